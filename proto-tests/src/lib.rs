@@ -1,0 +1,1 @@
+//! The library that tests, the demo and the benchmarks share: a real mongod, the real proxy.

@@ -1,0 +1,14 @@
+//! What is stored and what it means. Pure: no input or output; the clock and new ids are passed in.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+pub mod shapes;

@@ -1,0 +1,199 @@
+//! Shapes: which namespace is stored in which pattern, as values that cannot be wrong.
+//!
+//! A shape is made by [`BucketShape::new`] or [`OutlierShape::new`], which report every contradiction at once; what
+//! exists has been checked, so nothing behind this file checks it again.
+
+mod bucket;
+mod outlier;
+mod rename;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+pub use self::bucket::{BucketOptions, BucketShape, ItemIds};
+pub use self::outlier::{ExtrasOptions, OutlierOptions, OutlierShape, Reads};
+pub use self::rename::RenameMap;
+use crate::command::namespace::Namespace;
+
+/// A contradiction in one shape: which option, what is wrong, what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{option}: {problem}; {remedy}")]
+pub struct ShapeError {
+    /// The option's name as configuration spells it, such as `max_items` or `extras.ref`.
+    pub option: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+    /// What to write instead.
+    pub remedy: String,
+}
+
+impl ShapeError {
+    fn new(option: &'static str, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            option,
+            problem: problem.into(),
+            remedy: remedy.into(),
+        }
+    }
+}
+
+/// What the proxy does with commands on a shaped namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Rewrite them.
+    #[default]
+    Rewrite,
+    /// Relay them, and count what would have been rewritten.
+    Observe,
+    /// Relay them.
+    Off,
+}
+
+/// A namespace as configuration names it: one collection, or (`*.name`) that collection in every database.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NamespacePattern {
+    /// `None` stands for every database.
+    database: Option<String>,
+    collection: String,
+}
+
+impl NamespacePattern {
+    /// Reads `database.collection` or `*.collection`. `None` when either part is empty or the database is not a
+    /// name that MongoDB allows.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let namespace = Namespace::parse(text)?;
+        let database = match namespace.database {
+            "*" => None,
+            name if name.contains(['/', '\\', ' ', '"', '$', '*', '\0']) => return None,
+            name => Some(name.to_owned()),
+        };
+        let collection = namespace.collection;
+        (!collection.contains(['$', '\0']) && !collection.starts_with("system.")).then(|| Self {
+            database,
+            collection: collection.to_owned(),
+        })
+    }
+
+    fn matches(&self, namespace: Namespace<'_>) -> bool {
+        self.collection == namespace.collection
+            && self.database.as_deref().is_none_or(|name| name == namespace.database)
+    }
+
+    /// The database, or `None` for every one.
+    #[must_use]
+    pub fn database(&self) -> Option<&str> {
+        self.database.as_deref()
+    }
+
+    /// The collection.
+    #[must_use]
+    pub fn collection(&self) -> &str {
+        &self.collection
+    }
+}
+
+impl fmt::Display for NamespacePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.database.as_deref().unwrap_or("*"), self.collection)
+    }
+}
+
+/// The pattern of one namespace.
+#[derive(Clone, Debug)]
+pub enum Shape {
+    /// Many small items in one document per page.
+    Bucket(BucketShape),
+    /// An array's elements beyond a threshold kept elsewhere.
+    Outlier(OutlierShape),
+}
+
+impl Shape {
+    /// The namespace it was configured for.
+    #[must_use]
+    pub fn namespace(&self) -> &NamespacePattern {
+        match self {
+            Self::Bucket(shape) => shape.namespace(),
+            Self::Outlier(shape) => shape.namespace(),
+        }
+    }
+
+    /// What is to be done with commands on it.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        match self {
+            Self::Bucket(shape) => shape.mode(),
+            Self::Outlier(shape) => shape.mode(),
+        }
+    }
+}
+
+/// All shapes of one configuration, looked up for every command without an allocation.
+#[derive(Clone, Debug, Default)]
+pub struct Shapes {
+    by_collection: HashMap<String, Vec<Arc<Shape>>>,
+}
+
+impl Shapes {
+    /// Gathers the shapes that are not `off`.
+    ///
+    /// # Errors
+    /// Each pair of positions in `shapes` whose namespaces claim the same collection.
+    pub fn new(shapes: Vec<Shape>) -> Result<Self, Vec<(usize, usize)>> {
+        let clashes: Vec<(usize, usize)> = shapes
+            .iter()
+            .enumerate()
+            .filter_map(|(later, shape)| {
+                let same = move |other: &Shape| other.namespace() == shape.namespace();
+                shapes.iter().take(later).position(same).map(|earlier| (earlier, later))
+            })
+            .collect();
+        if !clashes.is_empty() {
+            return Err(clashes);
+        }
+        let mut by_collection: HashMap<String, Vec<Arc<Shape>>> = HashMap::new();
+        for shape in shapes.into_iter().filter(|shape| shape.mode() != Mode::Off) {
+            let collection = shape.namespace().collection().to_owned();
+            let of_name = by_collection.entry(collection).or_default();
+            of_name.push(Arc::new(shape));
+            // A named database goes before the wildcard.
+            of_name.sort_by_key(|shape| shape.namespace().database().is_none());
+        }
+        Ok(Self { by_collection })
+    }
+
+    /// The shape of a namespace, if it has one. A shape of its own database goes before one for every database.
+    #[must_use]
+    pub fn lookup(&self, namespace: Namespace<'_>) -> Option<&Arc<Shape>> {
+        self.by_collection
+            .get(namespace.collection)?
+            .iter()
+            .find(|shape| shape.namespace().matches(namespace))
+    }
+
+    /// Every shape, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Shape>> {
+        self.by_collection.values().flatten()
+    }
+
+    /// Whether no namespace is shaped at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_collection.is_empty()
+    }
+}
+
+/// What a name of a stored field must be: not empty, no dot, no leading `$`.
+fn check_field_name(option: &'static str, name: &str, errors: &mut Vec<ShapeError>) {
+    if name.is_empty() || name.starts_with('$') || name.contains(['.', '\0']) {
+        errors.push(ShapeError::new(
+            option,
+            format!("`{name}` is not a top-level field name"),
+            "write a name without dots and without a leading `$`",
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests;

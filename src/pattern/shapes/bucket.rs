@@ -1,0 +1,238 @@
+//! The shape of a bucket collection.
+
+use std::collections::BTreeMap;
+
+use super::{Mode, NamespacePattern, RenameMap, ShapeError, check_field_name};
+
+/// What becomes of the items' `_id`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ItemIds {
+    /// Kept, indexed, duplicates refused, as in a naive collection.
+    #[default]
+    Unique,
+    /// Kept, not indexed: duplicates are accepted.
+    Stored,
+    /// Not kept: the pattern's bare shape.
+    Dropped,
+}
+
+/// What configuration says of a bucket collection; [`BucketShape::new`] checks it.
+#[derive(Clone, Debug)]
+pub struct BucketOptions {
+    /// The collection.
+    pub namespace: NamespacePattern,
+    /// The fields that items are grouped by, one at least.
+    pub key: Vec<String>,
+    /// The field that items are ordered and named by.
+    pub time: Option<String>,
+    /// Stored name of the array of items.
+    pub items: String,
+    /// Stored name of the number of items.
+    pub count: String,
+    /// Items a page, at most.
+    pub max_items: u32,
+    /// Bytes of items after which a page is closed.
+    pub max_bytes: u32,
+    /// Item field to stored field.
+    pub rename: BTreeMap<String, String>,
+    /// What becomes of the items' `_id`.
+    pub item_ids: ItemIds,
+    /// What is done with its commands.
+    pub mode: Mode,
+}
+
+impl BucketOptions {
+    /// The defaults of the configuration for a namespace and a key.
+    #[must_use]
+    pub fn new(namespace: NamespacePattern, key: Vec<String>) -> Self {
+        Self {
+            namespace,
+            key,
+            time: None,
+            items: "history".to_owned(),
+            count: "count".to_owned(),
+            max_items: 10,
+            max_bytes: 1 << 20,
+            rename: BTreeMap::new(),
+            item_ids: ItemIds::default(),
+            mode: Mode::default(),
+        }
+    }
+}
+
+/// A bucket collection's shape: checked, and never changed again.
+#[derive(Clone, Debug)]
+pub struct BucketShape {
+    options: BucketOptions,
+    rename: RenameMap,
+}
+
+impl BucketShape {
+    /// The bucket's own field beside the configured ones.
+    pub const CONTROL: &'static str = "control";
+    /// The most items a page may be configured to hold.
+    pub const MAX_ITEMS_LIMIT: u32 = 10_000;
+    /// The most bytes of items a page may be configured to hold: half of what a document may have, so that a page
+    /// that closes late is still far from the limit.
+    pub const MAX_BYTES_LIMIT: u32 = 8 << 20;
+
+    /// Checks the options against each other.
+    ///
+    /// # Errors
+    /// Every contradiction found, not only the first.
+    pub fn new(options: BucketOptions) -> Result<Self, Vec<ShapeError>> {
+        let mut errors = Vec::new();
+        check_key(&options, &mut errors);
+        check_time(&options, &mut errors);
+        check_stored_names(&options, &mut errors);
+        check_limits(&options, &mut errors);
+        match RenameMap::new(&options.rename, &options.key) {
+            Ok(rename) if errors.is_empty() => Ok(Self { options, rename }),
+            Ok(_) => Err(errors),
+            Err(of_rename) => {
+                errors.extend(of_rename);
+                Err(errors)
+            }
+        }
+    }
+
+    /// The namespace it was configured for.
+    #[must_use]
+    pub fn namespace(&self) -> &NamespacePattern {
+        &self.options.namespace
+    }
+
+    /// The fields that items are grouped by; never empty.
+    #[must_use]
+    pub fn key(&self) -> &[String] {
+        &self.options.key
+    }
+
+    /// The field that items are ordered by, as the application names it.
+    #[must_use]
+    pub fn time(&self) -> Option<&str> {
+        self.options.time.as_deref()
+    }
+
+    /// Stored name of the array of items.
+    #[must_use]
+    pub fn items(&self) -> &str {
+        &self.options.items
+    }
+
+    /// Stored name of the number of items.
+    #[must_use]
+    pub fn count(&self) -> &str {
+        &self.options.count
+    }
+
+    /// Items a page, at most.
+    #[must_use]
+    pub fn max_items(&self) -> u32 {
+        self.options.max_items
+    }
+
+    /// Bytes of items after which a page is closed.
+    #[must_use]
+    pub fn max_bytes(&self) -> u32 {
+        self.options.max_bytes
+    }
+
+    /// Item fields and their stored names.
+    #[must_use]
+    pub fn rename(&self) -> &RenameMap {
+        &self.rename
+    }
+
+    /// What becomes of the items' `_id`.
+    #[must_use]
+    pub fn item_ids(&self) -> ItemIds {
+        self.options.item_ids
+    }
+
+    /// What is done with commands on it.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.options.mode
+    }
+}
+
+fn check_key(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
+    if options.key.is_empty() {
+        errors.push(ShapeError::new(
+            "key",
+            "no field given",
+            "name the field that items are grouped by",
+        ));
+    }
+    // MongoDB allows 32 fields in a compound index; the page number and the bounds need their places too.
+    if options.key.len() > 16 {
+        errors.push(ShapeError::new("key", "more than 16 fields", "group by fewer fields"));
+    }
+    for (position, field) in options.key.iter().enumerate() {
+        check_field_name("key", field, errors);
+        if field == "_id" {
+            errors.push(ShapeError::new(
+                "key",
+                "`_id` is each item's own",
+                "group by a field that items share",
+            ));
+        }
+        if field == BucketShape::CONTROL {
+            errors.push(ShapeError::new(
+                "key",
+                "`control` is the bucket's own field",
+                "group by another field",
+            ));
+        }
+        if options.key.iter().take(position).any(|earlier| earlier == field) {
+            errors.push(ShapeError::new(
+                "key",
+                format!("`{field}` is named twice"),
+                "name it once",
+            ));
+        }
+    }
+}
+
+fn check_time(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
+    let Some(time) = &options.time else { return };
+    check_field_name("time", time, errors);
+    if time == "_id" || options.key.contains(time) {
+        errors.push(ShapeError::new(
+            "time",
+            format!("`{time}` is `_id` or a key field"),
+            "name the date inside the items that they are ordered by",
+        ));
+    }
+}
+
+fn check_stored_names(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
+    for (option, name) in [("items", &options.items), ("count", &options.count)] {
+        check_field_name(option, name, errors);
+        if ["_id", BucketShape::CONTROL].contains(&name.as_str()) || options.key.contains(name) {
+            errors.push(ShapeError::new(
+                option,
+                format!("`{name}` is taken in a bucket by `_id`, `control` or a key field"),
+                "choose another name",
+            ));
+        }
+    }
+    if options.items == options.count {
+        let problem = format!("`{}` is also the name of `items`", options.count);
+        errors.push(ShapeError::new("count", problem, "choose another name"));
+    }
+}
+
+fn check_limits(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
+    let limits = [
+        ("max_items", options.max_items, 1, BucketShape::MAX_ITEMS_LIMIT),
+        ("max_bytes", options.max_bytes, 1024, BucketShape::MAX_BYTES_LIMIT),
+    ];
+    for (option, value, least, most) in limits {
+        if !(least..=most).contains(&value) {
+            let remedy = format!("write a number from {least} to {most}");
+            errors.push(ShapeError::new(option, format!("{value} is out of range"), remedy));
+        }
+    }
+}

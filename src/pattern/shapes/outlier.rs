@@ -1,0 +1,121 @@
+//! The shape of an outlier collection.
+
+use super::{Mode, NamespacePattern, ShapeError, check_field_name};
+
+/// What a reader sees of an outlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Reads {
+    /// The whole array.
+    #[default]
+    Merged,
+    /// The first `threshold` elements and the flag.
+    Base,
+}
+
+/// Where the elements beyond the threshold go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtrasOptions {
+    /// The collection, in the same database.
+    pub collection: String,
+    /// The field that refers to the base document's `_id`.
+    pub reference: String,
+    /// The array of elements.
+    pub array: String,
+    /// Elements a document of extras, at most.
+    pub max_items: u32,
+}
+
+/// What configuration says of an outlier collection; [`OutlierShape::new`] checks it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutlierOptions {
+    /// The collection.
+    pub namespace: NamespacePattern,
+    /// The array that may grow.
+    pub array: String,
+    /// Elements kept in the base document, at most.
+    pub threshold: u32,
+    /// The field that marks a document with extras.
+    pub flag: String,
+    /// What a reader sees.
+    pub reads: Reads,
+    /// What is done with its commands.
+    pub mode: Mode,
+    /// Where the rest goes.
+    pub extras: ExtrasOptions,
+}
+
+/// An outlier collection's shape: checked, and never changed again.
+#[derive(Clone, Debug)]
+pub struct OutlierShape {
+    options: OutlierOptions,
+}
+
+impl OutlierShape {
+    /// The most elements that a base document or a document of extras may be configured to hold.
+    pub const MAX_ITEMS_LIMIT: u32 = 100_000;
+
+    /// Checks the options against each other.
+    ///
+    /// # Errors
+    /// Every contradiction found, not only the first.
+    pub fn new(options: OutlierOptions) -> Result<Self, Vec<ShapeError>> {
+        let mut errors = Vec::new();
+        let extras = &options.extras;
+        let names = [
+            ("array", &options.array),
+            ("flag", &options.flag),
+            ("extras.ref", &extras.reference),
+            ("extras.array", &extras.array),
+        ];
+        for (option, name) in names {
+            check_field_name(option, name, &mut errors);
+            if name == "_id" {
+                errors.push(ShapeError::new(option, "`_id` cannot be used", "choose another name"));
+            }
+        }
+        if options.flag == options.array {
+            let problem = format!("`{}` is also the array", options.flag);
+            errors.push(ShapeError::new("flag", problem, "choose another name"));
+        }
+        if extras.reference == extras.array {
+            let problem = format!("`{}` is also `extras.array`", extras.array);
+            errors.push(ShapeError::new("extras.ref", problem, "choose another name"));
+        }
+        for (option, number) in [("threshold", options.threshold), ("extras.max_items", extras.max_items)] {
+            if !(1..=Self::MAX_ITEMS_LIMIT).contains(&number) {
+                let remedy = format!("write a number from 1 to {}", Self::MAX_ITEMS_LIMIT);
+                errors.push(ShapeError::new(option, format!("{number} is out of range"), remedy));
+            }
+        }
+        if extras.collection == options.namespace.collection() {
+            errors.push(ShapeError::new(
+                "extras.collection",
+                format!("`{}` is the shaped collection itself", extras.collection),
+                "name a collection of its own",
+            ));
+        }
+        if errors.is_empty() {
+            Ok(Self { options })
+        } else {
+            Err(errors)
+        }
+    }
+
+    /// The namespace it was configured for.
+    #[must_use]
+    pub fn namespace(&self) -> &NamespacePattern {
+        &self.options.namespace
+    }
+
+    /// What is done with commands on it.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.options.mode
+    }
+
+    /// The collection that extras go to, in the same database.
+    #[must_use]
+    pub fn extras_collection(&self) -> &str {
+        &self.options.extras.collection
+    }
+}

@@ -1,0 +1,82 @@
+//! Names of item fields as stored.
+
+use std::collections::BTreeMap;
+
+use super::{ShapeError, check_field_name};
+
+/// Item fields and their stored names, made a permutation of the names involved.
+///
+/// With `quantity` stored as `qty` alone, an item that has a `qty` of its own would come back with a `quantity`. So each
+/// chain of renames is closed to a cycle: that item's `qty` is stored as `quantity`, and every item comes back as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct RenameMap {
+    /// (item field, stored field), each name once on either side.
+    pairs: Vec<(String, String)>,
+}
+
+impl RenameMap {
+    /// Checks configured renames (item field to stored field) against each other and the key, and closes their chains.
+    ///
+    /// # Errors
+    /// Every contradiction found.
+    pub(super) fn new(rename: &BTreeMap<String, String>, key: &[String]) -> Result<Self, Vec<ShapeError>> {
+        let mut errors = Vec::new();
+        let mut stored_to_item: BTreeMap<&str, &str> = BTreeMap::new();
+        for (item, stored) in rename {
+            for name in [item, stored] {
+                check_field_name("rename", name, &mut errors);
+                if name == "_id" || key.contains(name) {
+                    errors.push(ShapeError::new(
+                        "rename",
+                        format!("`{item}` to `{stored}` involves `{name}`, which is `_id` or a key field"),
+                        "rename only fields that stay inside the items",
+                    ));
+                }
+            }
+            if let Some(other) = stored_to_item.insert(stored, item) {
+                errors.push(ShapeError::new(
+                    "rename",
+                    format!("`{other}` and `{item}` are both stored as `{stored}`"),
+                    "give each field a stored name of its own",
+                ));
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let differing = rename.iter().filter(|(item, stored)| item != stored);
+        let mut pairs: Vec<(String, String)> = differing.map(|(item, stored)| (item.clone(), stored.clone())).collect();
+        // A stored name that is no item name ends a chain; it is stored under the name that begins the chain.
+        for end in rename.values().filter(|stored| !rename.contains_key(*stored)) {
+            let mut begin = end.as_str();
+            while let Some(item) = stored_to_item.get(begin) {
+                begin = item;
+            }
+            pairs.push((end.clone(), begin.to_owned()));
+        }
+        Ok(Self { pairs })
+    }
+
+    /// The stored name of an item field.
+    #[must_use]
+    pub fn stored<'a>(&'a self, item: &'a str) -> &'a str {
+        self.pairs
+            .iter()
+            .find(|(from, _)| from == item)
+            .map_or(item, |(_, to)| to)
+    }
+
+    /// The item field of a stored name.
+    #[must_use]
+    pub fn item<'a>(&'a self, stored: &'a str) -> &'a str {
+        self.pairs
+            .iter()
+            .find(|(_, to)| to == stored)
+            .map_or(stored, |(from, _)| from)
+    }
+
+    /// (item field, stored field) of every name that differs.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs.iter().map(|(item, stored)| (item.as_str(), stored.as_str()))
+    }
+}

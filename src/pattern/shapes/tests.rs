@@ -1,0 +1,129 @@
+use std::collections::BTreeMap;
+
+use super::*;
+
+fn bucket(namespace: &str) -> BucketOptions {
+    BucketOptions::new(
+        NamespacePattern::parse(namespace).unwrap(),
+        vec!["customerId".to_owned()],
+    )
+}
+
+fn renamed(pairs: &[(&str, &str)]) -> BucketOptions {
+    let rename: BTreeMap<String, String> = pairs
+        .iter()
+        .map(|(item, stored)| ((*item).into(), (*stored).into()))
+        .collect();
+    BucketOptions {
+        rename,
+        ..bucket("shop.trades")
+    }
+}
+
+fn options_at_fault(options: BucketOptions) -> Vec<&'static str> {
+    BucketShape::new(options)
+        .unwrap_err()
+        .iter()
+        .map(|error| error.option)
+        .collect()
+}
+
+#[test]
+fn a_named_database_goes_before_the_wildcard() {
+    let any = BucketOptions {
+        max_items: 3,
+        ..bucket("*.trades")
+    };
+    let shop = BucketOptions {
+        max_items: 5,
+        ..bucket("shop.trades")
+    };
+    let shapes = [any, shop].map(|options| Shape::Bucket(BucketShape::new(options).unwrap()));
+    let shapes = Shapes::new(shapes.into()).unwrap();
+    let max_items = |namespace| match &**shapes.lookup(Namespace::parse(namespace).unwrap()).unwrap() {
+        Shape::Bucket(shape) => shape.max_items(),
+        Shape::Outlier(_) => panic!("not an outlier"),
+    };
+    assert_eq!(max_items("shop.trades"), 5);
+    assert_eq!(max_items("other.trades"), 3);
+    assert!(shapes.lookup(Namespace::new("shop", "orders")).is_none());
+}
+
+#[test]
+fn two_shapes_on_one_namespace_are_a_clash() {
+    let shapes = [(); 2].map(|()| Shape::Bucket(BucketShape::new(bucket("shop.trades")).unwrap()));
+    assert_eq!(Shapes::new(shapes.into()).unwrap_err(), [(0, 1)]);
+}
+
+#[test]
+fn a_shape_that_is_off_is_not_there() {
+    let off = BucketOptions {
+        mode: Mode::Off,
+        ..bucket("shop.trades")
+    };
+    assert!(
+        Shapes::new(vec![Shape::Bucket(BucketShape::new(off).unwrap())])
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn every_contradiction_is_reported() {
+    let options = BucketOptions {
+        key: vec!["_id".into(), "a.b".into()],
+        time: Some("_id".into()),
+        items: "control".into(),
+        count: "control".into(),
+        max_items: 0,
+        max_bytes: 3,
+        ..bucket("shop.trades")
+    };
+    let expected = [
+        "key",
+        "key",
+        "time",
+        "items",
+        "count",
+        "count",
+        "max_items",
+        "max_bytes",
+    ];
+    assert_eq!(options_at_fault(options), expected);
+    assert_eq!(options_at_fault(renamed(&[("a", "customerId")])), ["rename"]);
+    assert_eq!(options_at_fault(renamed(&[("a", "c"), ("b", "c")])), ["rename"]);
+}
+
+#[test]
+fn renames_are_closed_to_a_permutation() {
+    for pairs in [
+        &[("quantity", "qty")][..],
+        &[("a", "b"), ("b", "c")],
+        &[("a", "b"), ("b", "a")],
+        &[("a", "a")],
+        &[],
+    ] {
+        let shape = BucketShape::new(renamed(pairs)).unwrap();
+        for (item, stored) in pairs {
+            assert_eq!(shape.rename().stored(item), *stored);
+        }
+        for name in ["quantity", "qty", "a", "b", "c", "d"] {
+            assert_eq!(shape.rename().item(shape.rename().stored(name)), name, "{pairs:?}");
+        }
+    }
+}
+
+#[test]
+fn namespaces_that_mongodb_refuses_are_refused() {
+    for text in [
+        "trades",
+        ".trades",
+        "shop.",
+        "sh op.trades",
+        "shop.tra$des",
+        "shop.system.views",
+    ] {
+        assert_eq!(NamespacePattern::parse(text), None, "{text}");
+    }
+    assert_eq!(NamespacePattern::parse("*.a.b").unwrap().to_string(), "*.a.b");
+}

@@ -1,0 +1,1 @@
+//! Listeners, limits, draining, upstream topology. Does not know what a command means.

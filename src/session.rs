@@ -1,0 +1,1 @@
+//! One client and its upstream link: relay, rewritten commands, cursors, handshake.

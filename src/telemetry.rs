@@ -1,0 +1,1 @@
+//! Metrics, logs and the admin endpoints: assembles what the other floors register.
