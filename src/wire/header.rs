@@ -1,0 +1,129 @@
+//! The sixteen bytes before every message. Knows nothing of what follows them.
+
+use std::fmt;
+
+use super::{WireError, reader::Reader};
+
+/// The length of a message header, in bytes.
+pub const HEADER_BYTES: usize = 16;
+
+/// The kind of a message.
+///
+/// Made from its number with `From<i32>`, which never puts a named kind's number into [`OpCode::Other`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpCode {
+    /// `OP_REPLY`, 1: the answer to `OP_QUERY`.
+    Reply,
+    /// `OP_QUERY`, 2004: legacy, still used for the first `hello`.
+    Query,
+    /// `OP_COMPRESSED`, 2012: another message, compressed.
+    Compressed,
+    /// `OP_MSG`, 2013: every other request and reply.
+    Msg,
+    /// Anything else. mongod closes the connection.
+    Other(i32),
+}
+
+impl From<i32> for OpCode {
+    fn from(number: i32) -> Self {
+        match number {
+            1 => Self::Reply,
+            2004 => Self::Query,
+            2012 => Self::Compressed,
+            2013 => Self::Msg,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl From<OpCode> for i32 {
+    fn from(op_code: OpCode) -> Self {
+        match op_code {
+            OpCode::Reply => 1,
+            OpCode::Query => 2004,
+            OpCode::Compressed => 2012,
+            OpCode::Msg => 2013,
+            OpCode::Other(number) => number,
+        }
+    }
+}
+
+impl fmt::Display for OpCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reply => f.write_str("OP_REPLY"),
+            Self::Query => f.write_str("OP_QUERY"),
+            Self::Compressed => f.write_str("OP_COMPRESSED"),
+            Self::Msg => f.write_str("OP_MSG"),
+            Self::Other(number) => write!(f, "op code {number}"),
+        }
+    }
+}
+
+/// What every message starts with. All numbers are little-endian on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageHeader {
+    /// The length of the whole message, in bytes, these sixteen included.
+    pub message_length: usize,
+    /// The sender's number for this message; need be neither unique nor increasing.
+    pub request_id: i32,
+    /// The `request_id` that this message answers; 0 in a request.
+    pub response_to: i32,
+    /// The kind of the message.
+    pub op_code: OpCode,
+}
+
+impl MessageHeader {
+    /// Reads the length that a message announces, as soon as its first four bytes are there; `None` before.
+    ///
+    /// # Errors
+    /// [`WireError::MessageLength`] when it is not between 16 and `max` bytes.
+    pub(super) fn announced_length(bytes: &[u8], max: usize) -> Result<Option<usize>, WireError> {
+        let Some(first) = bytes.first_chunk() else {
+            return Ok(None);
+        };
+        let length = i32::from_le_bytes(*first);
+        match usize::try_from(length) {
+            Ok(announced) if (HEADER_BYTES..=max).contains(&announced) => Ok(Some(announced)),
+            _ => Err(WireError::MessageLength { length, max }),
+        }
+    }
+
+    /// Reads the header of the one whole message that `bytes` are.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] when there is no header, [`WireError::MessageLength`] when its length is no length, and
+    /// [`WireError::LengthMismatch`] when it is another than that of `bytes`.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        const PART: &str = "header";
+        let announced = Self::announced_length(bytes, usize::MAX)?.ok_or(WireError::Truncated { part: PART })?;
+        if announced != bytes.len() {
+            return Err(WireError::LengthMismatch {
+                announced,
+                found: bytes.len(),
+            });
+        }
+        let mut reader = Reader::new(bytes);
+        reader.i32(PART)?;
+        Ok(Self {
+            message_length: announced,
+            request_id: reader.i32(PART)?,
+            response_to: reader.i32(PART)?,
+            op_code: OpCode::from(reader.i32(PART)?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn op_codes_keep_their_numbers() {
+        for number in [i32::MIN, -1, 0, 1, 2001, 2004, 2012, 2013, i32::MAX] {
+            assert_eq!(i32::from(OpCode::from(number)), number);
+        }
+        assert_eq!(OpCode::from(2012), OpCode::Compressed);
+        assert_eq!(OpCode::from(2001).to_string(), "op code 2001");
+    }
+}
