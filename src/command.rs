@@ -11,4 +11,17 @@
     )
 )]
 
+pub mod aggregate;
+pub mod arguments;
+pub mod collection;
+pub mod count;
+pub mod cursor;
+pub mod document;
+pub mod duplicate;
+pub mod error;
+pub mod find;
+pub mod head;
+pub mod insert;
+pub mod mentions;
 pub mod namespace;
+pub mod reply;

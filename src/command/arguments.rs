@@ -1,0 +1,194 @@
+//! Arguments that many commands share, and reading a command's fields against the list of those it has.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::document::{as_flag, as_whole_number, fields, put, type_name};
+use super::error::{CommandError, ErrorCode};
+
+/// Fields that any command may carry and that every command made from it must carry too.
+const GENERIC: &[&str] = &[
+    "lsid",
+    "txnNumber",
+    "autocommit",
+    "startTransaction",
+    "$clusterTime",
+    "$readPreference",
+    "apiVersion",
+    "apiStrict",
+    "apiDeprecationErrors",
+    "maxTimeMS",
+    "comment",
+    "readConcern",
+    "writeConcern",
+    "$db",
+    "$audit",
+    "$client",
+    "$configServerState",
+    "$oplogQueryData",
+    "$queryOptions",
+    "$replData",
+    "maxTimeMSOpOnly",
+    "mayBypassWriteBlocking",
+    "databaseVersion",
+    "shardVersion",
+    "rawData",
+];
+
+/// Whether a field belongs to every command rather than to one.
+#[must_use]
+pub fn is_generic(field: &str) -> bool {
+    GENERIC.contains(&field)
+}
+
+/// Those generic fields of a client's command that a command made from it repeats.
+#[derive(Clone, Copy, Debug)]
+pub struct Carried<'a> {
+    body: &'a RawDocument,
+}
+
+impl<'a> Carried<'a> {
+    /// The fields to carry of a client's command.
+    #[must_use]
+    pub fn of(body: &'a RawDocument) -> Self {
+        Self { body }
+    }
+
+    /// Appends them for a command that reads: no `writeConcern`.
+    pub fn append_to_read(&self, command: &mut RawDocumentBuf) {
+        self.append(command, |name, _| name != "writeConcern");
+    }
+
+    /// Appends them for a command that writes: no `readConcern`, and no `writeConcern` that asks for no answer, since
+    /// the proxy needs the answer.
+    pub fn append_to_write(&self, command: &mut RawDocumentBuf) {
+        self.append(command, |name, value| match name {
+            "readConcern" | "$readPreference" => false,
+            "writeConcern" => !is_unacknowledged(value),
+            _ => true,
+        });
+    }
+
+    /// Appends only what says who asks and where: for commands about the collection itself.
+    pub fn append_identity(&self, command: &mut RawDocumentBuf) {
+        let kept = [
+            "lsid",
+            "$clusterTime",
+            "apiVersion",
+            "apiStrict",
+            "apiDeprecationErrors",
+            "$db",
+        ];
+        self.append(command, |name, _| kept.contains(&name));
+    }
+
+    fn append(&self, command: &mut RawDocumentBuf, keep: impl Fn(&str, RawBsonRef<'_>) -> bool) {
+        for (name, value) in self.body.iter().flatten() {
+            if is_generic(name.as_str()) && keep(name.as_str(), value) {
+                command.append(name, value);
+            }
+        }
+    }
+}
+
+/// Whether a write concern asks for no acknowledgement (`w: 0`).
+#[must_use]
+pub fn is_unacknowledged(write_concern: RawBsonRef<'_>) -> bool {
+    let w = write_concern
+        .as_document()
+        .and_then(|document| super::document::get(document, "w"));
+    w.and_then(as_whole_number) == Some(0)
+}
+
+/// Reads one field after another of a command, in mongod's words where one is wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Field<'a> {
+    command: &'static str,
+    name: &'a str,
+    value: RawBsonRef<'a>,
+}
+
+impl<'a> Field<'a> {
+    /// The fields of a command's body behind the first, without the generic ones.
+    pub fn all(
+        command: &'static str,
+        body: &'a RawDocument,
+    ) -> impl Iterator<Item = Result<(&'a str, Self), CommandError>> {
+        fields(body)
+            .skip(1)
+            .filter(|field| !matches!(field, Ok((name, _)) if is_generic(name)))
+            .map(move |field| field.map(|(name, value)| (name, Self { command, name, value })))
+    }
+
+    /// The value as it is.
+    #[must_use]
+    pub fn value(self) -> RawBsonRef<'a> {
+        self.value
+    }
+
+    /// A document; null counts as none.
+    pub fn document(self) -> Result<Option<&'a RawDocument>, CommandError> {
+        match self.value {
+            RawBsonRef::Document(document) => Ok(Some(document)),
+            RawBsonRef::Null => Ok(None),
+            _ => Err(self.wrong_type("object")),
+        }
+    }
+
+    /// A flag, given as a boolean or a number; null counts as false.
+    pub fn flag(self) -> Result<bool, CommandError> {
+        if self.value == RawBsonRef::Null {
+            return Ok(false);
+        }
+        as_flag(self.value).ok_or_else(|| self.wrong_type("bool"))
+    }
+
+    /// A whole number, truncated where it is a fraction; null counts as none.
+    pub fn number(self) -> Result<Option<i64>, CommandError> {
+        if self.value == RawBsonRef::Null {
+            return Ok(None);
+        }
+        as_whole_number(self.value)
+            .map(Some)
+            .ok_or_else(|| self.wrong_type("long"))
+    }
+
+    /// A whole number that may not be negative; null counts as none.
+    pub fn size(self) -> Result<Option<u64>, CommandError> {
+        self.number()?
+            .map(|number| u64::try_from(number).map_err(|_| self.negative(number)))
+            .transpose()
+    }
+
+    /// The error for a field that the command does not have.
+    #[must_use]
+    pub fn unknown(self) -> CommandError {
+        CommandError::unknown_field(self.command, self.name)
+    }
+
+    fn wrong_type(self, expected: &str) -> CommandError {
+        CommandError::wrong_type(
+            &format!("{}.{}", self.command, self.name),
+            type_name(self.value),
+            expected,
+        )
+    }
+
+    fn negative(self, number: i64) -> CommandError {
+        let message = format!("BSON field '{}' value must be >= 0, actual value '{number}'", self.name);
+        CommandError::new(ErrorCode::NegativeNumber, message)
+    }
+}
+
+/// A copy of a command's body with some fields replaced and the others as they are.
+#[must_use]
+pub fn with_replaced(body: &RawDocument, replaced: &[(&str, Option<RawBsonRef<'_>>)]) -> RawDocumentBuf {
+    let mut copy = RawDocumentBuf::new();
+    for (name, value) in body.iter().flatten() {
+        match replaced.iter().find(|(field, _)| *field == name.as_str()) {
+            Some((field, Some(new))) => put(&mut copy, field, *new),
+            Some((_, None)) => {}
+            None => copy.append(name, value),
+        }
+    }
+    copy
+}

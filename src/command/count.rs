@@ -1,0 +1,44 @@
+//! The `count` command.
+
+use bson::raw::{RawBsonRef, RawDocument};
+
+use super::arguments::Field;
+use super::error::CommandError;
+
+/// A `count`, read against the list of fields that mongod knows.
+#[derive(Clone, Debug, Default)]
+pub struct Count<'a> {
+    /// What to match.
+    pub query: Option<&'a RawDocument>,
+    /// How many matches to pass over.
+    pub skip: u64,
+    /// How many to count at most; 0 for all. A negative limit counts as its absolute.
+    pub limit: u64,
+    /// Which index.
+    pub hint: Option<RawBsonRef<'a>>,
+    /// How strings compare.
+    pub collation: Option<&'a RawDocument>,
+}
+
+impl<'a> Count<'a> {
+    /// Reads the body of a `count`.
+    ///
+    /// # Errors
+    /// A field that `count` does not have, or one of the wrong type, with mongod's codes.
+    pub fn parse(body: &'a RawDocument) -> Result<Self, CommandError> {
+        let mut count = Self::default();
+        for field in Field::all("count", body) {
+            let (name, field) = field?;
+            match name {
+                "query" => count.query = field.document()?.filter(|query| !query.is_empty()),
+                "skip" => count.skip = field.size()?.unwrap_or(0),
+                "limit" => count.limit = field.number()?.unwrap_or(0).unsigned_abs(),
+                "hint" => count.hint = Some(field.value()).filter(|hint| *hint != RawBsonRef::Null),
+                "collation" => count.collation = field.document()?.filter(|collation| !collation.is_empty()),
+                "fields" | "queryOptions" => {}
+                _ => return Err(field.unknown()),
+            }
+        }
+        Ok(count)
+    }
+}

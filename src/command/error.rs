@@ -1,0 +1,237 @@
+//! The one place where a failure becomes a reply.
+//!
+//! Codes and names are mongod's own (`src/mongo/base/error_codes.yml`), so that drivers and applications treat them as
+//! they treat the server's.
+
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+
+use super::namespace::Namespace;
+
+/// A command's failure as the client will read it.
+#[derive(Clone, Debug)]
+pub enum CommandError {
+    /// Made by the proxy.
+    Own {
+        /// Which of mongod's errors it is.
+        code: ErrorCode,
+        /// What went wrong, with no document contents in it.
+        message: String,
+    },
+    /// mongod's own reply, passed on as it is.
+    Upstream(RawDocumentBuf),
+}
+
+/// The errors of mongod that the proxy itself answers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorCode {
+    /// A value that cannot be.
+    BadValue,
+    /// A field of the wrong type.
+    TypeMismatch,
+    /// A batch of no or too many operations.
+    InvalidLength,
+    /// Not possible in this deployment.
+    IllegalOperation,
+    /// Bytes that are no BSON.
+    InvalidBson,
+    /// A cursor that is not there.
+    CursorNotFound,
+    /// A field beginning with `$` where none may.
+    DollarPrefixedFieldName,
+    /// An `_id` of a type that cannot be one.
+    InvalidIdField,
+    /// An option that a shaped collection cannot have.
+    InvalidOptions,
+    /// Too many lost races.
+    WriteConflict,
+    /// The shape cannot do it.
+    CommandNotSupported,
+    /// Not possible in a transaction.
+    OperationNotSupportedInTransaction,
+    /// A legacy message that MongoDB no longer takes.
+    UnsupportedOpQueryCommand,
+    /// A document over 16 MiB.
+    BsonObjectTooLarge,
+    /// A duplicate key.
+    DuplicateKey,
+    /// A command without a field it needs.
+    MissingField,
+    /// A command without `$db`.
+    MissingDatabase,
+    /// A command with a field it does not have.
+    UnknownField,
+    /// A negative number where none may be.
+    NegativeNumber,
+}
+
+impl ErrorCode {
+    /// The number, as in a reply's `code`.
+    #[must_use]
+    pub fn number(self) -> i32 {
+        match self {
+            Self::BadValue => 2,
+            Self::TypeMismatch => 14,
+            Self::InvalidLength => 16,
+            Self::IllegalOperation => 20,
+            Self::InvalidBson => 22,
+            Self::CursorNotFound => 43,
+            Self::DollarPrefixedFieldName => 52,
+            Self::InvalidIdField => 53,
+            Self::InvalidOptions => 72,
+            Self::WriteConflict => 112,
+            Self::CommandNotSupported => 115,
+            Self::OperationNotSupportedInTransaction => 263,
+            Self::UnsupportedOpQueryCommand => 352,
+            Self::BsonObjectTooLarge => 10334,
+            Self::DuplicateKey => 11000,
+            Self::MissingField => 40414,
+            Self::MissingDatabase => 40571,
+            Self::UnknownField => 40415,
+            Self::NegativeNumber => 51024,
+        }
+    }
+
+    /// The name, as in a reply's `codeName`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BadValue => "BadValue",
+            Self::TypeMismatch => "TypeMismatch",
+            Self::InvalidLength => "InvalidLength",
+            Self::IllegalOperation => "IllegalOperation",
+            Self::InvalidBson => "InvalidBSON",
+            Self::CursorNotFound => "CursorNotFound",
+            Self::DollarPrefixedFieldName => "DollarPrefixedFieldName",
+            Self::InvalidIdField => "InvalidIdField",
+            Self::InvalidOptions => "InvalidOptions",
+            Self::WriteConflict => "WriteConflict",
+            Self::CommandNotSupported => "CommandNotSupported",
+            Self::OperationNotSupportedInTransaction => "OperationNotSupportedInTransaction",
+            Self::UnsupportedOpQueryCommand => "UnsupportedOpQueryCommand",
+            Self::BsonObjectTooLarge => "BSONObjectTooLarge",
+            Self::DuplicateKey => "DuplicateKey",
+            Self::MissingField => "Location40414",
+            Self::MissingDatabase => "Location40571",
+            Self::UnknownField => "Location40415",
+            Self::NegativeNumber => "Location51024",
+        }
+    }
+}
+
+impl CommandError {
+    /// An error of the proxy's own.
+    #[must_use]
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self::Own {
+            code,
+            message: message.into(),
+        }
+    }
+
+    /// The shape cannot do it: says which collection, which shape, and what is not possible.
+    #[must_use]
+    pub fn unsupported(namespace: Namespace<'_>, what: &str) -> Self {
+        let message = format!("mongoshape stores {namespace} in the bucket pattern: {what} is not supported on it");
+        Self::new(ErrorCode::CommandNotSupported, message)
+    }
+
+    /// Bytes that are no BSON.
+    #[must_use]
+    pub fn invalid_bson(detail: &str) -> Self {
+        Self::new(ErrorCode::InvalidBson, format!("malformed BSON in a command: {detail}"))
+    }
+
+    /// A message that mongod answers with one of its numbered errors.
+    #[must_use]
+    pub fn malformed(code: i32, message: &str) -> Self {
+        let mut reply = RawDocumentBuf::new();
+        reply.append(cstr!("ok"), 0.0);
+        reply.append(cstr!("errmsg"), message);
+        reply.append(cstr!("code"), code);
+        reply.append(cstr!("codeName"), format!("Location{code}"));
+        Self::Upstream(reply)
+    }
+
+    /// A field of the wrong type, in mongod's words.
+    #[must_use]
+    pub fn wrong_type(field: &str, is: &str, expected: &str) -> Self {
+        let message = format!("BSON field '{field}' is the wrong type '{is}', expected type '{expected}'");
+        Self::new(ErrorCode::TypeMismatch, message)
+    }
+
+    /// A field that the command does not have, in mongod's words.
+    #[must_use]
+    pub fn unknown_field(command: &str, field: &str) -> Self {
+        Self::new(
+            ErrorCode::UnknownField,
+            format!("BSON field '{command}.{field}' is an unknown field."),
+        )
+    }
+
+    /// The reply that says so.
+    #[must_use]
+    pub fn into_reply(self) -> RawDocumentBuf {
+        match self {
+            Self::Upstream(reply) => reply,
+            Self::Own { code, message } => {
+                let mut reply = RawDocumentBuf::new();
+                reply.append(cstr!("ok"), 0.0);
+                reply.append(cstr!("errmsg"), message);
+                reply.append(cstr!("code"), code.number());
+                reply.append(cstr!("codeName"), code.name());
+                reply
+            }
+        }
+    }
+}
+
+/// What mongod said of one statement of a write command, or what the proxy says of one item.
+#[derive(Clone, Debug)]
+pub struct WriteError {
+    /// mongod's number for it.
+    pub code: i32,
+    /// The message.
+    pub message: String,
+    /// Fields beside `index`, `code` and `errmsg`, such as `keyPattern` and `keyValue`.
+    pub detail: RawDocumentBuf,
+}
+
+impl WriteError {
+    /// An error without detail.
+    #[must_use]
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code: code.number(),
+            message: message.into(),
+            detail: RawDocumentBuf::new(),
+        }
+    }
+
+    /// Reads an element of `writeErrors`: the statement's index and the error.
+    #[must_use]
+    pub fn parse(document: &RawDocument) -> Option<(usize, Self)> {
+        let index = usize::try_from(document.get_i32("index").ok()?).ok()?;
+        let code = document.get_i32("code").ok()?;
+        let message = document.get_str("errmsg").unwrap_or_default().to_owned();
+        let mut detail = RawDocumentBuf::new();
+        for (name, value) in document.iter().flatten() {
+            if !["index", "code", "errmsg"].contains(&name.as_str()) {
+                detail.append(name, value);
+            }
+        }
+        Some((index, Self { code, message, detail }))
+    }
+
+    /// The element of `writeErrors` for the client's document `index`.
+    #[must_use]
+    pub fn to_document(&self, index: usize) -> RawDocumentBuf {
+        let mut document = RawDocumentBuf::new();
+        document.append(cstr!("index"), i32::try_from(index).unwrap_or(i32::MAX));
+        document.append(cstr!("code"), self.code);
+        document.append(cstr!("errmsg"), self.message.as_str());
+        for (name, value) in self.detail.iter().flatten() {
+            document.append(name, value);
+        }
+        document
+    }
+}

@@ -1,0 +1,116 @@
+//! The `find` command.
+
+use bson::raw::{RawBsonRef, RawDocument};
+
+use super::arguments::Field;
+use super::document::get;
+use super::error::{CommandError, ErrorCode};
+
+/// A `find`, read against the list of fields that mongod knows. An absent document is `None`, as is an empty one where
+/// it means the same.
+#[derive(Clone, Debug, Default)]
+pub struct Find<'a> {
+    /// What to match.
+    pub filter: Option<&'a RawDocument>,
+    /// What order.
+    pub sort: Option<&'a RawDocument>,
+    /// What fields.
+    pub projection: Option<&'a RawDocument>,
+    /// How many to pass over.
+    pub skip: u64,
+    /// How many to answer; 0 for all.
+    pub limit: u64,
+    /// How many in the first batch; `None` for the server's 101.
+    pub batch_size: Option<u64>,
+    /// Whether the cursor is closed after the first batch.
+    pub single_batch: bool,
+    /// Which index.
+    pub hint: Option<RawBsonRef<'a>>,
+    /// How strings compare.
+    pub collation: Option<&'a RawDocument>,
+    /// Variables.
+    pub let_variables: Option<&'a RawDocument>,
+    /// Whether a large sort may spill.
+    pub allow_disk_use: Option<bool>,
+    /// Names of the options given that no aggregation has and that change the answer, such as `min` or `tailable`.
+    pub beyond_aggregation: Vec<&'a str>,
+}
+
+impl<'a> Find<'a> {
+    /// Reads the body of a `find`.
+    ///
+    /// # Errors
+    /// A field that `find` does not have, or one of the wrong type, with mongod's codes.
+    pub fn parse(body: &'a RawDocument) -> Result<Self, CommandError> {
+        let mut find = Self::default();
+        for field in Field::all("find", body) {
+            let (name, field) = field?;
+            match name {
+                "filter" => find.filter = field.document()?.filter(not_empty),
+                "sort" => find.sort = field.document()?.filter(not_empty),
+                "projection" => find.projection = field.document()?.filter(not_empty),
+                "skip" => find.skip = field.size()?.unwrap_or(0),
+                "limit" => find.limit = field.size()?.unwrap_or(0),
+                "batchSize" => find.batch_size = field.size()?,
+                "singleBatch" => find.single_batch = field.flag()?,
+                "hint" => find.hint = Some(field.value()).filter(is_hint),
+                "collation" => find.collation = field.document()?.filter(not_empty),
+                "let" => find.let_variables = field.document()?,
+                "allowDiskUse" => find.allow_disk_use = Some(field.flag()?),
+                "min" | "max" => {
+                    if field.document()?.is_some_and(|bound| !bound.is_empty()) {
+                        find.beyond_aggregation.push(name);
+                    }
+                }
+                "returnKey" | "showRecordId" | "tailable" | "awaitData" | "$_requestResumeToken" => {
+                    if field.flag()? {
+                        find.beyond_aggregation.push(name);
+                    }
+                }
+                "$_resumeAfter" | "encryptionInformation" | "collectionUUID" => find.beyond_aggregation.push(name),
+                // Nothing that the answer would show: a cursor of a mongod times out or not by its session, there are no
+                // shards to be missing, and the rest has had no effect since 4.4.
+                "noCursorTimeout" | "allowPartialResults" | "oplogReplay" | "term" | "readOnce" | "querySettings" => {}
+                _ => return Err(field.unknown()),
+            }
+        }
+        Ok(find)
+    }
+}
+
+/// An empty document is no hint, as an empty filter is no filter.
+fn is_hint(value: &RawBsonRef<'_>) -> bool {
+    !matches!(value, RawBsonRef::Null) && !matches!(value, RawBsonRef::Document(document) if document.is_empty())
+}
+
+fn not_empty(document: &&RawDocument) -> bool {
+    !document.is_empty()
+}
+
+/// Which index a hint asks for, as far as a collection knows that has only the one on `_id`.
+///
+/// # Errors
+/// What mongod answers for an index that is not there.
+pub fn check_hint(hint: Option<RawBsonRef<'_>>) -> Result<(), CommandError> {
+    let known = match hint {
+        None => true,
+        Some(RawBsonRef::String(name)) => name == "_id_",
+        Some(RawBsonRef::Document(pattern)) => {
+            let forward = |name| get(pattern, name).and_then(super::document::as_whole_number);
+            let only_field = pattern.iter().count() == 1;
+            only_field && (forward("_id") == Some(1) || forward("$natural").is_some())
+        }
+        Some(_) => {
+            return Err(CommandError::new(
+                ErrorCode::BadValue,
+                "hint must be either a string or nested object",
+            ));
+        }
+    };
+    let refuse = || {
+        let message = "error processing query: planner returned error :: caused by :: \
+                       hint provided does not correspond to an existing index";
+        CommandError::new(ErrorCode::BadValue, message)
+    };
+    if known { Ok(()) } else { Err(refuse()) }
+}

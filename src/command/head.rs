@@ -1,0 +1,98 @@
+//! One pass over a message: which command it is, on which namespace, and whether it is answered.
+
+use bson::raw::{RawBsonRef, RawDocument};
+
+use super::document::fields;
+use super::error::{CommandError, ErrorCode};
+use super::namespace::Namespace;
+use crate::wire::{Frame, OpMsg, OpMsgFlags};
+
+/// The head of one command; the documents it carries are skipped by their length, not read.
+#[derive(Clone, Debug)]
+pub struct Head<'a> {
+    /// The command's name: the first key of the body.
+    pub name: &'a str,
+    /// The database: `$db`.
+    pub database: &'a str,
+    /// The first value where it is a string, which for most commands is the collection.
+    pub target: Option<&'a str>,
+    /// Whether the client waits for no reply.
+    pub unanswered: bool,
+    /// The message it was read from.
+    pub message: OpMsg<'a>,
+}
+
+impl<'a> Head<'a> {
+    /// Reads the head of an OP_MSG.
+    ///
+    /// # Errors
+    /// What mongod itself would refuse: no fields, no `$db`, bytes that are no BSON.
+    pub fn of(message: OpMsg<'a>) -> Result<Self, CommandError> {
+        let body = message.body;
+        let Some(first) = fields(body).next() else {
+            return Err(CommandError::new(
+                ErrorCode::BadValue,
+                "OP_MSG requests require a command",
+            ));
+        };
+        let (name, value) = first?;
+        let target = if let RawBsonRef::String(target) = value {
+            Some(target)
+        } else {
+            None
+        };
+        let unanswered = message.flags.contains(OpMsgFlags::MORE_TO_COME);
+        Ok(Self {
+            name,
+            database: database(body)?,
+            target,
+            unanswered,
+            message,
+        })
+    }
+
+    /// The body: all fields but the document sequences.
+    #[must_use]
+    pub fn body(&self) -> &'a RawDocument {
+        self.message.body
+    }
+
+    /// The namespace that the command is on: the first value, or for a few commands another field.
+    #[must_use]
+    pub fn namespace(&self) -> Option<Namespace<'a>> {
+        let collection = match self.name {
+            "getMore" => self.body().get_str("collection").ok(),
+            _ => self.target,
+        };
+        collection.map(|collection| Namespace::new(self.database, collection))
+    }
+
+    /// Whether the client runs it in a transaction.
+    #[must_use]
+    pub fn in_transaction(&self) -> bool {
+        matches!(self.body().get("autocommit"), Ok(Some(_)))
+    }
+}
+
+fn database(body: &RawDocument) -> Result<&str, CommandError> {
+    // `$db` is usually near the end, where no document is left to skip.
+    match body.get("$db") {
+        Ok(Some(RawBsonRef::String(database))) => Ok(database),
+        Ok(Some(_)) => Err(CommandError::wrong_type("$db", "other", "string")),
+        Ok(None) => Err(CommandError::new(
+            ErrorCode::MissingDatabase,
+            "OP_MSG requests require a $db argument",
+        )),
+        Err(error) => Err(CommandError::invalid_bson(&error.to_string())),
+    }
+}
+
+/// Reads a frame as an OP_MSG without verifying its checksum, which mongod does for what is relayed.
+///
+/// # Errors
+/// What is wrong with the message, as the reply that says so.
+pub fn parse(frame: &Frame) -> Result<Head<'_>, CommandError> {
+    let message = OpMsg::parse_unverified(frame)
+        .map_err(|error| CommandError::new(ErrorCode::BadValue, format!("malformed OP_MSG: {error}")))?;
+    Head::of(message)
+}

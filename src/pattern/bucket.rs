@@ -1,0 +1,18 @@
+//! The bucket pattern: many small items kept as one document per page of one key.
+//!
+//! An item's way in: [`item`] prepares it, [`key`] groups it, [`insert`] plans the statements that put it on a page
+//! ([`layout`] says what a page looks like). Its way out: [`read`] decides between looking at one page ([`page`] has the
+//! arithmetic, [`unpack`] the items) and a pipeline that unpacks in mongod ([`pipeline`], narrowed by [`filter`]).
+
+pub mod filter;
+pub mod index;
+pub mod insert;
+pub mod item;
+pub mod key;
+pub mod layout;
+mod number;
+pub mod page;
+pub mod pipeline;
+pub mod projection;
+pub mod read;
+pub mod unpack;

@@ -1,0 +1,320 @@
+//! Which statements put items on pages.
+//!
+//! One statement an item, so that each is atomic and has an answer of its own. A statement that finds its page as the
+//! planner knew it succeeds; any other fails without a trace, and the item is planned again on fresh facts:
+//!
+//! * *push* into the open page, only while the page is as expected. It is written as an upsert that cannot insert
+//!   (`$setOnInsert` of another `_id`), so that a miss is error 66 rather than a silent `n: 0`: an ordered batch stops there.
+//! * *open* a page that begins with the item: an upsert that cannot match (`count: -1`) and so inserts, with the page index
+//!   as its hint, so that it fails where the index is missing. Two writers who open one page collide on that index.
+//! * *close* a page whose bytes leave no room: marks it `short`, which no arithmetic may miss.
+
+use std::collections::{HashMap, HashSet};
+
+use bson::DateTime;
+use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
+
+use super::index;
+use super::item::{Item, Mint};
+use super::layout::{self, NewPage, PageFacts, path};
+use crate::command::document::{put, single};
+use crate::command::error::WriteError;
+use crate::pattern::shapes::{BucketShape, ItemIds};
+
+/// An item still to be placed.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// The item.
+    pub item: Item,
+    /// How many names for a new page were found taken.
+    pub names_taken: u32,
+    /// How often its page was not as it was known.
+    pub misses: u32,
+}
+
+/// What is known of the highest page of each key, by [`super::key::Key::identity`]. `None`: the key has no page yet.
+pub type Pages = HashMap<Vec<u8>, Option<PageFacts>>;
+
+/// One statement of an `update` command.
+#[derive(Clone, Debug)]
+pub struct Statement {
+    /// The position among the pending items of the one it places; `None` for a statement that only prepares.
+    pub item: Option<usize>,
+    /// The element of `updates`.
+    pub update: RawDocumentBuf,
+}
+
+/// What a failed statement means.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// The page is not as it was known: look again.
+    Miss,
+    /// Another page has that `_id`: look again, and take another name.
+    NameTaken,
+    /// The collection is not the one that was made ready: make it ready and look again.
+    NotReady,
+    /// The application's own error.
+    Final(WriteError),
+}
+
+/// Plans the pending items in their order. `pages` is kept up with what the statements will have done; a key that is
+/// missing in it counts as one without pages.
+pub fn plan(shape: &BucketShape, pending: &[Pending], pages: &mut Pages, mint: &dyn Mint) -> Vec<Statement> {
+    let mut planner = Planner {
+        shape,
+        mint,
+        names: HashSet::new(),
+        statements: Vec::with_capacity(pending.len()),
+    };
+    for (position, pending) in pending.iter().enumerate() {
+        let highest = pages.entry(pending.item.identity().to_vec()).or_default();
+        planner.place(position, pending, highest);
+    }
+    planner.statements
+}
+
+struct Planner<'a> {
+    shape: &'a BucketShape,
+    mint: &'a dyn Mint,
+    /// Names that this plan has given.
+    names: HashSet<String>,
+    statements: Vec<Statement>,
+}
+
+impl Planner<'_> {
+    fn place(&mut self, position: usize, pending: &Pending, highest: &mut Option<PageFacts>) {
+        let item = &pending.item;
+        if let Some(facts) = highest {
+            if facts.fits(self.shape, item.bytes()) {
+                self.statements.push(Statement {
+                    item: Some(position),
+                    update: push(self.shape, item, facts),
+                });
+                facts.count = facts.count.saturating_add(1);
+                facts.bytes = facts.bytes.saturating_add(item.bytes());
+                facts.to = facts.to.max(item.time());
+                return;
+            }
+            if !facts.is_closed(self.shape) {
+                self.statements.push(Statement {
+                    item: None,
+                    update: close(self.shape, item, facts),
+                });
+                facts.short = true;
+            }
+        }
+        let (update, facts) = self.open(pending, highest.as_ref());
+        self.statements.push(Statement {
+            item: Some(position),
+            update,
+        });
+        *highest = Some(facts);
+    }
+
+    fn open(&mut self, pending: &Pending, before: Option<&PageFacts>) -> (RawDocumentBuf, PageFacts) {
+        let (shape, item) = (self.shape, &pending.item);
+        let page = before.map_or(0, |before| before.page.saturating_add(1));
+        let name = self.name(pending, before, page);
+        let late = match (item.time(), before.and_then(|before| before.to)) {
+            (None, _) => shape.time().is_some(),
+            (Some(time), Some(to)) => time < to,
+            (Some(_), None) => false,
+        };
+        let bucket = layout::build(shape, item.key(), NewPage { id: &name, page, late }, item);
+        let mut query = single("_id", name.as_str());
+        item.key().append_filter(shape, &mut query);
+        put(&mut query, path::PAGE, page);
+        put(&mut query, shape.count(), -1);
+        let mut update = upsert(&query, &bucket);
+        update.append(cstr!("hint"), index::PAGE);
+        let facts = PageFacts {
+            id: RawBson::String(name),
+            page,
+            count: 1,
+            bytes: item.bytes(),
+            to: item.time(),
+            short: false,
+        };
+        (update, facts)
+    }
+
+    /// The new page's `_id`: the pattern's name, and a suffix where that is known or was found to be taken.
+    fn name(&mut self, pending: &Pending, before: Option<&PageFacts>, page: i32) -> String {
+        let time = pending.item.time().unwrap_or_else(|| self.mint.now());
+        let base = format!(
+            "{}_{}",
+            pending.item.key().text(),
+            time.timestamp_millis().div_euclid(1000)
+        );
+        let used_before = before
+            .and_then(|before| before.id.as_str())
+            .is_some_and(|id| id.starts_with(&base));
+        let name = match pending.names_taken {
+            0 if !used_before && !self.names.contains(&base) => base,
+            0 | 1 => format!("{base}_{page}"),
+            // Only keys of other types with the same text, such as 123 and "123", come here.
+            tries => format!("{base}_{page}_{tries}"),
+        };
+        self.names.insert(name.clone());
+        name
+    }
+}
+
+fn push(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf {
+    let mut query = page_query(shape, item, facts);
+    put(&mut query, shape.count(), &single("$lt", i64::from(shape.max_items())));
+    put(&mut query, path::SHORT, &single("$exists", false));
+    if facts.count > 0 {
+        put(
+            &mut query,
+            path::BYTES,
+            &single("$lte", i64::from(shape.max_bytes()).saturating_sub(item.bytes())),
+        );
+    }
+    if let (ItemIds::Unique, Some(id)) = (shape.item_ids(), item.id()) {
+        // The unique index does not compare the elements of one document.
+        put(&mut query, &index::item_id_path(shape), &single("$ne", id));
+    }
+    let mut change = RawDocumentBuf::new();
+    let elements: RawArrayBuf = [item.stored()].into_iter().collect();
+    // `$each`, so that no item is taken for the modifiers of a `$push`.
+    change.append(cstr!("$push"), &single(shape.items(), &single("$each", &elements)));
+    let mut increments = single(shape.count(), 1);
+    put(&mut increments, path::BYTES, item.bytes());
+    change.append(cstr!("$inc"), &increments);
+    if shape.time().is_some() {
+        append_time(item.time(), facts.to, &mut query, &mut change);
+    }
+    // Never inserted: see the module's documentation.
+    change.append(cstr!("$setOnInsert"), &single("_id", false));
+    upsert(&query, &change)
+}
+
+/// Keeps `from`, `to` and `late` true. Whether the item is late depends on `to`, so the statement demands it.
+fn append_time(time: Option<DateTime>, to: Option<DateTime>, query: &mut RawDocumentBuf, change: &mut RawDocumentBuf) {
+    let late = match (time, to) {
+        (None, _) => true,
+        (Some(_), None) => {
+            put(query, path::TO, &single("$exists", false));
+            false
+        }
+        (Some(time), Some(to)) if time < to => {
+            put(query, path::TO, &single("$gt", time));
+            true
+        }
+        (Some(time), Some(_)) => {
+            put(query, path::TO, &single("$lte", time));
+            false
+        }
+    };
+    if let Some(time) = time {
+        change.append(cstr!("$min"), &single(path::FROM, time));
+        change.append(cstr!("$max"), &single(path::TO, time));
+    }
+    if late {
+        let mut marks = single(path::EXCEPTION, true);
+        put(&mut marks, path::LATE, true);
+        change.append(cstr!("$set"), &marks);
+    }
+}
+
+fn close(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf {
+    let mut query = page_query(shape, item, facts);
+    put(&mut query, shape.count(), &single("$lt", i64::from(shape.max_items())));
+    put(
+        &mut query,
+        path::BYTES,
+        &single("$gt", i64::from(shape.max_bytes()).saturating_sub(item.bytes())),
+    );
+    let mut marks = single(path::EXCEPTION, true);
+    put(&mut marks, path::SHORT, true);
+    let mut statement = RawDocumentBuf::new();
+    statement.append(cstr!("q"), &query);
+    statement.append(cstr!("u"), &single("$set", &marks));
+    statement
+}
+
+/// The page itself, by its `_id` and by what it is: a page removed and another begun under its name is not meant.
+fn page_query(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf {
+    let mut query = single("_id", &single("$eq", &facts.id));
+    item.key().append_filter(shape, &mut query);
+    put(&mut query, path::PAGE, facts.page);
+    query
+}
+
+fn upsert(query: &RawDocument, change: &RawDocument) -> RawDocumentBuf {
+    let mut statement = RawDocumentBuf::new();
+    statement.append(cstr!("q"), query);
+    statement.append(cstr!("u"), change);
+    statement.append(cstr!("upsert"), true);
+    statement
+}
+
+/// The query for a key's highest page: its arguments of a `find`, without the collection.
+pub fn append_facts_query(shape: &BucketShape, item: &Item, find: &mut RawDocumentBuf) {
+    let mut filter = RawDocumentBuf::new();
+    item.key().append_filter(shape, &mut filter);
+    find.append(cstr!("filter"), &filter);
+    find.append(cstr!("sort"), &single(path::PAGE, -1));
+    find.append(cstr!("projection"), &single(shape.items(), 0));
+    find.append(cstr!("limit"), 1);
+    find.append(cstr!("singleBatch"), true);
+}
+
+/// Reads what mongod said of a statement.
+#[must_use]
+pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
+    const BAD_VALUE: i32 = 2;
+    const IMMUTABLE_FIELD: i32 = 66;
+    const COLLECTION_UUID_MISMATCH: i32 = 361;
+    const DUPLICATE_KEY: i32 = 11000;
+    match error.code {
+        IMMUTABLE_FIELD => Failure::Miss,
+        COLLECTION_UUID_MISMATCH => Failure::NotReady,
+        BAD_VALUE
+            if error
+                .message
+                .contains("hint provided does not correspond to an existing index") =>
+        {
+            Failure::NotReady
+        }
+        DUPLICATE_KEY => {
+            let pattern = error.detail.get_document("keyPattern").ok();
+            match pattern
+                .and_then(|pattern| pattern.iter().next()?.ok())
+                .map(|(name, _)| name.as_str())
+            {
+                Some("_id") => Failure::NameTaken,
+                Some(field) if field == index::item_id_path(shape) => Failure::Final(as_naive_duplicate(shape, error)),
+                _ => Failure::Miss,
+            }
+        }
+        _ => Failure::Final(error),
+    }
+}
+
+/// A duplicate in the items' index, told as the naive collection's index on `_id` would.
+fn as_naive_duplicate(shape: &BucketShape, error: WriteError) -> WriteError {
+    let path = index::item_id_path(shape);
+    let message = error
+        .message
+        .replacen(&format!("index: {}", index::ITEM_ID), "index: _id_", 1)
+        .replacen(&format!("dup key: {{ {path}:"), "dup key: { _id:", 1);
+    let mut detail = RawDocumentBuf::new();
+    for (name, value) in error.detail.iter().flatten() {
+        match (
+            name.as_str(),
+            value
+                .as_document()
+                .and_then(|document| document.get(&path).ok().flatten()),
+        ) {
+            ("keyPattern" | "keyValue", Some(value)) => detail.append(name, &single("_id", value)),
+            _ => detail.append(name, value),
+        }
+    }
+    WriteError {
+        code: error.code,
+        message,
+        detail,
+    }
+}

@@ -1,0 +1,147 @@
+//! Layout version 1: what a bucket looks like in mongod.
+//!
+//! ```js
+//! { _id: "123_1698335223",              // key text, "_", seconds of the first item's time
+//!   customerId: 123,                    // the key, lifted out of the items
+//!   count: 2, history: [ {..}, {..} ],  // the items, at most `max_items`
+//!   control: { v: 1, page: 0,           // layout version; this page's number among its key's, from 0
+//!              bytes: 173,              // sum of the items' BSON lengths
+//!              from: .., to: ..,        // least and greatest time of the items that have one
+//!              exception: true,         // there when short or late is: what position arithmetic must know of
+//!              short: true,             // closed before it was full
+//!              late: true } }           // times in it do not ascend, or not from the page before
+//! ```
+//!
+//! Invariants: `count` is the length of the array and at most `max_items`; a key's pages are numbered without gaps; all
+//! but the highest are full or `short`; only the highest takes new items, and not when it is `short`.
+
+use bson::DateTime;
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::item::Item;
+use super::key::Key;
+use crate::command::document::{as_whole_number, get, put};
+use crate::pattern::shapes::BucketShape;
+
+/// The version that this build writes and reads.
+pub const VERSION: i32 = 1;
+
+/// Paths inside `control`.
+pub mod path {
+    /// Layout version.
+    pub const VERSION: &str = "control.v";
+    /// Page number.
+    pub const PAGE: &str = "control.page";
+    /// Sum of the items' lengths.
+    pub const BYTES: &str = "control.bytes";
+    /// Least time.
+    pub const FROM: &str = "control.from";
+    /// Greatest time.
+    pub const TO: &str = "control.to";
+    /// Whether arithmetic must know of it.
+    pub const EXCEPTION: &str = "control.exception";
+    /// Whether it was closed before it was full.
+    pub const SHORT: &str = "control.short";
+    /// Whether times in it do not ascend.
+    pub const LATE: &str = "control.late";
+}
+
+/// What the planner knows of a key's highest page: everything of the bucket but its items.
+#[derive(Clone, Debug)]
+pub struct PageFacts {
+    /// The bucket's `_id`.
+    pub id: RawBson,
+    /// Its number.
+    pub page: i32,
+    /// Items in it.
+    pub count: u32,
+    /// Bytes of items in it.
+    pub bytes: i64,
+    /// Greatest time in it.
+    pub to: Option<DateTime>,
+    /// Whether it was closed before it was full.
+    pub short: bool,
+}
+
+impl PageFacts {
+    /// Reads a bucket, with or without its items. `None` for a document that is no bucket of this layout.
+    #[must_use]
+    pub fn parse(shape: &BucketShape, bucket: &RawDocument) -> Option<Self> {
+        let control = bucket.get_document(BucketShape::CONTROL).ok()?;
+        if get(control, "v").and_then(as_whole_number)? != i64::from(VERSION) {
+            return None;
+        }
+        let number = |name| get(control, name).and_then(as_whole_number);
+        Some(Self {
+            id: get(bucket, "_id")?.into(),
+            page: i32::try_from(number("page")?).ok()?,
+            count: u32::try_from(get(bucket, shape.count()).and_then(as_whole_number)?).ok()?,
+            bytes: number("bytes")?,
+            to: get(control, "to").and_then(RawBsonRef::as_datetime),
+            short: get(control, "short").is_some(),
+        })
+    }
+
+    /// Whether no item can be added to it any more.
+    #[must_use]
+    pub fn is_closed(&self, shape: &BucketShape) -> bool {
+        self.short || self.count >= shape.max_items()
+    }
+
+    /// Whether an item of that many bytes still has its place in it. An empty page takes an item of any size.
+    #[must_use]
+    pub fn fits(&self, shape: &BucketShape, bytes: i64) -> bool {
+        !self.is_closed(shape) && (self.count == 0 || self.bytes.saturating_add(bytes) <= i64::from(shape.max_bytes()))
+    }
+}
+
+/// A new page that begins with one item.
+#[derive(Clone, Copy, Debug)]
+pub struct NewPage<'a> {
+    /// The bucket's `_id`.
+    pub id: &'a str,
+    /// Its number.
+    pub page: i32,
+    /// Whether its first item is older than the newest of the page before, or has no time at all.
+    pub late: bool,
+}
+
+/// Builds the bucket.
+#[must_use]
+pub fn build(shape: &BucketShape, key: &Key, new: NewPage<'_>, first: &Item) -> RawDocumentBuf {
+    let mut bucket = RawDocumentBuf::new();
+    bucket.append(cstr!("_id"), new.id);
+    for (field, value) in shape.key().iter().zip(key.lifted()) {
+        if let Some(value) = value {
+            put(&mut bucket, field, value);
+        }
+    }
+    put(&mut bucket, shape.count(), 1_i32);
+    let mut items = RawArrayBuf::new();
+    items.push(first.stored());
+    put(&mut bucket, shape.items(), &items);
+    bucket.append(cstr!("control"), &control(shape, new, first));
+    bucket
+}
+
+fn control(shape: &BucketShape, new: NewPage<'_>, first: &Item) -> RawDocumentBuf {
+    let mut control = RawDocumentBuf::new();
+    control.append(cstr!("v"), VERSION);
+    control.append(cstr!("page"), new.page);
+    // An int32 for as long as it fits; `$inc` widens it when it does not.
+    match i32::try_from(first.bytes()) {
+        Ok(bytes) => control.append(cstr!("bytes"), bytes),
+        Err(_) => control.append(cstr!("bytes"), first.bytes()),
+    }
+    if shape.time().is_some() {
+        if let Some(time) = first.time() {
+            control.append(cstr!("from"), time);
+            control.append(cstr!("to"), time);
+        }
+        if new.late {
+            control.append(cstr!("exception"), true);
+            control.append(cstr!("late"), true);
+        }
+    }
+    control
+}

@@ -1,0 +1,106 @@
+//! The simple projections, done in the proxy: whole fields taken or left, by their names.
+
+use bson::raw::{RawDocument, RawDocumentBuf};
+
+use crate::command::document::as_flag;
+
+/// A projection that needs no server: fields without dots, each simply in or out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Projection {
+    /// Every field.
+    All,
+    /// Only these.
+    Include(Vec<String>),
+    /// All but these.
+    Exclude(Vec<String>),
+}
+
+impl Projection {
+    /// Reads a projection. `None` for one that is not simple, or that mongod would refuse: it is mongod's to answer.
+    #[must_use]
+    pub fn parse(projection: Option<&RawDocument>) -> Option<Self> {
+        let (mut included, mut excluded, mut id) = (Vec::new(), Vec::new(), None);
+        for field in projection.into_iter().flat_map(RawDocument::iter) {
+            let (name, value) = field.ok()?;
+            let name = name.as_str();
+            let plain = !name.is_empty() && !name.contains('.') && !name.starts_with('$');
+            let taken = plain.then(|| as_flag(value)).flatten()?;
+            match (name, taken) {
+                ("_id", taken) if id.is_none() => id = Some(taken),
+                ("_id", _) => return None,
+                (name, true) => included.push(name.to_owned()),
+                (name, false) => excluded.push(name.to_owned()),
+            }
+        }
+        let id_name = || "_id".to_owned();
+        match (included.is_empty(), excluded.is_empty(), id) {
+            (true, true, None) => Some(Self::All),
+            (true, true, Some(true)) => Some(Self::Include(vec![id_name()])),
+            (false, true, None | Some(true)) => {
+                included.push(id_name());
+                Some(Self::Include(included))
+            }
+            (false, true, Some(false)) => Some(Self::Include(included)),
+            (true, _, Some(false)) => {
+                excluded.push(id_name());
+                Some(Self::Exclude(excluded))
+            }
+            (true, false, None) => Some(Self::Exclude(excluded)),
+            // `_id: 1` among exclusions, or both kinds mixed.
+            _ => None,
+        }
+    }
+
+    /// The item as projected.
+    #[must_use]
+    pub fn apply(&self, item: RawDocumentBuf) -> RawDocumentBuf {
+        let keep = |name: &str| match self {
+            Self::All => true,
+            Self::Include(names) => names.iter().any(|field| field == name),
+            Self::Exclude(names) => !names.iter().any(|field| field == name),
+        };
+        if *self == Self::All {
+            return item;
+        }
+        item.iter().flatten().filter(|(name, _)| keep(name.as_str())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    fn check(projection: &RawDocument, expected: Option<&RawDocument>) {
+        let item = rawdoc! { "_id": 1, "a": 2, "b": { "c": 3 } };
+        let projected = Projection::parse(Some(projection)).map(|projection| projection.apply(item));
+        assert_eq!(projected.as_deref(), expected, "{projection:?}");
+    }
+
+    #[test]
+    fn takes_and_leaves_fields() {
+        check(&rawdoc! {}, Some(&rawdoc! { "_id": 1, "a": 2, "b": { "c": 3 } }));
+        check(&rawdoc! { "a": 1 }, Some(&rawdoc! { "_id": 1, "a": 2 }));
+        check(&rawdoc! { "a": true, "_id": 0 }, Some(&rawdoc! { "a": 2 }));
+        check(&rawdoc! { "_id": 1 }, Some(&rawdoc! { "_id": 1 }));
+        check(&rawdoc! { "_id": 0 }, Some(&rawdoc! { "a": 2, "b": { "c": 3 } }));
+        check(&rawdoc! { "a": 0 }, Some(&rawdoc! { "_id": 1, "b": { "c": 3 } }));
+        check(&rawdoc! { "a": 0.0, "_id": 0 }, Some(&rawdoc! { "b": { "c": 3 } }));
+    }
+
+    #[test]
+    fn leaves_the_rest_to_mongod() {
+        for projection in [
+            rawdoc! { "a": 1, "b": 0 },
+            rawdoc! { "a": 0, "_id": 1 },
+            rawdoc! { "b.c": 1 },
+            rawdoc! { "a": "$b" },
+            rawdoc! { "a": { "$slice": 1 } },
+            rawdoc! { "a.$": 1 },
+            rawdoc! { "": 1 },
+        ] {
+            check(&projection, None);
+        }
+    }
+}

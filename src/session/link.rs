@@ -1,0 +1,143 @@
+//! The upstream connection of one client: relayed frames and the proxy's own commands, in order.
+
+use std::time::Duration;
+
+use bson::raw::{RawDocument, RawDocumentBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::stream::{FrameStream, StreamError};
+use crate::command::reply::succeeded;
+use crate::wire::{Frame, OpMsg, OpMsgBuilder, WireError};
+
+/// Commands that are written before their answers are read. Answers to these are small, so that neither side's socket
+/// buffers can fill while the other waits.
+const MAX_IN_FLIGHT: usize = 64;
+
+/// Why the upstream connection cannot be used any more.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LinkError {
+    /// It could not be made.
+    #[error("cannot connect to {address}: {reason}")]
+    Connect {
+        /// Where to.
+        address: String,
+        /// Why not.
+        reason: String,
+    },
+    /// It was closed or broke.
+    #[error("the upstream closed the connection")]
+    Closed,
+    /// The stream failed.
+    #[error("the upstream connection failed: {0}")]
+    Stream(#[from] StreamError),
+    /// A command of ours could not be encoded, or its answer not read.
+    #[error("the upstream connection carried what is no message: {0}")]
+    Wire(#[from] WireError),
+}
+
+impl From<std::io::Error> for LinkError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Stream(StreamError::Io(error))
+    }
+}
+
+/// The upstream connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    stream: FrameStream,
+    last_request_id: i32,
+}
+
+/// A command of the proxy's own: the body, and documents that go in a sequence beside it.
+#[derive(Clone, Debug)]
+pub(super) struct Request<'a> {
+    pub(super) body: &'a RawDocument,
+    pub(super) sequence: Option<(&'static str, &'a [RawDocumentBuf])>,
+}
+
+impl Link {
+    /// Connects within the deadline.
+    pub(super) async fn connect(
+        address: &str,
+        deadline: Duration,
+        max_message_bytes: usize,
+    ) -> Result<Self, LinkError> {
+        let failed = |reason: String| LinkError::Connect {
+            address: address.to_owned(),
+            reason,
+        };
+        let socket = timeout(deadline, TcpStream::connect(address))
+            .await
+            .map_err(|_| failed(format!("no answer within {} ms", deadline.as_millis())))?
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(Self {
+            stream: FrameStream::new(socket, max_message_bytes),
+            last_request_id: 0,
+        })
+    }
+
+    /// Sends a client's frame as it is. Not cancel safe.
+    pub(super) async fn forward(&mut self, frame: &Frame) -> Result<(), LinkError> {
+        Ok(self.stream.send(frame).await?)
+    }
+
+    /// The next frame from the upstream. Cancel safe.
+    pub(super) async fn receive(&mut self) -> Result<Frame, LinkError> {
+        // An upstream that pauses in the middle of a message is as good as gone; TCP keep-alive finds one that is gone.
+        self.stream
+            .next(Duration::from_secs(60))
+            .await?
+            .ok_or(LinkError::Closed)
+    }
+
+    /// Returns when the upstream has closed the connection. Cancel safe.
+    pub(super) async fn closed(&mut self) {
+        self.stream.closed().await;
+    }
+
+    /// Runs one command of the proxy's own and gives its answer, which may say `ok: 0`. Not cancel safe.
+    pub(super) async fn call(&mut self, request: Request<'_>) -> Result<RawDocumentBuf, LinkError> {
+        let id = self.write(&request).await?;
+        self.answer(id).await
+    }
+
+    /// Runs a command without a sequence; an answer that says `ok: 0` is an error. Not cancel safe.
+    pub(super) async fn run(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, super::run::RunError> {
+        Ok(succeeded(self.call(Request { body, sequence: None }).await?)?)
+    }
+
+    /// Runs commands back to back, in as few round trips as can be. Their answers must be small. Not cancel safe.
+    pub(super) async fn call_all(&mut self, bodies: &[RawDocumentBuf]) -> Result<Vec<RawDocumentBuf>, LinkError> {
+        let mut answers = Vec::with_capacity(bodies.len());
+        for window in bodies.chunks(MAX_IN_FLIGHT) {
+            let mut ids = Vec::with_capacity(window.len());
+            for body in window {
+                ids.push(self.write(&Request { body, sequence: None }).await?);
+            }
+            for id in ids {
+                answers.push(self.answer(id).await?);
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn write(&mut self, request: &Request<'_>) -> Result<i32, LinkError> {
+        self.last_request_id = self.last_request_id.wrapping_add(1);
+        let mut builder = OpMsgBuilder::new(self.last_request_id, 0).body(request.body);
+        if let Some((identifier, documents)) = request.sequence {
+            builder = builder.sequence(identifier, documents.iter().map(AsRef::as_ref));
+        }
+        self.stream.send(&builder.build()?).await?;
+        Ok(self.last_request_id)
+    }
+
+    async fn answer(&mut self, request_id: i32) -> Result<RawDocumentBuf, LinkError> {
+        let frame = self.receive().await?;
+        if frame.header().response_to != request_id {
+            // Answers come in order; another one's would be shown to the wrong command.
+            return Err(LinkError::Closed);
+        }
+        Ok(OpMsg::parse(&frame)?.body.to_owned())
+    }
+}

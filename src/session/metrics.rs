@@ -1,0 +1,245 @@
+//! What sessions count. Labels are closed sets or configured namespaces, never a client's data.
+
+use prometheus::{
+    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, exponential_buckets,
+};
+
+/// Commands that have a label of their own; every other one counts as `other`.
+const COMMANDS: &[&str] = &[
+    "abortTransaction",
+    "aggregate",
+    "buildInfo",
+    "collMod",
+    "collStats",
+    "commitTransaction",
+    "count",
+    "create",
+    "createIndexes",
+    "dbStats",
+    "delete",
+    "distinct",
+    "drop",
+    "dropDatabase",
+    "dropIndexes",
+    "endSessions",
+    "explain",
+    "find",
+    "findAndModify",
+    "getMore",
+    "hello",
+    "insert",
+    "isMaster",
+    "killCursors",
+    "listCollections",
+    "listDatabases",
+    "listIndexes",
+    "mapReduce",
+    "ping",
+    "renameCollection",
+    "saslContinue",
+    "saslStart",
+    "update",
+    "validate",
+];
+
+/// What became of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its bytes were passed on.
+    Relayed,
+    /// It was rewritten and answered.
+    Rewritten,
+    /// It was refused by the proxy.
+    Rejected,
+    /// It could not be answered: a peer went away.
+    Failed,
+}
+
+impl Outcome {
+    const ALL: [Self; 4] = [Self::Relayed, Self::Rewritten, Self::Rejected, Self::Failed];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Relayed => "relayed",
+            Self::Rewritten => "rewritten",
+            Self::Rejected => "rejected",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// The way a read was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// By looking at the pages that hold the answer.
+    Page,
+    /// By a pipeline that unpacks in mongod.
+    Pipeline,
+}
+
+impl Strategy {
+    const ALL: [Self; 2] = [Self::Page, Self::Pipeline];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Page => "page",
+            Self::Pipeline => "pipeline",
+        }
+    }
+}
+
+/// Which way bytes went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From clients.
+    Received,
+    /// To clients.
+    Sent,
+}
+
+/// The handles.
+#[derive(Clone, Debug)]
+pub struct SessionMetrics {
+    commands: IntCounterVec,
+    durations: HistogramVec,
+    bytes_received: IntCounter,
+    bytes_sent: IntCounter,
+    /// Client connections open now.
+    pub connections: IntGauge,
+    /// Client connections accepted.
+    pub connections_total: IntCounter,
+    items_inserted: IntCounterVec,
+    reads: IntCounterVec,
+    rejected: IntCounterVec,
+    observed: IntCounterVec,
+    /// Buckets begun.
+    pub buckets_opened: IntCounter,
+    /// Statements that found a page other than as it was known, and were planned again.
+    pub conflicts: IntCounter,
+}
+
+impl SessionMetrics {
+    /// Registers the handles.
+    ///
+    /// # Errors
+    /// A name that is registered already.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let counter =
+            |name: &str, help: &str| registered(registry, IntCounter::new(format!("mongoshape_{name}"), help)?);
+        let counters = |name: &str, help: &str, labels: &[&str]| {
+            registered(
+                registry,
+                IntCounterVec::new(Opts::new(format!("mongoshape_{name}"), help), labels)?,
+            )
+        };
+        let bytes = counters("bytes_total", "Bytes from and to clients.", &["direction"])?;
+        let metrics = Self {
+            commands: counters(
+                "commands_total",
+                "Commands by name and by what became of them.",
+                &["command", "outcome"],
+            )?,
+            durations: registered(registry, {
+                let help = "Seconds from a command's last byte to its answer's, by what became of it.";
+                let options = HistogramOpts::new("mongoshape_command_duration_seconds", help)
+                    .buckets(exponential_buckets(0.000_05, 2.0, 20)?);
+                HistogramVec::new(options, &["outcome"])?
+            })?,
+            bytes_received: bytes.with_label_values(&["received"]),
+            bytes_sent: bytes.with_label_values(&["sent"]),
+            connections: registered(
+                registry,
+                IntGauge::new("mongoshape_client_connections", "Client connections open now.")?,
+            )?,
+            connections_total: counter("client_connections_total", "Client connections accepted.")?,
+            items_inserted: counters(
+                "bucket_items_inserted_total",
+                "Items inserted, by shape.",
+                &["namespace"],
+            )?,
+            reads: counters(
+                "reads_total",
+                "Reads of shaped collections, by the way they were answered.",
+                &["namespace", "strategy"],
+            )?,
+            rejected: counters(
+                "rejected_total",
+                "Commands on shaped collections that were refused.",
+                &["namespace", "reason"],
+            )?,
+            observed: counters(
+                "observed_total",
+                "Commands that a shape in observe mode would have rewritten.",
+                &["namespace"],
+            )?,
+            buckets_opened: counter("buckets_opened_total", "Buckets begun.")?,
+            conflicts: counter(
+                "bucket_conflicts_total",
+                "Statements that lost a race for a page and were planned again.",
+            )?,
+        };
+        for command in COMMANDS.iter().chain(["other"].iter()) {
+            for outcome in Outcome::ALL {
+                metrics.commands.with_label_values(&[command, outcome.label()]);
+            }
+        }
+        for outcome in Outcome::ALL {
+            metrics.durations.with_label_values(&[outcome.label()]);
+        }
+        Ok(metrics)
+    }
+
+    /// Lets every series of a shape exist at zero. `namespace` is the shape's, as configured.
+    pub fn expect_namespace(&self, namespace: &str) {
+        self.items_inserted.with_label_values(&[namespace]);
+        self.observed.with_label_values(&[namespace]);
+        for strategy in Strategy::ALL {
+            self.reads.with_label_values(&[namespace, strategy.label()]);
+        }
+        self.rejected.with_label_values(&[namespace, "unsupported"]);
+    }
+
+    /// Counts a command that ended.
+    pub fn command(&self, name: &str, outcome: Outcome, seconds: f64) {
+        let name = COMMANDS.iter().find(|known| **known == name).unwrap_or(&"other");
+        self.commands.with_label_values(&[name, outcome.label()]).inc();
+        self.durations.with_label_values(&[outcome.label()]).observe(seconds);
+    }
+
+    /// Counts the bytes of a frame.
+    pub fn bytes(&self, direction: Direction, bytes: usize) {
+        let counter = match direction {
+            Direction::Received => &self.bytes_received,
+            Direction::Sent => &self.bytes_sent,
+        };
+        counter.inc_by(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    /// Counts items that were stored.
+    pub fn inserted(&self, namespace: &str, items: u64) {
+        self.items_inserted.with_label_values(&[namespace]).inc_by(items);
+    }
+
+    /// Counts a read.
+    pub fn read(&self, namespace: &str, strategy: Strategy) {
+        self.reads.with_label_values(&[namespace, strategy.label()]).inc();
+    }
+
+    /// Counts a refusal.
+    pub fn rejected(&self, namespace: &str) {
+        self.rejected.with_label_values(&[namespace, "unsupported"]).inc();
+    }
+
+    /// Counts a command that was only observed.
+    pub fn observed(&self, namespace: &str) {
+        self.observed.with_label_values(&[namespace]).inc();
+    }
+}
+
+fn registered<C: prometheus::core::Collector + Clone + 'static>(
+    registry: &Registry,
+    collector: C,
+) -> Result<C, prometheus::Error> {
+    registry.register(Box::new(collector.clone()))?;
+    Ok(collector)
+}

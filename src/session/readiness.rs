@@ -1,0 +1,232 @@
+//! Whether a shaped collection is what its shape needs: buckets and nothing else, with the shape's indexes.
+//!
+//! Looked at when a proxy first meets a namespace, with the client's own rights. What was found is kept with the
+//! collection's UUID, which every write names: a collection that was dropped and made again, by anybody, is looked at
+//! again before anything is written to it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use bson::Binary;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::link::Link;
+use super::run::RunError;
+use crate::command::arguments::Carried;
+use crate::command::document::{array_of, get, put, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::namespace::Namespace;
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::{index, layout};
+use crate::pattern::shapes::BucketShape;
+
+/// Namespaces remembered; with a shape for every database there may be many. Beyond it, all are looked at anew.
+const MAX_NAMESPACES: usize = 10_000;
+
+/// Options of a collection under which buckets cannot stand for items.
+const IMPOSSIBLE_OPTIONS: &[&str] = &[
+    "capped",
+    "clusteredIndex",
+    "collation",
+    "encryptedFields",
+    "timeseries",
+    "validator",
+    "viewOn",
+];
+
+/// The collections found ready, by namespace.
+#[derive(Debug, Default)]
+pub(super) struct Readiness {
+    ready: Mutex<HashMap<String, Binary>>,
+}
+
+/// Someone who asks for a collection to be ready.
+pub(super) struct Asker<'a> {
+    pub(super) link: &'a mut Link,
+    pub(super) shape: &'a BucketShape,
+    pub(super) namespace: Namespace<'a>,
+    pub(super) carried: Carried<'a>,
+}
+
+/// A collection as `listCollections` describes it.
+struct Found {
+    uuid: Binary,
+    has_page_index: bool,
+}
+
+impl Readiness {
+    /// Makes the collection ready to be written to, creating it and its indexes where they are missing, and gives its UUID.
+    pub(super) async fn for_writing(&self, asker: &mut Asker<'_>) -> Result<Binary, RunError> {
+        if let Some(uuid) = self.known(asker.namespace) {
+            return Ok(uuid);
+        }
+        let found = asker.find().await?;
+        if !found.as_ref().is_some_and(|found| found.has_page_index) {
+            asker.create_indexes().await?;
+        }
+        // Looked up again: the collection was created just now, or by another proxy meanwhile.
+        let found = match found {
+            Some(found) if found.has_page_index => found,
+            _ => asker.find().await?.ok_or_else(|| asker.vanished())?,
+        };
+        self.remember(asker.namespace, found.uuid.clone());
+        Ok(found.uuid)
+    }
+
+    /// Refuses a collection that holds what a shape cannot read. One that is missing reads as empty.
+    pub(super) async fn for_reading(&self, asker: &mut Asker<'_>) -> Result<(), RunError> {
+        if self.known(asker.namespace).is_some() {
+            return Ok(());
+        }
+        match asker.find().await? {
+            Some(found) if found.has_page_index => self.remember(asker.namespace, found.uuid),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Forgets what was found, after a drop or when a write did not meet it.
+    pub(super) fn forget(&self, namespace: Namespace<'_>) {
+        self.lock().remove(&namespace.to_string());
+    }
+
+    fn known(&self, namespace: Namespace<'_>) -> Option<Binary> {
+        self.lock().get(&namespace.to_string()).cloned()
+    }
+
+    fn remember(&self, namespace: Namespace<'_>, uuid: Binary) {
+        let mut ready = self.lock();
+        if ready.len() >= MAX_NAMESPACES {
+            ready.clear();
+        }
+        ready.insert(namespace.to_string(), uuid);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Binary>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asker<'_> {
+    async fn find(&mut self) -> Result<Option<Found>, RunError> {
+        let mut command = RawDocumentBuf::new();
+        command.append(cstr!("listCollections"), 1);
+        command.append(cstr!("filter"), &single("name", self.namespace.collection));
+        self.carried.append_identity(&mut command);
+        let reply = self.link.run(&command).await?;
+        let Some(collection) = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next()) else {
+            return Ok(None);
+        };
+        self.check_options(collection)?;
+        let uuid = collection.get_document("info").ok().and_then(|info| get(info, "uuid"));
+        let Some(RawBsonRef::Binary(uuid)) = uuid else {
+            return Ok(None);
+        };
+        let uuid = uuid.to_binary();
+        let has_page_index = self.has_page_index().await?;
+        if !has_page_index {
+            self.check_contents().await?;
+        }
+        Ok(Some(Found { uuid, has_page_index }))
+    }
+
+    fn check_options(&self, collection: &RawDocument) -> Result<(), RunError> {
+        let options = get(collection, "options").and_then(RawBsonRef::as_document);
+        let given = options
+            .into_iter()
+            .flat_map(RawDocument::iter)
+            .flatten()
+            .map(|(name, _)| name.as_str());
+        let impossible = given.into_iter().find(|name| IMPOSSIBLE_OPTIONS.contains(name));
+        if let Some(option) = impossible {
+            let message = format!(
+                "mongoshape is configured to store {} in the bucket pattern, but the collection has the option '{option}', \
+                 under which it cannot",
+                self.namespace
+            );
+            return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
+        }
+        Ok(())
+    }
+
+    async fn has_page_index(&mut self) -> Result<bool, RunError> {
+        let mut command = single("listIndexes", self.namespace.collection);
+        self.carried.append_identity(&mut command);
+        let reply = self.link.run(&command).await?;
+        let expected = index::specs(self.shape).into_iter().next();
+        let expected = expected.as_deref().and_then(|spec| spec.get_document("key").ok());
+        let indexes = CursorReply::parse(&reply);
+        let mut indexes = indexes.iter().flat_map(CursorReply::documents);
+        let Some(page) = indexes.find(|spec| spec.get_str("name").is_ok_and(|name| name == index::PAGE)) else {
+            return Ok(false);
+        };
+        // An index made for another key: the shape's key was changed over data that is there.
+        let same = page
+            .get_document("key")
+            .ok()
+            .zip(expected)
+            .is_some_and(|(is, should)| same_fields(is, should));
+        if same {
+            Ok(true)
+        } else {
+            Err(self.misfit("was stored under another key").into())
+        }
+    }
+
+    /// Any document that is no bucket was written past the proxy, or before the collection was shaped.
+    async fn check_contents(&mut self) -> Result<(), RunError> {
+        let mut command = single("find", self.namespace.collection);
+        command.append(
+            cstr!("filter"),
+            &single(layout::path::VERSION, &single("$ne", layout::VERSION)),
+        );
+        command.append(cstr!("projection"), &single("_id", 1));
+        command.append(cstr!("limit"), 1);
+        command.append(cstr!("singleBatch"), true);
+        self.carried.append_identity(&mut command);
+        let reply = self.link.run(&command).await?;
+        let foreign = CursorReply::parse(&reply).is_some_and(|cursor| cursor.documents().next().is_some());
+        if foreign {
+            Err(self
+                .misfit("holds documents that are not buckets of layout version 1")
+                .into())
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn create_indexes(&mut self) -> Result<(), RunError> {
+        let mut command = single("createIndexes", self.namespace.collection);
+        put(&mut command, "indexes", &array_of(&index::specs(self.shape)));
+        self.carried.append_identity(&mut command);
+        self.link.run(&command).await?;
+        tracing::info!(namespace = %self.namespace, "created the shape's indexes");
+        Ok(())
+    }
+
+    fn misfit(&self, what: &str) -> CommandError {
+        let namespace = self.namespace;
+        let message = format!(
+            "mongoshape is configured to store {namespace} in the bucket pattern, but it {what}: \
+             run `mongoshape check`, which lists them"
+        );
+        CommandError::new(ErrorCode::InvalidOptions, message)
+    }
+
+    fn vanished(&self) -> RunError {
+        let message = format!("{} was dropped while it was being made ready", self.namespace);
+        CommandError::new(ErrorCode::WriteConflict, message).into()
+    }
+}
+
+/// Whether two index keys name the same fields in the same order.
+fn same_fields(one: &RawDocument, other: &RawDocument) -> bool {
+    let names = |document: &RawDocument| -> Vec<String> {
+        document
+            .iter()
+            .flatten()
+            .map(|(name, _)| name.as_str().to_owned())
+            .collect()
+    };
+    names(one) == names(other)
+}
