@@ -11,4 +11,5 @@
     )
 )]
 
+pub mod bucket;
 pub mod shapes;

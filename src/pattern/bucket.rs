@@ -1,0 +1,3 @@
+//! The bucket pattern.
+
+pub mod index;
