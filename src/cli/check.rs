@@ -1,0 +1,42 @@
+//! `check`: validates the configuration, then looks at the upstream through the driver. Changes nothing.
+
+mod collection;
+mod server;
+
+use std::process::ExitCode;
+
+use super::finding::{Finding, Findings};
+use super::upstream;
+use crate::config::{Config, ConfigErrors};
+
+/// Prints each finding; the exit code is 1 if one is an error.
+pub(super) async fn run(config: Result<Config, ConfigErrors>) -> ExitCode {
+    let mut findings = Findings::default();
+    match config {
+        Err(errors) => {
+            let mistakes = errors.iter().map(|error| {
+                let text = format!("{}; {}", error.problem, error.remedy);
+                Finding::error(error.place.to_string(), text)
+            });
+            findings.extend(mistakes);
+        }
+        Ok(config) => {
+            findings.add(&Finding::fine("configuration", "no mistakes"));
+            if let Err(error) = check_upstream(&config, &mut findings).await {
+                findings.add(&Finding::error("upstream", format!("{error:#}")));
+            }
+        }
+    }
+    findings.exit_code()
+}
+
+/// # Errors
+/// What keeps it from looking any further.
+async fn check_upstream(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    let client = upstream::client(&config.upstream).await?;
+    findings.extend(server::check(&client, config).await?);
+    for target in upstream::targets(&client, config).await? {
+        findings.extend(collection::check(&target).await);
+    }
+    Ok(())
+}
