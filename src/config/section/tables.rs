@@ -7,6 +7,9 @@ use toml::de::{DeTable, DeValue};
 use super::Section;
 use crate::config::error::Place;
 
+/// Tables of one name that the environment may add, so that no environment can keep us busy for ever.
+const MOST_TABLES: usize = 1000;
+
 impl<'a> Section<'a> {
     /// A table of strings, from the file alone: its names are not ours.
     pub(in crate::config) fn string_map(&mut self, name: &'static str) -> BTreeMap<String, String> {
@@ -72,7 +75,7 @@ impl<'a> Section<'a> {
         }
         let variable = |position: usize| format!("{}_{position}", self.variable_of(name));
         let first_of = |position| format!("{}_{}", variable(position), first_field.to_uppercase());
-        while self.source.variable(&first_of(found.len())).is_some() {
+        while found.len() < MOST_TABLES && self.source.variable(&first_of(found.len())).is_some() {
             found.push((Place::Variable(first_of(found.len())), DeTable::new()));
         }
         let section =

@@ -74,7 +74,11 @@ async fn silent_clients_wait_for_a_place_and_do_not_hold_up_the_end() {
     for _ in 0..MAX_CONNECTIONS {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
-    let waiting = tokio::spawn(async move { ask(address, "GET /livez").await });
+    let mut waiting = tokio::spawn(async move { ask(address, "GET /livez").await });
+    assert!(
+        timeout(ACCEPT_PAUSE, &mut waiting).await.is_err(),
+        "there is no place left"
+    );
     drop(silent);
     assert!(waiting.await.unwrap().starts_with("HTTP/1.1 200 "));
     let _silent = TcpStream::connect(address).await.unwrap();
