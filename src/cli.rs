@@ -1,18 +1,20 @@
 //! The command line: `serve`, `check`, `setup`. The only floor that reads the process's arguments and environment.
 
 mod check;
+mod environment;
 mod finding;
 mod readiness;
 mod serve;
 mod setup;
 mod upstream;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 
+use self::environment::Environment;
 use crate::config::{Config, ConfigErrors};
 
 /// Names the configuration when `--config` does not.
@@ -44,18 +46,25 @@ struct ConfigFile {
 }
 
 impl ConfigFile {
-    fn path(self) -> anyhow::Result<PathBuf> {
+    fn path(self, environment: &Environment) -> anyhow::Result<PathBuf> {
         let path = self
             .config
-            .or_else(|| std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from));
+            .or_else(|| environment.variable(CONFIG_VARIABLE).map(PathBuf::from));
         path.with_context(|| format!("no configuration: give --config FILE, or set {CONFIG_VARIABLE}"))
     }
-}
 
-fn load(path: &Path) -> Result<Config, ConfigErrors> {
-    // What is not UTF-8 is shown as a mistake in its value, not passed over.
-    let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-    Config::load(path, &variable)
+    fn load(self, environment: &Environment) -> anyhow::Result<Result<Config, ConfigErrors>> {
+        // Known, also where `--config` goes before it.
+        environment.variable(CONFIG_VARIABLE);
+        let path = self.path(environment)?;
+        Ok(Config::load(&path, &|name| environment.variable(name)))
+    }
+
+    /// Each mistake stands on a line of its own in the error's message.
+    fn load_or_fail(self, environment: &Environment) -> anyhow::Result<Config> {
+        let config = self.load(environment)?;
+        config.map_err(|errors| anyhow::anyhow!("the configuration has mistakes\n{errors}"))
+    }
 }
 
 /// Runs the program and gives its exit code: 0, 1 after an error, 2 for arguments that are none.
@@ -75,21 +84,23 @@ pub fn main() -> ExitCode {
 
 fn run(verb: Verb) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let environment = Environment::default();
     match verb {
         Verb::Serve(file) => {
-            let config = load_or_fail(&file.path()?)?;
+            let config = file.load_or_fail(&environment)?;
             crate::telemetry::log::init(&config.log.filter, config.log.format)?;
+            for variable in environment.unknown() {
+                tracing::warn!(variable, "this variable sets no option");
+            }
             runtime.block_on(serve::run(config))?;
             Ok(ExitCode::SUCCESS)
         }
-        Verb::Check(file) => Ok(runtime.block_on(check::run(load(&file.path()?)))),
-        Verb::Setup(file) => runtime.block_on(setup::run(&load_or_fail(&file.path()?)?)),
+        Verb::Check(file) => {
+            let config = file.load(&environment)?;
+            Ok(runtime.block_on(check::run(config, environment.unknown())))
+        }
+        Verb::Setup(file) => runtime.block_on(setup::run(&file.load_or_fail(&environment)?)),
     }
-}
-
-/// Each mistake stands on a line of its own in the error's message.
-fn load_or_fail(path: &Path) -> anyhow::Result<Config> {
-    load(path).map_err(|errors| anyhow::anyhow!("the configuration has mistakes\n{errors}"))
 }
 
 #[cfg(test)]

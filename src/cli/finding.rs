@@ -37,6 +37,11 @@ impl Finding {
         Self::new(Severity::Error, subject, text)
     }
 
+    /// Whether the proxy would not work with it.
+    pub(super) fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
     fn new(severity: Severity, subject: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
             severity,
@@ -67,7 +72,7 @@ pub(super) struct Findings {
 impl Findings {
     /// Prints one.
     pub(super) fn add(&mut self, finding: &Finding) {
-        self.failed |= finding.severity == Severity::Error;
+        self.failed |= finding.is_error();
         // Whoever closed the pipe does not want to know; the exit code still says it.
         let _ = writeln!(io::stdout(), "{finding}");
     }
@@ -75,6 +80,11 @@ impl Findings {
     /// Prints several.
     pub(super) fn extend(&mut self, findings: impl IntoIterator<Item = Finding>) {
         findings.into_iter().for_each(|finding| self.add(&finding));
+    }
+
+    /// Whether one was an error.
+    pub(super) fn failed(&self) -> bool {
+        self.failed
     }
 
     /// 1 if one was an error.

@@ -12,7 +12,9 @@ use super::upstream;
 use crate::config::UpstreamConfig;
 use crate::telemetry::admin::Readiness;
 
-/// How long the upstream may take to answer.
+/// How long the upstream may take to be found.
+const SELECTION_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the upstream may take to answer, once found or not.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// How long an answer holds.
 const FRESH: Duration = Duration::from_secs(1);
@@ -34,13 +36,18 @@ impl UpstreamProbe {
     pub(super) async fn new(config: &UpstreamConfig, stopping: CancellationToken) -> anyhow::Result<Self> {
         let mut options = upstream::options(config).await?;
         options.credential = None;
-        options.server_selection_timeout = Some(DEADLINE);
+        options.server_selection_timeout = Some(SELECTION_TIMEOUT);
         options.max_pool_size = Some(1);
         Ok(Self {
             client: Client::with_options(options)?,
             stopping,
             last: Mutex::new(None),
         })
+    }
+
+    /// Its client, to be closed after the probe's last use.
+    pub(super) fn client(&self) -> Client {
+        self.client.clone()
     }
 
     async fn ask(&self) -> Result<(), String> {

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::readiness::UpstreamProbe;
+use super::upstream;
 use crate::config::Config;
 use crate::telemetry::Telemetry;
 use crate::telemetry::admin::Admin;
@@ -34,6 +35,7 @@ pub(super) async fn run(config: Config) -> anyhow::Result<()> {
         "serving"
     );
     let probe = UpstreamProbe::new(&config.upstream, stopping.clone()).await?;
+    let driver = probe.client();
     let admin = Admin::new(telemetry, probe);
     let admin = tokio::spawn(admin.serve(admin_listener, admin_stopping.clone()));
 
@@ -44,6 +46,7 @@ pub(super) async fn run(config: Config) -> anyhow::Result<()> {
     // Last, so that a drain can be watched.
     admin_stopping.cancel();
     admin.await.context("the admin endpoints failed")?;
+    upstream::close(driver).await;
     info!("stopped");
     Ok(())
 }

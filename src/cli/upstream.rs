@@ -7,8 +7,11 @@ use std::time::Duration;
 use anyhow::Context;
 use bson::{Bson, Document, doc};
 use futures_util::TryStreamExt;
+use mongodb::error::{Error, ErrorKind};
 use mongodb::options::ClientOptions;
 use mongodb::{Client, Database};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::command::namespace::Namespace;
 use crate::config::{Config, UpstreamConfig};
@@ -29,8 +32,35 @@ pub(super) async fn options(upstream: &UpstreamConfig) -> anyhow::Result<ClientO
 }
 
 /// A client with the configuration's own credentials, if it has any.
+///
+/// # Errors
+/// When nothing listens at the upstream's address. A socket of our own says why, in few words and at once; the driver
+/// would try until its time is up.
 pub(super) async fn client(upstream: &UpstreamConfig) -> anyhow::Result<Client> {
+    let address = &upstream.address;
+    let connected = timeout(SELECTION_TIMEOUT, TcpStream::connect(address)).await;
+    connected
+        .unwrap_or_else(|elapsed| Err(elapsed.into()))
+        .with_context(|| format!("{address} cannot be reached"))?;
     Ok(Client::with_options(options(upstream).await?)?)
+}
+
+/// Ends a client's work. To be called before the runtime ends: the driver ends its sessions in the background when a
+/// client is dropped, and panics when the runtime goes away meanwhile.
+pub(super) async fn close(client: Client) {
+    // A server that does not answer is no reason to stay.
+    let _ = timeout(SELECTION_TIMEOUT, client.shutdown().immediate(true).into_future()).await;
+}
+
+/// What a failed command means to a person: the server's code and words, without the driver's inner state.
+pub(super) fn explain(error: &Error) -> String {
+    match error.kind.as_ref() {
+        ErrorKind::Command(command) => format!("{} ({}): {}", command.code_name, command.code, command.message),
+        ErrorKind::Authentication { .. } => {
+            "authentication failed; correct the credentials in `upstream.uri`".to_owned()
+        }
+        kind => kind.to_string(),
+    }
 }
 
 /// A collection with a bucket shape whose commands are rewritten.
@@ -86,10 +116,12 @@ pub(super) async fn targets(client: &Client, config: &Config) -> anyhow::Result<
 }
 
 async fn databases_with(client: &Client, collection: &str) -> anyhow::Result<Vec<String>> {
-    let names = client.list_database_names().await;
+    let unlisted = |error: Error| anyhow::anyhow!("databases cannot be listed: {}", explain(&error));
+    let names = client.list_database_names().await.map_err(unlisted)?;
     let mut having = Vec::new();
-    for name in names.context("databases cannot be listed")? {
-        if description(&client.database(&name), collection).await?.is_some() {
+    for name in names {
+        let described = description(&client.database(&name), collection).await;
+        if described.map_err(unlisted)?.is_some() {
             having.push(name);
         }
     }
@@ -97,13 +129,13 @@ async fn databases_with(client: &Client, collection: &str) -> anyhow::Result<Vec
 }
 
 /// What `listCollections` says of a collection; `None` if there is none.
-pub(super) async fn description(database: &Database, collection: &str) -> mongodb::error::Result<Option<Document>> {
+pub(super) async fn description(database: &Database, collection: &str) -> Result<Option<Document>, Error> {
     let command = doc! { "listCollections": 1, "filter": { "name": collection } };
     database.run_cursor_command(command).await?.try_next().await
 }
 
-/// What `listIndexes` says of a collection that exists.
-pub(super) async fn indexes(target: &Target) -> mongodb::error::Result<Vec<Document>> {
+/// What `listIndexes` says of a collection that exists, whatever its kind.
+pub(super) async fn indexes(target: &Target) -> Result<Vec<Document>, Error> {
     let command = doc! { "listIndexes": &target.collection };
     target.database.run_cursor_command(command).await?.try_collect().await
 }

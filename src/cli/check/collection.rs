@@ -7,7 +7,7 @@ use futures_util::TryStreamExt;
 use mongodb::error::{Error, ErrorKind};
 
 use crate::cli::finding::Finding;
-use crate::cli::upstream::{Target, as_integer, description, indexes, is_same_index, is_same_key};
+use crate::cli::upstream::{Target, as_integer, description, explain, indexes, is_same_index, is_same_key};
 use crate::pattern::bucket::index::specs;
 
 /// Strange documents are counted up to here.
@@ -19,43 +19,46 @@ const MAX_TIME_EXPIRED: i32 = 50;
 
 /// Everything there is to say of one collection, one finding at least.
 pub(super) async fn check(target: &Target) -> Vec<Finding> {
-    let namespace = target.namespace();
-    let described = match description(&target.database, &target.collection).await {
-        Ok(Some(described)) => described,
-        Ok(None) => return vec![Finding::note(namespace, "does not exist yet; run `mongoshape setup`")],
-        Err(error) => return vec![unreadable(target, &error)],
-    };
-    let unfit: Vec<Finding> = unfit_options(&described)
-        .into_iter()
-        .map(|option| {
-            Finding::error(
-                namespace.as_str(),
-                format!("is {option}, which buckets cannot be kept in"),
-            )
-        })
-        .collect();
-    if !unfit.is_empty() {
-        return unfit;
+    match look(target).await {
+        Ok(findings) if findings.is_empty() => {
+            vec![Finding::fine(
+                target.namespace(),
+                "holds buckets, and has their indexes",
+            )]
+        }
+        Ok(findings) => findings,
+        Err(error) => vec![unreadable(target, &error)],
     }
-    let mut findings = Vec::new();
-    findings.extend(
-        strange_documents(target)
-            .await
-            .unwrap_or_else(|error| Some(unreadable(target, &error))),
-    );
-    findings.extend(
-        missing_indexes(target)
-            .await
-            .unwrap_or_else(|error| vec![unreadable(target, &error)]),
-    );
-    if findings.is_empty() {
-        findings.push(Finding::fine(namespace, "holds buckets, and has their indexes"));
-    }
-    findings
 }
 
-fn unreadable(target: &Target, error: &Error) -> Finding {
-    Finding::error(target.namespace(), format!("cannot be looked at: {error}"))
+async fn look(target: &Target) -> Result<Vec<Finding>, Error> {
+    let Some(described) = description(&target.database, &target.collection).await? else {
+        let text = "does not exist yet; run `mongoshape setup`";
+        return Ok(vec![Finding::note(target.namespace(), text)]);
+    };
+    let unfit = unfit(target, &described);
+    if !unfit.is_empty() {
+        return Ok(unfit);
+    }
+    let mut findings: Vec<Finding> = strange_documents(target).await?.into_iter().collect();
+    findings.extend(missing_indexes(target).await?);
+    Ok(findings)
+}
+
+/// That a collection is of a kind, or has options, that buckets cannot be kept in.
+pub(in crate::cli) fn unfit(target: &Target, described: &Document) -> Vec<Finding> {
+    let finding = |option| {
+        Finding::error(
+            target.namespace(),
+            format!("is {option}, which buckets cannot be kept in"),
+        )
+    };
+    unfit_options(described).into_iter().map(finding).collect()
+}
+
+/// That it could not be looked at, and why.
+pub(in crate::cli) fn unreadable(target: &Target, error: &Error) -> Finding {
+    Finding::error(target.namespace(), format!("cannot be looked at: {}", explain(error)))
 }
 
 /// Kinds and options of a collection that change what is stored, refuse it, or compare otherwise than its items would.
@@ -78,8 +81,8 @@ fn unfit_options(described: &Document) -> Vec<&'static str> {
     given.map(|(_, words)| words).collect()
 }
 
-/// Documents that are not buckets of layout version 1.
-async fn strange_documents(target: &Target) -> Result<Option<Finding>, Error> {
+/// Documents that are not buckets of layout version 1: an error with their number and one of their `_id`s.
+pub(in crate::cli) async fn strange_documents(target: &Target) -> Result<Option<Finding>, Error> {
     let pipeline = [
         doc! { "$match": { "control.v": { "$ne": 1 } } },
         doc! { "$limit": COUNT_LIMIT },
@@ -139,7 +142,12 @@ fn index_finding(namespace: &str, wanted: &Document, there: &[Document]) -> Opti
     Some(match there.iter().find(is_in_the_way) {
         Some(found) => {
             let (found, wanted) = (name(found), name(wanted));
-            let text = format!("index {found} is in the way of {wanted}; drop it, then run `mongoshape setup`");
+            let relation = if found == wanted {
+                "is another than asked for".to_owned()
+            } else {
+                format!("is in the way of {wanted}")
+            };
+            let text = format!("index {found} {relation}; drop it, then run `mongoshape setup`");
             Finding::error(namespace, text)
         }
         None => Finding::note(

@@ -1,11 +1,10 @@
 //! What kind of server the upstream is, and whether this version can stand before it.
 
-use anyhow::Context;
 use bson::{Document, doc};
 use mongodb::Client;
 
 use crate::cli::finding::Finding;
-use crate::cli::upstream::as_integer;
+use crate::cli::upstream::{as_integer, explain};
 use crate::config::Config;
 use crate::pattern::shapes::Shape;
 
@@ -15,13 +14,13 @@ const WIRE_VERSION_6_0: i64 = 17;
 /// Looks at the upstream's `hello` and `buildInfo`; neither needs a right.
 ///
 /// # Errors
-/// When it cannot be reached.
-pub(super) async fn check(client: &Client, config: &Config) -> anyhow::Result<Vec<Finding>> {
+/// When it does not answer, or refuses the configuration's credentials.
+pub(in crate::cli) async fn check(client: &Client, config: &Config) -> anyhow::Result<Vec<Finding>> {
     let admin = client.database("admin");
     let address = &config.upstream.address;
-    let hello = admin.run_command(doc! { "hello": 1 }).await;
-    let hello = hello.with_context(|| format!("{address} cannot be reached"))?;
-    let build = admin.run_command(doc! { "buildInfo": 1 }).await.context("buildInfo")?;
+    let unanswered = |error| anyhow::anyhow!("{address}: {}", explain(&error));
+    let hello = admin.run_command(doc! { "hello": 1 }).await.map_err(unanswered)?;
+    let build = admin.run_command(doc! { "buildInfo": 1 }).await.map_err(unanswered)?;
     let version = build.get_str("version").unwrap_or("of unknown version");
     let reached = Finding::fine("upstream", format!("{address} is MongoDB {version}"));
     let has_bucket = config.shapes.iter().any(|shape| matches!(**shape, Shape::Bucket(_)));
