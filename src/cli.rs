@@ -1,9 +1,125 @@
-//! The command line: `serve`, `check`, `setup`.
+//! The command line: `serve`, `check`, `setup`. The only floor that reads the process's arguments and environment.
 
+mod check;
+mod environment;
+mod finding;
+mod readiness;
+mod serve;
+mod setup;
+mod upstream;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Runs the program and gives its exit code.
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+
+use self::environment::Environment;
+use crate::config::{Config, ConfigErrors};
+
+/// Names the configuration when `--config` does not.
+const CONFIG_VARIABLE: &str = "MONGOSHAPE_CONFIG";
+
+/// A proxy that stores MongoDB collections in the bucket or outlier pattern while applications see plain ones.
+#[derive(Debug, Parser)]
+#[command(name = "mongoshape", version)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Runs the proxy until SIGTERM or SIGINT.
+    Serve(ConfigFile),
+    /// Validates the configuration and the upstream, and prints each finding; exits with 1 if one is an error.
+    Check(ConfigFile),
+    /// Creates the indexes of every shape; may be run again at any time.
+    Setup(ConfigFile),
+}
+
+#[derive(Debug, Args)]
+struct ConfigFile {
+    /// The configuration (TOML); else the one that `MONGOSHAPE_CONFIG` names.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl ConfigFile {
+    fn path(self, environment: &Environment) -> anyhow::Result<PathBuf> {
+        let path = self
+            .config
+            .or_else(|| environment.variable(CONFIG_VARIABLE).map(PathBuf::from));
+        path.with_context(|| format!("no configuration: give --config FILE, or set {CONFIG_VARIABLE}"))
+    }
+
+    fn load(self, environment: &Environment) -> anyhow::Result<Result<Config, ConfigErrors>> {
+        // Known, also where `--config` goes before it.
+        environment.variable(CONFIG_VARIABLE);
+        let path = self.path(environment)?;
+        Ok(Config::load(&path, &|name| environment.variable(name)))
+    }
+
+    /// Each mistake stands on a line of its own in the error's message.
+    fn load_or_fail(self, environment: &Environment) -> anyhow::Result<Config> {
+        let config = self.load(environment)?;
+        config.map_err(|errors| anyhow::anyhow!("the configuration has mistakes\n{errors}"))
+    }
+}
+
+/// Runs the program and gives its exit code: 0, 1 after an error, 2 for arguments that are none.
 #[must_use]
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    run(Arguments::parse().verb).unwrap_or_else(|error| {
+        #[expect(
+            clippy::print_stderr,
+            reason = "the last word of a program that fails, possibly before it has a log"
+        )]
+        {
+            eprintln!("mongoshape: {error:#}");
+        }
+        ExitCode::FAILURE
+    })
+}
+
+fn run(verb: Verb) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let environment = Environment::default();
+    match verb {
+        Verb::Serve(file) => {
+            let config = file.load_or_fail(&environment)?;
+            crate::telemetry::log::init(&config.log.filter, config.log.format)?;
+            for variable in environment.unknown() {
+                tracing::warn!(variable, "this variable sets no option");
+            }
+            runtime.block_on(serve::run(config))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Verb::Check(file) => {
+            let config = file.load(&environment)?;
+            Ok(runtime.block_on(check::run(config, environment.unknown())))
+        }
+        Verb::Setup(file) => runtime.block_on(setup::run(&file.load_or_fail(&environment)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn each_verb_takes_a_file_or_leaves_it_to_the_environment() {
+        for verb in ["serve", "check", "setup"] {
+            assert!(Arguments::try_parse_from(["mongoshape", verb, "--config", "m.toml"]).is_ok());
+            assert!(Arguments::try_parse_from(["mongoshape", verb]).is_ok());
+            assert!(Arguments::try_parse_from(["mongoshape", verb, "m.toml"]).is_err());
+        }
+    }
 }

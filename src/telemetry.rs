@@ -1,1 +1,7 @@
 //! Metrics, logs and the admin endpoints: assembles what the other floors register.
+
+pub mod admin;
+pub mod log;
+pub mod metrics;
+
+pub use self::metrics::Telemetry;

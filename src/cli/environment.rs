@@ -1,0 +1,59 @@
+//! The process's environment, as configuration looks it up, and the variables in it that nobody looked up: a misspelt
+//! one must not pass in silence.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+const PREFIX: &str = "MONGOSHAPE_";
+/// Kubernetes sets these in every pod beside a service named `mongoshape`.
+const OF_KUBERNETES: [&str; 2] = ["MONGOSHAPE_PORT", "MONGOSHAPE_SERVICE_"];
+
+/// Remembers what it was asked for.
+#[derive(Debug, Default)]
+pub(super) struct Environment {
+    asked: RefCell<BTreeSet<String>>,
+}
+
+impl Environment {
+    /// The value of a variable. What is not UTF-8 in it becomes a mistake in the value, and is not passed over.
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
+        self.asked.borrow_mut().insert(name.to_owned());
+        std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+    }
+
+    /// The variables that look as if they were for this program, and set no option of it.
+    pub(super) fn unknown(&self) -> Vec<String> {
+        let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+        self.unknown_among(names)
+    }
+
+    fn unknown_among(&self, names: impl Iterator<Item = String>) -> Vec<String> {
+        let asked = self.asked.borrow();
+        let is_unknown = |name: &String| {
+            name.starts_with(PREFIX)
+                && !OF_KUBERNETES.iter().any(|theirs| name.starts_with(theirs))
+                && !asked.contains(name)
+        };
+        names.filter(is_unknown).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_asked_for_is_unknown() {
+        let environment = Environment::default();
+        assert_eq!(environment.variable("MONGOSHAPE_NOT_SET_ANYWHERE"), None);
+        let names = [
+            "PATH",
+            "MONGOSHAPE_NOT_SET_ANYWHERE",
+            "MONGOSHAPE_UPSTREAM_URL",
+            "MONGOSHAPE_PORT_27018_TCP",
+            "MONGOSHAPE_SERVICE_HOST",
+        ];
+        let unknown = environment.unknown_among(names.map(str::to_owned).into_iter());
+        assert_eq!(unknown, ["MONGOSHAPE_UPSTREAM_URL"]);
+    }
+}

@@ -1,0 +1,98 @@
+//! What `check` and `setup` find, one line each on standard output. Knows no collection and no server.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Severity {
+    /// As it should be.
+    Fine,
+    /// To be known; the proxy works.
+    Note,
+    /// The proxy would not work.
+    Error,
+}
+
+/// One thing found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    severity: Severity,
+    /// What it is about: `upstream`, a namespace, a line of the configuration.
+    subject: String,
+    text: String,
+}
+
+impl Finding {
+    pub(super) fn fine(subject: impl Into<String>, text: impl Into<String>) -> Self {
+        Self::new(Severity::Fine, subject, text)
+    }
+
+    pub(super) fn note(subject: impl Into<String>, text: impl Into<String>) -> Self {
+        Self::new(Severity::Note, subject, text)
+    }
+
+    pub(super) fn error(subject: impl Into<String>, text: impl Into<String>) -> Self {
+        Self::new(Severity::Error, subject, text)
+    }
+
+    /// Whether the proxy would not work with it.
+    pub(super) fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
+    fn new(severity: Severity, subject: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            severity,
+            subject: subject.into(),
+            // A server's message may have several lines; a finding has one.
+            text: text.into().replace('\n', " "),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Fine => "ok",
+            Severity::Note => "note",
+            Severity::Error => "error",
+        };
+        write!(f, "{severity}: {}: {}", self.subject, self.text)
+    }
+}
+
+/// Prints findings as they come and remembers whether one was an error.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    failed: bool,
+}
+
+impl Findings {
+    /// Prints one.
+    pub(super) fn add(&mut self, finding: &Finding) {
+        self.failed |= finding.is_error();
+        // Whoever closed the pipe does not want to know; the exit code still says it.
+        let _ = writeln!(io::stdout(), "{finding}");
+    }
+
+    /// Prints several.
+    pub(super) fn extend(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        findings.into_iter().for_each(|finding| self.add(&finding));
+    }
+
+    /// Whether one was an error.
+    pub(super) fn failed(&self) -> bool {
+        self.failed
+    }
+
+    /// 1 if one was an error.
+    pub(super) fn exit_code(&self) -> ExitCode {
+        if self.failed {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Ready means: the upstream answers `hello`, and the proxy is not stopping. Asked at most once a second.
+
+use std::time::Duration;
+
+use bson::doc;
+use mongodb::Client;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::upstream;
+use crate::config::UpstreamConfig;
+use crate::telemetry::admin::Readiness;
+
+/// How long the upstream may take to be found.
+const SELECTION_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the upstream may take to answer, once found or not.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// How long an answer holds.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Asks the upstream through the driver, without credentials: `hello` needs none.
+#[derive(Debug)]
+pub(super) struct UpstreamProbe {
+    client: Client,
+    stopping: CancellationToken,
+    /// Held while asking, so that requests at the same time share one answer.
+    last: Mutex<Option<(Instant, Result<(), String>)>>,
+}
+
+impl UpstreamProbe {
+    /// A probe that is no longer ready once `stopping` is cancelled. Opens no connection yet.
+    ///
+    /// # Errors
+    /// When the driver does not take the connection string's options.
+    pub(super) async fn new(config: &UpstreamConfig, stopping: CancellationToken) -> anyhow::Result<Self> {
+        let mut options = upstream::options(config).await?;
+        options.credential = None;
+        options.server_selection_timeout = Some(SELECTION_TIMEOUT);
+        options.max_pool_size = Some(1);
+        Ok(Self {
+            client: Client::with_options(options)?,
+            stopping,
+            last: Mutex::new(None),
+        })
+    }
+
+    /// Its client, to be closed after the probe's last use.
+    pub(super) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    async fn ask(&self) -> Result<(), String> {
+        let admin = self.client.database("admin");
+        match timeout(DEADLINE, admin.run_command(doc! { "hello": 1 })).await {
+            Ok(Ok(_)) => Ok(()),
+            // The driver's own message is long, and names the whole topology.
+            Ok(Err(_)) => Err("the upstream cannot be reached".to_owned()),
+            Err(_) => Err(format!("the upstream did not answer within {} s", DEADLINE.as_secs())),
+        }
+    }
+}
+
+impl Readiness for UpstreamProbe {
+    async fn check(&self) -> Result<(), String> {
+        if self.stopping.is_cancelled() {
+            return Err("stopping".to_owned());
+        }
+        let mut last = self.last.lock().await;
+        if let Some((at, answer)) = &*last
+            && at.elapsed() < FRESH
+        {
+            return answer.clone();
+        }
+        let answer = self.ask().await;
+        *last = Some((Instant::now(), answer.clone()));
+        answer
+    }
+}

@@ -1,0 +1,205 @@
+//! The driver's side of the upstream: clients, the shaped namespaces that exist, and the indexes they have. For `check`,
+//! `setup` and readiness; never for a client's commands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use bson::{Bson, Document, doc};
+use futures_util::TryStreamExt;
+use mongodb::error::{Error, ErrorKind};
+use mongodb::options::ClientOptions;
+use mongodb::{Client, Database};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::command::namespace::Namespace;
+use crate::config::{Config, UpstreamConfig};
+use crate::pattern::shapes::{BucketShape, Mode, Shape};
+
+/// How long the upstream may take to be found.
+const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The driver's options for the upstream. They connect to the one host that the configuration names, whatever it is, so
+/// that what it is can be said.
+pub(super) async fn options(upstream: &UpstreamConfig) -> anyhow::Result<ClientOptions> {
+    let mut options = ClientOptions::parse(upstream.uri.as_str()).await?;
+    options.app_name = Some("mongoshape".to_owned());
+    options.direct_connection = Some(true);
+    options.connect_timeout = Some(upstream.connect_timeout);
+    options.server_selection_timeout = Some(SELECTION_TIMEOUT);
+    Ok(options)
+}
+
+/// A client with the configuration's own credentials, if it has any.
+///
+/// # Errors
+/// When nothing listens at the upstream's address. A socket of our own says why, in few words and at once; the driver
+/// would try until its time is up.
+pub(super) async fn client(upstream: &UpstreamConfig) -> anyhow::Result<Client> {
+    let address = &upstream.address;
+    let connected = timeout(SELECTION_TIMEOUT, TcpStream::connect(address)).await;
+    connected
+        .unwrap_or_else(|elapsed| Err(elapsed.into()))
+        .with_context(|| format!("{address} cannot be reached"))?;
+    Ok(Client::with_options(options(upstream).await?)?)
+}
+
+/// Ends a client's work. To be called before the runtime ends: the driver ends its sessions in the background when a
+/// client is dropped, and panics when the runtime goes away meanwhile.
+pub(super) async fn close(client: Client) {
+    // A server that does not answer is no reason to stay.
+    let _ = timeout(SELECTION_TIMEOUT, client.shutdown().immediate(true).into_future()).await;
+}
+
+/// What a failed command means to a person: the server's code and words, without the driver's inner state.
+pub(super) fn explain(error: &Error) -> String {
+    match error.kind.as_ref() {
+        ErrorKind::Command(command) => format!("{} ({}): {}", command.code_name, command.code, command.message),
+        ErrorKind::Authentication { .. } => {
+            "authentication failed; correct the credentials in `upstream.uri`".to_owned()
+        }
+        kind => kind.to_string(),
+    }
+}
+
+/// A collection with a bucket shape whose commands are rewritten.
+pub(super) struct Target {
+    pub(super) database: Database,
+    pub(super) collection: String,
+    /// Of [`Shape::Bucket`].
+    shape: Arc<Shape>,
+}
+
+impl Target {
+    /// `database.collection`.
+    pub(super) fn namespace(&self) -> String {
+        Namespace::new(self.database.name(), &self.collection).to_string()
+    }
+
+    /// Its shape; `None` if it is no bucket shape.
+    pub(super) fn bucket(&self) -> Option<&BucketShape> {
+        match &*self.shape {
+            Shape::Bucket(shape) => Some(shape),
+            Shape::Outlier(_) => None,
+        }
+    }
+}
+
+/// Every namespace that a bucket shape is for: the named ones, whether they exist or not, and for `*.collection` each
+/// database that has the collection. Sorted by namespace.
+///
+/// Those that are only observed are left out: they hold plain documents.
+pub(super) async fn targets(client: &Client, config: &Config) -> anyhow::Result<Vec<Target>> {
+    let mut targets = Vec::new();
+    let is_rewritten = |shape: &&Arc<Shape>| matches!(***shape, Shape::Bucket(_)) && shape.mode() == Mode::Rewrite;
+    for shape in config.shapes.iter().filter(is_rewritten) {
+        let collection = shape.namespace().collection();
+        let databases = match shape.namespace().database() {
+            Some(name) => vec![name.to_owned()],
+            None => databases_with(client, collection).await?,
+        };
+        for name in databases {
+            // A database's own shape goes before the one for every database.
+            let looked_up = config.shapes.lookup(Namespace::new(&name, collection));
+            if looked_up.is_some_and(|found| Arc::ptr_eq(found, shape)) {
+                targets.push(Target {
+                    database: client.database(&name),
+                    collection: collection.to_owned(),
+                    shape: Arc::clone(shape),
+                });
+            }
+        }
+    }
+    targets.sort_by_key(Target::namespace);
+    Ok(targets)
+}
+
+async fn databases_with(client: &Client, collection: &str) -> anyhow::Result<Vec<String>> {
+    let unlisted = |error: Error| anyhow::anyhow!("databases cannot be listed: {}", explain(&error));
+    let names = client.list_database_names().await.map_err(unlisted)?;
+    let mut having = Vec::new();
+    for name in names {
+        let described = description(&client.database(&name), collection).await;
+        if described.map_err(unlisted)?.is_some() {
+            having.push(name);
+        }
+    }
+    Ok(having)
+}
+
+/// What `listCollections` says of a collection; `None` if there is none.
+pub(super) async fn description(database: &Database, collection: &str) -> Result<Option<Document>, Error> {
+    let command = doc! { "listCollections": 1, "filter": { "name": collection } };
+    database.run_cursor_command(command).await?.try_next().await
+}
+
+/// What `listIndexes` says of a collection that exists, whatever its kind.
+pub(super) async fn indexes(target: &Target) -> Result<Vec<Document>, Error> {
+    let command = doc! { "listIndexes": &target.collection };
+    target.database.run_cursor_command(command).await?.try_collect().await
+}
+
+/// Whether an index that is there is the one that is asked for. Its name does not matter.
+pub(super) fn is_same_index(wanted: &Document, found: &Document) -> bool {
+    let set = |index: &Document, option| index.get_bool(option).unwrap_or(false);
+    is_same_key(wanted, found)
+        && ["unique", "sparse"].iter().all(|option| set(wanted, option) == set(found, option))
+        && wanted.get("partialFilterExpression") == found.get("partialFilterExpression")
+        // Any of these makes it hold less, or compare otherwise.
+        && !["collation", "expireAfterSeconds", "hidden"].iter().any(|option| found.contains_key(option))
+}
+
+/// Whether two indexes have the same fields in the same order and direction.
+pub(super) fn is_same_key(one: &Document, other: &Document) -> bool {
+    let fields = |index: &Document| -> Vec<(String, Option<i64>)> {
+        let key = index.get_document("key").cloned().unwrap_or_default();
+        key.into_iter()
+            .map(|(field, direction)| (field, as_integer(&direction)))
+            .collect()
+    };
+    fields(one) == fields(other)
+}
+
+/// A number of any of MongoDB's types: a shell writes 1 as a double.
+pub(super) fn as_integer(value: &Bson) -> Option<i64> {
+    match value {
+        Bson::Int32(number) => Some(i64::from(*number)),
+        Bson::Int64(number) => Some(*number),
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a direction or a small count; a cast saturates"
+        )]
+        Bson::Double(number) if number.fract() == 0.0 => Some(*number as i64),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_the_same_whatever_its_name_and_number_type() {
+        let wanted = doc! { "key": { "a": 1, "control.page": 1 }, "name": "mongoshape_page", "unique": true };
+        let check = |found: Document, expected| assert_eq!(is_same_index(&wanted, &found), expected, "{found}");
+        check(
+            doc! { "v": 2, "key": { "a": 1.0, "control.page": 1_i64 }, "name": "x", "unique": true },
+            true,
+        );
+        check(doc! { "key": { "a": 1, "control.page": 1 } }, false);
+        check(doc! { "key": { "a": 1, "control.page": -1 }, "unique": true }, false);
+        check(doc! { "key": { "control.page": 1, "a": 1 }, "unique": true }, false);
+        check(
+            doc! { "key": { "a": 1, "control.page": 1 }, "unique": true, "sparse": true },
+            false,
+        );
+        check(
+            doc! { "key": { "a": 1, "control.page": 1 }, "unique": true, "hidden": true },
+            false,
+        );
+        let partial =
+            doc! { "key": { "a": 1, "control.page": 1 }, "unique": true, "partialFilterExpression": { "a": 1 } };
+        check(partial, false);
+    }
+}

@@ -1,0 +1,253 @@
+//! Reads one table of the file, field by field, with the environment going first. What is left over at the end is
+//! unknown. Knows types, not what an option means.
+
+mod tables;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use toml::Spanned;
+use toml::de::{DeArray, DeInteger, DeTable, DeValue};
+
+use super::error::Place;
+use super::source::Source;
+use super::suggest;
+
+type Field<'a> = (usize, DeValue<'a>);
+
+/// One table: `[listen]`, the second `[[bucket]]`, an inline table.
+pub(super) struct Section<'a> {
+    pub(super) source: &'a Source<'a>,
+    /// As a person names it: `listen`, `bucket`, `outlier.extras`; empty for the whole file.
+    path: String,
+    /// What its fields' environment variables begin with: `MONGOSHAPE_BUCKET_0`.
+    variable: String,
+    /// Where it begins.
+    place: Place,
+    /// What nobody asked for yet, with the line of its key.
+    fields: BTreeMap<String, Field<'a>>,
+    /// Lists that syntax mistakes left unreadable: there, but neither right nor wrong.
+    lost: BTreeSet<String>,
+    known: Vec<&'static str>,
+    /// Where each field that was read came from.
+    places: BTreeMap<&'static str, Place>,
+    /// Fields whose mistake is already noted: nothing follows from the value that stands in for them.
+    faulty: BTreeSet<&'static str>,
+}
+
+impl<'a> Section<'a> {
+    /// The whole file.
+    pub(super) fn root(source: &'a Source<'a>, table: DeTable<'a>) -> Self {
+        let place = source.whole_file();
+        Self::new(source, table, (String::new(), "MONGOSHAPE".to_owned(), place))
+    }
+
+    fn new(source: &'a Source<'a>, table: DeTable<'a>, (path, variable, place): (String, String, Place)) -> Self {
+        let (mut fields, mut lost) = (BTreeMap::new(), BTreeSet::new());
+        for (key, value) in table {
+            let line = source.line(&key.span());
+            let name = key.into_inner().into_owned();
+            if is_list(value.get_ref()) && source.has_syntax_mistake(&value.span()) {
+                lost.insert(name);
+            } else {
+                fields.insert(name, (line, value.into_inner()));
+            }
+        }
+        Self {
+            source,
+            path,
+            variable,
+            place,
+            fields,
+            lost,
+            known: Vec::new(),
+            places: BTreeMap::new(),
+            faulty: BTreeSet::new(),
+        }
+    }
+
+    /// A string.
+    pub(super) fn string(&mut self, name: &'static str) -> Option<String> {
+        match self.take(name)? {
+            Value::Variable(text) => Some(text),
+            Value::File(DeValue::String(text)) => Some(text.into_owned()),
+            Value::File(other) => self.wrong_type(name, &other, "a string"),
+        }
+    }
+
+    /// A string that must be there.
+    pub(super) fn required_string(&mut self, name: &'static str, example: &str) -> Option<String> {
+        let value = self.string(name);
+        self.require(name, value, example)
+    }
+
+    /// A string or a list of strings; from the environment always one string.
+    pub(super) fn required_strings(&mut self, name: &'static str, example: &str) -> Option<Vec<String>> {
+        let value = match self.take(name) {
+            None => None,
+            Some(Value::Variable(text)) => Some(vec![text]),
+            Some(Value::File(DeValue::String(text))) => Some(vec![text.into_owned()]),
+            Some(Value::File(DeValue::Array(list))) => self.list_of_strings(name, list),
+            Some(Value::File(other)) => self.wrong_type(name, &other, "a string or a list of strings"),
+        };
+        self.require(name, value, example)
+    }
+
+    /// A whole number that `T` can hold.
+    pub(super) fn integer<T: TryFrom<i128>>(&mut self, name: &'static str) -> Option<T> {
+        let (value, text) = match self.take(name)? {
+            Value::Variable(text) => (text.trim().parse::<i128>().ok(), text),
+            Value::File(DeValue::Integer(number)) => (integer_value(&number), number.to_string()),
+            Value::File(other) => return self.wrong_type(name, &other, "a whole number"),
+        };
+        let Some(value) = value else {
+            return self.refuse(name, &format!("`{text}` is not a whole number"), "write digits alone");
+        };
+        let remedy = if value < 0 {
+            "write a positive number"
+        } else {
+            "write a smaller number"
+        };
+        let fault = format!("{value} is out of range");
+        T::try_from(value).ok().or_else(|| self.refuse(name, &fault, remedy))
+    }
+
+    /// A whole number that must be there.
+    pub(super) fn required_integer<T: TryFrom<i128>>(&mut self, name: &'static str, example: &str) -> Option<T> {
+        let value = self.integer(name);
+        self.require(name, value, example)
+    }
+
+    /// One of a few words.
+    pub(super) fn choice<T: Copy>(&mut self, name: &'static str, choices: &[(&'static str, T)]) -> Option<T> {
+        let word = self.string(name)?;
+        let chosen = choices.iter().find(|(known, _)| *known == word);
+        chosen.map(|(_, value)| *value).or_else(|| {
+            let known: Vec<String> = choices.iter().map(|(known, _)| format!("\"{known}\"")).collect();
+            let remedy = format!("write {}", known.join(" or "));
+            self.refuse(name, &format!("\"{word}\" is not known"), &remedy)
+        })
+    }
+
+    /// Notes a mistake in the value of a field that was read; nothing that follows from it is noted any more.
+    pub(super) fn fault(&mut self, name: &'static str, problem: &str, remedy: &str) {
+        self.faulty.insert(name);
+        self.contradiction(name, problem, remedy);
+    }
+
+    /// The same, with the `None` that stands for the value.
+    pub(super) fn refuse<T>(&mut self, name: &'static str, problem: &str, remedy: &str) -> Option<T> {
+        self.fault(name, problem, remedy);
+        None
+    }
+
+    /// Notes a mistake in how a field goes with others; there may be several for one field.
+    pub(super) fn contradiction(&self, name: &'static str, problem: &str, remedy: &str) {
+        let problem = format!("`{}`: {problem}", self.path_of(name));
+        self.source.mistake(&self.place_of(name), problem, remedy);
+    }
+
+    /// Whether a mistake in this field is already noted.
+    pub(super) fn is_faulty(&self, name: &str) -> bool {
+        self.faulty.contains(name)
+    }
+
+    /// Where a field was given, or where its section begins when it was not.
+    pub(super) fn place_of(&self, name: &str) -> Place {
+        self.places.get(name).unwrap_or(&self.place).clone()
+    }
+
+    /// Notes every field that nobody asked for.
+    pub(super) fn finish(self) {
+        for (name, (line, _)) in &self.fields {
+            let remedy = suggest::nearest(name, self.known.iter().copied()).map_or_else(
+                || format!("the fields here are {}", self.known.join(", ")),
+                |known| format!("did you mean `{known}`?"),
+            );
+            let problem = format!("`{}` is not known", self.path_of(name));
+            self.source.misplaced(&self.source.place(*line), problem, remedy);
+        }
+    }
+
+    /// The value of a field, from the environment or else from the file.
+    fn take(&mut self, name: &'static str) -> Option<Value<'a>> {
+        let from_file = self.take_from_file(name);
+        let variable = self.variable_of(name);
+        if let Some(text) = self.source.variable(&variable) {
+            self.places.insert(name, Place::Variable(variable));
+            return Some(Value::Variable(text));
+        }
+        let (line, value) = from_file?;
+        self.places.insert(name, self.source.place(line));
+        Some(Value::File(value))
+    }
+
+    fn take_from_file(&mut self, name: &'static str) -> Option<Field<'a>> {
+        self.known.push(name);
+        if self.lost.contains(name) {
+            self.faulty.insert(name);
+        }
+        self.fields.remove(name)
+    }
+
+    fn require<T>(&mut self, name: &'static str, value: Option<T>, example: &str) -> Option<T> {
+        if value.is_none() && self.faulty.insert(name) {
+            let problem = format!("`{}` is missing", self.path_of(name));
+            let remedy = format!("write {name} = {example}, or set {}", self.variable_of(name));
+            self.source.misplaced(&self.place, problem, remedy);
+        }
+        value
+    }
+
+    fn list_of_strings(&mut self, name: &'static str, list: DeArray<'a>) -> Option<Vec<String>> {
+        let mut strings = Vec::with_capacity(list.len());
+        for element in list {
+            match element.into_inner() {
+                DeValue::String(text) => strings.push(text.into_owned()),
+                other => return self.wrong_type(name, &other, "a list of strings alone"),
+            }
+        }
+        Some(strings)
+    }
+
+    /// The value itself is not shown: it may be a credential.
+    fn wrong_type<T>(&mut self, name: &'static str, value: &DeValue<'_>, expected: &str) -> Option<T> {
+        let kind = match value {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "a whole number",
+            DeValue::Float(_) => "a fraction",
+            DeValue::Boolean(_) => "a boolean",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        self.refuse(name, &format!("it is {kind}"), &format!("write {expected}"))
+    }
+
+    fn path_of(&self, name: impl fmt::Display) -> String {
+        if self.path.is_empty() {
+            name.to_string()
+        } else {
+            format!("{}.{name}", self.path)
+        }
+    }
+
+    fn variable_of(&self, name: &str) -> String {
+        format!("{}_{}", self.variable, name.to_uppercase())
+    }
+}
+
+/// A field's value as it was given.
+enum Value<'a> {
+    Variable(String),
+    File(DeValue<'a>),
+}
+
+/// A list of values, not the list of tables that `[[name]]` makes.
+fn is_list(value: &DeValue<'_>) -> bool {
+    matches!(value, DeValue::Array(list) if !matches!(list.first().map(Spanned::get_ref), Some(DeValue::Table(_))))
+}
+
+fn integer_value(number: &DeInteger<'_>) -> Option<i128> {
+    i128::from_str_radix(number.as_str(), number.radix()).ok()
+}

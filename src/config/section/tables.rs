@@ -1,0 +1,99 @@
+//! Reads the tables inside a table: sections, lists of sections, tables of strings.
+
+use std::collections::BTreeMap;
+
+use toml::de::{DeTable, DeValue};
+
+use super::Section;
+use crate::config::error::Place;
+
+/// Tables of one name that the environment may add, so that no environment can keep us busy for ever.
+const MOST_TABLES: usize = 1000;
+
+impl<'a> Section<'a> {
+    /// A table of strings, from the file alone: its names are not ours.
+    pub(in crate::config) fn string_map(&mut self, name: &'static str) -> BTreeMap<String, String> {
+        let Some((line, value)) = self.take_from_file(name) else {
+            return BTreeMap::new();
+        };
+        self.places.insert(name, self.source.place(line));
+        let DeValue::Table(table) = value else {
+            self.wrong_type::<()>(name, &value, "a table of strings");
+            return BTreeMap::new();
+        };
+        let pairs = table.into_iter().filter_map(|(key, value)| {
+            let key = key.into_inner().into_owned();
+            match value.into_inner() {
+                DeValue::String(text) => Some((key, text.into_owned())),
+                other => self.wrong_type(name, &other, &format!("`{key}` stored as a string")),
+            }
+        });
+        pairs.collect()
+    }
+
+    /// The table of that name; an empty one when the file has none, since the environment may fill it.
+    pub(in crate::config) fn table(&mut self, name: &'static str) -> Self {
+        let (place, table) = match self.take_from_file(name) {
+            Some((line, DeValue::Table(table))) => (self.source.place(line), table),
+            Some((line, other)) => {
+                self.places.insert(name, self.source.place(line));
+                self.wrong_type::<()>(name, &other, "a table");
+                (self.source.place(line), DeTable::new())
+            }
+            None => (self.place.clone(), DeTable::new()),
+        };
+        self.places.insert(name, place.clone());
+        let parts = (self.path_of(name), self.variable_of(name), place);
+        Self::new(self.source, table, parts)
+    }
+
+    /// The tables of that name. After the file's come those that the environment adds by giving their `first_field`.
+    pub(in crate::config) fn tables(&mut self, name: &'static str, first_field: &'static str) -> Vec<Self> {
+        let mut found: Vec<(Place, DeTable<'a>)> = Vec::new();
+        match self.take_from_file(name) {
+            None => {}
+            Some((_, DeValue::Array(list))) => found.extend(list.into_iter().filter_map(|element| {
+                let place = self.source.place(self.source.line(&element.span()));
+                match element.into_inner() {
+                    DeValue::Table(table) => Some((place, table)),
+                    other => {
+                        self.places.insert(name, place);
+                        self.wrong_type(name, &other, "a table")
+                    }
+                }
+            })),
+            Some((line, DeValue::Table(table))) => {
+                let place = self.source.place(line);
+                let problem = format!("`{name}` is written as a single table");
+                self.source.mistake(&place, problem, format!("write [[{name}]]"));
+                found.push((place, table));
+            }
+            Some((line, other)) => {
+                self.places.insert(name, self.source.place(line));
+                self.wrong_type::<()>(name, &other, &format!("a list of tables, [[{name}]]"));
+            }
+        }
+        let variable = |position: usize| format!("{}_{position}", self.variable_of(name));
+        let first_of = |position| format!("{}_{}", variable(position), first_field.to_uppercase());
+        while found.len() < MOST_TABLES && self.source.variable(&first_of(found.len())).is_some() {
+            found.push((Place::Variable(first_of(found.len())), DeTable::new()));
+        }
+        let section =
+            |(position, (place, table))| Self::new(self.source, table, (self.path_of(name), variable(position), place));
+        found.into_iter().enumerate().map(section).collect()
+    }
+
+    /// Notes that an option is not in this version, if the file or one of the variables (named by what follows the
+    /// option's own) gives it.
+    pub(in crate::config) fn unsupported(&mut self, name: &'static str, variables: &[&str], remedy: &str) {
+        let from_file = self.take_from_file(name).map(|(line, _)| self.source.place(line));
+        let of_variable = |suffix: &&str| {
+            let variable = format!("{}{suffix}", self.variable_of(name));
+            self.source.variable(&variable).map(|_| Place::Variable(variable))
+        };
+        let problem = format!("`{}` is not in this version", self.path_of(name));
+        for place in from_file.into_iter().chain(variables.iter().filter_map(of_variable)) {
+            self.source.mistake(&place, problem.as_str(), remedy);
+        }
+    }
+}

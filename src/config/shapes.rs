@@ -1,0 +1,198 @@
+//! What `[[bucket]]` and `[[outlier]]` mean, and what must hold between shapes. What must hold within one is checked by
+//! the shape itself; here its contradictions get their lines.
+
+use super::error::Place;
+use super::section::Section;
+use crate::pattern::shapes::{
+    BucketOptions, BucketShape, ExtrasOptions, ItemIds, Mode, NamespacePattern, OutlierOptions, OutlierShape, Reads,
+    Shape, ShapeError, Shapes,
+};
+
+const MODES: [(&str, Mode); 3] = [
+    ("rewrite", Mode::Rewrite),
+    ("observe", Mode::Observe),
+    ("off", Mode::Off),
+];
+
+/// One configured shape, as the others see it. Known also when the shape itself is wrong.
+struct Claim {
+    namespace: NamespacePattern,
+    namespace_place: Place,
+    /// The collection it keeps extras in, in the same database.
+    extras: Option<(String, Place)>,
+}
+
+/// Resolves all shapes. After a mistake they are not complete.
+pub(super) fn resolve(root: &mut Section<'_>) -> Shapes {
+    let (mut claims, mut shapes) = (Vec::new(), Vec::new());
+    for section in root.tables("bucket", "namespace") {
+        let (claim, shape) = bucket(section);
+        claims.extend(claim);
+        shapes.extend(shape.map(Shape::Bucket));
+    }
+    for section in root.tables("outlier", "namespace") {
+        let (claim, shape) = outlier(section);
+        claims.extend(claim);
+        shapes.extend(shape.map(Shape::Outlier));
+    }
+    check_namespaces(root, &claims);
+    check_extras(root, &claims);
+    // Two shapes on one namespace are all that can be wrong here, and were noted with their lines above.
+    Shapes::new(shapes).unwrap_or_default()
+}
+
+fn bucket(mut section: Section<'_>) -> (Option<Claim>, Option<BucketShape>) {
+    let claim = namespace(&mut section).map(|namespace| Claim {
+        namespace,
+        namespace_place: section.place_of("namespace"),
+        extras: None,
+    });
+    let key = section.required_strings("key", "\"customerId\"");
+    let mut options = BucketOptions::new(namespace_or_stand_in(claim.as_ref()), key.unwrap_or_default());
+    options.time = section.string("time");
+    options.items = section.string("items").unwrap_or(options.items);
+    options.count = section.string("count").unwrap_or(options.count);
+    options.max_items = section.integer("max_items").unwrap_or(options.max_items);
+    options.max_bytes = section.integer("max_bytes").unwrap_or(options.max_bytes);
+    options.rename = section.string_map("rename");
+    let item_ids = [
+        ("unique", ItemIds::Unique),
+        ("stored", ItemIds::Stored),
+        ("dropped", ItemIds::Dropped),
+    ];
+    options.item_ids = section.choice("item_ids", &item_ids).unwrap_or_default();
+    options.mode = section.choice("mode", &MODES).unwrap_or_default();
+    let shape = match BucketShape::new(options) {
+        Ok(shape) => Some(shape),
+        Err(errors) => {
+            for error in errors {
+                contradiction(&section, error.option, &error);
+            }
+            None
+        }
+    };
+    section.finish();
+    (claim, shape)
+}
+
+fn outlier(mut section: Section<'_>) -> (Option<Claim>, Option<OutlierShape>) {
+    let namespace = namespace(&mut section);
+    let array = section
+        .required_string("array", "\"customers_purchased\"")
+        .unwrap_or_default();
+    let threshold = section.required_integer("threshold", "50").unwrap_or(1);
+    let flag = section.string("flag").unwrap_or_else(|| "has_extras".to_owned());
+    let reads = [("merged", Reads::Merged), ("base", Reads::Base)];
+    let reads = section.choice("reads", &reads).unwrap_or_default();
+    let mode = section.choice("mode", &MODES).unwrap_or_default();
+    let mut extras_section = section.table("extras");
+    let extras = extras(&mut extras_section, namespace.as_ref(), &array);
+    let claim = namespace.map(|namespace| Claim {
+        namespace,
+        namespace_place: section.place_of("namespace"),
+        extras: Some((extras.collection.clone(), extras_section.place_of("collection"))),
+    });
+    if mode == Mode::Rewrite && !section.is_faulty("mode") {
+        let problem = "the outlier pattern is not in this version";
+        section.fault("mode", problem, "set mode = \"off\"");
+    }
+    let options = OutlierOptions {
+        namespace: namespace_or_stand_in(claim.as_ref()),
+        array,
+        threshold,
+        flag,
+        reads,
+        mode,
+        extras,
+    };
+    let shape = match OutlierShape::new(options) {
+        Ok(shape) => Some(shape),
+        Err(errors) => {
+            for error in errors {
+                match error.option.strip_prefix("extras.") {
+                    Some(option) => contradiction(&extras_section, option, &error),
+                    None => contradiction(&section, error.option, &error),
+                }
+            }
+            None
+        }
+    };
+    extras_section.finish();
+    section.finish();
+    (claim, shape)
+}
+
+fn extras(section: &mut Section<'_>, namespace: Option<&NamespacePattern>, array: &str) -> ExtrasOptions {
+    let base = namespace.map_or("", NamespacePattern::collection);
+    ExtrasOptions {
+        collection: section.string("collection").unwrap_or_else(|| format!("extra_{base}")),
+        reference: section.string("ref").unwrap_or_else(|| "ref".to_owned()),
+        array: section.string("array").unwrap_or_else(|| format!("{array}_extra")),
+        max_items: section.integer("max_items").unwrap_or(1000),
+    }
+}
+
+fn namespace(section: &mut Section<'_>) -> Option<NamespacePattern> {
+    let text = section.required_string("namespace", "\"database.collection\"")?;
+    NamespacePattern::parse(&text).or_else(|| {
+        let problem = format!("\"{text}\" is not a namespace");
+        section.refuse(
+            "namespace",
+            &problem,
+            "write \"database.collection\", or \"*.collection\" for every database",
+        )
+    })
+}
+
+/// Lets the rest of a shape be checked when its namespace is wrong. The shape is never used.
+fn namespace_or_stand_in(claim: Option<&Claim>) -> NamespacePattern {
+    let namespace = claim.map(|claim| claim.namespace.clone());
+    namespace.unwrap_or_else(|| NamespacePattern::parse("*.(unknown)").expect("a valid namespace"))
+}
+
+/// Notes what a shape found, unless it follows from a mistake that is already noted.
+fn contradiction(section: &Section<'_>, option: &'static str, error: &ShapeError) {
+    if !section.is_faulty(option) {
+        section.contradiction(option, &error.problem, &error.remedy);
+    }
+}
+
+fn check_namespaces(root: &Section<'_>, claims: &[Claim]) {
+    for (later, claim) in claims.iter().enumerate() {
+        let same = |earlier: &&Claim| earlier.namespace == claim.namespace;
+        if let Some(earlier) = claims.iter().take(later).find(same) {
+            let problem = format!("{} already has a shape ({})", claim.namespace, earlier.namespace_place);
+            root.source
+                .mistake(&claim.namespace_place, problem, "give each namespace one shape");
+        }
+    }
+}
+
+fn check_extras(root: &Section<'_>, claims: &[Claim]) {
+    for (position, claim) in claims.iter().enumerate() {
+        let Some((collection, place)) = &claim.extras else {
+            continue;
+        };
+        let meets = |other: &Claim| {
+            let names = [claim.namespace.database(), other.namespace.database()];
+            names.contains(&None) || names[0] == names[1]
+        };
+        // Its own collection is the shape's own business to check.
+        let is_shaped = |(at, other): &(usize, &Claim)| {
+            *at != position && meets(other) && other.namespace.collection() == collection
+        };
+        if let Some((_, other)) = claims.iter().enumerate().find(is_shaped) {
+            let problem = format!(
+                "extras would go to `{collection}`, which is itself shaped ({})",
+                other.namespace_place
+            );
+            root.source.mistake(place, problem, "name a collection of its own");
+        }
+        let takes_extras =
+            |other: &&Claim| meets(other) && other.extras.as_ref().is_some_and(|(theirs, _)| theirs == collection);
+        if let Some(other) = claims.iter().take(position).find(takes_extras) {
+            let problem = format!("extras of {} already go to `{collection}`", other.namespace);
+            root.source.mistake(place, problem, "name a collection of its own");
+        }
+    }
+}

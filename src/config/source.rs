@@ -1,0 +1,121 @@
+//! What a configuration is read from (a file's text, the environment) and where its mistakes are gathered. Knows no
+//! option by name.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use toml::de::DeTable;
+
+use super::error::{ConfigError, ConfigErrors, Place};
+
+/// A lookup of environment variables, passed in so that nothing here reads the process's own.
+pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// The file and the environment of one reading.
+///
+/// Mistakes are gathered behind a `RefCell`, because every section reader holds the source while its parent does too.
+pub(super) struct Source<'a> {
+    file: &'a str,
+    text: &'a str,
+    environment: Environment<'a>,
+    mistakes: RefCell<Vec<ConfigError>>,
+    syntax: Syntax,
+}
+
+/// The syntax mistakes of the file, which decide what else is worth saying about it.
+#[derive(Default)]
+struct Syntax {
+    /// Lines with a mistake: whatever value was recovered there is not the user's.
+    lines: Vec<usize>,
+    /// A bracket is missing, so that fields may have ended up in the wrong section.
+    structure_lost: bool,
+}
+
+impl<'a> Source<'a> {
+    /// Parses the text as far as it can be, and keeps its syntax mistakes.
+    pub(super) fn parse(file: &'a str, text: &'a str, environment: Environment<'a>) -> (Self, DeTable<'a>) {
+        let mut source = Self {
+            file,
+            text,
+            environment,
+            mistakes: RefCell::default(),
+            syntax: Syntax::default(),
+        };
+        let (table, mut errors) = DeTable::parse_recoverable(text);
+        errors.sort_by_key(|error| error.span().map(|span| span.start));
+        // The line on which an array was last found broken: it stays so on the lines that follow.
+        let mut broken_array = None;
+        for error in errors {
+            let line = source.line(&error.span().unwrap_or_default());
+            if source.syntax.lines.contains(&line) {
+                continue;
+            }
+            source.syntax.lines.push(line);
+            let of_array = error.message().contains("array");
+            source.syntax.structure_lost |= of_array || error.message().contains("table");
+            if of_array && broken_array.replace(line).is_some_and(|last| last + 1 == line) {
+                continue;
+            }
+            let (problem, expected) = error.message().split_once(", expected ").unzip();
+            let problem = problem.unwrap_or(error.message()).to_owned();
+            let remedy = expected.map_or("write valid TOML".to_owned(), |what| {
+                format!("TOML expects {what} here")
+            });
+            let place = source.place(line);
+            source.mistakes.get_mut().push(ConfigError { place, problem, remedy });
+        }
+        (source, table.into_inner())
+    }
+
+    /// The value of an environment variable.
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
+        (self.environment)(name)
+    }
+
+    /// The line on which a span begins, from 1.
+    pub(super) fn line(&self, span: &Range<usize>) -> usize {
+        let before = self.text.as_bytes().iter().take(span.start);
+        1 + before.filter(|byte| **byte == b'\n').count()
+    }
+
+    /// Whether there is a syntax mistake on any line of a span.
+    pub(super) fn has_syntax_mistake(&self, span: &Range<usize>) -> bool {
+        let lines = self.line(span)..=self.line(&(span.end..span.end));
+        self.syntax.lines.iter().any(|line| lines.contains(line))
+    }
+
+    /// A line of the file as a place.
+    pub(super) fn place(&self, line: usize) -> Place {
+        let file = self.file.to_owned();
+        Place::Line { file, line }
+    }
+
+    /// The file as a whole as a place.
+    pub(super) fn whole_file(&self) -> Place {
+        Place::File(self.file.to_owned())
+    }
+
+    /// Notes a mistake, unless it only follows from a syntax mistake on the same line.
+    pub(super) fn mistake(&self, place: &Place, problem: impl Into<String>, remedy: impl Into<String>) {
+        if matches!(place, Place::Line { line, .. } if self.syntax.lines.contains(line)) {
+            return;
+        }
+        self.mistakes.borrow_mut().push(ConfigError {
+            place: place.clone(),
+            problem: problem.into(),
+            remedy: remedy.into(),
+        });
+    }
+
+    /// Notes a field that is missing or in the wrong section, unless a lost bracket may have moved it.
+    pub(super) fn misplaced(&self, place: &Place, problem: impl Into<String>, remedy: impl Into<String>) {
+        if !self.syntax.structure_lost {
+            self.mistake(place, problem, remedy);
+        }
+    }
+
+    /// All mistakes, if there are any.
+    pub(super) fn into_errors(self) -> Option<ConfigErrors> {
+        ConfigErrors::new(self.mistakes.into_inner())
+    }
+}

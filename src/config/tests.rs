@@ -1,0 +1,298 @@
+use super::*;
+use crate::command::namespace::Namespace;
+use crate::pattern::shapes::Shape;
+
+const MINIMAL: &str = "[listen]\naddress = \"127.0.0.1:27018\"\n[upstream]\nuri = \"mongodb://db\"\n";
+
+fn parse(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
+    let lookup = |name: &str| {
+        let found = variables.iter().find(|(variable, _)| *variable == name);
+        found.map(|(_, value)| (*value).to_owned())
+    };
+    Config::parse(text, "m.toml", &lookup)
+}
+
+fn report(text: &str) -> String {
+    parse(text, &[]).unwrap_err().to_string()
+}
+
+fn report_of_uri(uri: &str) -> String {
+    report(&MINIMAL.replace("mongodb://db", uri))
+}
+
+#[test]
+fn the_examples_parse_and_show_the_defaults() {
+    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/config")).unwrap() {
+        let path = entry.unwrap().path();
+        let config = Config::load(&path, &|_| None).unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(config.listen.max_connections, 10_000);
+        // With every commented option switched on it is right as well, and says the same.
+        let text = std::fs::read_to_string(&path).unwrap();
+        let switched_on: Vec<&str> = text
+            .lines()
+            .map(|line| {
+                line.strip_prefix('#')
+                    .filter(|rest| !rest.starts_with(' '))
+                    .unwrap_or(line)
+            })
+            .collect();
+        let explicit = parse(&switched_on.join("\n"), &[]).unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(format!("{:?}", explicit.listen), format!("{:?}", config.listen));
+        assert_eq!(format!("{:?}", explicit.upstream), format!("{:?}", config.upstream));
+        assert_eq!(explicit.admin.address, config.admin.address);
+        assert_eq!(
+            (explicit.log.filter, explicit.log.format),
+            (config.log.filter, config.log.format)
+        );
+    }
+}
+
+#[test]
+fn what_is_not_given_has_its_default() {
+    let config = parse(MINIMAL, &[]).unwrap();
+    assert_eq!(config.listen.present_as, PresentAs::Auto);
+    assert_eq!(config.listen.frame_timeout, Duration::from_secs(30));
+    assert_eq!(config.listen.drain_timeout, Duration::from_secs(10));
+    assert_eq!(config.upstream.address, "db:27017");
+    assert_eq!(config.upstream.connect_timeout, Duration::from_secs(10));
+    assert_eq!(config.admin.address.to_string(), "127.0.0.1:9216");
+    assert_eq!(
+        (config.log.filter.as_str(), config.log.format),
+        ("info", LogFormat::Text)
+    );
+    assert!(config.shapes.is_empty());
+}
+
+#[test]
+fn the_environment_goes_before_the_file_and_can_stand_alone() {
+    let variables = [
+        ("MONGOSHAPE_LISTEN_ADDRESS", "0.0.0.0:1"),
+        ("MONGOSHAPE_LISTEN_MAX_CONNECTIONS", "7"),
+        ("MONGOSHAPE_UPSTREAM_URI", "mongodb://[::1]"),
+        ("MONGOSHAPE_LOG_FORMAT", "json"),
+        ("MONGOSHAPE_BUCKET_0_NAMESPACE", "shop.trades"),
+        ("MONGOSHAPE_BUCKET_0_KEY", "customerId"),
+        ("MONGOSHAPE_BUCKET_0_MAX_ITEMS", "99"),
+    ];
+    let bucket = format!("{MINIMAL}[[bucket]]\nmax_items = 5\n");
+    for text in ["", MINIMAL, &bucket] {
+        let config = parse(text, &variables).unwrap();
+        assert_eq!(config.listen.address.to_string(), "0.0.0.0:1");
+        assert_eq!(config.listen.max_connections, 7);
+        assert_eq!(config.upstream.address, "[::1]:27017");
+        assert_eq!(config.log.format, LogFormat::Json);
+        match &**config.shapes.lookup(Namespace::new("shop", "trades")).unwrap() {
+            Shape::Bucket(shape) => assert_eq!(shape.max_items(), 99),
+            Shape::Outlier(_) => panic!("not an outlier"),
+        }
+    }
+}
+
+#[test]
+fn a_mistake_in_the_environment_names_the_variable() {
+    let variables = [
+        ("MONGOSHAPE_LISTEN_MAX_CONNECTIONS", "many"),
+        ("MONGOSHAPE_LISTEN_TLS_CERT", "proxy.pem"),
+        ("MONGOSHAPE_ADMIN_ADDRESS", "127.0.0.1:27018"),
+        ("MONGOSHAPE_BUCKET_0_NAMESPACE", "trades"),
+    ];
+    insta::assert_snapshot!(parse(MINIMAL, &variables).unwrap_err(), @r#"
+    MONGOSHAPE_BUCKET_0_NAMESPACE: `bucket.namespace`: "trades" is not a namespace; write "database.collection", or "*.collection" for every database
+    MONGOSHAPE_BUCKET_0_NAMESPACE: `bucket.key` is missing; write key = "customerId", or set MONGOSHAPE_BUCKET_0_KEY
+    MONGOSHAPE_LISTEN_MAX_CONNECTIONS: `listen.max_connections`: `many` is not a whole number; write digits alone
+    MONGOSHAPE_LISTEN_TLS_CERT: `listen.tls` is not in this version; remove it, and let clients connect without TLS from the same host or pod
+    MONGOSHAPE_ADMIN_ADDRESS: `admin.address`: 127.0.0.1:27018 is taken by `listen.address`, 127.0.0.1:27018; choose another port
+    "#);
+}
+
+#[test]
+fn every_mistake_is_reported_at_once() {
+    let text = r#"
+colour = "red"
+[listen]
+adress = "127.0.0.1:27018"
+max_connections = "many"
+present_as = "mongos"
+frame_timeout_ms = 0
+tls = { cert = "proxy.pem", key = "proxy.key" }
+[[listen.member]]
+address = "127.0.0.1:1"
+[upstream]
+uri = 27017
+connect_timeout_ms = -1
+[admin]
+address = "localhost:9216"
+[log]
+filter = "inof"
+format = "xml"
+[[bucket]]
+namespace = "trades"
+key = ["a", 1]
+max_item = 10
+max_items = 0
+max_bytes = 99999999999
+rename = { a = 1 }
+item_ids = "none"
+[[bucket]]
+namespace = "shop.trades"
+key = ["customerId", "_id"]
+time = "customerId"
+rename = { customerId = "c" }
+count = "history"
+"#;
+    insta::assert_snapshot!(report(text), @r#"
+    m.toml:2: `colour` is not known; the fields here are listen, upstream, admin, log, bucket, outlier
+    m.toml:3: `listen.address` is missing; write address = "127.0.0.1:27018", or set MONGOSHAPE_LISTEN_ADDRESS
+    m.toml:4: `listen.adress` is not known; did you mean `address`?
+    m.toml:5: `listen.max_connections`: it is a string; write a whole number
+    m.toml:6: `listen.present_as`: posing as a mongos or a replica set is not in this version; write "auto"
+    m.toml:7: `listen.frame_timeout_ms`: 0 is out of range; write milliseconds from 1 to 3600000
+    m.toml:8: `listen.tls` is not in this version; remove it, and let clients connect without TLS from the same host or pod
+    m.toml:9: `listen.member` is not in this version; remove it, and put the proxy before a standalone server
+    m.toml:12: `upstream.uri`: it is a whole number; write a string
+    m.toml:13: `upstream.connect_timeout_ms`: -1 is out of range; write a positive number
+    m.toml:15: `admin.address`: "localhost:9216" is not an IP address and port; write one such as "127.0.0.1:27018" or "[::1]:27018"
+    m.toml:17: `log.filter`: `inof` is no level (`info` is); write a level (error, warn, info, debug, trace, off) or module=level, separated by commas
+    m.toml:18: `log.format`: "xml" is not known; write "text" or "json"
+    m.toml:20: `bucket.namespace`: "trades" is not a namespace; write "database.collection", or "*.collection" for every database
+    m.toml:21: `bucket.key`: it is a whole number; write a list of strings alone
+    m.toml:22: `bucket.max_item` is not known; did you mean `max_items`?
+    m.toml:23: `bucket.max_items`: 0 is out of range; write a number from 1 to 10000
+    m.toml:24: `bucket.max_bytes`: 99999999999 is out of range; write a smaller number
+    m.toml:25: `bucket.rename`: it is a whole number; write `a` stored as a string
+    m.toml:26: `bucket.item_ids`: "none" is not known; write "unique" or "stored" or "dropped"
+    m.toml:29: `bucket.key`: `_id` is each item's own; group by a field that items share
+    m.toml:30: `bucket.time`: `customerId` is `_id` or a key field; name the date inside the items that they are ordered by
+    m.toml:31: `bucket.rename`: `customerId` to `c` involves `customerId`, which is `_id` or a key field; rename only fields that stay inside the items
+    m.toml:32: `bucket.count`: `history` is also the name of `items`; choose another name
+    "#);
+}
+
+#[test]
+fn shapes_that_meet_are_contradictions() {
+    let text = format!(
+        r#"{MINIMAL}
+[[bucket]]
+namespace = "shop.trades"
+key = "customerId"
+[[bucket]]
+namespace = "shop.trades"
+key = "region"
+max_items = 0
+[[outlier]]
+namespace = "shop.sales"
+array = "buyers"
+threshold = 50
+mode = "off"
+extras = {{ collection = "trades" }}
+[[outlier]]
+namespace = "*.orders"
+array = "lines"
+threshold = 0
+extras = {{ collection = "trades", ref = "a", array = "a", size = 1 }}
+[[outlier]]
+mode = "observe"
+"#
+    );
+    insta::assert_snapshot!(report(&text), @r#"
+    m.toml:10: shop.trades already has a shape (m.toml:7); give each namespace one shape
+    m.toml:12: `bucket.max_items`: 0 is out of range; write a number from 1 to 10000
+    m.toml:18: extras would go to `trades`, which is itself shaped (m.toml:7); name a collection of its own
+    m.toml:19: `outlier.mode`: the outlier pattern is not in this version; set mode = "off"
+    m.toml:22: `outlier.threshold`: 0 is out of range; write a number from 1 to 100000
+    m.toml:23: `outlier.extras.ref`: `a` is also `extras.array`; choose another name
+    m.toml:23: `outlier.extras.size` is not known; the fields here are collection, ref, array, max_items
+    m.toml:23: extras would go to `trades`, which is itself shaped (m.toml:7); name a collection of its own
+    m.toml:23: extras of shop.sales already go to `trades`; name a collection of its own
+    m.toml:24: `outlier.namespace` is missing; write namespace = "database.collection", or set MONGOSHAPE_OUTLIER_2_NAMESPACE
+    m.toml:24: `outlier.array` is missing; write array = "customers_purchased", or set MONGOSHAPE_OUTLIER_2_ARRAY
+    m.toml:24: `outlier.threshold` is missing; write threshold = 50, or set MONGOSHAPE_OUTLIER_2_THRESHOLD
+    "#);
+}
+
+#[test]
+fn syntax_mistakes_do_not_hide_the_others() {
+    let text = "[listen]\naddress =\nmax_connections = 0\n[upstream]\nuri = \"mongodb://db\n[log]\nformat = \"xml\"\nformat = \"text\"\n";
+    insta::assert_snapshot!(report(text), @r#"
+    m.toml:2: string values must be quoted; TOML expects literal string here
+    m.toml:3: `listen.max_connections`: 0 is out of range; write a number from 1 to 1000000
+    m.toml:5: invalid basic string; TOML expects `"` here
+    m.toml:7: `log.format`: "xml" is not known; write "text" or "json"
+    m.toml:8: duplicate key; write valid TOML
+    "#);
+    let unclosed = "[[bucket]]\nkey = [\"a\"\nmode = \"off\"\ntime = \"t\"\n[listen]\naddress = \"x\"\n";
+    insta::assert_snapshot!(report(unclosed), @r#"
+    m.toml:3: missing comma between array elements; TOML expects `,` here
+    "#);
+}
+
+#[test]
+fn wrong_kinds_of_sections_are_mistakes() {
+    insta::assert_snapshot!(report("listen = 1\nbucket = 2\n[log.filter]\n[outlier]\nmode = \"off\"\n"), @r#"
+    m.toml:1: `listen`: it is a whole number; write a table
+    m.toml:1: `listen.address` is missing; write address = "127.0.0.1:27018", or set MONGOSHAPE_LISTEN_ADDRESS
+    m.toml:2: `bucket`: it is a whole number; write a list of tables, [[bucket]]
+    m.toml:3: `log.filter`: it is a table; write a string
+    m.toml:4: `outlier` is written as a single table; write [[outlier]]
+    m.toml:4: `outlier.namespace` is missing; write namespace = "database.collection", or set MONGOSHAPE_OUTLIER_0_NAMESPACE
+    m.toml:4: `outlier.array` is missing; write array = "customers_purchased", or set MONGOSHAPE_OUTLIER_0_ARRAY
+    m.toml:4: `outlier.threshold` is missing; write threshold = 50, or set MONGOSHAPE_OUTLIER_0_THRESHOLD
+    m.toml: `upstream.uri` is missing; write uri = "mongodb://127.0.0.1:27017", or set MONGOSHAPE_UPSTREAM_URI
+    "#);
+}
+
+#[test]
+fn what_the_upstream_cannot_be_is_a_mistake() {
+    let reports = [
+        "mongodb+srv://db.example.com",
+        "mongodb://a,b/?replicaSet=rs0&tls=true",
+        "mongodb://db/?ssl=true",
+        "mongodb://%2Ftmp%2Fmongodb-27017.sock",
+        "mongodb://db:99999",
+        "db:27017",
+        "mongodb://db/?retryWrites=perhaps",
+        "mongodb://127.0.0.1:27018",
+        "mongodb://localhost:27018",
+    ]
+    .map(report_of_uri);
+    insta::assert_snapshot!(reports.join("\n"), @r#"
+    m.toml:4: `upstream.uri`: mongodb+srv is not in this version; write mongodb://host:port
+    m.toml:4: `upstream.uri`: several hosts are not in this version; name one standalone server
+    m.toml:4: `upstream.uri`: replicaSet is not in this version; remove it, and name one standalone server
+    m.toml:4: `upstream.uri`: TLS to the upstream is not in this version; remove tls and ssl options, and connect over the same host or a trusted network
+    m.toml:4: `upstream.uri`: TLS to the upstream is not in this version; remove tls and ssl options, and connect over the same host or a trusted network
+    m.toml:4: `upstream.uri`: it names no host and port; write mongodb://host:port
+    m.toml:4: `upstream.uri`: it is not a connection string (invalid server address db:99999: the port must be an integer between 1 and 65535, got 99999); write mongodb://host:port
+    m.toml:4: `upstream.uri`: it is not a connection string (connection string contains no scheme); write mongodb://host:port
+    m.toml:4: `upstream.uri`: it is not a connection string (connection string `retrywrites` option must be a boolean); write mongodb://host:port
+    m.toml:4: `upstream.uri`: 127.0.0.1:27018 is the proxy itself (`listen.address`); write the address of the MongoDB server
+    m.toml:4: `upstream.uri`: localhost:27018 is the proxy itself (`listen.address`); write the address of the MongoDB server
+    "#);
+}
+
+#[test]
+fn a_password_is_never_shown() {
+    for uri in [
+        "mongodb://u:hunter2/@db",
+        "mongodb://u:hunter2?@db",
+        "mongodb://u:hun%ter2@db",
+        "mongodb://u:hunter2@db:x",
+    ] {
+        let report = report_of_uri(uri);
+        assert!(
+            report.contains("m.toml:4: `upstream.uri`: it is not a connection string;"),
+            "{report}"
+        );
+        assert!(!report.contains("hunter2"), "{report}");
+    }
+    let config = parse(&MINIMAL.replace("mongodb://db", "mongodb://u:hunter2@db"), &[]).unwrap();
+    assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_mistake() {
+    let errors = Config::load(Path::new("/nowhere/m.toml"), &|_| None).unwrap_err();
+    insta::assert_snapshot!(errors, @r#"
+    /nowhere/m.toml: cannot be read: No such file or directory (os error 2); name a configuration file that this user may read
+    "#);
+}

@@ -1,0 +1,162 @@
+//! The admin endpoints: `/metrics`, `/livez`, `/readyz`. Does not know what being ready means: a probe says so.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, warn};
+
+use super::Telemetry;
+
+type Body = http_body_util::Full<bytes::Bytes>;
+
+/// Connections at a time; the next ones wait in the system's queue.
+const MAX_CONNECTIONS: usize = 32;
+/// How long a client may take to send the head of its request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may last in all: one request is answered on each.
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long to wait after a failed accept, which usually means that the process is out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+
+/// Says whether the proxy can serve clients now. To answer within a few seconds; asked on every `/readyz`.
+pub trait Readiness: Send + Sync + 'static {
+    /// `Ok` when it can, else the reason in one line, without secrets.
+    fn check(&self) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// The admin endpoints, not yet served.
+#[derive(Debug)]
+pub struct Admin<R> {
+    telemetry: Telemetry,
+    readiness: R,
+}
+
+impl<R: Readiness> Admin<R> {
+    /// Endpoints that show these metrics and ask this probe.
+    pub fn new(telemetry: Telemetry, readiness: R) -> Self {
+        Self { telemetry, readiness }
+    }
+
+    /// Serves until `stop` is cancelled, then lets the connections that are open finish, 15 s at most.
+    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+        let admin = Arc::new(self);
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let connections = TaskTracker::new();
+        while let Some(accepted) = stop.run_until_cancelled(accept(&listener, &places)).await {
+            if let Some((stream, place)) = accepted {
+                connections.spawn(Arc::clone(&admin).connection(stream, stop.clone(), place));
+            }
+        }
+        drop(listener);
+        connections.close();
+        connections.wait().await;
+    }
+
+    async fn connection(self: Arc<Self>, stream: TcpStream, stop: CancellationToken, _place: OwnedSemaphorePermit) {
+        let service = service_fn(move |request| {
+            let admin = Arc::clone(&self);
+            async move { Ok::<_, Infallible>(admin.respond(&request).await) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            // One request a connection: an idle client holds no place.
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        let exchange = async {
+            if let Some(done) = stop.run_until_cancelled(connection.as_mut()).await {
+                return done;
+            }
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        };
+        match timeout(EXCHANGE_TIMEOUT, exchange).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => debug!(%error, "admin connection ended"),
+            Err(_) => debug!("admin connection took too long"),
+        }
+    }
+
+    async fn respond(&self, request: &Request<Incoming>) -> Response<Body> {
+        let path = request.uri().path();
+        if !["/metrics", "/livez", "/readyz"].contains(&path) {
+            return reply(
+                StatusCode::NOT_FOUND,
+                "not found: /metrics, /livez and /readyz are here\n",
+            );
+        }
+        if request.method() != Method::GET {
+            let mut refusal = reply(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+            refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+            return refusal;
+        }
+        match path {
+            "/metrics" => self.metrics(),
+            "/readyz" => self.ready().await,
+            _ => reply(StatusCode::OK, "alive\n"),
+        }
+    }
+
+    fn metrics(&self) -> Response<Body> {
+        match self.telemetry.render() {
+            Ok(text) => {
+                let mut response = reply(StatusCode::OK, text);
+                response.headers_mut().insert(CONTENT_TYPE, METRICS);
+                response
+            }
+            Err(error) => {
+                warn!(%error, "metrics cannot be rendered");
+                reply(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be rendered\n")
+            }
+        }
+    }
+
+    async fn ready(&self) -> Response<Body> {
+        match self.readiness.check().await {
+            Ok(()) => reply(StatusCode::OK, "ready\n"),
+            Err(reason) => reply(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("{}\n", reason.replace('\n', " ")),
+            ),
+        }
+    }
+}
+
+/// The next connection, once there is a place for it. `None` when it could not be accepted. Cancel safe.
+async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => Some((stream, place)),
+        Err(error) => {
+            warn!(%error, "admin connection cannot be accepted");
+            sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+fn reply(status: StatusCode, text: impl Into<bytes::Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::new(text.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, TEXT);
+    response
+}
+
+#[cfg(test)]
+mod tests;
