@@ -9,7 +9,7 @@ mod client;
 pub mod guarded;
 pub mod mongod;
 pub mod paths;
-mod ports;
+pub mod ports;
 pub mod proxy;
 pub mod raw;
 

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 pub(crate) const ATTEMPTS: usize = 5;
 
 /// An address on 127.0.0.1 that was free a moment ago.
-pub(crate) fn free_address() -> std::io::Result<SocketAddr> {
+pub fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 

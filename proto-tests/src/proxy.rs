@@ -6,8 +6,8 @@ mod log;
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ pub struct ProxyOptions {
     config: String,
     listen: String,
     filter: Option<String>,
-    binary: Option<std::path::PathBuf>,
+    binary: Option<PathBuf>,
 }
 
 impl ProxyOptions {
@@ -93,6 +93,7 @@ pub struct Proxy {
     log: log::Log,
     address: SocketAddr,
     admin: SocketAddr,
+    binary: PathBuf,
     /// Set once its end was asked for and judged, or forced.
     ended: bool,
 }
@@ -140,8 +141,17 @@ impl Proxy {
 
     /// Its configuration file, to change before a [`Proxy::signal`] of HUP.
     #[must_use]
-    pub fn config_file(&self) -> std::path::PathBuf {
+    pub fn config_file(&self) -> PathBuf {
         self.process.folder().join(CONFIG_FILE)
+    }
+
+    /// Runs another verb of the binary, such as `setup` or `check`, on the same configuration.
+    pub fn run(&self, verb: &str) -> Result<Output> {
+        Ok(Command::new(&self.binary)
+            .arg(verb)
+            .arg("--config")
+            .arg(self.config_file())
+            .output()?)
     }
 
     /// What the admin address answers to a GET of this path.
@@ -222,7 +232,7 @@ impl Proxy {
         let file = folder.path().join(CONFIG_FILE);
         fs::write(&file, options.file(address, admin))?;
         let (reader, writer) = std::io::pipe()?;
-        let mut command = Command::new(binary);
+        let mut command = Command::new(&binary);
         command.arg("serve").arg("--config").arg(file);
         let process = Guarded::start(&command, folder, Stdio::from(writer))?;
         Ok(Self {
@@ -230,6 +240,7 @@ impl Proxy {
             log: log::Log::read(reader),
             address,
             admin,
+            binary,
             ended: false,
         })
     }

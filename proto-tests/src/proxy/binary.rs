@@ -45,11 +45,13 @@ pub fn build(profile: Profile) -> Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(paths::workspace())
-        .args(["build", "--quiet", "--package", "mongoshape", "--bin", "mongoshape"]);
+        .args(["build", "--package", "mongoshape", "--bin", "mongoshape"]);
     cargo.arg("--target-dir").arg(paths::target());
-    if profile == Profile::Release {
-        cargo.arg("--release");
-    }
+    match profile {
+        Profile::Dev => cargo.arg("--quiet"),
+        // This takes minutes the first time: somebody wants to see that it goes on.
+        Profile::Release => cargo.arg("--release"),
+    };
     let status = cargo
         .status()
         .context("cargo, which builds the proxy, is not on PATH")?;
