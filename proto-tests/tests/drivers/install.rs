@@ -1,10 +1,11 @@
 //! Installs the drivers of other languages under the target directory, once, from pinned versions.
 //!
-//! Python is needed for mongod itself, so pymongo always runs. Node is not: without npm its tests say that they did not
+//! Python is needed for mongod itself, so pymongo always runs. Node.js is not: without it its tests say that they did not
 //! run, and fail where `MONGOSHAPE_REQUIRE_DRIVERS` is set, as it is in CI.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -37,9 +38,9 @@ pub(super) fn python() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The folder that holds `node_modules` and, beside it as Node demands, the programs. `None`: no npm here, and none required.
+/// The folder that holds `node_modules` and, beside it as Node demands, the programs. `None`: no Node.js here, and none required.
 pub(super) fn node() -> Result<Option<PathBuf>> {
-    if paths::on_path("npm").is_none() {
+    if paths::on_path("npm").is_none() || node_major().is_none_or(|major| major < 20) {
         missing()?;
         return Ok(None);
     }
@@ -66,12 +67,17 @@ pub(super) fn node() -> Result<Option<PathBuf>> {
     Ok(Some(folder))
 }
 
-#[expect(clippy::print_stderr, reason = "a test that does not run must say so")]
+fn node_major() -> Option<u32> {
+    let output = Command::new("node").arg("--version").output().ok()?;
+    let version = String::from_utf8(output.stdout).ok()?;
+    version.strip_prefix('v')?.split('.').next()?.parse().ok()
+}
+
+/// A test that does not run must say so: on the real stderr, as the test runner hides what `eprintln!` prints.
 fn missing() -> Result<()> {
-    let line = "the Node and mongosh driver tests need npm, which is not on PATH: install Node.js 20 or later";
+    let line = "the Node and mongosh driver tests need Node.js 20 or later with npm on PATH";
     ensure!(std::env::var_os("MONGOSHAPE_REQUIRE_DRIVERS").is_none(), "{line}");
-    eprintln!("NOT RUN: {line}");
-    Ok(())
+    Ok(writeln!(std::io::stderr(), "NOT RUN: {line}")?)
 }
 
 /// Runs `install` unless it was done for this very list of versions. Processes that come here together wait for the first.
