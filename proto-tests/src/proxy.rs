@@ -7,7 +7,7 @@ mod log;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -104,15 +104,15 @@ impl Proxy {
         let mut last_words = String::new();
         for _ in 0..ports::ATTEMPTS {
             let mut proxy = Self::spawn(options)?;
-            if proxy.wait_until_ready()? {
+            let Some(status) = proxy.wait_until_ready()? else {
                 return Ok(proxy);
-            }
-            last_words = proxy.log.text();
+            };
+            last_words = format!("{status}; it said:\n{}", proxy.log.text());
             if !ports::says_address_in_use(&last_words) {
                 break;
             }
         }
-        bail!("the proxy ended while it started; it said:\n{last_words}")
+        bail!("the proxy ended while it started with {last_words}")
     }
 
     /// Where applications connect.
@@ -232,8 +232,7 @@ impl Proxy {
         let file = folder.path().join(CONFIG_FILE);
         fs::write(&file, options.file(address, admin))?;
         let (reader, writer) = std::io::pipe()?;
-        let mut command = Command::new(&binary);
-        command.arg("serve").arg("--config").arg(file);
+        let command = command(&binary, "serve", &file);
         let process = Guarded::start(&command, folder, Stdio::from(writer))?;
         Ok(Self {
             process,
@@ -245,19 +244,19 @@ impl Proxy {
         })
     }
 
-    /// `false`: it ended, and there is nothing more to judge. An error: it neither ended nor became ready.
-    fn wait_until_ready(&mut self) -> Result<bool> {
+    /// How it ended, if it did: then there is nothing more to judge. An error: it neither ended nor became ready.
+    fn wait_until_ready(&mut self) -> Result<Option<ExitStatus>> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
-            if self.process.exited()?.is_some() {
+            if let Some(status) = self.process.exited()? {
                 self.ended = true;
                 self.log.finish();
                 self.log.expect(Level::Error, "");
                 self.log.expect(Level::Warn, "");
-                return Ok(false);
+                return Ok(Some(status));
             }
             if self.admin_get("/readyz").is_ok_and(|answer| answer.status == 200) {
-                return Ok(true);
+                return Ok(None);
             }
             ensure!(
                 Instant::now() < deadline,
@@ -270,6 +269,18 @@ impl Proxy {
 }
 
 const CONFIG_FILE: &str = "mongoshape.toml";
+
+/// The proxy takes options from variables too: none of ours (`MONGOSHAPE_BINARY`) may be mistaken for one.
+fn command(binary: &Path, verb: &str, file: &Path) -> Command {
+    let mut command = Command::new(binary);
+    command.arg(verb).arg("--config").arg(file);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("MONGOSHAPE_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
 
 impl Drop for Proxy {
     fn drop(&mut self) {

@@ -72,5 +72,9 @@ fn a_kill_is_no_failure() -> Result<()> {
 #[test]
 fn a_proxy_that_does_not_start_tells_why() {
     let error = stand_in("refuses to start").unwrap_err();
-    assert!(error.to_string().contains("bad configuration"), "{error}");
+    let error = error.to_string();
+    assert!(
+        error.contains("exit status: 1") && error.contains("bad configuration"),
+        "{error}"
+    );
 }

@@ -1,10 +1,11 @@
 //! `cargo xtask`: the project's own commands.
-#![expect(clippy::print_stdout, reason = "a command line program prints")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program prints")]
 
 mod bench;
 mod demo;
 
-use anyhow::Result;
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Mongoshape's own commands.
@@ -24,9 +25,17 @@ enum Command {
     Bench(bench::Command),
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(command) => bench::run(&command),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // In a line, and without the backtrace that `anyhow` would add for a developer of this program.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
