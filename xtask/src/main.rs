@@ -1,3 +1,41 @@
 //! `cargo xtask`: the project's own commands.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program prints")]
 
-fn main() {}
+mod bench;
+mod demo;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Mongoshape's own commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Shows the bucket pattern at work: starts mongod and mongoshape, and an application that knows of neither
+    Demo(demo::Options),
+    /// Measures
+    #[command(subcommand)]
+    Bench(bench::Command),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Demo(options) => demo::run(&options),
+        Command::Bench(command) => bench::run(&command),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // In a line, and without the backtrace that `anyhow` would add for a developer of this program.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

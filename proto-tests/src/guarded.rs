@@ -1,0 +1,146 @@
+//! A server process that cannot outlive its owner.
+//!
+//! Between us and the server stands a few lines of `sh` which wait on a pipe that we hold open. However we end (dropped,
+//! panicked, SIGKILL), the kernel closes the pipe, the watcher kills the server, and `sh` reaps it and removes its folder.
+//! The parent-death signal of Linux was no alternative: it fires when the *thread* that started the server ends, and a
+//! test's thread ends before the test process does.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// `$1` is the folder to remove, the rest is the server's command line. Our pipe is descriptor 3, because a background
+/// job's own input is /dev/null; descriptor 4 is the log, so that nothing that `sh` itself says gets into it.
+///
+/// `trap "" TERM` closes a race: once the pipe is gone, the watcher must end with 0, which is the sign to remove the folder.
+const SCRIPT: &str = r#"
+folder=$1; shift
+exec 3<&0 4>&2 2>/dev/null
+"$@" </dev/null >&4 2>&4 3<&- 4>&- &
+server=$!
+exec 4>&-
+echo "$server"
+( read -r _ <&3; trap "" TERM; kill -KILL "$server" ) >/dev/null &
+watcher=$!
+wait "$server"; code=$?
+kill "$watcher"
+if wait "$watcher"; then rm -rf "$folder"; fi
+exit "$code"
+"#;
+
+/// A running server, its folder, and the watcher that ends both with us.
+#[derive(Debug)]
+pub struct Guarded {
+    shell: Child,
+    server: Pid,
+    folder: PathBuf,
+}
+
+impl Guarded {
+    /// Starts `command` (program and arguments) with both its outputs going to `log`, and takes `folder` over.
+    ///
+    /// The server gets a process group of its own: Ctrl-C in a terminal reaches us, and through us the server.
+    pub fn start(command: &Command, folder: TempDir, log: Stdio) -> Result<Self> {
+        let folder = folder.keep();
+        let mut shell = Command::new("sh");
+        shell
+            .arg("-c")
+            .arg(SCRIPT)
+            .arg("guarded")
+            .arg(&folder)
+            .arg(command.get_program())
+            .args(command.get_args());
+        shell
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .process_group(0);
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        let mut shell = shell.spawn().context("cannot start `sh`")?;
+        let server = server_id(&mut shell).context("`sh` did not start the server");
+        match server {
+            Ok(server) => Ok(Self { shell, server, folder }),
+            Err(error) => {
+                drop(shell.stdin.take());
+                let _ = shell.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// The server's process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.server.as_raw_pid().unsigned_abs()
+    }
+
+    /// The folder that is removed with the server.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What remains of the server's log or any other file of its folder; empty when there is none.
+    #[must_use]
+    pub fn read(&self, file: &str) -> String {
+        std::fs::read(self.folder.join(file))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// How the server ended, if it did; a signal shows as 128 and its number, as in a shell.
+    pub fn exited(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.shell.try_wait()?)
+    }
+
+    /// Sends a signal, if the server still runs.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        // As long as the shell has not been waited for, the id cannot have become another process's: it is reaped last.
+        if self.exited()?.is_none() {
+            kill_process(self.server, signal)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the server has ended, at most for `limit`. `None`: it still runs.
+    pub fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let status = self.exited()?;
+            if status.is_some() || Instant::now() > deadline {
+                return Ok(status);
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+/// How often a starting or ending process is looked at.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+fn server_id(shell: &mut Child) -> Result<Pid> {
+    let output = shell.stdout.take().context("no pipe")?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    Pid::from_raw(line.trim().parse()?).context("no process id")
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+        // The shell has removed it, unless the server ended by itself before.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

@@ -1,0 +1,256 @@
+//! The proxy's real binary, started with a given configuration; a test fails on any WARN or ERROR that it did not list.
+
+mod admin;
+mod binary;
+mod log;
+mod options;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::guarded::{Guarded, POLL_INTERVAL};
+use crate::ports;
+
+pub use admin::Answer;
+pub use binary::{Profile, build as build_binary, find as find_binary};
+pub use log::{Level, Line};
+pub use options::ProxyOptions;
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// How long it may drain after SIGTERM.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// A running proxy that answers `/readyz`. Dropping it ends it with SIGTERM and judges its exit and its log.
+#[derive(Debug)]
+pub struct Proxy {
+    process: Guarded,
+    log: log::Log,
+    address: SocketAddr,
+    admin: SocketAddr,
+    binary: PathBuf,
+    /// Set once its end was asked for and judged, or forced.
+    ended: bool,
+}
+
+impl Proxy {
+    /// Starts the binary and waits until it is ready.
+    pub fn start(options: &ProxyOptions) -> Result<Self> {
+        let mut last_words = String::new();
+        for _ in 0..ports::ATTEMPTS {
+            let mut proxy = Self::spawn(options)?;
+            let Some(status) = proxy.wait_until_ready()? else {
+                return Ok(proxy);
+            };
+            last_words = format!("{status}; it said:\n{}", proxy.log.text());
+            if !ports::says_address_in_use(&last_words) {
+                break;
+            }
+        }
+        bail!("the proxy ended while it started with {last_words}")
+    }
+
+    /// Where applications connect.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The connection string for applications.
+    #[must_use]
+    pub fn uri(&self) -> String {
+        format!("mongodb://{}/?directConnection=true", self.address)
+    }
+
+    /// Where `/metrics`, `/livez` and `/readyz` are.
+    #[must_use]
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// The proxy's process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Its configuration file, to change before a [`Proxy::signal`] of HUP.
+    #[must_use]
+    pub fn config_file(&self) -> PathBuf {
+        self.process.folder().join(CONFIG_FILE)
+    }
+
+    /// Runs another verb of the binary, such as `setup` or `check`, on the same configuration.
+    pub fn run(&self, verb: &str) -> Result<Output> {
+        Ok(Command::new(&self.binary)
+            .arg(verb)
+            .arg("--config")
+            .arg(self.config_file())
+            .output()?)
+    }
+
+    /// What the admin address answers to a GET of this path.
+    pub fn admin_get(&self, path: &str) -> Result<Answer> {
+        admin::request(self.admin, path)
+    }
+
+    /// The value of one series, named as `/metrics` prints it: `name{label="value"}`, labels in the order of their names.
+    ///
+    /// # Panics
+    /// When there is no such series: all of them exist at zero.
+    #[must_use]
+    pub fn metric(&self, series: &str) -> f64 {
+        let answer = self
+            .admin_get("/metrics")
+            .unwrap_or_else(|error| panic!("/metrics: {error:#}"));
+        admin::series(&answer.body, series).unwrap_or_else(|| panic!("no series {series} in:\n{}", answer.body))
+    }
+
+    /// Lists a WARN or ERROR that the test provokes: a line of this level whose text contains `part`.
+    pub fn expect_log(&self, level: Level, part: &str) {
+        self.log.expect(level, part);
+    }
+
+    /// The lines logged so far.
+    #[must_use]
+    pub fn log(&self) -> Vec<Line> {
+        self.log.lines()
+    }
+
+    /// Waits until a line contains `part`, for at most ten seconds.
+    pub fn wait_for_log(&self, part: &str) -> Result<Line> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(line) = self.log.lines().into_iter().find(|line| line.text.contains(part)) {
+                return Ok(line);
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "no log line contains {part:?}:\n{}",
+                self.log.text()
+            );
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Sends a signal other than those that end it.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        self.process.signal(signal)
+    }
+
+    /// Ends it as a power cut would. The log is still judged when the proxy is dropped, the exit is not.
+    pub fn kill(&mut self) -> Result<()> {
+        self.ended = true;
+        self.process.signal(Signal::KILL)?;
+        self.process.wait(STOP_LIMIT)?.context("the proxy survived SIGKILL")?;
+        Ok(())
+    }
+
+    /// Ends it with SIGTERM and fails unless it exits with 0 in time. Dropping does this too.
+    pub fn stop(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.ended, true) {
+            return Ok(());
+        }
+        self.process.signal(Signal::TERM)?;
+        let status = self
+            .process
+            .wait(STOP_LIMIT)?
+            .with_context(|| format!("the proxy still runs {STOP_LIMIT:?} after SIGTERM"))?;
+        ensure!(status.success(), "the proxy ended with {status}:\n{}", self.log.text());
+        Ok(())
+    }
+
+    fn spawn(options: &ProxyOptions) -> Result<Self> {
+        let binary = options.binary.clone().map_or_else(binary::find, Ok)?;
+        let (address, admin) = (ports::free_address()?, ports::free_address()?);
+        let folder = TempDir::with_prefix("mongoshape-proxy-")?;
+        let file = folder.path().join(CONFIG_FILE);
+        fs::write(&file, options.file(address, admin))?;
+        let (reader, writer) = std::io::pipe()?;
+        let command = command(&binary, "serve", &file);
+        let process = Guarded::start(&command, folder, Stdio::from(writer))?;
+        Ok(Self {
+            process,
+            log: log::Log::read(reader),
+            address,
+            admin,
+            binary,
+            ended: false,
+        })
+    }
+
+    /// How it ended, if it did: then there is nothing more to judge. An error: it neither ended nor became ready.
+    fn wait_until_ready(&mut self) -> Result<Option<ExitStatus>> {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            if let Some(status) = self.process.exited()? {
+                self.ended = true;
+                self.log.finish();
+                self.log.expect(Level::Error, "");
+                self.log.expect(Level::Warn, "");
+                return Ok(Some(status));
+            }
+            if self.admin_get("/readyz").is_ok_and(|answer| answer.status == 200) {
+                return Ok(None);
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the proxy is not ready after {START_LIMIT:?}:\n{}",
+                self.log.text()
+            );
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+const CONFIG_FILE: &str = "mongoshape.toml";
+
+/// The proxy takes options from variables too: none of ours (`MONGOSHAPE_BINARY`) may be mistaken for one.
+fn command(binary: &Path, verb: &str, file: &Path) -> Command {
+    let mut command = Command::new(binary);
+    command.arg(verb).arg("--config").arg(file);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("MONGOSHAPE_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let stopped = self.stop();
+        // One that hangs is killed here, as otherwise its log would never end.
+        let _ = self.process.signal(Signal::KILL);
+        self.log.finish();
+        let unlisted = self.log.unlisted();
+        if thread::panicking() {
+            eprintln_log(&self.log.text());
+            return;
+        }
+        if let Err(error) = stopped {
+            panic!("{error:#}");
+        }
+        assert!(
+            unlisted.is_empty(),
+            "the proxy logged what the test did not list:\n{}",
+            unlisted.join("\n")
+        );
+    }
+}
+
+/// A failed test shows what the proxy said.
+#[expect(
+    clippy::print_stderr,
+    reason = "the test's own output, which the test runner captures"
+)]
+fn eprintln_log(log: &str) {
+    eprintln!("the proxy's log:\n{log}");
+}

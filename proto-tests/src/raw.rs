@@ -1,0 +1,111 @@
+//! A blocking connection that speaks just enough `OP_MSG`, for waiting on servers, for measuring, and for sending what no
+//! driver would send.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bson::Document;
+
+const OP_MSG: i32 = 2013;
+const HEADER_LENGTH: usize = 16;
+/// Before the document of a one-section message: header, flag bits, the section's kind.
+const BODY_OFFSET: usize = HEADER_LENGTH + 4 + 1;
+/// The server's own limit, 48,000,000, with room to see a proxy break it.
+const MAX_FRAME_LENGTH: usize = 64 << 20;
+
+/// A connection; every wait on the server ends after ten seconds, unless set otherwise on [`Connection::stream`].
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    next_request_id: i32,
+}
+
+impl Connection {
+    /// Connects; nothing is sent yet.
+    pub fn open(address: SocketAddr) -> Result<Self> {
+        let limit = Duration::from_secs(10);
+        let stream = TcpStream::connect_timeout(&address, limit)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
+        Ok(Self {
+            stream,
+            next_request_id: 1,
+        })
+    }
+
+    /// Runs one command, which must name its `$db`. A reply with `ok: 0` is a reply.
+    pub fn command(&mut self, command: &Document) -> Result<Document> {
+        let request = request(self.next_request_id, command)?;
+        self.next_request_id += 1;
+        self.stream.write_all(&request)?;
+        let mut frame = Vec::new();
+        self.read_frame(&mut frame)?;
+        document(&frame)
+    }
+
+    /// Runs one command and fails unless the reply is `ok: 1`.
+    pub fn command_ok(&mut self, command: &Document) -> Result<Document> {
+        let reply = self.command(command)?;
+        ensure!(
+            reply.get_f64("ok").is_ok_and(|ok| ok > 0.0),
+            "the server refused: {reply}"
+        );
+        Ok(reply)
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Reads one whole frame, header included, into `frame`, whose room is used again.
+    pub fn read_frame(&mut self, frame: &mut Vec<u8>) -> Result<()> {
+        let mut length = [0; 4];
+        self.stream.read_exact(&mut length)?;
+        let total = usize::try_from(i32::from_le_bytes(length))?;
+        ensure!(
+            (HEADER_LENGTH..=MAX_FRAME_LENGTH).contains(&total),
+            "a frame of {total} bytes"
+        );
+        frame.resize(total, 0);
+        let (head, rest) = frame.split_at_mut(4);
+        head.copy_from_slice(&length);
+        self.stream.read_exact(rest)?;
+        Ok(())
+    }
+
+    /// The socket, for other deadlines or for closing half of it.
+    #[must_use]
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+/// The frame of an `OP_MSG` that carries one document and no flags.
+pub fn request(request_id: i32, command: &Document) -> Result<Vec<u8>> {
+    let body = command.to_vec()?;
+    let length = i32::try_from(BODY_OFFSET + body.len())?;
+    let mut frame = Vec::with_capacity(BODY_OFFSET + body.len());
+    for field in [length, request_id, 0, OP_MSG, 0] {
+        frame.extend_from_slice(&field.to_le_bytes());
+    }
+    frame.push(0);
+    frame.extend_from_slice(&body);
+    Ok(frame)
+}
+
+/// The document of a reply frame, which servers send as an `OP_MSG` of one section.
+pub fn document(frame: &[u8]) -> Result<Document> {
+    let opcode = frame
+        .get(12..HEADER_LENGTH)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map(i32::from_le_bytes);
+    if opcode != Some(OP_MSG) {
+        bail!("not an OP_MSG but {opcode:?}");
+    }
+    let body = frame.get(BODY_OFFSET..).context("a frame without a document")?;
+    Ok(Document::from_reader(body)?)
+}

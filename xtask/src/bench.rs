@@ -1,0 +1,20 @@
+//! Benchmarks against a real mongod, each comparing alternatives within one run: the machine may be noisy, ratios are less so.
+
+mod haproxy;
+mod load;
+mod relay;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// What it costs to go through mongoshape when nothing is rewritten, beside HAProxy in TCP mode
+    Relay(relay::Options),
+}
+
+pub(crate) fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::Relay(options) => relay::run(options),
+    }
+}

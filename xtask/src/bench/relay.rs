@@ -1,0 +1,154 @@
+//! `bench relay`: operations per second and latencies of unshaped commands, direct, through HAProxy, through mongoshape.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use bson::{Document, doc};
+use clap::Args;
+use proto_tests::proxy::{Profile, build_binary};
+use proto_tests::{Mongod, Proxy, ProxyOptions, raw};
+
+use super::haproxy::HaProxy;
+use super::load::{self, Figures};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// How long each figure is measured, in seconds, spread over the rounds
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Connection counts, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
+    connections: Vec<usize>,
+    /// In each round every way is measured once, so that noise hits all alike; the figures are medians
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Measures this binary of mongoshape; otherwise the release build is made and measured
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
+/// One way to mongod.
+struct Way {
+    name: &'static str,
+    address: SocketAddr,
+}
+
+/// A collection that the proxy has to look at and leave alone needs a neighbour that it would not.
+const SHAPES: &str = "[[bucket]]\nnamespace = \"bench.shaped\"\nkey = \"customerId\"\n";
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    ensure!(
+        options.rounds > 0 && options.seconds > 0.0,
+        "at least one round of more than no time"
+    );
+    ensure!(
+        options.connections.iter().all(|count| *count > 0),
+        "at least one connection"
+    );
+    let mongod = Mongod::standalone()?;
+    load_documents(mongod.address())?;
+    let haproxy = HaProxy::start(mongod.address())?;
+    let binary = options
+        .binary
+        .clone()
+        .map_or_else(|| build_binary(Profile::Release), Ok)?;
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(SHAPES).binary(&binary))?;
+
+    let mut ways = vec![Way {
+        name: "direct",
+        address: mongod.address(),
+    }];
+    match &haproxy {
+        Some(haproxy) => ways.push(Way {
+            name: HAPROXY,
+            address: haproxy.address,
+        }),
+        None => println!("haproxy is not on PATH: measured without it"),
+    }
+    ways.push(Way {
+        name: "mongoshape",
+        address: proxy.address(),
+    });
+    println!(
+        "{} s a figure in {} rounds; medians; latencies in µs",
+        options.seconds, options.rounds
+    );
+    for (title, command) in commands() {
+        compare(title, &command, &ways, options)?;
+    }
+    Ok(())
+}
+
+const HAPROXY: &str = "HAProxy";
+
+fn commands() -> [(&'static str, Document); 2] {
+    let find = doc! { "find": "documents", "filter": { "_id": 500 }, "limit": 1, "singleBatch": true, "$db": "bench" };
+    [
+        ("ping", doc! { "ping": 1, "$db": "bench" }),
+        ("find of a 1 kB document by _id", find),
+    ]
+}
+
+/// Documents of 1 kB each.
+fn load_documents(mongod: SocketAddr) -> Result<()> {
+    let overhead = doc! { "_id": 0, "text": "" }.to_vec()?.len();
+    let text = "x".repeat(1024 - overhead);
+    let documents: Vec<_> = (0..1000).map(|id| doc! { "_id": id, "text": &text }).collect();
+    let insert = doc! { "insert": "documents", "documents": documents, "$db": "bench" };
+    raw::Connection::open(mongod)?.command_ok(&insert)?;
+    Ok(())
+}
+
+fn compare(title: &str, command: &Document, ways: &[Way], options: &Options) -> Result<()> {
+    println!("\n{title}\n{HEADING}");
+    let length = Duration::from_secs_f64(options.seconds / f64::from(options.rounds));
+    for connections in &options.connections {
+        let mut measured = vec![Vec::new(); ways.len()];
+        for _ in 0..options.rounds {
+            for (way, figures) in ways.iter().zip(&mut measured) {
+                figures.push(load::run(way.address, command, *connections, length)?);
+            }
+        }
+        let medians: Vec<_> = measured.iter().map(|rounds| Figures::median(rounds)).collect();
+        print_rows(*connections, ways, &medians);
+        std::io::stdout().flush()?;
+    }
+    Ok(())
+}
+
+const HEADING: &str = " connections  way            ops/s      p50      p99   ops/direct   ops/HAProxy";
+
+fn print_rows(connections: usize, ways: &[Way], medians: &[Figures]) {
+    let direct = medians[0].per_second;
+    let haproxy = ways
+        .iter()
+        .position(|way| way.name == HAPROXY)
+        .map(|at| medians[at].per_second);
+    for (number, (way, figures)) in ways.iter().zip(medians).enumerate() {
+        let connections = if number == 0 {
+            connections.to_string()
+        } else {
+            String::new()
+        };
+        let to_haproxy = haproxy.filter(|_| number + 1 == ways.len());
+        let to_haproxy = to_haproxy.map_or(String::new(), |haproxy| format!("{:.2}", figures.per_second / haproxy));
+        let to_direct = if number == 0 {
+            String::new()
+        } else {
+            format!("{:.2}", figures.per_second / direct)
+        };
+        let Figures {
+            per_second,
+            p50_us,
+            p99_us,
+        } = figures;
+        let row = format!(
+            "{connections:>12}  {:<11}{per_second:>9.0}{p50_us:>9.0}{p99_us:>9.0}{to_direct:>13}{to_haproxy:>14}",
+            way.name
+        );
+        println!("{}", row.trim_end());
+    }
+}
