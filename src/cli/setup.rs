@@ -10,7 +10,6 @@ use super::check::{collection, server};
 use super::finding::{Finding, Findings};
 use super::upstream::{self, Target, description, explain, indexes, is_same_index};
 use crate::config::Config;
-use crate::pattern::bucket::index::specs;
 
 /// Creates what is missing, and prints what was done for each namespace; goes on with the next one after an error.
 /// Touches nothing where the proxy would not work: not on a server, nor in a collection, that `check` finds fault with.
@@ -45,7 +44,7 @@ async fn set_up_through(client: &Client, config: &Config) -> anyhow::Result<Find
 }
 
 async fn set_up(target: &Target) -> Result<Vec<Finding>, Error> {
-    let mut missing = target.bucket().map(specs).unwrap_or_default();
+    let mut missing = target.bucket().map(collection::wanted_indexes).unwrap_or_default();
     let asked = missing.len();
     if let Some(described) = description(&target.database, &target.collection).await? {
         let unfit = collection::unfit(target, &described);

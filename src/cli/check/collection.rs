@@ -9,6 +9,7 @@ use mongodb::error::{Error, ErrorKind};
 use crate::cli::finding::Finding;
 use crate::cli::upstream::{Target, as_integer, description, explain, indexes, is_same_index, is_same_key};
 use crate::pattern::bucket::index::specs;
+use crate::pattern::shapes::BucketShape;
 
 /// Strange documents are counted up to here.
 const COUNT_LIMIT: i64 = 1000;
@@ -129,7 +130,12 @@ async fn missing_indexes(target: &Target) -> Result<Vec<Finding>, Error> {
     };
     let there = indexes(target).await?;
     let missing = |wanted: &Document| index_finding(&target.namespace(), wanted, &there);
-    Ok(specs(shape).iter().filter_map(missing).collect())
+    Ok(wanted_indexes(shape).iter().filter_map(missing).collect())
+}
+
+/// The indexes of a shape, as the driver takes documents.
+pub(in crate::cli) fn wanted_indexes(shape: &BucketShape) -> Vec<Document> {
+    specs(shape).iter().filter_map(|spec| Document::try_from(spec).ok()).collect()
 }
 
 /// What is wrong with an index, if anything is.
