@@ -69,7 +69,11 @@ fn server(config: &Config, listener: TcpListener, metrics: SessionMetrics) -> Se
         drain_timeout: config.listen.drain_timeout,
         upstream: config.upstream.address.clone(),
     };
-    Server::new(listener, options, Arc::new(Shared::new(config.shapes.clone(), limits, metrics)))
+    Server::new(
+        listener,
+        options,
+        Arc::new(Shared::new(config.shapes.clone(), limits, metrics)),
+    )
 }
 
 async fn bind(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {

@@ -135,7 +135,10 @@ async fn missing_indexes(target: &Target) -> Result<Vec<Finding>, Error> {
 
 /// The indexes of a shape, as the driver takes documents.
 pub(in crate::cli) fn wanted_indexes(shape: &BucketShape) -> Vec<Document> {
-    specs(shape).iter().filter_map(|spec| Document::try_from(spec).ok()).collect()
+    specs(shape)
+        .iter()
+        .filter_map(|spec| Document::try_from(spec).ok())
+        .collect()
 }
 
 /// What is wrong with an index, if anything is.
