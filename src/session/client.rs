@@ -99,14 +99,14 @@ fn report(peer: SocketAddr, closed: &Closed) {
             tracing::debug!(%peer, %error, "the client went away");
         }
         Closed::Client(error) => {
-            tracing::warn!(%peer, %error, "closed a connection: the client does not keep to the protocol")
+            tracing::warn!(%peer, %error, "closed a connection: the client does not keep to the protocol");
         }
         Closed::Protocol(reason) => {
             tracing::warn!(%peer, %reason, "closed a connection: the client does not keep to the protocol");
         }
         Closed::Upstream(error) => tracing::warn!(%peer, %error, "closed a connection: the upstream is gone"),
         Closed::Withheld => {
-            tracing::error!(%peer, "the upstream is a member of a replica set, which is not supported yet")
+            tracing::error!(%peer, "the upstream is a member of a replica set, which is not supported yet");
         }
     }
 }
@@ -211,9 +211,9 @@ impl Session<'_> {
         answer: Result<RawDocumentBuf, RunError>,
     ) -> Result<Outcome, Closed> {
         let (reply, outcome) = match answer {
-            Ok(reply) => (reply, Outcome::Rewritten),
-            Err(RunError::Command(error @ CommandError::Own { .. })) => (error.into_reply(), Outcome::Rejected),
-            Err(RunError::Command(CommandError::Upstream(reply))) => (reply, Outcome::Rewritten),
+            // An error of mongod's own is an answer like any other.
+            Ok(reply) | Err(RunError::Command(CommandError::Upstream(reply))) => (reply, Outcome::Rewritten),
+            Err(RunError::Command(error)) => (error.into_reply(), Outcome::Rejected),
             Err(RunError::Link(error)) => return Err(error.into()),
         };
         if !head.unanswered {

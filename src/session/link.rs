@@ -14,6 +14,9 @@ use crate::wire::{Frame, OpMsg, OpMsgBuilder, WireError};
 /// buffers can fill while the other waits.
 const MAX_IN_FLIGHT: usize = 64;
 
+/// How long the upstream may pause in the middle of a message. How long a command takes is mongod's to say (`maxTimeMS`).
+const STALL_TIMEOUT: Duration = Duration::from_mins(1);
+
 /// Why the upstream connection cannot be used any more.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
@@ -84,11 +87,7 @@ impl Link {
 
     /// The next frame from the upstream. Cancel safe.
     pub(super) async fn receive(&mut self) -> Result<Frame, LinkError> {
-        // An upstream that pauses in the middle of a message is as good as gone; TCP keep-alive finds one that is gone.
-        self.stream
-            .next(Duration::from_secs(60))
-            .await?
-            .ok_or(LinkError::Closed)
+        self.stream.next(STALL_TIMEOUT).await?.ok_or(LinkError::Closed)
     }
 
     /// Returns when the upstream has closed the connection. Cancel safe.

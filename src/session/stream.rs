@@ -96,6 +96,6 @@ impl FrameStream {
                 Ok(_) => {}
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

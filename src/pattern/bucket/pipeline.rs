@@ -42,7 +42,7 @@ pub fn unpack(shape: &BucketShape) -> Vec<RawDocumentBuf> {
     let mut parts = RawArrayBuf::new();
     parts.push(&outer);
     parts.push(&inner);
-    let root = single("newRoot", &single("$mergeObjects", &parts));
+    let root = single("newRoot", single("$mergeObjects", &parts));
     vec![single("$unwind", items), single("$replaceRoot", &root)]
 }
 
@@ -53,7 +53,7 @@ pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Vec<RawDocumentBuf> {
     let mut stages: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
     if narrowing.one_key().is_some() && find.sort.is_none() {
         // One key's items come in the order of their insertion, as a naive collection has them; the page index has it too.
-        stages.push(single("$sort", &single(path::PAGE, 1)));
+        stages.push(single("$sort", single(path::PAGE, 1)));
     }
     stages.extend(unpack(shape));
     stages.extend(find.filter.map(|filter| single("$match", filter)));
@@ -86,7 +86,7 @@ pub fn sum_of_counts(shape: &BucketShape, condition: Option<&RawDocument>) -> Ve
         .collect();
     let mut group = RawDocumentBuf::new();
     group.append(cstr!("_id"), RawBson::Null);
-    group.append(cstr!("n"), &single("$sum", format!("${}", shape.count())));
+    group.append(cstr!("n"), single("$sum", format!("${}", shape.count())));
     stages.push(single("$group", &group));
     stages
 }
@@ -111,7 +111,7 @@ pub fn of_aggregate<'a>(shape: &BucketShape, pipeline: &[&'a RawDocument]) -> Re
     let narrowing = Narrowing::of(shape, filter);
     let mut stages: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
     if narrowing.one_key().is_some() {
-        stages.push(single("$sort", &single(path::PAGE, 1)));
+        stages.push(single("$sort", single(path::PAGE, 1)));
     }
     stages.extend(unpack(shape));
     stages.extend(pipeline.iter().map(|stage| (*stage).to_owned()));
@@ -126,7 +126,7 @@ pub fn aggregate(collection: &str, stages: &[RawDocumentBuf], batch_size: Option
         cursor.append(cstr!("batchSize"), i64::try_from(size).unwrap_or(i64::MAX));
     }
     let mut command = single("aggregate", collection);
-    command.append(cstr!("pipeline"), &array_of(stages));
+    command.append(cstr!("pipeline"), array_of(stages));
     command.append(cstr!("cursor"), &cursor);
     command
 }

@@ -28,7 +28,9 @@ pub(super) async fn kill(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> 
     let killed = as_array(&ours);
     let command = with_replaced(run.head.body(), &[("cursors", Some(RawBsonRef::Array(&killed)))]);
     let reply = run.link.run(&command).await?;
-    ours.iter().for_each(|id| run.shared.cursors.closed(*id));
+    for id in &ours {
+        run.shared.cursors.closed(*id);
+    }
     let not_found = reply.get_array("cursorsNotFound").ok();
     let mut missing: Vec<i64> = not_found
         .into_iter()

@@ -191,9 +191,9 @@ impl<'a> Batch<'a> {
 
     fn duplicate_query(&self, run: &Run<'_>, id: RawBsonRef<'_>) -> RawDocumentBuf {
         let mut query = single("find", run.namespace.collection);
-        let condition = single("$elemMatch", &single("_id", &single("$eq", id)));
-        query.append(cstr!("filter"), &single(run.shape.items(), &condition));
-        query.append(cstr!("projection"), &single("_id", 1));
+        let condition = single("$elemMatch", single("_id", single("$eq", id)));
+        query.append(cstr!("filter"), single(run.shape.items(), &condition));
+        query.append(cstr!("projection"), single("_id", 1));
         query.append(cstr!("limit"), 1);
         query.append(cstr!("singleBatch"), true);
         self.carried.append_identity(&mut query);
@@ -232,7 +232,7 @@ impl<'a> Batch<'a> {
             body.append(cstr!("collectionUUID"), uuid);
         }
         self.carried.append_to_write(&mut body);
-        while sent.count < statements.len() && !(self.ordered && !sent.failures.is_empty()) {
+        while sent.count < statements.len() && (!self.ordered || sent.failures.is_empty()) {
             let command = next_command(statements.get(sent.count..).unwrap_or_default());
             let answer = run
                 .link
@@ -299,7 +299,9 @@ impl<'a> Batch<'a> {
         });
         self.pending
             .retain(|pending| !finals.iter().any(|(index, _)| *index == pending.item.index()));
-        finals.into_iter().for_each(|(index, error)| self.fail(index, error));
+        for (index, error) in finals {
+            self.fail(index, error);
+        }
     }
 
     fn give_up(&mut self) {
@@ -328,7 +330,7 @@ impl<'a> Batch<'a> {
                 .iter()
                 .map(|(index, error)| error.to_document(*index))
                 .collect();
-            reply.append(cstr!("writeErrors"), &array_of(&errors));
+            reply.append(cstr!("writeErrors"), array_of(&errors));
         }
         if let Some(error) = get(&self.last_answer, "writeConcernError") {
             reply.append(cstr!("writeConcernError"), error);
