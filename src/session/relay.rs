@@ -1,6 +1,7 @@
 //! Passing a client's frame on, and its replies back, untouched.
 
 use bson::raw::RawDocument;
+use tokio_util::sync::CancellationToken;
 
 use super::link::{Link, LinkError};
 use super::metrics::{Direction, SessionMetrics};
@@ -20,6 +21,9 @@ pub(super) enum RelayError {
     /// The client's side failed.
     #[error(transparent)]
     Client(#[from] StreamError),
+    /// The proxy is draining, and the client was only being told about the server, or was in a stream that has no end.
+    #[error("the proxy is draining")]
+    Drained,
     /// A reply may not reach the client.
     #[error("a reply was withheld")]
     Withheld(CommandError),
@@ -33,6 +37,7 @@ pub(super) struct Relay<'a> {
     pub(super) client: &'a mut FrameStream,
     pub(super) link: &'a mut Link,
     pub(super) metrics: &'a SessionMetrics,
+    pub(super) drain: &'a CancellationToken,
 }
 
 impl Relay<'_> {
@@ -43,12 +48,15 @@ impl Relay<'_> {
         if has_flag(frame, OpMsgFlags::MORE_TO_COME) {
             return Ok(());
         }
+        // A monitor's `hello` may wait for seconds, and its stream for ever: draining waits for neither.
+        let mut endless = check.is_some();
         loop {
             let reply = tokio::select! {
                 biased;
                 reply = self.link.receive() => reply?,
                 // mongod ends a command whose client is gone, once its own connection is closed.
                 () = self.client.closed() => return Err(RelayError::ClientClosed),
+                () = self.drain.cancelled(), if endless => return Err(RelayError::Drained),
             };
             if let Some(check) = check {
                 look(&reply, check)?;
@@ -58,6 +66,7 @@ impl Relay<'_> {
             if !has_flag(&reply, OpMsgFlags::MORE_TO_COME) {
                 return Ok(());
             }
+            endless = true;
         }
     }
 }

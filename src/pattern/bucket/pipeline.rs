@@ -3,6 +3,7 @@
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::filter::Narrowing;
+use super::find_projection;
 use super::layout::path;
 use crate::command::document::{array_of, as_flag, as_whole_number, put, single};
 use crate::command::find::Find;
@@ -47,8 +48,10 @@ pub fn unpack(shape: &BucketShape) -> Vec<RawDocumentBuf> {
 }
 
 /// The stages that answer a `find`, as the server's own conversion for views has them.
-#[must_use]
-pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Vec<RawDocumentBuf> {
+///
+/// # Errors
+/// What in its projection cannot be done, for a message.
+pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBuf>, &'static str> {
     let narrowing = Narrowing::of(shape, find.filter);
     let mut stages: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
     if narrowing.one_key().is_some() && find.sort.is_none() {
@@ -60,8 +63,10 @@ pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Vec<RawDocumentBuf> {
     stages.extend(find.sort.map(|sort| single("$sort", sort)));
     stages.extend(number_stage("$skip", find.skip));
     stages.extend(number_stage("$limit", find.limit));
-    stages.extend(find.projection.map(|projection| single("$project", projection)));
-    stages
+    if let Some(projection) = find.projection {
+        stages.extend(find_projection::stages(projection)?);
+    }
+    Ok(stages)
 }
 
 /// The stages that answer a `count` over items, as a last one that gives `n`.
@@ -129,23 +134,6 @@ pub fn aggregate(collection: &str, stages: &[RawDocumentBuf], batch_size: Option
     command.append(cstr!("pipeline"), array_of(stages));
     command.append(cstr!("cursor"), &cursor);
     command
-}
-
-/// What in a `find`'s projection no `$project` has: the form's name.
-#[must_use]
-pub fn find_only_projection(projection: &RawDocument) -> Option<&'static str> {
-    projection.iter().flatten().find_map(|(name, value)| {
-        if name.as_str().ends_with(".$") {
-            return Some("the positional operator ($)");
-        }
-        let operator = crate::command::document::first_field(value.as_document()?)?.0;
-        match operator {
-            "$slice" => Some("$slice"),
-            "$elemMatch" => Some("$elemMatch"),
-            "$meta" => Some("$meta"),
-            _ => None,
-        }
-    })
 }
 
 fn number_stage(name: &str, number: u64) -> Option<RawDocumentBuf> {

@@ -48,9 +48,6 @@ fn check(run: &Run<'_>, find: &Find<'_>) -> Result<(), CommandError> {
     if find.sort.is_some_and(|sort| get(sort, "$natural").is_some()) {
         return Err(run.unsupported("a sort by $natural"));
     }
-    if let Some(form) = find.projection.and_then(pipeline::find_only_projection) {
-        return Err(run.unsupported(&format!("{form} in a projection")));
-    }
     Ok(())
 }
 
@@ -131,7 +128,8 @@ fn complete(run: &Run<'_>, mut request: RawDocumentBuf) -> RawDocumentBuf {
 }
 
 async fn by_pipeline(run: &mut Run<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
-    let stages = pipeline::of_find(run.shape, find);
+    let stages =
+        pipeline::of_find(run.shape, find).map_err(|form| run.unsupported(&format!("{form} in a projection")))?;
     let mut command = pipeline::aggregate(run.namespace.collection, &stages, find.batch_size);
     if let Some(collation) = find.collation {
         command.append(cstr!("collation"), collation);
