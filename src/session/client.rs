@@ -20,11 +20,12 @@ use bson::raw::RawDocumentBuf;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
+use super::error::RunError;
 use super::link::{Link, LinkError};
 use super::metrics::{Direction, Outcome};
 use super::relay::{Check, Relay, RelayError};
 use super::route::{self, Route};
-use super::run::{Run, RunError};
+use super::run::Run;
 use super::stream::{FrameStream, StreamError};
 use super::{Shared, handshake};
 use crate::command::error::{CommandError, ErrorCode};

@@ -6,6 +6,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::error::RunError;
 use super::stream::{FrameStream, StreamError};
 use crate::command::reply::succeeded;
 use crate::wire::{Frame, OpMsg, OpMsgBuilder, WireError};
@@ -102,7 +103,7 @@ impl Link {
     }
 
     /// Runs a command without a sequence; an answer that says `ok: 0` is an error. Not cancel safe.
-    pub(super) async fn run(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, super::run::RunError> {
+    pub(super) async fn run(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
         Ok(succeeded(self.call(Request { body, sequence: None }).await?)?)
     }
 

@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::error::RunError;
 use super::link::Link;
-use super::run::RunError;
 use crate::command::arguments::Carried;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};

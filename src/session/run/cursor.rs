@@ -2,10 +2,11 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
 
-use super::{Run, RunError};
+use super::Run;
 use crate::command::arguments::with_replaced;
 use crate::command::cursor::{get_more_id, killed_ids, not_found};
 use crate::command::reply::CursorReply;
+use crate::session::error::RunError;
 
 pub(super) async fn get_more(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let id = get_more_id(run.head.body())?;

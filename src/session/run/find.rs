@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{Run, RunError};
+use super::Run;
 use crate::command::document::{get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::{Find, check_hint};
@@ -11,6 +11,7 @@ use crate::pattern::bucket::layout::PageFacts;
 use crate::pattern::bucket::page::Exceptions;
 use crate::pattern::bucket::read::{Order, PageRead, Progress};
 use crate::pattern::bucket::{filter, pipeline};
+use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 
-use super::{Run, RunError};
+use super::Run;
 use crate::command::arguments::Carried;
 use crate::command::document::{array_of, as_flag, get, single};
 use crate::command::duplicate::duplicate_id;
@@ -17,6 +17,7 @@ use crate::pattern::bucket::insert::{self as planner, Failure, Pages, Pending, S
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageFacts;
 use crate::pattern::shapes::ItemIds;
+use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::mint::SystemMint;
 
