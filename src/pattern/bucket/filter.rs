@@ -225,3 +225,6 @@ pub fn unsupported_operator(filter: &RawDocument) -> Option<&'static str> {
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -318,3 +318,6 @@ fn as_naive_duplicate(shape: &BucketShape, error: &WriteError) -> WriteError {
         detail,
     }
 }
+
+#[cfg(test)]
+mod tests;
