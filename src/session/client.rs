@@ -9,8 +9,8 @@
 //!  Closed ◀───────────────Closed
 //! ```
 //!
-//! While idle, draining or the upstream's going ends the connection at once; while busy, the command is finished first. One
-//! upstream connection serves the client as long as it lives, so that authentication, sessions and cursors are its own;
+//! While idle, draining or the upstream's going ends the connection at once; while busy, the command is finished first,
+//! unless it is one that waits for news and would never finish (see [`relay`](super::relay)). One upstream connection serves the client as long as it lives, so that authentication, sessions and cursors are its own;
 //! when that breaks the client's is closed too, and its driver tries again by its own rules.
 
 use std::net::SocketAddr;
@@ -77,9 +77,14 @@ pub async fn serve(socket: TcpStream, peer: SocketAddr, upstream: &str, shared: 
     let closed = match link.await {
         Ok(link) => {
             let client = FrameStream::new(socket, limits.max_message_bytes);
-            let mut session = Session { client, link, shared };
+            let mut session = Session {
+                client,
+                link,
+                shared,
+                drain,
+            };
             loop {
-                if let Err(closed) = session.turn(drain).await {
+                if let Err(closed) = session.turn().await {
                     break closed;
                 }
             }
@@ -115,14 +120,15 @@ struct Session<'a> {
     client: FrameStream,
     link: Link,
     shared: &'a Shared,
+    drain: &'a CancellationToken,
 }
 
 impl Session<'_> {
     /// Waits for a frame and answers it.
-    async fn turn(&mut self, drain: &CancellationToken) -> Result<(), Closed> {
+    async fn turn(&mut self) -> Result<(), Closed> {
         let frame = tokio::select! {
             biased;
-            () = drain.cancelled() => return Err(Closed::Drained),
+            () = self.drain.cancelled() => return Err(Closed::Drained),
             frame = self.client.next(self.shared.limits.frame_timeout) => frame.map_err(Closed::Client)?,
             () = self.link.closed() => return Err(Closed::Upstream(LinkError::Closed)),
         };
@@ -227,11 +233,13 @@ impl Session<'_> {
             client: &mut self.client,
             link: &mut self.link,
             metrics: &self.shared.metrics,
+            drain: self.drain,
         };
         match relay.run(frame, check).await {
             Ok(()) => Ok(Outcome::Relayed),
             Err(RelayError::Link(error)) => Err(error.into()),
             Err(RelayError::ClientClosed) => Err(Closed::ByClient),
+            Err(RelayError::Drained) => Err(Closed::Drained),
             Err(RelayError::Client(error)) => Err(Closed::Client(error)),
             Err(RelayError::Withheld(error)) => {
                 self.reply_in_kind(frame, error).await?;
