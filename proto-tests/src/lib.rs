@@ -5,7 +5,9 @@
 //!
 //! It must not use `mongoshape`'s own code to speak the protocol: what is tested does not check itself.
 
+pub mod buckets;
 mod client;
+pub mod frame;
 pub mod guarded;
 pub mod mongod;
 pub mod paths;

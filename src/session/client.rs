@@ -9,8 +9,8 @@
 //!  Closed ◀───────────────Closed
 //! ```
 //!
-//! While idle, draining or the upstream's going ends the connection at once; while busy, the command is finished first. One
-//! upstream connection serves the client as long as it lives, so that authentication, sessions and cursors are its own;
+//! While idle, draining or the upstream's going ends the connection at once; while busy, the command is finished first,
+//! unless it is one that waits for news and would never finish (see [`relay`](super::relay)). One upstream connection serves the client as long as it lives, so that authentication, sessions and cursors are its own;
 //! when that breaks the client's is closed too, and its driver tries again by its own rules.
 
 use std::net::SocketAddr;

@@ -18,12 +18,12 @@ pub(super) enum RelayError {
     /// The client went away while it was waiting.
     #[error("the client closed the connection while it was waiting")]
     ClientClosed,
+    /// The proxy is draining, and nothing is lost with what is still to come.
+    #[error("the proxy is draining")]
+    Drained,
     /// The client's side failed.
     #[error(transparent)]
     Client(#[from] StreamError),
-    /// The proxy is draining, and the client was only being told about the server, or was in a stream that has no end.
-    #[error("the proxy is draining")]
-    Drained,
     /// A reply may not reach the client.
     #[error("a reply was withheld")]
     Withheld(CommandError),
@@ -48,15 +48,15 @@ impl Relay<'_> {
         if has_flag(frame, OpMsgFlags::MORE_TO_COME) {
             return Ok(());
         }
-        // A monitor's `hello` may wait for seconds, and its stream for ever: draining waits for neither.
-        let mut endless = check.is_some();
+        // Drivers keep a `hello` waiting for news all the time, and a stream may have no end: a drain would wait in vain.
+        let mut may_end = check.is_some();
         loop {
             let reply = tokio::select! {
                 biased;
                 reply = self.link.receive() => reply?,
                 // mongod ends a command whose client is gone, once its own connection is closed.
                 () = self.client.closed() => return Err(RelayError::ClientClosed),
-                () = self.drain.cancelled(), if endless => return Err(RelayError::Drained),
+                () = self.drain.cancelled(), if may_end => return Err(RelayError::Drained),
             };
             if let Some(check) = check {
                 look(&reply, check)?;
@@ -66,7 +66,7 @@ impl Relay<'_> {
             if !has_flag(&reply, OpMsgFlags::MORE_TO_COME) {
                 return Ok(());
             }
-            endless = true;
+            may_end = true;
         }
     }
 }

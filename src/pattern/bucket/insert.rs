@@ -180,7 +180,7 @@ fn push(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf {
     // `$each`, so that no item is taken for the modifiers of a `$push`.
     change.append(cstr!("$push"), single(shape.items(), single("$each", &elements)));
     let mut increments = single(shape.count(), 1);
-    put(&mut increments, path::BYTES, item.bytes());
+    put(&mut increments, path::BYTES, layout::bytes(item));
     change.append(cstr!("$inc"), &increments);
     if shape.time().is_some() {
         append_time(item.time(), facts.to, &mut query, &mut change);
