@@ -98,8 +98,9 @@ impl Link {
 
     /// Runs one command of the proxy's own and gives its answer, which may say `ok: 0`. Not cancel safe.
     pub(super) async fn call(&mut self, request: Request<'_>) -> Result<RawDocumentBuf, LinkError> {
-        let id = self.write(&request).await?;
-        self.answer(id).await
+        let request = self.encode(&request)?;
+        self.stream.send(&request).await?;
+        self.answer(request.header().request_id).await
     }
 
     /// Runs a command without a sequence; an answer that says `ok: 0` is an error. Not cancel safe.
@@ -111,25 +112,23 @@ impl Link {
     pub(super) async fn call_all(&mut self, bodies: &[RawDocumentBuf]) -> Result<Vec<RawDocumentBuf>, LinkError> {
         let mut answers = Vec::with_capacity(bodies.len());
         for window in bodies.chunks(MAX_IN_FLIGHT) {
-            let mut ids = Vec::with_capacity(window.len());
-            for body in window {
-                ids.push(self.write(&Request { body, sequence: None }).await?);
-            }
-            for id in ids {
-                answers.push(self.answer(id).await?);
+            let requests = window.iter().map(|body| self.encode(&Request { body, sequence: None }));
+            let requests = requests.collect::<Result<Vec<Frame>, _>>()?;
+            self.stream.send_all(&requests).await?;
+            for request in requests {
+                answers.push(self.answer(request.header().request_id).await?);
             }
         }
         Ok(answers)
     }
 
-    async fn write(&mut self, request: &Request<'_>) -> Result<i32, LinkError> {
+    fn encode(&mut self, request: &Request<'_>) -> Result<Frame, WireError> {
         self.last_request_id = self.last_request_id.wrapping_add(1);
         let mut builder = OpMsgBuilder::new(self.last_request_id, 0).body(request.body);
         if let Some((identifier, documents)) = request.sequence {
             builder = builder.sequence(identifier, documents.iter().map(AsRef::as_ref));
         }
-        self.stream.send(&builder.build()?).await?;
-        Ok(self.last_request_id)
+        builder.build()
     }
 
     async fn answer(&mut self, request_id: i32) -> Result<RawDocumentBuf, LinkError> {
