@@ -213,3 +213,6 @@ impl Window {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
