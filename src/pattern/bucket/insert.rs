@@ -57,20 +57,59 @@ pub enum Failure {
     Final(WriteError),
 }
 
+/// What mongod does with the statements behind one that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterFailure {
+    /// It runs none of them: `ordered: true`.
+    Stops,
+    /// It runs them all: `ordered: false`.
+    GoesOn,
+}
+
 /// Plans the pending items in their order. `pages` is kept up with what the statements will have done; a key that is
 /// missing in it counts as one without pages.
-pub fn plan(shape: &BucketShape, pending: &[Pending], pages: &mut Pages, mint: &dyn Mint) -> Vec<Statement> {
+///
+/// Where mongod goes on after a failure, a page is only begun if the one before it was closed already when it was looked
+/// at: behind statements of this very plan that fail to fill it, it would stay an inner page with room for ever. What goes
+/// beyond is left for the next plan.
+pub fn plan(
+    shape: &BucketShape,
+    pending: &[Pending],
+    pages: &mut Pages,
+    mint: &dyn Mint,
+    after_failure: AfterFailure,
+) -> Vec<Statement> {
     let mut planner = Planner {
         shape,
         mint,
         names: HashSet::new(),
         statements: Vec::with_capacity(pending.len()),
     };
+    let mut touched: HashMap<&[u8], Touched> = HashMap::new();
     for (position, pending) in pending.iter().enumerate() {
-        let highest = pages.entry(pending.item.identity().to_vec()).or_default();
+        let (identity, item) = (pending.item.identity(), &pending.item);
+        let highest = pages.entry(identity.to_vec()).or_default();
+        let has_room = highest.as_ref().is_some_and(|facts| facts.fits(shape, item.bytes()));
+        let touched = touched.entry(identity).or_insert(Touched::Not);
+        if after_failure == AfterFailure::GoesOn
+            && (*touched == Touched::Left || (*touched == Touched::Yes && !has_room))
+        {
+            *touched = Touched::Left;
+            continue;
+        }
+        *touched = Touched::Yes;
         planner.place(position, pending, highest);
     }
     planner.statements
+}
+
+/// Whether a plan has statements for a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Touched {
+    Not,
+    Yes,
+    /// It has, and leaves the key's other items for the next plan.
+    Left,
 }
 
 struct Planner<'a> {
@@ -318,3 +357,6 @@ fn as_naive_duplicate(shape: &BucketShape, error: WriteError) -> WriteError {
         detail,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,14 +13,14 @@ use crate::command::duplicate::duplicate_id;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::insert::Insert;
 use crate::command::reply::{CursorReply, carry, succeeded};
-use crate::pattern::bucket::insert::{self as planner, Failure, Pages, Pending, Statement};
+use crate::pattern::bucket::insert::{self as planner, AfterFailure, Failure, Pages, Pending, Statement};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageFacts;
 use crate::pattern::shapes::ItemIds;
 use crate::session::link::Request;
 use crate::session::mint::SystemMint;
 
-/// Rounds in which not one item was stored, after which the races are called lost. Each round that a race costs means that
+/// Rounds in which not one item was stored or refused, after which the races are called lost. Each round that a race costs means that
 /// another writer got on, so this is only met when something is wrong.
 const MAX_IDLE_ROUNDS: u32 = 100;
 /// The longest pause before a round, in milliseconds.
@@ -106,15 +106,20 @@ impl<'a> Batch<'a> {
     /// Looks at the pages, plans, sends, and sorts out what is still to be done.
     async fn round(&mut self, run: &mut Run<'_>) -> Result<(), RunError> {
         self.pause().await;
+        let before = self.pending.len();
         let shared = run.shared;
         let uuid = shared.readiness.for_writing(&mut run.asker()).await?;
         self.drop_duplicates(run).await?;
         let mut pages = self.look(run).await?;
-        let statements = planner::plan(run.shape, &self.pending, &mut pages, &self.mint);
+        let after_failure = if self.ordered {
+            AfterFailure::Stops
+        } else {
+            AfterFailure::GoesOn
+        };
+        let statements = planner::plan(run.shape, &self.pending, &mut pages, &self.mint, after_failure);
         let failures = self.send(run, &statements, &uuid).await?;
-        let before = self.inserted;
         self.settle(run, &statements, failures);
-        self.idle_rounds = if self.inserted > before {
+        self.idle_rounds = if self.pending.len() < before {
             0
         } else {
             self.idle_rounds.saturating_add(1)
