@@ -101,11 +101,11 @@ impl Layout {
                 closed || number + 1 == pages.len(),
                 "an inner page is not full: {bucket}"
             );
-            let late = self.times(bucket).into_iter().fold(false, |late, time| {
-                let this = time.is_none() || time < newest;
-                newest = newest.max(time);
-                late || this
-            });
+            // Times ascend within a page and from the page before; what has no time is out of order wherever it is.
+            let times = self.times(bucket);
+            let before = std::mem::replace(&mut newest, times.iter().copied().max().flatten());
+            let in_order = std::iter::once(before).chain(times.clone()).is_sorted();
+            let late = times.contains(&None) || !in_order;
             ensure!(control.contains_key("late") == late, "late should be {late}: {bucket}");
         }
         Ok(())

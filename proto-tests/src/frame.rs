@@ -21,8 +21,6 @@ pub const EXHAUST_ALLOWED: u32 = 1 << 16;
 
 /// The header's length in bytes.
 pub const HEADER_LENGTH: usize = 16;
-/// Where an `OP_MSG`'s flags begin.
-const FLAGS: std::ops::Range<usize> = HEADER_LENGTH..HEADER_LENGTH + 4;
 
 /// A frame of any kind.
 #[must_use]
@@ -93,7 +91,7 @@ pub fn with_checksum(frame: &[u8]) -> Vec<u8> {
     let mut summed = frame.to_vec();
     summed[..4].copy_from_slice(&length(frame.len() + 4).to_le_bytes());
     let flags = flags(frame) | CHECKSUM_PRESENT;
-    summed[FLAGS].copy_from_slice(&flags.to_le_bytes());
+    summed[HEADER_LENGTH..HEADER_LENGTH + 4].copy_from_slice(&flags.to_le_bytes());
     let checksum = crc32c(&summed);
     summed.extend(checksum.to_le_bytes());
     summed
@@ -102,13 +100,13 @@ pub fn with_checksum(frame: &[u8]) -> Vec<u8> {
 /// The flags of an `OP_MSG`.
 #[must_use]
 pub fn flags(frame: &[u8]) -> u32 {
-    u32::from_le_bytes(frame[FLAGS].try_into().expect("four bytes"))
+    u32::from_le_bytes(std::array::from_fn(|byte| frame[HEADER_LENGTH + byte]))
 }
 
 /// The header's field at this position: 0 is the length, 1 the request id, 2 the id it responds to, 3 the kind.
 #[must_use]
 pub fn header_field(frame: &[u8], position: usize) -> i32 {
-    i32::from_le_bytes(frame[4 * position..4 * position + 4].try_into().expect("four bytes"))
+    i32::from_le_bytes(std::array::from_fn(|byte| frame[4 * position + byte]))
 }
 
 /// Bit by bit: the proxy's own comes from a crate, and what is tested does not check itself.

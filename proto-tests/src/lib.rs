@@ -14,7 +14,9 @@ pub mod paths;
 pub mod ports;
 pub mod proxy;
 pub mod raw;
+pub mod shaped;
 
 pub use client::{Pair, client, database_name};
 pub use mongod::Mongod;
 pub use proxy::{Level, Proxy, ProxyOptions};
+pub use shaped::Shaped;

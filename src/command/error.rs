@@ -34,6 +34,8 @@ pub enum ErrorCode {
     IllegalOperation,
     /// Bytes that are no BSON.
     InvalidBson,
+    /// A collection that is not there.
+    NamespaceNotFound,
     /// A cursor that is not there.
     CursorNotFound,
     /// A field beginning with `$` where none may.
@@ -74,6 +76,7 @@ impl ErrorCode {
             Self::InvalidLength => 16,
             Self::IllegalOperation => 20,
             Self::InvalidBson => 22,
+            Self::NamespaceNotFound => 26,
             Self::CursorNotFound => 43,
             Self::DollarPrefixedFieldName => 52,
             Self::InvalidIdField => 53,
@@ -100,6 +103,7 @@ impl ErrorCode {
             Self::InvalidLength => "InvalidLength",
             Self::IllegalOperation => "IllegalOperation",
             Self::InvalidBson => "InvalidBSON",
+            Self::NamespaceNotFound => "NamespaceNotFound",
             Self::CursorNotFound => "CursorNotFound",
             Self::DollarPrefixedFieldName => "DollarPrefixedFieldName",
             Self::InvalidIdField => "InvalidIdField",
@@ -150,6 +154,15 @@ impl CommandError {
         reply.append(cstr!("code"), code);
         reply.append(cstr!("codeName"), format!("Location{code}"));
         Self::Upstream(reply)
+    }
+
+    /// Whether it has this code, whoever made it.
+    #[must_use]
+    pub fn is(&self, code: ErrorCode) -> bool {
+        match self {
+            Self::Own { code: own, .. } => *own == code,
+            Self::Upstream(reply) => reply.get_i32("code").is_ok_and(|number| number == code.number()),
+        }
     }
 
     /// A field of the wrong type, in mongod's words.

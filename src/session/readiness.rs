@@ -23,6 +23,9 @@ use crate::pattern::shapes::BucketShape;
 /// Namespaces remembered; with a shape for every database there may be many. Beyond it, all are looked at anew.
 const MAX_NAMESPACES: usize = 10_000;
 
+/// How often a collection that is dropped while it is being made ready is begun again.
+const MAX_ATTEMPTS: u32 = 20;
+
 /// Options of a collection under which buckets cannot stand for items.
 const IMPOSSIBLE_OPTIONS: &[&str] = &[
     "capped",
@@ -60,17 +63,17 @@ impl Readiness {
         if let Some(uuid) = self.known(asker.namespace) {
             return Ok(uuid);
         }
-        let found = asker.find().await?;
-        if !found.as_ref().is_some_and(|found| found.has_page_index) {
-            asker.create_indexes().await?;
+        // Looked up again after it was created, by this or by another proxy; somebody may drop it meanwhile.
+        for _ in 0..MAX_ATTEMPTS {
+            match asker.find().await? {
+                Some(found) if found.has_page_index => {
+                    self.remember(asker.namespace, found.uuid.clone());
+                    return Ok(found.uuid);
+                }
+                _ => asker.create_indexes().await?,
+            }
         }
-        // Looked up again: the collection was created just now, or by another proxy meanwhile.
-        let found = match found {
-            Some(found) if found.has_page_index => found,
-            _ => asker.find().await?.ok_or_else(|| asker.vanished())?,
-        };
-        self.remember(asker.namespace, found.uuid.clone());
-        Ok(found.uuid)
+        Err(asker.vanished())
     }
 
     /// Refuses a collection that holds what a shape cannot read. One that is missing reads as empty.
@@ -152,7 +155,11 @@ impl Asker<'_> {
     async fn has_page_index(&mut self) -> Result<bool, RunError> {
         let mut command = single("listIndexes", self.namespace.collection);
         self.carried.append_identity(&mut command);
-        let reply = self.link.run(&command).await?;
+        let reply = match self.link.run(&command).await {
+            // Dropped since it was listed.
+            Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => return Ok(false),
+            reply => reply?,
+        };
         let expected = index::specs(self.shape).into_iter().next();
         let expected = expected.as_deref().and_then(|spec| spec.get_document("key").ok());
         let indexes = CursorReply::parse(&reply);
@@ -199,8 +206,11 @@ impl Asker<'_> {
         let mut command = single("createIndexes", self.namespace.collection);
         put(&mut command, "indexes", array_of(&index::specs(self.shape)));
         self.carried.append_identity(&mut command);
-        self.link.run(&command).await?;
-        tracing::info!(namespace = %self.namespace, "created the shape's indexes");
+        let reply = self.link.run(&command).await?;
+        // Of many who begin at once, one does it and says so.
+        if get(&reply, "numIndexesBefore") != get(&reply, "numIndexesAfter") {
+            tracing::info!(namespace = %self.namespace, "created the shape's indexes");
+        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 //!   (`$setOnInsert` of another `_id`), so that a miss is error 66 rather than a silent `n: 0`: an ordered batch stops there.
 //! * *open* a page that begins with the item: an upsert that cannot match (`count: -1`) and so inserts, with the page index
 //!   as its hint, so that it fails where the index is missing. Two writers who open one page collide on that index.
-//! * *close* a page whose bytes leave no room: marks it `short`, which no arithmetic may miss.
+//! * *close* a page whose bytes leave no room: marks it `short`, which no arithmetic may miss. A miss is an error here too.
 
 use std::collections::{HashMap, HashSet};
 
@@ -57,20 +57,58 @@ pub enum Failure {
     Final(WriteError),
 }
 
+/// What mongod does with the statements behind one that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterFailure {
+    /// It runs none of them: `ordered: true`.
+    Stops,
+    /// It runs them all: `ordered: false`.
+    GoesOn,
+}
+
 /// Plans the pending items in their order. `pages` is kept up with what the statements will have done; a key that is
 /// missing in it counts as one without pages.
-pub fn plan(shape: &BucketShape, pending: &[Pending], pages: &mut Pages, mint: &dyn Mint) -> Vec<Statement> {
+///
+/// Where mongod goes on after a failure, a page is only begun if the one before it was closed already when it was looked
+/// at: behind statements of this very plan that fail to fill or to close it, it would stay an inner page with room for
+/// ever. What goes beyond is left for the next plan.
+pub fn plan(
+    shape: &BucketShape,
+    pending: &[Pending],
+    pages: &mut Pages,
+    mint: &dyn Mint,
+    after_failure: AfterFailure,
+) -> Vec<Statement> {
     let mut planner = Planner {
         shape,
         mint,
         names: HashSet::new(),
         statements: Vec::with_capacity(pending.len()),
     };
+    let mut keys: HashMap<&[u8], KeyPlan> = HashMap::new();
     for (position, pending) in pending.iter().enumerate() {
-        let highest = pages.entry(pending.item.identity().to_vec()).or_default();
+        let identity = pending.item.identity();
+        let highest = pages.entry(identity.to_vec()).or_default();
+        let key = keys.entry(identity).or_insert(KeyPlan::Untouched);
+        if after_failure == AfterFailure::GoesOn {
+            *key = planner.careful(*key, pending, highest.as_mut());
+            if *key == KeyPlan::Left {
+                continue;
+            }
+        }
         planner.place(position, pending, highest);
     }
     planner.statements
+}
+
+/// What a plan has for a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum KeyPlan {
+    Untouched,
+    /// Items on its highest page as it is.
+    Touched,
+    /// As many items as may be; the others are left for the next plan.
+    Left,
 }
 
 struct Planner<'a> {
@@ -82,6 +120,24 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
+    /// Whether an item may be placed although statements before it may fail.
+    fn careful(&mut self, key: KeyPlan, pending: &Pending, highest: Option<&mut PageFacts>) -> KeyPlan {
+        let item = &pending.item;
+        match (key, highest) {
+            (KeyPlan::Left, _) => KeyPlan::Left,
+            (_, Some(facts)) if facts.fits(self.shape, item.bytes()) => KeyPlan::Touched,
+            (KeyPlan::Untouched, Some(facts)) if !facts.is_closed(self.shape) => {
+                self.statements.push(Statement {
+                    item: None,
+                    update: close(self.shape, item, facts),
+                });
+                KeyPlan::Left
+            }
+            (KeyPlan::Untouched, _) => KeyPlan::Touched,
+            (KeyPlan::Touched, _) => KeyPlan::Left,
+        }
+    }
+
     fn place(&mut self, position: usize, pending: &Pending, highest: &mut Option<PageFacts>) {
         let item = &pending.item;
         if let Some(facts) = highest {
@@ -228,10 +284,9 @@ fn close(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf 
     );
     let mut marks = single(path::EXCEPTION, true);
     put(&mut marks, path::SHORT, true);
-    let mut statement = RawDocumentBuf::new();
-    statement.append(cstr!("q"), &query);
-    statement.append(cstr!("u"), single("$set", &marks));
-    statement
+    let mut change = single("$set", &marks);
+    change.append(cstr!("$setOnInsert"), single("_id", false));
+    upsert(&query, &change)
 }
 
 /// The page itself, by its `_id` and by what it is: a page removed and another begun under its name is not meant.

@@ -15,13 +15,13 @@ use crate::command::duplicate::duplicate_id;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::insert::Insert;
 use crate::command::reply::carry;
-use crate::pattern::bucket::insert::{self as planner, Failure, Pending, Statement};
+use crate::pattern::bucket::insert::{self as planner, AfterFailure, Failure, Pending, Statement};
 use crate::pattern::bucket::item::Item;
 use crate::session::error::RunError;
 use crate::session::mint::SystemMint;
 
-/// Rounds in which not one item was stored, after which the races are called lost. Each round that a race costs means that
-/// another writer got on, so this is only met when something is wrong.
+/// Rounds in which not one item was stored or refused, after which the races are called lost. Each round that a race costs
+/// means that another writer got on, so this is only met when something is wrong.
 const MAX_IDLE_ROUNDS: u32 = 100;
 /// The longest pause before a round, in milliseconds.
 const MAX_PAUSE_MS: u64 = 50;
@@ -50,6 +50,9 @@ fn refuse_sessions_writes(run: &Run<'_>) -> Result<(), CommandError> {
 struct Batch<'a> {
     carried: Carried<'a>,
     ordered: bool,
+    /// An unordered command begins as an ordered one, since nothing fails as a rule, and then whole pages can be planned in
+    /// one round. Once something has failed, the rest is not held up by the next failure.
+    after_failure: AfterFailure,
     bypass_document_validation: Option<bool>,
     strict_api: bool,
     /// Items still to be placed, in the client's order.
@@ -68,6 +71,7 @@ impl<'a> Batch<'a> {
         let mut batch = Self {
             carried: run.carried(),
             ordered: command.ordered,
+            after_failure: AfterFailure::Stops,
             bypass_document_validation: command.bypass_document_validation,
             strict_api: get(run.head.body(), "apiStrict").and_then(as_flag).unwrap_or(false),
             pending: Vec::with_capacity(command.documents.len()),
@@ -102,17 +106,21 @@ impl<'a> Batch<'a> {
     /// Looks at the pages, plans, sends, and sorts out what is still to be done.
     async fn round(&mut self, run: &mut Run<'_>) -> Result<(), RunError> {
         self.pause().await;
+        let before = self.pending.len();
         let shared = run.shared;
         let uuid = shared.readiness.for_writing(&mut run.asker()).await?;
         for index in self.duplicates(run).await? {
             self.fail_duplicate(run, index);
         }
         let mut pages = self.look(run).await?;
-        let statements = planner::plan(run.shape, &self.pending, &mut pages, &self.mint);
-        let failures = self.send(run, &statements, &uuid).await?;
-        let before = self.inserted;
-        self.settle(run, &statements, failures);
-        self.idle_rounds = if self.inserted > before {
+        let statements = planner::plan(run.shape, &self.pending, &mut pages, &self.mint, self.after_failure);
+        let sent = self.send(run, &statements, &uuid).await?;
+        let failed = !sent.failures.is_empty();
+        self.settle(run, &statements, sent);
+        if failed && !self.ordered {
+            self.after_failure = AfterFailure::GoesOn;
+        }
+        self.idle_rounds = if self.pending.len() < before {
             0
         } else {
             self.idle_rounds.saturating_add(1)
@@ -153,11 +161,10 @@ impl<'a> Batch<'a> {
     /// Takes the stored items and the failed ones out of the pending.
     fn settle(&mut self, run: &Run<'_>, statements: &[Statement], sent: Sent) {
         let first_failure = sent.failures.first().map(|(position, _)| *position);
-        // In an ordered command nothing behind the first failure was executed.
-        let executed = if self.ordered {
-            first_failure.unwrap_or(sent.count)
-        } else {
-            sent.count
+        // Nothing behind the first failure was executed, unless mongod was told to go on.
+        let executed = match self.after_failure {
+            AfterFailure::Stops => first_failure.unwrap_or(sent.count),
+            AfterFailure::GoesOn => sent.count,
         };
         let failed: HashSet<usize> = sent.failures.iter().map(|(position, _)| *position).collect();
         let stored = statements

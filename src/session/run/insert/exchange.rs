@@ -9,7 +9,7 @@ use super::Batch;
 use crate::command::document::single;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
-use crate::pattern::bucket::insert::{self as planner, Pages, Statement};
+use crate::pattern::bucket::insert::{self as planner, AfterFailure, Pages, Statement};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageFacts;
 use crate::pattern::shapes::ItemIds;
@@ -96,7 +96,8 @@ impl Batch<'_> {
     ) -> Result<Sent, RunError> {
         let mut sent = Sent::default();
         let mut body = single("update", run.namespace.collection);
-        body.append(cstr!("ordered"), self.ordered);
+        let stops = self.after_failure == AfterFailure::Stops;
+        body.append(cstr!("ordered"), stops);
         if let Some(bypass) = self.bypass_document_validation {
             body.append(cstr!("bypassDocumentValidation"), bypass);
         }
@@ -105,7 +106,7 @@ impl Batch<'_> {
             body.append(cstr!("collectionUUID"), uuid);
         }
         self.carried.append_to_write(&mut body);
-        while sent.count < statements.len() && (!self.ordered || sent.failures.is_empty()) {
+        while sent.count < statements.len() && (!stops || sent.failures.is_empty()) {
             let command = next_command(statements.get(sent.count..).unwrap_or_default());
             let answer = run
                 .link
