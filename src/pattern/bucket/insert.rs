@@ -38,8 +38,10 @@ pub type Pages = HashMap<Vec<u8>, Option<PageFacts>>;
 /// One statement of an `update` command.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    /// The position among the pending items of the one it places; `None` for a statement that only prepares.
-    pub item: Option<usize>,
+    /// The position among the pending items of the one it is for.
+    pub item: usize,
+    /// Whether it places the item; else it only closes a page for it.
+    pub places: bool,
     /// The element of `updates`.
     pub update: RawDocumentBuf,
 }
@@ -91,7 +93,7 @@ pub fn plan(
         let highest = pages.entry(identity.to_vec()).or_default();
         let key = keys.entry(identity).or_insert(KeyPlan::Untouched);
         if after_failure == AfterFailure::GoesOn {
-            *key = planner.careful(*key, pending, highest.as_mut());
+            *key = planner.careful(*key, (position, pending), highest.as_mut());
             if *key == KeyPlan::Left {
                 continue;
             }
@@ -121,14 +123,20 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     /// Whether an item may be placed although statements before it may fail.
-    fn careful(&mut self, key: KeyPlan, pending: &Pending, highest: Option<&mut PageFacts>) -> KeyPlan {
+    fn careful(
+        &mut self,
+        key: KeyPlan,
+        (position, pending): (usize, &Pending),
+        highest: Option<&mut PageFacts>,
+    ) -> KeyPlan {
         let item = &pending.item;
         match (key, highest) {
             (KeyPlan::Left, _) => KeyPlan::Left,
             (_, Some(facts)) if facts.fits(self.shape, item.bytes()) => KeyPlan::Touched,
             (KeyPlan::Untouched, Some(facts)) if !facts.is_closed(self.shape) => {
                 self.statements.push(Statement {
-                    item: None,
+                    item: position,
+                    places: false,
                     update: close(self.shape, item, facts),
                 });
                 KeyPlan::Left
@@ -143,7 +151,8 @@ impl Planner<'_> {
         if let Some(facts) = highest {
             if facts.fits(self.shape, item.bytes()) {
                 self.statements.push(Statement {
-                    item: Some(position),
+                    item: position,
+                    places: true,
                     update: push(self.shape, item, facts),
                 });
                 facts.count = facts.count.saturating_add(1);
@@ -153,7 +162,8 @@ impl Planner<'_> {
             }
             if !facts.is_closed(self.shape) {
                 self.statements.push(Statement {
-                    item: None,
+                    item: position,
+                    places: false,
                     update: close(self.shape, item, facts),
                 });
                 facts.short = true;
@@ -161,7 +171,8 @@ impl Planner<'_> {
         }
         let (update, facts) = self.open(pending, highest.as_ref());
         self.statements.push(Statement {
-            item: Some(position),
+            item: position,
+            places: true,
             update,
         });
         *highest = Some(facts);

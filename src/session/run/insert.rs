@@ -11,7 +11,6 @@ use self::exchange::Sent;
 use super::Run;
 use crate::command::arguments::Carried;
 use crate::command::document::{array_of, as_flag, get};
-use crate::command::duplicate::duplicate_id;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::insert::Insert;
 use crate::command::reply::carry;
@@ -109,9 +108,8 @@ impl<'a> Batch<'a> {
         let before = self.pending.len();
         let shared = run.shared;
         let uuid = shared.readiness.for_writing(&mut run.asker()).await?;
-        for index in self.duplicates(run).await? {
-            self.fail_duplicate(run, index);
-        }
+        let duplicates = self.duplicates(run).await?;
+        self.refuse(duplicates);
         let mut pages = self.look(run).await?;
         let statements = planner::plan(run.shape, &self.pending, &mut pages, &self.mint, self.after_failure);
         let sent = self.send(run, &statements, &uuid).await?;
@@ -139,26 +137,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn fail_duplicate(&mut self, run: &Run<'_>, index: usize) {
-        let Some(position) = self.pending.iter().position(|pending| pending.item.index() == index) else {
-            return;
-        };
-        let pending = self.pending.remove(position);
-        if let Some(id) = pending.item.id() {
-            self.fail(index, duplicate_id(run.namespace, id.as_raw_bson_ref()));
-        }
-    }
-
-    /// Records a failure; in an ordered command nothing behind it is placed.
-    fn fail(&mut self, index: usize, error: WriteError) {
-        if self.ordered {
-            self.pending.retain(|pending| pending.item.index() < index);
-            self.failed.retain(|(later, _)| *later < index);
-        }
-        self.failed.push((index, error));
-    }
-
-    /// Takes the stored items and the failed ones out of the pending.
+    /// Takes the stored items and the refused ones out of the pending, and learns from the rest.
     fn settle(&mut self, run: &Run<'_>, statements: &[Statement], sent: Sent) {
         let first_failure = sent.failures.first().map(|(position, _)| *position);
         // Nothing behind the first failure was executed, unless mongod was told to go on.
@@ -167,24 +146,21 @@ impl<'a> Batch<'a> {
             AfterFailure::GoesOn => sent.count,
         };
         let failed: HashSet<usize> = sent.failures.iter().map(|(position, _)| *position).collect();
-        let stored = statements
-            .iter()
-            .take(executed)
-            .enumerate()
-            .filter(|(position, _)| !failed.contains(position));
-        let stored: HashSet<usize> = stored.filter_map(|(_, statement)| statement.item).collect();
-        let mut finals = Vec::new();
+        let done = statements.iter().take(executed).enumerate();
+        let done = done.filter(|(position, statement)| statement.places && !failed.contains(position));
+        let stored: HashSet<usize> = done.map(|(_, statement)| statement.item).collect();
+        let mut refused = Vec::new();
         for (position, error) in sent.failures {
-            let item = statements.get(position).and_then(|statement| statement.item);
-            let Some(pending) = item.and_then(|item| self.pending.get_mut(item)) else {
-                continue;
-            };
+            let item = statements
+                .get(position)
+                .and_then(|statement| self.pending.get_mut(statement.item));
+            let Some(pending) = item else { continue };
             match planner::failure(run.shape, error) {
                 Failure::Miss => pending.misses = pending.misses.saturating_add(1),
                 Failure::NameTaken => pending.names_taken = pending.names_taken.saturating_add(1),
                 Failure::NotReady => run.shared.readiness.forget(run.namespace),
                 Failure::Final(error) => {
-                    finals.push((pending.item.index(), error));
+                    refused.push((pending.item.index(), error));
                     continue;
                 }
             }
@@ -196,10 +172,19 @@ impl<'a> Batch<'a> {
             position += 1;
             !stored.contains(&(position - 1))
         });
-        self.pending
-            .retain(|pending| !finals.iter().any(|(index, _)| *index == pending.item.index()));
-        for (index, error) in finals {
-            self.fail(index, error);
+        self.refuse(refused);
+    }
+
+    /// Records refused items, by the client's index; in an ordered command nothing behind the first is placed.
+    fn refuse(&mut self, refused: Vec<(usize, WriteError)>) {
+        let indexes: HashSet<usize> = refused.iter().map(|(index, _)| *index).collect();
+        self.pending.retain(|pending| !indexes.contains(&pending.item.index()));
+        self.failed.extend(refused);
+        if self.ordered
+            && let Some(first) = self.failed.iter().map(|(index, _)| *index).min()
+        {
+            self.failed.retain(|(index, _)| *index == first);
+            self.pending.retain(|pending| pending.item.index() < first);
         }
     }
 

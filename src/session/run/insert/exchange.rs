@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use bson::Binary;
-use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawBsonRef, RawDocumentBuf, cstr};
 
 use super::Batch;
 use crate::command::document::single;
+use crate::command::duplicate::duplicate_id;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::insert::{self as planner, AfterFailure, Pages, Statement};
@@ -54,29 +55,27 @@ impl Batch<'_> {
     }
 
     /// Finds out which of the items that missed did so because their page holds their `_id` already: mongod compares the
-    /// `_id`s of one bucket for nobody. Gives the client's indexes of those items.
-    pub(super) async fn duplicates(&self, run: &mut Run<'_>) -> Result<Vec<usize>, RunError> {
+    /// `_id`s of one bucket for nobody. Gives their indexes and the error that each is refused with.
+    pub(super) async fn duplicates(&self, run: &mut Run<'_>) -> Result<Vec<(usize, WriteError)>, RunError> {
         if run.shape.item_ids() != ItemIds::Unique {
             return Ok(Vec::new());
         }
         let missed = self.pending.iter().filter(|pending| pending.misses > 0);
-        let (indexes, queries): (Vec<usize>, Vec<RawDocumentBuf>) = missed
-            .filter_map(|pending| {
-                let id = pending.item.id()?.as_raw_bson_ref();
-                Some((pending.item.index(), self.duplicate_query(run, id)))
-            })
-            .unzip();
+        let missed: Vec<(usize, &RawBson)> = missed
+            .filter_map(|pending| Some((pending.item.index(), pending.item.id()?)))
+            .collect();
+        let queries: Vec<RawDocumentBuf> = missed.iter().map(|(_, id)| self.duplicate_query(run, id)).collect();
         let mut duplicates = Vec::new();
-        for (index, answer) in indexes.into_iter().zip(run.link.call_all(&queries).await?) {
+        for ((index, id), answer) in missed.into_iter().zip(run.link.call_all(&queries).await?) {
             let answer = succeeded(answer)?;
             if CursorReply::parse(&answer).is_some_and(|cursor| cursor.documents().next().is_some()) {
-                duplicates.push(index);
+                duplicates.push((index, duplicate_id(run.namespace, id.as_raw_bson_ref())));
             }
         }
         Ok(duplicates)
     }
 
-    fn duplicate_query(&self, run: &Run<'_>, id: RawBsonRef<'_>) -> RawDocumentBuf {
+    fn duplicate_query(&self, run: &Run<'_>, id: &RawBson) -> RawDocumentBuf {
         let mut query = single("find", run.namespace.collection);
         let condition = single("$elemMatch", single("_id", single("$eq", id)));
         query.append(cstr!("filter"), single(run.shape.items(), &condition));
