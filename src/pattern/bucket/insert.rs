@@ -40,10 +40,21 @@ pub type Pages = HashMap<Vec<u8>, Option<PageFacts>>;
 pub struct Statement {
     /// The position among the pending items of the one it is for.
     pub item: usize,
-    /// Whether it places the item; else it only closes a page for it.
-    pub places: bool,
+    /// What it does for it.
+    pub kind: StatementKind,
     /// The element of `updates`.
     pub update: RawDocumentBuf,
+}
+
+/// What a statement does for its item; see the module's documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatementKind {
+    /// Puts it on a page that is there.
+    Push,
+    /// Begins a page with it.
+    Open,
+    /// Closes a page that has no room for it. The item itself is not placed.
+    Close,
 }
 
 /// What a failed statement means.
@@ -136,7 +147,7 @@ impl Planner<'_> {
             (KeyPlan::Untouched, Some(facts)) if !facts.is_closed(self.shape) => {
                 self.statements.push(Statement {
                     item: position,
-                    places: false,
+                    kind: StatementKind::Close,
                     update: close(self.shape, item, facts),
                 });
                 KeyPlan::Left
@@ -152,7 +163,7 @@ impl Planner<'_> {
             if facts.fits(self.shape, item.bytes()) {
                 self.statements.push(Statement {
                     item: position,
-                    places: true,
+                    kind: StatementKind::Push,
                     update: push(self.shape, item, facts),
                 });
                 facts.count = facts.count.saturating_add(1);
@@ -163,7 +174,7 @@ impl Planner<'_> {
             if !facts.is_closed(self.shape) {
                 self.statements.push(Statement {
                     item: position,
-                    places: false,
+                    kind: StatementKind::Close,
                     update: close(self.shape, item, facts),
                 });
                 facts.short = true;
@@ -172,7 +183,7 @@ impl Planner<'_> {
         let (update, facts) = self.open(pending, highest.as_ref());
         self.statements.push(Statement {
             item: position,
-            places: true,
+            kind: StatementKind::Open,
             update,
         });
         *highest = Some(facts);

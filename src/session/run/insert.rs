@@ -14,7 +14,7 @@ use crate::command::document::{array_of, as_flag, get};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::insert::Insert;
 use crate::command::reply::carry;
-use crate::pattern::bucket::insert::{self as planner, AfterFailure, Failure, Pending, Statement};
+use crate::pattern::bucket::insert::{self as planner, AfterFailure, Failure, Pending, Statement, StatementKind};
 use crate::pattern::bucket::item::Item;
 use crate::session::error::RunError;
 use crate::session::mint::SystemMint;
@@ -146,9 +146,20 @@ impl<'a> Batch<'a> {
             AfterFailure::GoesOn => sent.count,
         };
         let failed: HashSet<usize> = sent.failures.iter().map(|(position, _)| *position).collect();
-        let done = statements.iter().take(executed).enumerate();
-        let done = done.filter(|(position, statement)| statement.places && !failed.contains(position));
-        let stored: HashSet<usize> = done.map(|(_, statement)| statement.item).collect();
+        let mut stored = HashSet::new();
+        for (_, statement) in statements
+            .iter()
+            .take(executed)
+            .enumerate()
+            .filter(|(position, _)| !failed.contains(position))
+        {
+            if statement.kind != StatementKind::Close {
+                stored.insert(statement.item);
+            }
+            if statement.kind == StatementKind::Open {
+                run.shared.metrics.buckets_opened.inc();
+            }
+        }
         let mut refused = Vec::new();
         for (position, error) in sent.failures {
             let item = statements

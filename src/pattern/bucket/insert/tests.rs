@@ -54,11 +54,10 @@ fn outline(shape: &BucketShape, documents: &[RawDocumentBuf], pages: &mut Pages)
                     .and_then(|value| id(value.get("$eq").unwrap().unwrap()))
             })
         });
-        let what = match change.iter().next().unwrap().unwrap().0.as_str() {
-            "_id" => "open",
-            "$push" => "push",
-            "$set" => "close",
-            other => panic!("{other}"),
+        let what = match statement.kind {
+            StatementKind::Push => "push",
+            StatementKind::Open => "open",
+            StatementKind::Close => "close",
         };
         let late = change
             .get_document("control")
@@ -244,7 +243,7 @@ fn check_placed(after_failure: AfterFailure, count: u32, expected: &[usize]) {
     let statements = plan(&shape, &pending, &mut pages, &Fixed, after_failure);
     let placed: Vec<_> = statements
         .iter()
-        .filter(|statement| statement.places)
+        .filter(|statement| statement.kind != StatementKind::Close)
         .map(|statement| statement.item)
         .collect();
     assert_eq!(placed, expected, "{after_failure:?}, {count} items");
