@@ -27,7 +27,7 @@ use super::relay::{Check, Relay, RelayError};
 use super::route::{self, Route};
 use super::run::Run;
 use super::stream::{FrameStream, StreamError};
-use super::{Shared, handshake};
+use super::{Shared, handshake, relay};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
 use crate::wire::{Frame, OpCode, OpMsg, OpMsgBuilder, OpQuery, OpReply, WireError};
@@ -151,14 +151,17 @@ impl Session<'_> {
 
     async fn message(&mut self, frame: &Frame) -> Result<(), Closed> {
         let begun = Instant::now();
-        let head = match OpMsg::parse_unverified(frame).map_err(|error| refuse_frame(&error)) {
+        let head = match OpMsg::parse_unverified(frame) {
             Ok(message) => Head::of(message),
-            Err(Some(refusal)) => Err(refusal),
-            // mongod closes the connection for these.
-            Err(None) => return Err(Closed::Protocol("a malformed OP_MSG".to_owned())),
+            // mongod answers some mistakes, and closes the connection for the others.
+            Err(error) => match error.server_code() {
+                Some(code) => Err(CommandError::malformed(code, &error.to_string())),
+                None => return Err(Closed::Protocol(error.to_string())),
+            },
         };
         let head = match head {
             Ok(head) => head,
+            Err(_) if relay::more_to_come(frame) => return Ok(()),
             Err(error) => return self.reply(frame, error.into_reply()).await,
         };
         let done = self.dispatch(frame, &head).await;
@@ -301,12 +304,6 @@ impl Session<'_> {
             .await
             .map_err(|error| Closed::Client(StreamError::Io(error)))
     }
-}
-
-/// The reply for a message that mongod answers with an error; `None` where it closes the connection.
-fn refuse_frame(error: &WireError) -> Option<CommandError> {
-    let code = error.server_code()?;
-    Some(CommandError::malformed(code, &error.to_string()))
 }
 
 /// The name of the command in an OP_QUERY, which may be wrapped in `$query`.
