@@ -6,13 +6,17 @@
 //! It must not use `mongoshape`'s own code to speak the protocol: what is tested does not check itself.
 
 mod client;
+pub mod differential;
 pub mod guarded;
+pub mod invariants;
 pub mod mongod;
 pub mod paths;
 pub mod ports;
 pub mod proxy;
 pub mod raw;
+pub mod shape;
 
 pub use client::{Pair, client, database_name};
 pub use mongod::Mongod;
 pub use proxy::{Level, Proxy, ProxyOptions};
+pub use shape::{ItemIds, Shape};
