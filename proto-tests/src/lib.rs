@@ -5,8 +5,10 @@
 //!
 //! It must not use `mongoshape`'s own code to speak the protocol: what is tested does not check itself.
 
+pub mod buckets;
 mod client;
 pub mod differential;
+pub mod frame;
 pub mod guarded;
 pub mod invariants;
 pub mod mongod;

@@ -1,13 +1,13 @@
 //! A blocking connection that speaks just enough `OP_MSG`, for waiting on servers, for measuring, and for sending what no
 //! driver would send.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use bson::Document;
 use bson::raw::RawDocumentBuf;
+use bson::{Document, doc};
 
 const OP_MSG: i32 = 2013;
 const HEADER_LENGTH: usize = 16;
@@ -60,6 +60,50 @@ impl Connection {
             "the server refused: {reply}"
         );
         Ok(reply)
+    }
+
+    /// Runs a command that opens a cursor and gives all documents that it has.
+    pub fn all(&mut self, command: &Document) -> Result<Vec<Document>> {
+        let mut reply = self.command_ok(command)?;
+        let mut documents = Vec::new();
+        loop {
+            let cursor = reply.get_document("cursor")?;
+            let batch = cursor
+                .get_array("firstBatch")
+                .or_else(|_| cursor.get_array("nextBatch"))?;
+            documents.extend(batch.iter().filter_map(|document| document.as_document().cloned()));
+            let id = cursor.get_i64("id")?;
+            if id == 0 {
+                return Ok(documents);
+            }
+            let (_, collection) = cursor.get_str("ns")?.split_once('.').context("no namespace")?;
+            let database = command.get_str("$db")?;
+            reply = self.command_ok(&doc! { "getMore": id, "collection": collection, "$db": database })?;
+        }
+    }
+
+    /// The documents of a whole collection, or those that a filter matches.
+    pub fn find(&mut self, database: &str, collection: &str, filter: Document) -> Result<Vec<Document>> {
+        self.all(&doc! { "find": collection, "filter": filter, "$db": database })
+    }
+
+    /// Reads one whole frame and gives it.
+    pub fn receive(&mut self) -> Result<Vec<u8>> {
+        let mut frame = Vec::new();
+        self.read_frame(&mut frame)?;
+        Ok(frame)
+    }
+
+    /// Whether the server closed the connection, waiting for that if need be. An error: it sent something.
+    pub fn is_closed(&mut self) -> Result<bool> {
+        match self.stream.read(&mut [0; 1]) {
+            Ok(0) => Ok(true),
+            Ok(_) => bail!("the server sent something"),
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(false),
+                _ => Ok(true),
+            },
+        }
     }
 
     /// Sends bytes as they are.

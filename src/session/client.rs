@@ -9,8 +9,8 @@
 //!  Closed ◀───────────────Closed
 //! ```
 //!
-//! While idle, draining or the upstream's going ends the connection at once; while busy, the command is finished first. One
-//! upstream connection serves the client as long as it lives, so that authentication, sessions and cursors are its own;
+//! While idle, draining or the upstream's going ends the connection at once; while busy, the command is finished first,
+//! unless it is one that waits for news and would never finish (see [`relay`](super::relay)). One upstream connection serves the client as long as it lives, so that authentication, sessions and cursors are its own;
 //! when that breaks the client's is closed too, and its driver tries again by its own rules.
 
 use std::net::SocketAddr;
@@ -20,11 +20,12 @@ use bson::raw::RawDocumentBuf;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
+use super::error::RunError;
 use super::link::{Link, LinkError};
 use super::metrics::{Direction, Outcome};
 use super::relay::{Check, Relay, RelayError};
 use super::route::{self, Route};
-use super::run::{Run, RunError};
+use super::run::Run;
 use super::stream::{FrameStream, StreamError};
 use super::{Shared, handshake};
 use crate::command::error::{CommandError, ErrorCode};
@@ -77,9 +78,14 @@ pub async fn serve(socket: TcpStream, peer: SocketAddr, upstream: &str, shared: 
     let closed = match link.await {
         Ok(link) => {
             let client = FrameStream::new(socket, limits.max_message_bytes);
-            let mut session = Session { client, link, shared };
+            let mut session = Session {
+                client,
+                link,
+                shared,
+                drain,
+            };
             loop {
-                if let Err(closed) = session.turn(drain).await {
+                if let Err(closed) = session.turn().await {
                     break closed;
                 }
             }
@@ -99,14 +105,14 @@ fn report(peer: SocketAddr, closed: &Closed) {
             tracing::debug!(%peer, %error, "the client went away");
         }
         Closed::Client(error) => {
-            tracing::warn!(%peer, %error, "closed a connection: the client does not keep to the protocol")
+            tracing::warn!(%peer, %error, "closed a connection: the client does not keep to the protocol");
         }
         Closed::Protocol(reason) => {
             tracing::warn!(%peer, %reason, "closed a connection: the client does not keep to the protocol");
         }
         Closed::Upstream(error) => tracing::warn!(%peer, %error, "closed a connection: the upstream is gone"),
         Closed::Withheld => {
-            tracing::error!(%peer, "the upstream is a member of a replica set, which is not supported yet")
+            tracing::error!(%peer, "the upstream is a member of a replica set, which is not supported yet");
         }
     }
 }
@@ -115,14 +121,15 @@ struct Session<'a> {
     client: FrameStream,
     link: Link,
     shared: &'a Shared,
+    drain: &'a CancellationToken,
 }
 
 impl Session<'_> {
     /// Waits for a frame and answers it.
-    async fn turn(&mut self, drain: &CancellationToken) -> Result<(), Closed> {
+    async fn turn(&mut self) -> Result<(), Closed> {
         let frame = tokio::select! {
             biased;
-            () = drain.cancelled() => return Err(Closed::Drained),
+            () = self.drain.cancelled() => return Err(Closed::Drained),
             frame = self.client.next(self.shared.limits.frame_timeout) => frame.map_err(Closed::Client)?,
             () = self.link.closed() => return Err(Closed::Upstream(LinkError::Closed)),
         };
@@ -211,9 +218,9 @@ impl Session<'_> {
         answer: Result<RawDocumentBuf, RunError>,
     ) -> Result<Outcome, Closed> {
         let (reply, outcome) = match answer {
-            Ok(reply) => (reply, Outcome::Rewritten),
-            Err(RunError::Command(error @ CommandError::Own { .. })) => (error.into_reply(), Outcome::Rejected),
-            Err(RunError::Command(CommandError::Upstream(reply))) => (reply, Outcome::Rewritten),
+            // An error of mongod's own is an answer like any other.
+            Ok(reply) | Err(RunError::Command(CommandError::Upstream(reply))) => (reply, Outcome::Rewritten),
+            Err(RunError::Command(error)) => (error.into_reply(), Outcome::Rejected),
             Err(RunError::Link(error)) => return Err(error.into()),
         };
         if !head.unanswered {
@@ -227,11 +234,13 @@ impl Session<'_> {
             client: &mut self.client,
             link: &mut self.link,
             metrics: &self.shared.metrics,
+            drain: self.drain,
         };
         match relay.run(frame, check).await {
             Ok(()) => Ok(Outcome::Relayed),
             Err(RelayError::Link(error)) => Err(error.into()),
             Err(RelayError::ClientClosed) => Err(Closed::ByClient),
+            Err(RelayError::Drained) => Err(Closed::Drained),
             Err(RelayError::Client(error)) => Err(Closed::Client(error)),
             Err(RelayError::Withheld(error)) => {
                 self.reply_in_kind(frame, error).await?;

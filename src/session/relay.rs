@@ -1,6 +1,7 @@
 //! Passing a client's frame on, and its replies back, untouched.
 
 use bson::raw::RawDocument;
+use tokio_util::sync::CancellationToken;
 
 use super::link::{Link, LinkError};
 use super::metrics::{Direction, SessionMetrics};
@@ -17,6 +18,9 @@ pub(super) enum RelayError {
     /// The client went away while it was waiting.
     #[error("the client closed the connection while it was waiting")]
     ClientClosed,
+    /// The proxy is draining, and nothing is lost with what is still to come.
+    #[error("the proxy is draining")]
+    Drained,
     /// The client's side failed.
     #[error(transparent)]
     Client(#[from] StreamError),
@@ -33,6 +37,7 @@ pub(super) struct Relay<'a> {
     pub(super) client: &'a mut FrameStream,
     pub(super) link: &'a mut Link,
     pub(super) metrics: &'a SessionMetrics,
+    pub(super) drain: &'a CancellationToken,
 }
 
 impl Relay<'_> {
@@ -43,12 +48,15 @@ impl Relay<'_> {
         if has_flag(frame, OpMsgFlags::MORE_TO_COME) {
             return Ok(());
         }
+        // Drivers keep a `hello` waiting for news all the time, and a stream may have no end: a drain would wait in vain.
+        let mut may_end = check.is_some();
         loop {
             let reply = tokio::select! {
                 biased;
                 reply = self.link.receive() => reply?,
                 // mongod ends a command whose client is gone, once its own connection is closed.
                 () = self.client.closed() => return Err(RelayError::ClientClosed),
+                () = self.drain.cancelled(), if may_end => return Err(RelayError::Drained),
             };
             if let Some(check) = check {
                 look(&reply, check)?;
@@ -58,6 +66,7 @@ impl Relay<'_> {
             if !has_flag(&reply, OpMsgFlags::MORE_TO_COME) {
                 return Ok(());
             }
+            may_end = true;
         }
     }
 }

@@ -162,31 +162,31 @@ impl Planner<'_> {
 
 fn push(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf {
     let mut query = page_query(shape, item, facts);
-    put(&mut query, shape.count(), &single("$lt", i64::from(shape.max_items())));
-    put(&mut query, path::SHORT, &single("$exists", false));
+    put(&mut query, shape.count(), single("$lt", i64::from(shape.max_items())));
+    put(&mut query, path::SHORT, single("$exists", false));
     if facts.count > 0 {
         put(
             &mut query,
             path::BYTES,
-            &single("$lte", i64::from(shape.max_bytes()).saturating_sub(item.bytes())),
+            single("$lte", i64::from(shape.max_bytes()).saturating_sub(item.bytes())),
         );
     }
     if let (ItemIds::Unique, Some(id)) = (shape.item_ids(), item.id()) {
         // The unique index does not compare the elements of one document.
-        put(&mut query, &index::item_id_path(shape), &single("$ne", id));
+        put(&mut query, &index::item_id_path(shape), single("$ne", id));
     }
     let mut change = RawDocumentBuf::new();
     let elements: RawArrayBuf = [item.stored()].into_iter().collect();
     // `$each`, so that no item is taken for the modifiers of a `$push`.
-    change.append(cstr!("$push"), &single(shape.items(), &single("$each", &elements)));
+    change.append(cstr!("$push"), single(shape.items(), single("$each", &elements)));
     let mut increments = single(shape.count(), 1);
-    put(&mut increments, path::BYTES, item.bytes());
+    put(&mut increments, path::BYTES, layout::bytes(item));
     change.append(cstr!("$inc"), &increments);
     if shape.time().is_some() {
         append_time(item.time(), facts.to, &mut query, &mut change);
     }
     // Never inserted: see the module's documentation.
-    change.append(cstr!("$setOnInsert"), &single("_id", false));
+    change.append(cstr!("$setOnInsert"), single("_id", false));
     upsert(&query, &change)
 }
 
@@ -195,21 +195,21 @@ fn append_time(time: Option<DateTime>, to: Option<DateTime>, query: &mut RawDocu
     let late = match (time, to) {
         (None, _) => true,
         (Some(_), None) => {
-            put(query, path::TO, &single("$exists", false));
+            put(query, path::TO, single("$exists", false));
             false
         }
         (Some(time), Some(to)) if time < to => {
-            put(query, path::TO, &single("$gt", time));
+            put(query, path::TO, single("$gt", time));
             true
         }
         (Some(time), Some(_)) => {
-            put(query, path::TO, &single("$lte", time));
+            put(query, path::TO, single("$lte", time));
             false
         }
     };
     if let Some(time) = time {
-        change.append(cstr!("$min"), &single(path::FROM, time));
-        change.append(cstr!("$max"), &single(path::TO, time));
+        change.append(cstr!("$min"), single(path::FROM, time));
+        change.append(cstr!("$max"), single(path::TO, time));
     }
     if late {
         let mut marks = single(path::EXCEPTION, true);
@@ -220,23 +220,23 @@ fn append_time(time: Option<DateTime>, to: Option<DateTime>, query: &mut RawDocu
 
 fn close(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf {
     let mut query = page_query(shape, item, facts);
-    put(&mut query, shape.count(), &single("$lt", i64::from(shape.max_items())));
+    put(&mut query, shape.count(), single("$lt", i64::from(shape.max_items())));
     put(
         &mut query,
         path::BYTES,
-        &single("$gt", i64::from(shape.max_bytes()).saturating_sub(item.bytes())),
+        single("$gt", i64::from(shape.max_bytes()).saturating_sub(item.bytes())),
     );
     let mut marks = single(path::EXCEPTION, true);
     put(&mut marks, path::SHORT, true);
     let mut statement = RawDocumentBuf::new();
     statement.append(cstr!("q"), &query);
-    statement.append(cstr!("u"), &single("$set", &marks));
+    statement.append(cstr!("u"), single("$set", &marks));
     statement
 }
 
 /// The page itself, by its `_id` and by what it is: a page removed and another begun under its name is not meant.
 fn page_query(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf {
-    let mut query = single("_id", &single("$eq", &facts.id));
+    let mut query = single("_id", single("$eq", &facts.id));
     item.key().append_filter(shape, &mut query);
     put(&mut query, path::PAGE, facts.page);
     query
@@ -255,8 +255,8 @@ pub fn append_facts_query(shape: &BucketShape, item: &Item, find: &mut RawDocume
     let mut filter = RawDocumentBuf::new();
     item.key().append_filter(shape, &mut filter);
     find.append(cstr!("filter"), &filter);
-    find.append(cstr!("sort"), &single(path::PAGE, -1));
-    find.append(cstr!("projection"), &single(shape.items(), 0));
+    find.append(cstr!("sort"), single(path::PAGE, -1));
+    find.append(cstr!("projection"), single(shape.items(), 0));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
 }
@@ -285,7 +285,7 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
                 .map(|(name, _)| name.as_str())
             {
                 Some("_id") => Failure::NameTaken,
-                Some(field) if field == index::item_id_path(shape) => Failure::Final(as_naive_duplicate(shape, error)),
+                Some(field) if field == index::item_id_path(shape) => Failure::Final(as_naive_duplicate(shape, &error)),
                 _ => Failure::Miss,
             }
         }
@@ -294,7 +294,7 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
 }
 
 /// A duplicate in the items' index, told as the naive collection's index on `_id` would.
-fn as_naive_duplicate(shape: &BucketShape, error: WriteError) -> WriteError {
+fn as_naive_duplicate(shape: &BucketShape, error: &WriteError) -> WriteError {
     let path = index::item_id_path(shape);
     let message = error
         .message
@@ -308,7 +308,7 @@ fn as_naive_duplicate(shape: &BucketShape, error: WriteError) -> WriteError {
                 .as_document()
                 .and_then(|document| document.get(&path).ok().flatten()),
         ) {
-            ("keyPattern" | "keyValue", Some(value)) => detail.append(name, &single("_id", value)),
+            ("keyPattern" | "keyValue", Some(value)) => detail.append(name, single("_id", value)),
             _ => detail.append(name, value),
         }
     }
@@ -318,3 +318,6 @@ fn as_naive_duplicate(shape: &BucketShape, error: WriteError) -> WriteError {
         detail,
     }
 }
+
+#[cfg(test)]
+mod tests;

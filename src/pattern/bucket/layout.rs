@@ -120,19 +120,21 @@ pub fn build(shape: &BucketShape, key: &Key, new: NewPage<'_>, first: &Item) -> 
     let mut items = RawArrayBuf::new();
     items.push(first.stored());
     put(&mut bucket, shape.items(), &items);
-    bucket.append(cstr!("control"), &control(shape, new, first));
+    bucket.append(cstr!("control"), control(shape, new, first));
     bucket
+}
+
+/// An item's length as it is added up in `control.bytes`: an int32 for as long as it fits. `$inc` widens the sum where it
+/// does not, and keeps it an int32 where both are.
+pub(super) fn bytes(item: &Item) -> RawBson {
+    i32::try_from(item.bytes()).map_or(RawBson::Int64(item.bytes()), RawBson::Int32)
 }
 
 fn control(shape: &BucketShape, new: NewPage<'_>, first: &Item) -> RawDocumentBuf {
     let mut control = RawDocumentBuf::new();
     control.append(cstr!("v"), VERSION);
     control.append(cstr!("page"), new.page);
-    // An int32 for as long as it fits; `$inc` widens it when it does not.
-    match i32::try_from(first.bytes()) {
-        Ok(bytes) => control.append(cstr!("bytes"), bytes),
-        Err(_) => control.append(cstr!("bytes"), first.bytes()),
-    }
+    control.append(cstr!("bytes"), bytes(first));
     if shape.time().is_some() {
         if let Some(time) = first.time() {
             control.append(cstr!("from"), time);
