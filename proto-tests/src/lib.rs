@@ -7,16 +7,20 @@
 
 pub mod buckets;
 mod client;
+pub mod differential;
 pub mod frame;
 pub mod guarded;
+pub mod invariants;
 pub mod mongod;
 pub mod paths;
 pub mod ports;
 pub mod proxy;
 pub mod raw;
+pub mod shape;
 pub mod shaped;
 
 pub use client::{Pair, client, database_name};
 pub use mongod::Mongod;
 pub use proxy::{Level, Proxy, ProxyOptions};
+pub use shape::{ItemIds, Shape};
 pub use shaped::Shaped;

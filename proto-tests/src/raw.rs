@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use bson::raw::RawDocumentBuf;
 use bson::{Document, doc};
 
 const OP_MSG: i32 = 2013;
@@ -38,12 +39,17 @@ impl Connection {
 
     /// Runs one command, which must name its `$db`. A reply with `ok: 0` is a reply.
     pub fn command(&mut self, command: &Document) -> Result<Document> {
+        Ok(Document::try_from(self.command_raw(command)?)?)
+    }
+
+    /// As [`Connection::command`], with the reply's very bytes, of which decoding would drop repeated fields.
+    pub fn command_raw(&mut self, command: &Document) -> Result<RawDocumentBuf> {
         let request = request(self.next_request_id, command)?;
         self.next_request_id += 1;
         self.stream.write_all(&request)?;
         let mut frame = Vec::new();
         self.read_frame(&mut frame)?;
-        document(&frame)
+        Ok(RawDocumentBuf::from_bytes(body(&frame)?.to_vec())?)
     }
 
     /// Runs one command and fails unless the reply is `ok: 1`.
@@ -143,6 +149,10 @@ pub fn request(request_id: i32, command: &Document) -> Result<Vec<u8>> {
 
 /// The document of a reply frame, which servers send as an `OP_MSG` of one section.
 pub fn document(frame: &[u8]) -> Result<Document> {
+    Ok(Document::from_reader(body(frame)?)?)
+}
+
+fn body(frame: &[u8]) -> Result<&[u8]> {
     let opcode = frame
         .get(12..HEADER_LENGTH)
         .and_then(|bytes| bytes.try_into().ok())
@@ -150,6 +160,5 @@ pub fn document(frame: &[u8]) -> Result<Document> {
     if opcode != Some(OP_MSG) {
         bail!("not an OP_MSG but {opcode:?}");
     }
-    let body = frame.get(BODY_OFFSET..).context("a frame without a document")?;
-    Ok(Document::from_reader(body)?)
+    frame.get(BODY_OFFSET..).context("a frame without a document")
 }

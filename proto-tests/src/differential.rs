@@ -1,0 +1,28 @@
+//! Differential tests: the same random commands on a naive collection, directly, and on a shaped one, through the proxy.
+//!
+//! A [`World`] makes up values, documents, filters and stages from a seed. An [`Operation`] is one command, or a few that
+//! belong together, with its own idea of what must be equal: one file a family under `operation/`, listed in
+//! [`operation::FAMILIES`]. The [`runner`] runs them, and every few steps compares whole contents and has the layout
+//! checked ([`crate::invariants`]).
+//!
+//! What may differ, by contract: the order of an item's top-level fields; natural order where several keys are read; the
+//! text of an error message other than that of a duplicate key; `_id`s, where the shape drops them. And the proxy may
+//! refuse what [`refusal`] lists, for the reason given there and for no other.
+//!
+//! To add a command: a file under `operation/` with a `generate` and an `impl Operation`, and a line in `FAMILIES`.
+
+pub mod compare;
+mod contents;
+mod filter;
+pub mod operation;
+mod refusal;
+pub mod runner;
+mod sides;
+mod stages;
+mod values;
+mod world;
+
+pub use operation::{Operation, Outcome};
+pub use runner::{Report, Run};
+pub use sides::{Side, Sides};
+pub use world::World;

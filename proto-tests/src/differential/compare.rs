@@ -1,0 +1,220 @@
+//! What counts as equal.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail, ensure};
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::Sides;
+use super::sides::field;
+use super::values::OUR_OBJECT_IDS;
+
+/// How documents are made comparable. The order of top-level fields never counts; what servers make up (`ObjectId`s, times
+/// in timestamps) is taken for equal.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Canon {
+    /// `_id` at the top is left out: the shape drops it.
+    pub without_id: bool,
+    /// Numbers of all types are alike, and no order of fields counts: for what an aggregation puts together out of items in
+    /// natural order, of which any may be the first.
+    pub loose: bool,
+}
+
+impl Canon {
+    /// The document in a form that is equal for equal ones.
+    #[must_use]
+    pub fn of(self, document: &RawDocument) -> Vec<u8> {
+        let mut fields = self.fields(document);
+        if self.without_id {
+            fields.retain(|(name, _)| name != "_id");
+        }
+        fields.sort_by_key(|(name, value)| (name.clone(), bytes(value)));
+        assemble(fields).into_bytes()
+    }
+
+    fn fields(self, document: &RawDocument) -> Vec<(String, RawBson)> {
+        let fields = document.iter().flatten();
+        fields
+            .map(|(name, value)| (name.as_str().to_owned(), self.value(value)))
+            .collect()
+    }
+
+    fn value(self, value: RawBsonRef<'_>) -> RawBson {
+        match value {
+            RawBsonRef::ObjectId(id) if id.bytes()[..4] != OUR_OBJECT_IDS => RawBson::String("generated id".to_owned()),
+            RawBsonRef::Timestamp(stamp) if stamp.time > 1_600_000_000 => RawBson::String("server time".to_owned()),
+            RawBsonRef::Document(document) => {
+                let mut fields = self.fields(document);
+                if self.loose {
+                    fields.sort_by(|(one, _), (other, _)| one.cmp(other));
+                }
+                RawBson::Document(assemble(fields))
+            }
+            RawBsonRef::Array(array) => {
+                let values = array.into_iter().flatten().map(|value| self.value(value));
+                RawBson::Array(values.collect::<RawArrayBuf>())
+            }
+            number if self.loose => loose_number(number).unwrap_or_else(|| number.into()),
+            other => other.into(),
+        }
+    }
+}
+
+fn loose_number(value: RawBsonRef<'_>) -> Option<RawBson> {
+    let number = match value {
+        RawBsonRef::Int32(number) => f64::from(number),
+        RawBsonRef::Int64(number) => number.to_string().parse().ok()?,
+        RawBsonRef::Double(number) => number,
+        RawBsonRef::Decimal128(number) => number.to_string().parse().ok()?,
+        _ => return None,
+    };
+    // One zero, one NaN.
+    Some(RawBson::String(format!("number {}", number + 0.0)))
+}
+
+fn assemble(fields: Vec<(String, RawBson)>) -> RawDocumentBuf {
+    let mut document = RawDocumentBuf::new();
+    for (name, value) in fields {
+        document.append(
+            bson::raw::CString::try_from(name).expect("names have no zero byte"),
+            value,
+        );
+    }
+    document
+}
+
+fn bytes(value: &RawBson) -> Vec<u8> {
+    let mut document = RawDocumentBuf::new();
+    document.append(cstr!(""), value);
+    document.into_bytes()
+}
+
+/// Which order of the answer is defined.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Order {
+    /// All of it: a total sort, or one key's insertion order.
+    Defined,
+    /// None, and all documents are there.
+    Free,
+    /// None, and some are left out: which ones is not defined either.
+    FreeChoice,
+    /// That of one field's values; which documents of equal values come, and how, is not.
+    ByField(String),
+}
+
+/// Compares two answers. `all` has what the naive answer was chosen from, where choice is free.
+pub fn documents(
+    canon: Canon,
+    order: &Order,
+    naive: &[RawDocumentBuf],
+    shaped: &[RawDocumentBuf],
+    all: &[RawDocumentBuf],
+) -> Result<()> {
+    let [mut ours, mut theirs] = [shaped, naive]
+        .map(|documents| -> Vec<Vec<u8>> { documents.iter().map(|document| canon.of(document)).collect() });
+    ensure!(
+        ours.len() == theirs.len(),
+        "{} documents instead of {}; naive: {naive:?}; shaped: {shaped:?}",
+        ours.len(),
+        theirs.len()
+    );
+    match order {
+        Order::Defined => {}
+        Order::Free => {
+            ours.sort();
+            theirs.sort();
+        }
+        Order::FreeChoice | Order::ByField(_) => {
+            if let Order::ByField(name) = order {
+                let values = |documents: &[RawDocumentBuf]| -> Vec<RawBson> {
+                    documents.iter().map(|document| sort_value(document, name)).collect()
+                };
+                let (naive, shaped) = (values(naive), values(shaped));
+                ensure!(naive == shaped, "sorted by {name}: naive {naive:?}; shaped {shaped:?}");
+            }
+            return chosen_from(canon, shaped, all);
+        }
+    }
+    for (position, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+        ensure!(
+            ours == theirs,
+            "document {position} differs.\n  naive:  {:?}\n  shaped: {:?}",
+            RawDocument::from_bytes(theirs)?,
+            RawDocument::from_bytes(ours)?
+        );
+    }
+    Ok(())
+}
+
+/// Whether each is one of `all`, and none more often than there.
+fn chosen_from(canon: Canon, documents: &[RawDocumentBuf], all: &[RawDocumentBuf]) -> Result<()> {
+    let mut left: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+    for document in all {
+        *left.entry(canon.of(document)).or_default() += 1;
+    }
+    for document in documents {
+        match left.get_mut(&canon.of(document)) {
+            Some(count) if *count > 0 => *count -= 1,
+            _ => bail!("{document:?} is none of the {} that match, or came twice", all.len()),
+        }
+    }
+    Ok(())
+}
+
+fn sort_value(document: &RawDocument, name: &str) -> RawBson {
+    field(document, name).map_or(RawBson::Null, RawBson::from)
+}
+
+/// Whether a reply is `ok: 1`.
+#[must_use]
+pub fn succeeded(reply: &RawDocument) -> bool {
+    field(reply, "ok").and_then(RawBsonRef::as_f64) == Some(1.0)
+}
+
+/// Fails unless both succeeded or both failed with the same code; whether they succeeded.
+pub fn outcomes(naive: &RawDocument, shaped: &RawDocument) -> Result<bool> {
+    let names = |reply: &RawDocument| -> Vec<String> {
+        let mut names: Vec<_> = reply
+            .iter()
+            .flatten()
+            .map(|(name, _)| name.as_str().to_owned())
+            .collect();
+        names.sort();
+        names
+    };
+    let same = ["ok", "code", "codeName"]
+        .iter()
+        .all(|name| field(naive, name) == field(shaped, name));
+    ensure!(
+        same && names(naive) == names(shaped),
+        "the replies differ.\n  naive:  {naive:?}\n  shaped: {shaped:?}"
+    );
+    Ok(succeeded(naive))
+}
+
+/// Compares one of the `writeErrors`. `index` is the one that the shaped side should give.
+pub fn write_errors(sides: &Sides, index: i32, naive: &RawDocument, shaped: &RawDocument) -> Result<()> {
+    let message = |error: &RawDocument| {
+        field(error, "errmsg")
+            .and_then(RawBsonRef::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let code = field(naive, "code");
+    let mut same = field(shaped, "index") == Some(RawBsonRef::Int32(index)) && field(shaped, "code") == code;
+    if code == Some(RawBsonRef::Int32(11000)) {
+        same &= sides.naive.neutral(&message(naive)) == sides.shaped.neutral(&message(shaped));
+    }
+    let rest = |error: &RawDocument| -> Vec<u8> {
+        let kept = error
+            .iter()
+            .flatten()
+            .filter(|(name, _)| !["index", "code", "errmsg"].contains(&name.as_str()));
+        Canon::default().of(&kept.collect::<RawDocumentBuf>())
+    };
+    ensure!(
+        same && rest(naive) == rest(shaped),
+        "the write errors differ (index {index} is right).\n  naive:  {naive:?}\n  shaped: {shaped:?}"
+    );
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! Whole contents: every document is there as it was inserted, and each key's come in the order of their insertion.
+
+use anyhow::{Context as _, Result};
+use bson::raw::RawDocumentBuf;
+use bson::{Bson, Document, doc};
+
+use super::compare::{self, Canon, Order};
+use super::sides::{COLLECTION, Side};
+use super::{Sides, World};
+use crate::invariants;
+
+/// Compares all documents, in any order.
+pub(super) fn all(sides: &mut Sides, world: &World) -> Result<usize> {
+    let find = doc! { "find": COLLECTION };
+    let naive = read(&mut sides.naive, &find)?;
+    let shaped = read(&mut sides.shaped, &find)?;
+    compare::documents(canon(world), &Order::Free, &naive, &shaped, &[]).context("whole contents")?;
+    Ok(naive.len())
+}
+
+/// Compares the documents of each key, in order.
+pub(super) fn of_each_key(sides: &mut Sides, world: &World) -> Result<()> {
+    for key in world.all_keys() {
+        let fields = world.shape.key.iter().zip(&key);
+        let filter: Document = fields
+            .map(|(field, value)| {
+                (
+                    field.clone(),
+                    doc! { "$eq": value.clone().unwrap_or(Bson::Null) }.into(),
+                )
+            })
+            .collect();
+        let find = doc! { "find": COLLECTION, "filter": &filter };
+        let naive = read(&mut sides.naive, &find)?;
+        let shaped = read(&mut sides.shaped, &find)?;
+        compare::documents(canon(world), &Order::Defined, &naive, &shaped, &[])
+            .with_context(|| format!("the order of {filter}"))?;
+    }
+    Ok(())
+}
+
+fn canon(world: &World) -> Canon {
+    Canon {
+        without_id: !world.has_ids(),
+        loose: false,
+    }
+}
+
+fn read(side: &mut Side, find: &Document) -> Result<Vec<RawDocumentBuf>> {
+    let mut find = find.clone();
+    find.insert("$db", side.database.as_str());
+    invariants::read_all(&mut side.connection, &find)
+}

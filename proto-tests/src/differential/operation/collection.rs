@@ -1,0 +1,57 @@
+//! `create` and `drop`.
+
+use anyhow::{Result, ensure};
+use bson::raw::RawBsonRef;
+use bson::{Document, doc};
+
+use super::{Operation, Outcome};
+use crate::differential::compare;
+use crate::differential::sides::{COLLECTION, field};
+use crate::differential::{Sides, World};
+
+#[derive(Debug)]
+struct Collection {
+    command: Document,
+    /// Whether it has options that the shape refuses, so that only the proxy is asked.
+    has_options: bool,
+}
+
+pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
+    let mut command = match world.below(3) {
+        0 => doc! { "drop": COLLECTION },
+        _ => doc! { "create": COLLECTION },
+    };
+    let has_options = command.contains_key("create") && world.chance(40);
+    if has_options {
+        let options = [
+            doc! { "capped": true, "size": 4096 },
+            doc! { "validator": { "n": { "$exists": true } } },
+            doc! { "collation": { "locale": "en" } },
+            doc! { "viewOn": "other", "pipeline": [] },
+            doc! { "timeseries": { "timeField": "t" } },
+        ];
+        command.extend(world.pick(&options));
+    }
+    Box::new(Collection { command, has_options })
+}
+
+impl Operation for Collection {
+    fn run(&self, sides: &mut Sides) -> Result<Outcome> {
+        if self.has_options {
+            let reply = sides.shaped.run(&self.command)?;
+            // InvalidOptions.
+            ensure!(
+                field(&reply, "code") == Some(RawBsonRef::Int32(72)),
+                "options were not refused: {reply:?}"
+            );
+            return Ok(Outcome::Refused);
+        }
+        let [naive, shaped] = sides.both(&self.command)?;
+        if !compare::outcomes(&naive, &shaped)? {
+            return Ok(Outcome::Failed);
+        }
+        let [naive, shaped] = [&naive, &shaped].map(|reply| field(reply, "nIndexesWas"));
+        ensure!(naive == shaped, "nIndexesWas: {shaped:?} instead of {naive:?}");
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,135 @@
+//! Reading both sides' cursors batch by batch, side by side.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Document, doc};
+
+use crate::differential::Sides;
+use crate::differential::compare;
+use crate::differential::sides::{COLLECTION, field};
+
+/// How the batches behind the first are asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Batches {
+    /// The size of each; the last one also of all further ones. `None`: not given.
+    pub(super) sizes: Vec<Option<i32>>,
+    /// How many of them, before the cursor is killed.
+    pub(super) until_killed: usize,
+}
+
+/// What both sides gave.
+#[derive(Debug)]
+pub(super) struct Answers {
+    pub(super) naive: Vec<RawDocumentBuf>,
+    pub(super) shaped: Vec<RawDocumentBuf>,
+    /// Whether the cursors were killed before their end.
+    pub(super) killed: bool,
+}
+
+/// Reads on from two first replies. The batches must be of equal lengths, and end together.
+pub(super) fn read(sides: &mut Sides, first: &[RawDocumentBuf; 2], batches: &Batches) -> Result<Answers> {
+    let mut answers = Answers {
+        naive: Vec::new(),
+        shaped: Vec::new(),
+        killed: false,
+    };
+    let mut replies = first.clone();
+    for number in 0.. {
+        let mut ids = answers.take(&replies, sides)?;
+        if ids[0] == 0 {
+            break;
+        }
+        if number == batches.until_killed {
+            kill(sides, ids)?;
+            answers.killed = true;
+            break;
+        }
+        let size = batches.sizes.get(number).or(batches.sizes.last()).copied().flatten();
+        replies = ids.each_mut().map(|_| RawDocumentBuf::new());
+        for (side, id, reply) in [(&mut sides.naive, ids[0], 0), (&mut sides.shaped, ids[1], 1)] {
+            replies[reply] = side.run(&get_more(id, size))?;
+        }
+        if !compare::outcomes(&replies[0], &replies[1])? {
+            break;
+        }
+    }
+    Ok(answers)
+}
+
+fn get_more(id: i64, size: Option<i32>) -> Document {
+    let mut command = doc! { "getMore": id, "collection": COLLECTION };
+    if let Some(size) = size {
+        command.insert("batchSize", size);
+    }
+    command
+}
+
+impl Answers {
+    /// Takes the documents of two replies, and gives the ids of their cursors.
+    fn take(&mut self, replies: &[RawDocumentBuf; 2], sides: &Sides) -> Result<[i64; 2]> {
+        let [naive, shaped] = replies;
+        let (before, after) = (parse(naive)?, parse(shaped)?);
+        ensure!(
+            before.1.len() == after.1.len() && (before.0 == 0) == (after.0 == 0),
+            "a batch of {} (cursor {}) instead of one of {} (cursor {}).\n  naive:  {naive:?}\n  shaped: {shaped:?}",
+            after.1.len(),
+            after.0,
+            before.1.len(),
+            before.0
+        );
+        ensure!(
+            sides.naive.neutral(&before.2) == sides.shaped.neutral(&after.2),
+            "a cursor with {:?}, not {:?}",
+            after.2,
+            before.2
+        );
+        self.naive.extend(before.1);
+        self.shaped.extend(after.1);
+        Ok([before.0, after.0])
+    }
+}
+
+/// Cursor id, documents and a text of the cursor's other fields.
+fn parse(reply: &RawDocument) -> Result<(i64, Vec<RawDocumentBuf>, String)> {
+    let cursor = field(reply, "cursor")
+        .and_then(RawBsonRef::as_document)
+        .context("no cursor")?;
+    let (mut documents, mut rest) = (Vec::new(), Vec::new());
+    for (name, value) in cursor.iter().flatten() {
+        match (name.as_str(), value) {
+            ("firstBatch" | "nextBatch", RawBsonRef::Array(batch)) => {
+                rest.push(name.as_str().to_owned());
+                let batch = batch.into_iter().flatten().filter_map(RawBsonRef::as_document);
+                documents.extend(batch.map(RawDocument::to_owned));
+            }
+            ("id", _) => {}
+            (name, value) => rest.push(format!("{name}: {value:?}")),
+        }
+    }
+    let id = field(cursor, "id")
+        .and_then(RawBsonRef::as_i64)
+        .context("a cursor without an id")?;
+    // mongod has them in another order where the collection is missing.
+    rest.sort();
+    Ok((id, documents, rest.join(", ")))
+}
+
+/// Kills both cursors, and expects of both that they are gone.
+fn kill(sides: &mut Sides, ids: [i64; 2]) -> Result<()> {
+    for attempt in 0..2 {
+        let lists = [(&mut sides.naive, ids[0]), (&mut sides.shaped, ids[1])].map(|(side, id)| -> Result<Vec<usize>> {
+            let reply = side.run(&doc! { "killCursors": COLLECTION, "cursors": [id] })?;
+            let lists = ["cursorsKilled", "cursorsNotFound", "cursorsAlive", "cursorsUnknown"].map(|name| {
+                let list = field(&reply, name).and_then(RawBsonRef::as_array);
+                list.map_or(usize::MAX, |list| list.into_iter().count())
+            });
+            Ok(lists.to_vec())
+        });
+        let [naive, shaped] = lists;
+        let (naive, shaped) = (naive?, shaped?);
+        ensure!(naive == shaped, "killing {attempt}: naive {naive:?}; shaped {shaped:?}");
+    }
+    let naive = sides.naive.run(&get_more(ids[0], None))?;
+    let shaped = sides.shaped.run(&get_more(ids[1], None))?;
+    compare::outcomes(&naive, &shaped).map(|_| ())
+}

@@ -1,0 +1,185 @@
+//! `insert`, of one document or many.
+
+use anyhow::{Result, ensure};
+use bson::raw::{RawBsonRef, RawDocument};
+use bson::{Bson, Document, doc};
+
+use super::{Operation, Outcome};
+use crate::differential::compare;
+use crate::differential::sides::{COLLECTION, field};
+use crate::differential::{Sides, World};
+
+#[derive(Debug)]
+struct Insert {
+    documents: Vec<Document>,
+    /// `None`: not said, and so true.
+    ordered: Option<bool>,
+    /// The first that the shape refuses in an ordered command, or all in an unordered one: what is no key.
+    no_keys: Vec<usize>,
+}
+
+pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
+    let count = match world.below(20) {
+        0..=7 => 1,
+        8..=14 => world.between(2, 8),
+        15..=18 => world.between(9, 35),
+        _ if world.chance(20) => 0,
+        _ => world.between(40, 70),
+    };
+    let mut documents: Vec<Document> = (0..count).map(|_| world.document()).collect();
+    if count > 8 && world.chance(30) {
+        to_one_key(world, &mut documents);
+    }
+    let keys = &world.shape.key;
+    let is_no_key =
+        |document: &Document| !has_forbidden_id(document) && keys.iter().any(|key| no_key(document.get(key)));
+    let no_keys = documents.iter().enumerate().filter(|(_, document)| is_no_key(document));
+    let no_keys = no_keys.map(|(index, _)| index).collect();
+    Box::new(Insert {
+        ordered: world.pick(&[None, Some(true), Some(false), Some(false)]),
+        documents,
+        no_keys,
+    })
+}
+
+/// A load of one key, as an import has it.
+fn to_one_key(world: &mut World, documents: &mut [Document]) {
+    for position in 0..world.shape.key.len() {
+        let value = world.key_value(position);
+        for document in &mut *documents {
+            let name = &world.shape.key[position];
+            match &value {
+                Some(value) => document.insert(name, value.clone()),
+                None => document.remove(name),
+            };
+        }
+    }
+}
+
+fn no_key(value: Option<&Bson>) -> bool {
+    matches!(
+        value,
+        Some(Bson::Array(_) | Bson::Undefined | Bson::Symbol(_) | Bson::DbPointer(_))
+    )
+}
+
+/// What mongod refuses before anybody asks for a key.
+fn has_forbidden_id(document: &Document) -> bool {
+    match document.get("_id") {
+        Some(Bson::Array(_) | Bson::RegularExpression(_) | Bson::Undefined) => true,
+        Some(Bson::Document(id)) => id.keys().any(|name| name.starts_with('$')),
+        _ => false,
+    }
+}
+
+impl Insert {
+    fn is_ordered(&self) -> bool {
+        self.ordered.unwrap_or(true)
+    }
+
+    fn command(&self, documents: Vec<&Document>) -> Document {
+        let documents: Vec<Bson> = documents.into_iter().map(|document| document.clone().into()).collect();
+        let mut command = doc! { "insert": COLLECTION, "documents": documents };
+        if let Some(ordered) = self.ordered {
+            command.insert("ordered", ordered);
+        }
+        command
+    }
+
+    /// The indexes of the documents that the naive side gets: those that it would get to if it refused `no_keys` too.
+    fn acceptable(&self) -> Vec<usize> {
+        let end = match self.no_keys.first() {
+            Some(first) if self.is_ordered() => *first,
+            _ => self.documents.len(),
+        };
+        (0..end).filter(|index| !self.no_keys.contains(index)).collect()
+    }
+}
+
+impl Operation for Insert {
+    fn run(&self, sides: &mut Sides) -> Result<Outcome> {
+        let shaped = sides.shaped.run(&self.command(self.documents.iter().collect()))?;
+        let acceptable = self.acceptable();
+        if acceptable.is_empty() && !self.no_keys.is_empty() {
+            ensure!(compare::succeeded(&shaped), "{shaped:?}");
+            return self.compare(sides, None, &acceptable, &shaped);
+        }
+        let documents = acceptable.iter().map(|index| &self.documents[*index]).collect();
+        let naive = sides.naive.run(&self.command(documents))?;
+        if !compare::succeeded(&naive) || !compare::succeeded(&shaped) {
+            compare::outcomes(&naive, &shaped)?;
+            return Ok(Outcome::Failed);
+        }
+        self.compare(sides, Some(&naive), &acceptable, &shaped)
+    }
+}
+
+impl Insert {
+    fn compare(
+        &self,
+        sides: &Sides,
+        naive: Option<&RawDocument>,
+        sent: &[usize],
+        shaped: &RawDocument,
+    ) -> Result<Outcome> {
+        let theirs = naive.map(errors).unwrap_or_default();
+        let ours = errors(shaped);
+        let n = naive
+            .and_then(|naive| field(naive, "n"))
+            .unwrap_or(RawBsonRef::Int32(0));
+        ensure!(
+            field(shaped, "n") == Some(n),
+            "n is not {n:?} in {shaped:?}; naive: {naive:?}"
+        );
+        // An ordered command that failed before it came to what is no key says nothing of that.
+        let stopped = self.is_ordered() && !theirs.is_empty();
+        let refused: &[usize] = match &self.no_keys[..] {
+            _ if stopped => &[],
+            [first, ..] if self.is_ordered() => std::slice::from_ref(first),
+            all => all,
+        };
+        let mut expected: Vec<(usize, Option<&RawDocument>)> = refused.iter().map(|index| (*index, None)).collect();
+        for error in &theirs {
+            expected.push((sent[index(error)], Some(*error)));
+        }
+        expected.sort_by_key(|(index, _)| *index);
+        ensure!(
+            expected.len() == ours.len(),
+            "{} write errors instead of {}.\n  naive:  {naive:?}\n  shaped: {shaped:?}",
+            ours.len(),
+            expected.len()
+        );
+        for ((index, naive), ours) in expected.iter().zip(&ours) {
+            match naive {
+                Some(naive) => compare::write_errors(sides, i32::try_from(*index)?, naive, ours)?,
+                None => ensure!(
+                    is_refusal_of_key(ours, *index),
+                    "document {index} is no key, and got {ours:?}"
+                ),
+            }
+        }
+        Ok(match (refused.is_empty(), theirs.is_empty()) {
+            (false, _) => Outcome::Refused,
+            (true, false) => Outcome::Failed,
+            (true, true) => Outcome::Done,
+        })
+    }
+}
+
+fn errors(reply: &RawDocument) -> Vec<&RawDocument> {
+    let errors = field(reply, "writeErrors").and_then(RawBsonRef::as_array);
+    let errors = errors.into_iter().flatten().flatten();
+    errors.filter_map(RawBsonRef::as_document).collect()
+}
+
+fn index(error: &RawDocument) -> usize {
+    let index = field(error, "index").and_then(RawBsonRef::as_i32).unwrap_or_default();
+    usize::try_from(index).unwrap_or_default()
+}
+
+fn is_refusal_of_key(error: &RawDocument, expected: usize) -> bool {
+    let message = field(error, "errmsg").and_then(RawBsonRef::as_str).unwrap_or_default();
+    index(error) == expected
+        && field(error, "code") == Some(RawBsonRef::Int32(2))
+        && message.contains("cannot be a key")
+}

@@ -1,0 +1,124 @@
+//! Runs seeds, and says how to run one again.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use super::operation::{FAMILIES, Outcome};
+use super::sides::COLLECTION;
+use super::{Sides, World, contents};
+use crate::{Mongod, Proxy, ProxyOptions, Shape, invariants};
+
+/// Operations between two looks at the whole contents and the layout.
+const STEPS_BETWEEN_CHECKS: u32 = 10;
+/// Takes the place of the seeds.
+const SEED: &str = "MONGOSHAPE_SEED";
+/// Takes the place of the number of operations.
+const OPERATIONS: &str = "MONGOSHAPE_OPERATIONS";
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// The shape under test.
+    pub shape: Shape,
+    /// The seeds, unless the environment names one.
+    pub seeds: Vec<u64>,
+    /// Operations a seed, unless the environment says how many.
+    pub operations: u32,
+}
+
+/// What was run.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// How many operations of each family came out how.
+    pub outcomes: BTreeMap<(&'static str, &'static str), u32>,
+    /// Documents in the collections at the end, over all seeds.
+    pub documents: usize,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl Report {
+    /// All operations.
+    #[must_use]
+    pub fn operations(&self) -> u32 {
+        self.outcomes.values().sum()
+    }
+
+    /// Those that came out so.
+    #[must_use]
+    pub fn of(&self, outcome: Outcome) -> u32 {
+        let counts = self.outcomes.iter().filter(|((_, name), _)| *name == name_of(outcome));
+        counts.map(|(_, count)| count).sum()
+    }
+}
+
+impl Run {
+    /// Runs every seed against `mongod` and a proxy before it.
+    ///
+    /// # Errors
+    /// The first disagreement, with what is needed to see it again.
+    pub fn against(&self, mongod: &Mongod) -> Result<Report> {
+        let options = ProxyOptions::new(&mongod.uri()).config(&self.shape.toml(&format!("*.{COLLECTION}")));
+        let proxy = Proxy::start(&options)?;
+        let seeds = from_environment(SEED)?.map_or_else(|| self.seeds.clone(), |seed| vec![seed]);
+        let operations = from_environment(OPERATIONS)?.unwrap_or(self.operations);
+        let started = Instant::now();
+        let mut report = Report::default();
+        for seed in seeds {
+            self.seed(seed, operations, &mut Sides::open(mongod, &proxy)?, &mut report)?;
+        }
+        report.elapsed = started.elapsed();
+        Ok(report)
+    }
+
+    fn seed(&self, seed: u64, operations: u32, sides: &mut Sides, report: &mut Report) -> Result<()> {
+        let mut world = World::new(seed, self.shape.clone());
+        for number in 1..=operations {
+            let family = world.pick_weighted(FAMILIES, |family| family.weight);
+            let operation = (family.generate)(&mut world);
+            let again = || format!("to see it again: {SEED}={seed} {OPERATIONS}={number}, and this test's name");
+            let outcome = operation
+                .run(sides)
+                .with_context(|| format!("{operation:?}"))
+                .with_context(again)?;
+            *report.outcomes.entry((family.name, name_of(outcome))).or_default() += 1;
+            if number % STEPS_BETWEEN_CHECKS == 0 || number == operations {
+                check(sides, &world)
+                    .with_context(|| format!("after {operation:?}"))
+                    .with_context(again)?;
+            }
+        }
+        contents::of_each_key(sides, &world).with_context(|| format!("{SEED}={seed} {OPERATIONS}={operations}"))?;
+        report.documents += contents::all(sides, &world)?;
+        Ok(())
+    }
+}
+
+fn check(sides: &mut Sides, world: &World) -> Result<()> {
+    invariants::check(
+        &mut sides.stored.connection,
+        &sides.stored.database,
+        COLLECTION,
+        &world.shape,
+    )?;
+    contents::all(sides, world).map(|_| ())
+}
+
+fn name_of(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done => "done",
+        Outcome::Failed => "failed",
+        Outcome::Refused => "refused",
+    }
+}
+
+fn from_environment<T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>>(
+    name: &str,
+) -> Result<Option<T>> {
+    match std::env::var(name) {
+        Ok(text) => Ok(Some(text.parse().with_context(|| format!("{name}={text}"))?)),
+        Err(_) => Ok(None),
+    }
+}

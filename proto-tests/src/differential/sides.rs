@@ -1,0 +1,71 @@
+//! The two collections and how they are reached.
+
+use anyhow::Result;
+use bson::Document;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use crate::{Mongod, Proxy, database_name, raw};
+
+/// The collection's name, in every database.
+pub(super) const COLLECTION: &str = "things";
+
+/// A collection as a client reaches it.
+#[derive(Debug)]
+pub struct Side {
+    pub(super) connection: raw::Connection,
+    pub(super) database: String,
+}
+
+impl Side {
+    /// Runs a command that does not name its `$db` yet.
+    pub fn run(&mut self, command: &Document) -> Result<RawDocumentBuf> {
+        let mut command = command.clone();
+        command.insert("$db", self.database.as_str());
+        self.connection.command_raw(&command)
+    }
+
+    /// A text that names no database of ours.
+    #[must_use]
+    pub fn neutral(&self, text: &str) -> String {
+        text.replace(&self.database, "<db>")
+    }
+}
+
+/// A naive collection, a shaped one, and the shaped one as it is stored.
+#[derive(Debug)]
+pub struct Sides {
+    /// On mongod, where no shape is: what every answer must be like.
+    pub naive: Side,
+    /// Through the proxy.
+    pub shaped: Side,
+    /// The buckets.
+    pub stored: Side,
+}
+
+impl Sides {
+    /// Fresh databases with names of equal length.
+    pub fn open(mongod: &Mongod, proxy: &Proxy) -> Result<Self> {
+        let name = database_name();
+        let side = |address, suffix| -> Result<Side> {
+            Ok(Side {
+                connection: raw::Connection::open(address)?,
+                database: format!("{name}_{suffix}"),
+            })
+        };
+        Ok(Self {
+            naive: side(mongod.address(), "n")?,
+            shaped: side(proxy.address(), "s")?,
+            stored: side(mongod.address(), "s")?,
+        })
+    }
+
+    /// The same command on both: naive, then shaped.
+    pub fn both(&mut self, command: &Document) -> Result<[RawDocumentBuf; 2]> {
+        Ok([self.naive.run(command)?, self.shaped.run(command)?])
+    }
+}
+
+/// A field of a raw document.
+pub(super) fn field<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
+    document.get(name).ok().flatten()
+}

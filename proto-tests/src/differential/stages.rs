@@ -1,0 +1,178 @@
+//! Made-up sorts, projections and pipelines.
+
+use bson::{Bson, Document, bson, doc};
+
+use super::World;
+use super::filter::names_id;
+
+/// A pipeline and what is known of its answer.
+#[derive(Debug)]
+pub(super) struct Pipeline {
+    pub(super) stages: Vec<Bson>,
+    /// Whether the order of the answer is defined.
+    pub(super) ordered: bool,
+    /// Whether it is because all is of one key, in the order of its insertion.
+    pub(super) natural: bool,
+    /// Whether the answer is put together out of items in natural order.
+    pub(super) loose: bool,
+}
+
+impl Pipeline {
+    fn push(&mut self, stage: Document) {
+        self.stages.push(stage.into());
+    }
+}
+
+impl World {
+    /// A sort that leaves no two documents in either order.
+    pub(super) fn total_sort(&mut self) -> Document {
+        let mut sort = Document::new();
+        if self.chance(70) {
+            let field = self.field();
+            if !field.is_empty() && field.split('.').next() != Some("n") && field != "_id" {
+                sort.insert(field, self.pick(&[1, -1]));
+            }
+        }
+        let tie = if self.has_ids() && self.chance(60) { "_id" } else { "n" };
+        sort.insert(tie, self.pick(&[1, -1]));
+        sort
+    }
+
+    /// A projection of any form.
+    pub(super) fn projection(&mut self) -> Document {
+        let (one, other) = (self.field(), self.field());
+        match self.below(20) {
+            0..=4 => doc! { one: 1, other: true },
+            5 | 6 => doc! { one: 1, "_id": 0 },
+            7..=9 => doc! { one: 0, other: false },
+            10 => doc! { "_id": self.pick(&[0, 1]) },
+            11 => doc! { one: 1, "twice": { "$ifNull": ["$qty", "none"] }, "kept": "$quantity" },
+            12 => doc! { "kind": { "$type": "$k" }, "n": 1 },
+            13 => doc! { "nested": { "x": 1, "y": { "z": 1 } } },
+            14 => doc! { "nested.x": 0, "tags": 0 },
+            15 => doc! { "qty": "$count", "count": "$qty" },
+            16 => doc! {},
+            17 => {
+                let broken = [
+                    doc! { "qty": 1, "count": 0 },
+                    doc! { "nested": 1, "nested.x": 1 },
+                    doc! { "": 1 },
+                    doc! { "a..b": 1 },
+                    doc! { "x": { "$nope": 1 } },
+                    doc! { "$x": 1 },
+                ];
+                self.pick(&broken)
+            }
+            18 => {
+                let find_only = [
+                    doc! { "tags": { "$slice": 1 } },
+                    doc! { "qty": 1, "tags": { "$slice": [1, 1] } },
+                    doc! { "tags": { "$elemMatch": { "x": { "$gt": 1 } } } },
+                    doc! { "tags.$": 1 },
+                ];
+                self.pick(&find_only)
+            }
+            _ => doc! { "quantity": 1, "control": 1, "history": 1, "count": 1 },
+        }
+    }
+
+    /// A pipeline of a few stages.
+    pub(super) fn pipeline(&mut self) -> Pipeline {
+        let mut made = Pipeline {
+            stages: Vec::new(),
+            ordered: false,
+            natural: false,
+            loose: false,
+        };
+        if self.chance(70) {
+            let filter = self.filter();
+            made.natural = self.is_one_key(&filter) && !names_id(&filter);
+            made.ordered = made.natural;
+            made.push(doc! { "$match": filter });
+        }
+        if !self.has_ids() {
+            made.push(doc! { "$unset": "_id" });
+        }
+        for _ in 0..self.below(4) {
+            self.append_stage(&mut made);
+        }
+        match self.below(10) {
+            0..=4 => self.append_summary(&mut made),
+            5 => {
+                let refused = [
+                    doc! { "$nope": 1 },
+                    doc! { "$limit": 0 },
+                    doc! { "$skip": -1 },
+                    doc! { "$group": {} },
+                ];
+                made.push(self.pick(&refused));
+            }
+            _ => {}
+        }
+        made
+    }
+
+    /// A stage that gives a document for a document, or none.
+    fn append_stage(&mut self, made: &mut Pipeline) {
+        match self.below(10) {
+            0..=2 => {
+                let sort = self.total_sort();
+                made.push(doc! { "$sort": sort });
+                (made.ordered, made.natural) = (true, false);
+            }
+            3 | 4 => {
+                if !made.ordered {
+                    made.push(doc! { "$sort": { "n": 1 } });
+                    made.ordered = true;
+                }
+                let stage = self.pick(&[doc! { "$limit": 7 }, doc! { "$skip": 3 }, doc! { "$limit": 40 }]);
+                made.push(stage);
+            }
+            5 => {
+                let filter = self.any_filter(1);
+                made.ordered &= !names_id(&filter);
+                made.push(doc! { "$match": filter });
+            }
+            6 => made.push(doc! { "$addFields": { "kind": { "$type": "$qty" }, "both": ["$n", "$count"] } }),
+            7 => made.push(doc! { "$set": { "qty": { "$ifNull": ["$quantity", "none"] } } }),
+            8 => made.push(doc! { "$unset": self.pick(&["tags", "nested.x", "history"]) }),
+            _ => made.push(doc! { "$project": { "n": 1, "qty": 1, "k": 1, "nested.x": 1, "tags": 1 } }),
+        }
+    }
+
+    /// A last stage, or last ones, that put documents together or take them apart.
+    fn append_summary(&mut self, made: &mut Pipeline) {
+        let field = self.pick(&["qty", "quantity", "count", "k", "nested.x", "nested", "control"]);
+        let path = format!("${field}");
+        let was_ordered = made.ordered;
+        (made.loose, made.ordered) = (true, false);
+        match self.below(10) {
+            0 | 1 => made.push(doc! { "$group": {
+                "_id": path, "sum": { "$sum": "$n" }, "min": { "$min": "$qty" }, "max": { "$max": "$n" }, "all": { "$sum": 1 }
+            } }),
+            2 => made.push(doc! { "$group": { "_id": bson!(null), "last": { "$max": "$n" }, "kinds": { "$sum": 1 } } }),
+            3 => made.push(doc! { "$sortByCount": path }),
+            4 => made.push(doc! { "$count": "all" }),
+            5 => made.push(doc! { "$bucket": {
+                "groupBy": path, "boundaries": [0, 2, 4], "default": "other", "output": { "n": { "$sum": "$n" } }
+            } }),
+            6 => {
+                let numbers = bson!([{ "$sort": { "n": 1 } }, { "$limit": 5 }, { "$project": { "_id": 0, "n": 1 } }]);
+                let kinds = bson!([{ "$group": { "_id": { "$type": path } } }, { "$sort": { "_id": 1 } }]);
+                made.push(doc! { "$facet": { "numbers": numbers, "kinds": kinds, "all": [{ "$count": "all" }] } });
+            }
+            7 => {
+                made.push(doc! { "$unwind": { "path": "$tags", "preserveNullAndEmptyArrays": self.chance(50) } });
+                (made.loose, made.ordered) = (false, was_ordered);
+            }
+            8 => {
+                made.push(doc! { "$replaceRoot": { "newRoot": { "n": "$n", "was": "$nested", "key": "$k" } } });
+                (made.loose, made.ordered) = (false, was_ordered);
+            }
+            _ => {
+                made.push(doc! { "$sort": { "n": 1 } });
+                made.push(doc! { "$group": { "_id": { "$type": path }, "first": { "$first": "$n" }, "n": { "$push": "$n" } } });
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Where random operations come from: the generator, and what was made up so far.
+//!
+//! It never looks at an answer, so a seed means the same operations whatever the servers do.
+
+use bson::Bson;
+use rand::rngs::ChaCha8Rng;
+use rand::seq::{IndexedRandom as _, SliceRandom as _};
+use rand::{RngExt as _, SeedableRng as _};
+
+use super::values;
+use crate::shape::{ItemIds, Shape};
+
+/// How many different values a key field takes in one run: few, so that pages fill.
+const KEY_VALUES: usize = 6;
+
+/// The state of one run's generator.
+#[derive(Debug)]
+pub struct World {
+    rng: ChaCha8Rng,
+    /// The shape of the collection under test.
+    pub shape: Shape,
+    /// For each key field, the values that it takes; `None` is a missing field.
+    keys: Vec<Vec<Option<Bson>>>,
+    /// Numbers documents: the field `n`, which no two have in common.
+    serial: i32,
+    /// The time of the last document, in milliseconds.
+    clock: i64,
+    /// The `_id`s given so far.
+    ids: Vec<Bson>,
+}
+
+impl World {
+    /// A world from a seed.
+    #[must_use]
+    pub fn new(seed: u64, shape: Shape) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut keys = Vec::new();
+        for _ in &shape.key {
+            let mut pool = values::keys();
+            pool.shuffle(&mut rng);
+            pool.truncate(if shape.key.len() == 1 {
+                KEY_VALUES
+            } else {
+                KEY_VALUES / 2
+            });
+            keys.push(pool);
+        }
+        Self {
+            rng,
+            shape,
+            keys,
+            serial: 0,
+            clock: 1_698_335_223_434,
+            ids: Vec::new(),
+        }
+    }
+
+    /// True in so many of a hundred cases.
+    pub fn chance(&mut self, percent: u32) -> bool {
+        self.rng.random_ratio(percent, 100)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u32) -> u32 {
+        self.rng.random_range(0..end)
+    }
+
+    /// A number from `start` to `end`, both included.
+    pub fn between(&mut self, start: i32, end: i32) -> i32 {
+        self.rng.random_range(start..=end)
+    }
+
+    /// One of several.
+    pub fn pick<T: Clone>(&mut self, among: &[T]) -> T {
+        among.choose(&mut self.rng).expect("something to choose from").clone()
+    }
+
+    /// One of several, by weight.
+    pub fn pick_weighted<'a, T>(&mut self, among: &'a [T], weight: impl Fn(&T) -> u32) -> &'a T {
+        let chosen = among.choose_weighted(&mut self.rng, weight);
+        chosen.expect("weights that are not all zero")
+    }
+
+    /// Whether items keep their `_id`, so that operations may name it.
+    #[must_use]
+    pub fn has_ids(&self) -> bool {
+        self.shape.item_ids != ItemIds::Dropped
+    }
+
+    /// A value of a key field; `None` stands for a missing one.
+    pub fn key_value(&mut self, field: usize) -> Option<Bson> {
+        // The first values are frequent, so that some keys have many pages.
+        let pool = self.keys[field].clone();
+        let first = self.chance(50);
+        if first { pool[0].clone() } else { self.pick(&pool) }
+    }
+
+    /// All keys that documents may have: every combination.
+    #[must_use]
+    pub fn all_keys(&self) -> Vec<Vec<Option<Bson>>> {
+        self.keys.iter().fold(vec![Vec::new()], |combinations, pool| {
+            let extend = |before: &Vec<Option<Bson>>| -> Vec<Vec<Option<Bson>>> {
+                let with = |value: &Option<Bson>| before.iter().cloned().chain([value.clone()]).collect();
+                pool.iter().map(with).collect()
+            };
+            combinations.iter().flat_map(extend).collect()
+        })
+    }
+
+    /// The next document's number.
+    pub fn next_serial(&mut self) -> i32 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// A number that a document has, more or less.
+    pub fn some_serial(&mut self) -> i32 {
+        self.between(1, self.serial + 2)
+    }
+
+    /// The next document's time: a little later than the last one's, or the same.
+    pub fn next_time(&mut self) -> i64 {
+        let step = self.pick(&[0, 1, 700, 5000]);
+        self.clock += step;
+        self.clock
+    }
+
+    /// A time that has been.
+    pub fn some_time(&mut self) -> i64 {
+        self.clock - i64::from(self.below(300_000))
+    }
+
+    /// An `_id` that was given before.
+    pub fn some_id(&mut self) -> Option<Bson> {
+        let chosen = self.ids.choose(&mut self.rng);
+        chosen.cloned()
+    }
+
+    /// Remembers an `_id`.
+    pub fn gave_id(&mut self, id: &Bson) {
+        self.ids.push(id.clone());
+    }
+}

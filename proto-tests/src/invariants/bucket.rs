@@ -1,0 +1,97 @@
+//! What every bucket is by itself.
+
+use bson::raw::{RawBsonRef, RawDocument};
+
+use super::{control, items, key, time, value, whole};
+use crate::shape::Shape;
+
+pub(super) fn check(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut(String)) {
+    if whole(control(bucket, "v")) != Some(1) {
+        report(format!("control.v is {:?}, not 1", control(bucket, "v")));
+    }
+    check_size(bucket, shape, report);
+    check_times(bucket, shape, report);
+    check_name(bucket, shape, report);
+    let marked = control(bucket, "short").is_some() || control(bucket, "late").is_some();
+    if control(bucket, "exception").is_some() != marked {
+        report("control.exception is not there exactly when short or late is".to_owned());
+    }
+    for mark in ["exception", "short", "late"] {
+        if control(bucket, mark).is_some_and(|mark| mark != RawBsonRef::Boolean(true)) {
+            report(format!("control.{mark} is neither true nor absent"));
+        }
+    }
+}
+
+fn check_size(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut(String)) {
+    let items = items(bucket, shape);
+    let elements = value(bucket, &shape.items).and_then(RawBsonRef::as_array);
+    let elements = elements.map(|array| array.into_iter().count());
+    if elements != Some(items.len()) {
+        report(format!("{} is no array of documents", shape.items));
+    }
+    let count = whole(value(bucket, &shape.count));
+    if count.and_then(|count| usize::try_from(count).ok()) != Some(items.len()) {
+        report(format!(
+            "{} is {count:?}, and there are {} items",
+            shape.count,
+            items.len()
+        ));
+    }
+    if items.len() > shape.max_items {
+        report(format!("{} items, and at most {} may be", items.len(), shape.max_items));
+    }
+    let bytes: usize = items.iter().map(|item| item.as_bytes().len()).sum();
+    let recorded = whole(control(bucket, "bytes")).and_then(|bytes| usize::try_from(bytes).ok());
+    if recorded != Some(bytes) {
+        report(format!("control.bytes is {recorded:?}, and the items have {bytes}"));
+    }
+    if bytes > shape.max_bytes && items.len() > 1 {
+        report(format!(
+            "{bytes} bytes of items, and at most {} may be",
+            shape.max_bytes
+        ));
+    }
+}
+
+fn check_times(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut(String)) {
+    let times: Vec<i64> = items(bucket, shape)
+        .iter()
+        .filter_map(|item| time(item, shape))
+        .collect();
+    for (bound, expected) in [("from", times.iter().min()), ("to", times.iter().max())] {
+        let recorded = control(bucket, bound);
+        let millis = recorded
+            .and_then(RawBsonRef::as_datetime)
+            .map(|time| time.timestamp_millis());
+        if millis != expected.copied() || recorded.is_some() != expected.is_some() {
+            report(format!(
+                "control.{bound} is {recorded:?}, and the items say {expected:?}"
+            ));
+        }
+    }
+}
+
+/// `_id` is the key's text, "_", seconds (of the first item's time, where it has one), and perhaps a suffix.
+fn check_name(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut(String)) {
+    let Some(id) = value(bucket, "_id").and_then(RawBsonRef::as_str) else {
+        return report("_id is no string".to_owned());
+    };
+    // A long key is cut, a rare one has a text of the proxy's choice: then there is only a form to check.
+    let Some(text) = key::text(bucket, shape) else {
+        return;
+    };
+    let Some(rest) = id.strip_prefix(&format!("{text}_")) else {
+        return report(format!("_id does not begin with the key's text {text:?} and \"_\""));
+    };
+    let seconds = rest.split('_').next().unwrap_or_default();
+    let first = items(bucket, shape).first().and_then(|item| time(item, shape));
+    let expected = first.map(|millis| millis.div_euclid(1000));
+    match (seconds.parse::<i64>(), expected) {
+        (Ok(seconds), Some(expected)) if seconds != expected => {
+            report(format!("_id says {seconds} s, its first item {expected} s"));
+        }
+        (Err(_), _) => report(format!("no seconds behind the key's text but {rest:?}")),
+        _ => {}
+    }
+}

@@ -1,0 +1,81 @@
+//! The shape's indexes.
+
+use bson::{Bson, Document, doc};
+
+use crate::shape::{ItemIds, Shape};
+
+/// An index by what it does; its name is the proxy's business.
+struct Expected {
+    what: &'static str,
+    key: Document,
+    options: Document,
+}
+
+pub(super) fn violations(indexes: &[&Document], shape: &Shape) -> Vec<String> {
+    let missing = expected(shape).into_iter().filter(|expected| {
+        !indexes.iter().any(|index| {
+            let key = index.get_document("key").ok();
+            let has_options = expected
+                .options
+                .iter()
+                .all(|(name, value)| index.get(name) == Some(value));
+            key.is_some_and(|key| same_pattern(key, &expected.key)) && has_options
+        })
+    });
+    missing
+        .map(|expected| format!("no {} index {} {}", expected.what, expected.key, expected.options))
+        .collect()
+}
+
+/// The order of fields counts, the type of a direction does not.
+fn same_pattern(one: &Document, other: &Document) -> bool {
+    let direction = |value: &Bson| match value {
+        Bson::Int32(number) => Some(f64::from(*number)),
+        Bson::Double(number) => Some(*number),
+        _ => None,
+    };
+    let fields = |pattern: &Document| -> Vec<_> {
+        pattern
+            .iter()
+            .map(|(name, value)| (name.clone(), direction(value)))
+            .collect()
+    };
+    fields(one) == fields(other)
+}
+
+fn expected(shape: &Shape) -> Vec<Expected> {
+    let key_and = |paths: &[&str]| -> Document {
+        let fields = shape.key.iter().map(String::as_str).chain(paths.iter().copied());
+        fields.map(|field| (field.to_owned(), Bson::Int32(1))).collect()
+    };
+    let mut expected = vec![
+        Expected {
+            what: "unique page",
+            key: key_and(&["control.page"]),
+            options: doc! { "unique": true },
+        },
+        Expected {
+            what: "partial exceptions",
+            key: key_and(&["control.page", &shape.count, "control.late"]),
+            options: doc! { "partialFilterExpression": { "control.exception": true } },
+        },
+    ];
+    if shape.item_ids == ItemIds::Unique {
+        let key = [(format!("{}._id", shape.items), Bson::Int32(1))].into_iter().collect();
+        let options = doc! { "unique": true, "sparse": true };
+        expected.push(Expected {
+            what: "item id",
+            key,
+            options,
+        });
+    }
+    if shape.time.is_some() {
+        let key = key_and(&["control.from", "control.to"]);
+        expected.push(Expected {
+            what: "time",
+            key,
+            options: doc! {},
+        });
+    }
+    expected
+}

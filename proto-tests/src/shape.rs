@@ -1,0 +1,86 @@
+//! A bucket shape as a test configures it: what is written for the proxy, and what the checker holds buckets against.
+//!
+//! These are a test's own words. The proxy's types are not used, as what is tested does not check itself.
+
+use std::fmt::Write as _;
+
+/// What becomes of the items' `_id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ItemIds {
+    /// Kept, indexed, duplicates refused.
+    Unique,
+    /// Kept, duplicates accepted.
+    Stored,
+    /// Not kept.
+    Dropped,
+}
+
+/// A `[[bucket]]` table.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// The fields that items are grouped by.
+    pub key: Vec<String>,
+    /// The field that items are ordered by.
+    pub time: Option<String>,
+    /// Stored name of the array.
+    pub items: String,
+    /// Stored name of its length.
+    pub count: String,
+    /// Items a page, at most.
+    pub max_items: usize,
+    /// Bytes of items a page, at most, unless it is one item.
+    pub max_bytes: usize,
+    /// (item field, stored field).
+    pub rename: Vec<(String, String)>,
+    /// What becomes of the items' `_id`.
+    pub item_ids: ItemIds,
+}
+
+impl Shape {
+    /// The configuration's defaults for a key.
+    #[must_use]
+    pub fn new(key: &[&str]) -> Self {
+        Self {
+            key: key.iter().map(|field| (*field).to_owned()).collect(),
+            time: None,
+            items: "history".to_owned(),
+            count: "count".to_owned(),
+            max_items: 10,
+            max_bytes: 1 << 20,
+            rename: Vec::new(),
+            item_ids: ItemIds::Unique,
+        }
+    }
+
+    /// The table for the proxy's configuration file, for one or, with `*.name`, many collections.
+    #[must_use]
+    pub fn toml(&self, namespace: &str) -> String {
+        let ids = match self.item_ids {
+            ItemIds::Unique => "unique",
+            ItemIds::Stored => "stored",
+            ItemIds::Dropped => "dropped",
+        };
+        let mut toml = format!(
+            "[[bucket]]\nnamespace = \"{namespace}\"\nkey = {:?}\nitems = \"{}\"\ncount = \"{}\"\nmax_items = {}\n\
+             max_bytes = {}\nitem_ids = \"{ids}\"\n",
+            self.key, self.items, self.count, self.max_items, self.max_bytes
+        );
+        // Writing to a string cannot fail.
+        if let Some(time) = &self.time {
+            let _ = writeln!(toml, "time = \"{time}\"");
+        }
+        let renames = self
+            .rename
+            .iter()
+            .map(|(item, stored)| format!("{item} = \"{stored}\""));
+        let _ = writeln!(toml, "rename = {{ {} }}", renames.collect::<Vec<_>>().join(", "));
+        toml
+    }
+
+    /// The name under which an item's field is stored.
+    #[must_use]
+    pub fn stored<'a>(&'a self, field: &'a str) -> &'a str {
+        let renamed = self.rename.iter().find(|(item, _)| item == field);
+        renamed.map_or(field, |(_, stored)| stored)
+    }
+}

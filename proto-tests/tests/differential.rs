@@ -1,0 +1,125 @@
+//! Random operations on a naive and on a shaped collection, one shape a test. [`proto_tests::differential`] says how.
+
+use anyhow::Result;
+use proto_tests::differential::{Outcome, Run};
+use proto_tests::{ItemIds, Shape, mongod};
+
+const OPERATIONS: u32 = 250;
+
+/// Runs the seeds, and makes sure that they did something.
+#[expect(
+    clippy::print_stderr,
+    reason = "the test's own output, which the test runner captures"
+)]
+fn check(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()> {
+    let run = Run {
+        shape,
+        seeds: seeds.into_iter().collect(),
+        operations: OPERATIONS,
+    };
+    let report = run.against(mongod::shared())?;
+    eprintln!("{report:#?}\n{} operations", report.operations());
+    if std::env::var_os("MONGOSHAPE_OPERATIONS").is_none() {
+        assert!(
+            report.of(Outcome::Done) * 10 > report.operations() * 7,
+            "few did anything: {report:#?}"
+        );
+        assert!(
+            report.of(Outcome::Refused) * 10 < report.operations(),
+            "many were refused: {report:#?}"
+        );
+    }
+    Ok(())
+}
+
+fn with_time(key: &[&str]) -> Shape {
+    Shape {
+        time: Some("date".to_owned()),
+        ..Shape::new(key)
+    }
+}
+
+fn renamed(shape: Shape) -> Shape {
+    Shape {
+        rename: vec![("quantity".to_owned(), "qty".to_owned())],
+        ..shape
+    }
+}
+
+#[test]
+fn unique_ids_with_time_and_rename() -> Result<()> {
+    check(renamed(with_time(&["k"])), 1..=2)
+}
+
+#[test]
+fn unique_ids_on_small_pages() -> Result<()> {
+    check(
+        Shape {
+            max_items: 3,
+            ..with_time(&["k"])
+        },
+        11..=12,
+    )
+}
+
+#[test]
+fn unique_ids_without_time() -> Result<()> {
+    check(Shape::new(&["k"]), 21..=22)
+}
+
+#[test]
+fn a_key_of_two_fields() -> Result<()> {
+    check(
+        Shape {
+            max_items: 3,
+            ..renamed(with_time(&["k", "region"]))
+        },
+        31..=32,
+    )
+}
+
+#[test]
+fn pages_that_close_short() -> Result<()> {
+    check(
+        Shape {
+            max_bytes: 1024,
+            ..with_time(&["k"])
+        },
+        41..=42,
+    )
+}
+
+#[test]
+fn stored_ids() -> Result<()> {
+    check(
+        Shape {
+            item_ids: ItemIds::Stored,
+            ..with_time(&["k"])
+        },
+        51..=52,
+    )
+}
+
+#[test]
+fn dropped_ids() -> Result<()> {
+    check(
+        Shape {
+            item_ids: ItemIds::Dropped,
+            max_items: 3,
+            ..renamed(with_time(&["k"]))
+        },
+        61..=62,
+    )
+}
+
+#[test]
+fn dropped_ids_without_time_that_close_short() -> Result<()> {
+    check(
+        Shape {
+            item_ids: ItemIds::Dropped,
+            max_bytes: 1024,
+            ..Shape::new(&["k"])
+        },
+        71..=72,
+    )
+}
