@@ -40,6 +40,8 @@ pub type Pages = HashMap<Vec<u8>, Option<PageFacts>>;
 pub struct Statement {
     /// The position among the pending items of the one it places; `None` for a statement that only prepares.
     pub item: Option<usize>,
+    /// Whether it begins a page.
+    pub opens: bool,
     /// The element of `updates`.
     pub update: RawDocumentBuf,
 }
@@ -127,6 +129,7 @@ impl Planner<'_> {
             if facts.fits(self.shape, item.bytes()) {
                 self.statements.push(Statement {
                     item: Some(position),
+                    opens: false,
                     update: push(self.shape, item, facts),
                 });
                 facts.count = facts.count.saturating_add(1);
@@ -137,6 +140,7 @@ impl Planner<'_> {
             if !facts.is_closed(self.shape) {
                 self.statements.push(Statement {
                     item: None,
+                    opens: false,
                     update: close(self.shape, item, facts),
                 });
                 facts.short = true;
@@ -145,6 +149,7 @@ impl Planner<'_> {
         let (update, facts) = self.open(pending, highest.as_ref());
         self.statements.push(Statement {
             item: Some(position),
+            opens: true,
             update,
         });
         *highest = Some(facts);

@@ -278,7 +278,13 @@ impl<'a> Batch<'a> {
             .take(executed)
             .enumerate()
             .filter(|(position, _)| !failed.contains(position));
-        let stored: HashSet<usize> = stored.filter_map(|(_, statement)| statement.item).collect();
+        let stored: Vec<&Statement> = stored.map(|(_, statement)| statement).collect();
+        let opened = stored.iter().filter(|statement| statement.opens).count();
+        run.shared
+            .metrics
+            .buckets_opened
+            .inc_by(u64::try_from(opened).unwrap_or(u64::MAX));
+        let stored: HashSet<usize> = stored.into_iter().filter_map(|statement| statement.item).collect();
         let mut finals = Vec::new();
         for (position, error) in sent.failures {
             let item = statements.get(position).and_then(|statement| statement.item);
