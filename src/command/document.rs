@@ -2,7 +2,7 @@
 
 use bson::raw::{BindRawBsonRef, CStr, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::error::CommandError;
+use super::error::{CommandError, ErrorCode};
 
 /// Appends a field whose name is only known at run time.
 ///
@@ -41,6 +41,48 @@ pub fn fields(document: &RawDocument) -> impl Iterator<Item = Result<(&str, RawB
             .map(|(name, value)| (name.as_str(), value))
             .map_err(|error| CommandError::invalid_bson(&error.to_string()))
     })
+}
+
+/// The deepest nesting that mongod takes (`BSONDepth::kDefaultMaxAllowableDepth`).
+const MAX_DEPTH: u32 = 200;
+
+/// Checks a document and all that is nested in it. What was checked may be walked by recursion, and has no malformed field
+/// that reading would pass over.
+///
+/// # Errors
+/// Nesting deeper than mongod takes, and bytes that are no BSON, with mongod's codes.
+pub fn validate(document: &RawDocument) -> Result<(), CommandError> {
+    validate_within(document, MAX_DEPTH)
+}
+
+fn validate_within(document: &RawDocument, depth: u32) -> Result<(), CommandError> {
+    document.iter().try_for_each(|field| match field {
+        Ok((_, value)) => validate_value(value, depth),
+        Err(error) => Err(CommandError::invalid_bson(&error.to_string())),
+    })
+}
+
+fn validate_value(value: RawBsonRef<'_>, depth: u32) -> Result<(), CommandError> {
+    let nested = match value {
+        RawBsonRef::Document(document) => document,
+        RawBsonRef::JavaScriptCodeWithScope(code) => code.scope,
+        RawBsonRef::Array(array) => {
+            let depth = deeper(depth)?;
+            return array.into_iter().try_for_each(|element| {
+                let element = element.map_err(|error| CommandError::invalid_bson(&error.to_string()))?;
+                validate_value(element, depth)
+            });
+        }
+        _ => return Ok(()),
+    };
+    validate_within(nested, deeper(depth)?)
+}
+
+fn deeper(depth: u32) -> Result<u32, CommandError> {
+    let message = || format!("BSONObj exceeded maximum nested object depth: {MAX_DEPTH}");
+    depth
+        .checked_sub(1)
+        .ok_or_else(|| CommandError::new(ErrorCode::Overflow, message()))
 }
 
 /// The first field of a document.

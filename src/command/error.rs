@@ -28,6 +28,8 @@ pub enum ErrorCode {
     BadValue,
     /// A field of the wrong type.
     TypeMismatch,
+    /// Nested too deep.
+    Overflow,
     /// A batch of no or too many operations.
     InvalidLength,
     /// Not possible in this deployment.
@@ -73,6 +75,7 @@ impl ErrorCode {
         match self {
             Self::BadValue => 2,
             Self::TypeMismatch => 14,
+            Self::Overflow => 15,
             Self::InvalidLength => 16,
             Self::IllegalOperation => 20,
             Self::InvalidBson => 22,
@@ -100,6 +103,7 @@ impl ErrorCode {
         match self {
             Self::BadValue => "BadValue",
             Self::TypeMismatch => "TypeMismatch",
+            Self::Overflow => "Overflow",
             Self::InvalidLength => "InvalidLength",
             Self::IllegalOperation => "IllegalOperation",
             Self::InvalidBson => "InvalidBSON",

@@ -2,10 +2,10 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::document::fields;
+use super::document::{fields, validate};
 use super::error::{CommandError, ErrorCode};
 use super::namespace::Namespace;
-use crate::wire::{Frame, OpMsg, OpMsgFlags};
+use crate::wire::{DocumentSequence, Frame, OpMsg, OpMsgFlags};
 
 /// The head of one command; the documents it carries are skipped by their length, not read.
 #[derive(Clone, Debug)]
@@ -30,10 +30,8 @@ impl<'a> Head<'a> {
     pub fn of(message: OpMsg<'a>) -> Result<Self, CommandError> {
         let body = message.body;
         let Some(first) = fields(body).next() else {
-            return Err(CommandError::new(
-                ErrorCode::BadValue,
-                "OP_MSG requests require a command",
-            ));
+            // What mongod misses first.
+            return Err(missing_database());
         };
         let (name, value) = first?;
         let target = if let RawBsonRef::String(target) = value {
@@ -55,6 +53,20 @@ impl<'a> Head<'a> {
     #[must_use]
     pub fn body(&self) -> &'a RawDocument {
         self.message.body
+    }
+
+    /// Checks all that the message carries, nested documents too, before it is read.
+    ///
+    /// # Errors
+    /// Those of [`validate`].
+    pub fn validate(&self) -> Result<(), CommandError> {
+        validate(self.body())?;
+        let sequences = self.message.sequences.iter();
+        sequences
+            .flat_map(DocumentSequence::documents)
+            .try_for_each(|document| {
+                validate(document.map_err(|error| CommandError::invalid_bson(&error.to_string()))?)
+            })
     }
 
     /// The namespace that the command is on: the first value, or for a few commands another field.
@@ -79,12 +91,13 @@ fn database(body: &RawDocument) -> Result<&str, CommandError> {
     match body.get("$db") {
         Ok(Some(RawBsonRef::String(database))) => Ok(database),
         Ok(Some(_)) => Err(CommandError::wrong_type("$db", "other", "string")),
-        Ok(None) => Err(CommandError::new(
-            ErrorCode::MissingDatabase,
-            "OP_MSG requests require a $db argument",
-        )),
+        Ok(None) => Err(missing_database()),
         Err(error) => Err(CommandError::invalid_bson(&error.to_string())),
     }
+}
+
+fn missing_database() -> CommandError {
+    CommandError::new(ErrorCode::MissingDatabase, "OP_MSG requests require a $db argument")
 }
 
 /// Reads a frame as an OP_MSG without verifying its checksum, which mongod does for what is relayed.

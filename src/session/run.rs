@@ -31,6 +31,7 @@ pub(super) struct Run<'a> {
 impl<'a> Run<'a> {
     /// Runs it and gives the reply. Not cancel safe: the link is of no use after.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
+        self.head.validate()?;
         match self.head.name {
             "insert" => insert::run(&mut self).await,
             "find" => find::run(&mut self).await,

@@ -1,0 +1,209 @@
+//! The command line, and what the admin address says.
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bson::doc;
+use proto_tests::proxy::find_binary;
+use proto_tests::raw::Connection;
+use proto_tests::shaped::{COLLECTION, Shaped};
+use proto_tests::{Level, Mongod, Proxy, ProxyOptions, buckets, mongod};
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[track_caller]
+fn assert_says(output: &Output, code: i32, parts: &[&str]) {
+    let text = text(output);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<Output> {
+    Ok(Command::new(find_binary()?).args(arguments).output()?)
+}
+
+#[test]
+fn version_and_help() -> Result<()> {
+    assert_says(&run(&["--version"])?, 0, &["mongoshape 0."]);
+    assert_says(&run(&["--help"])?, 0, &["serve", "check", "setup", "Usage"]);
+    assert_says(&run(&["serve", "--nonsense"])?, 2, &["--nonsense"]);
+    assert_says(&run(&["check"])?, 1, &["--config"]);
+    Ok(())
+}
+
+#[test]
+fn setup_makes_what_check_misses_and_may_be_run_again() -> Result<()> {
+    let shaped = Shaped::start("time = \"at\"")?;
+    let namespace = format!("{}.{COLLECTION}", shaped.database);
+    assert_says(
+        &shaped.proxy.run("check")?,
+        0,
+        &["ok: configuration", &format!("note: {namespace}: does not exist yet")],
+    );
+    shaped
+        .direct()?
+        .command_ok(&doc! { "create": COLLECTION, "$db": &shaped.database })?;
+    assert_says(
+        &shaped.proxy.run("check")?,
+        0,
+        &["note: ", "index mongoshape_page is missing; run `mongoshape setup`"],
+    );
+    assert_says(
+        &shaped.proxy.run("setup")?,
+        0,
+        &[&format!("ok: {namespace}: 4 of 4 indexes created")],
+    );
+    assert_eq!(shaped.indexes()?, buckets::INDEXES);
+    let again = shaped.proxy.run("setup")?;
+    assert_says(&again, 0, &["all 4 indexes were there"]);
+    let checked = shaped.proxy.run("check")?;
+    assert_says(
+        &checked,
+        0,
+        &[&format!("ok: {namespace}: holds buckets, and has their indexes")],
+    );
+    assert!(!text(&checked).contains("note: "), "{}", text(&checked));
+    // What the proxy itself stores is what they expect.
+    shaped.application()?.command_ok(&shaped.insert(&[doc! { "k": 1 }]))?;
+    assert_says(&shaped.proxy.run("check")?, 0, &["holds buckets"]);
+    Ok(())
+}
+
+#[test]
+fn naive_documents_are_reported_and_left_alone() -> Result<()> {
+    let shaped = Shaped::start("")?;
+    let naive =
+        doc! { "insert": COLLECTION, "documents": [{ "_id": 41, "k": 1 }, { "_id": 42 }], "$db": &shaped.database };
+    shaped.direct()?.command_ok(&naive)?;
+    let reported = ["error: ", "2 documents are not buckets of layout version 1"];
+    assert_says(&shaped.proxy.run("check")?, 1, &reported);
+    assert_says(&shaped.proxy.run("setup")?, 1, &reported);
+    assert_eq!(shaped.indexes()?, ["_id_"]);
+    Ok(())
+}
+
+#[test]
+fn all_mistakes_of_a_configuration_are_told_at_once() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("bad.toml");
+    std::fs::write(
+        &file,
+        "[listen]\naddress = \"nowhere\"\nmax_conections = 3\n[upstream]\nuri = \"mongodb://127.0.0.1:1\"\n\
+         [[bucket]]\nnamespace = \"shop.trades\"\nmax_items = 0\n",
+    )?;
+    let path = file.display().to_string();
+    for verb in ["check", "serve", "setup"] {
+        let told = run(&[verb, "--config", &path])?;
+        let mistakes = [
+            "bad.toml:2",
+            "bad.toml:3",
+            "max_connections",
+            "bucket.key",
+            "bucket.max_items",
+        ];
+        assert_says(&told, 1, &mistakes);
+    }
+    assert_says(
+        &run(&["check", "--config", "/does/not/exist.toml"])?,
+        1,
+        &["exist.toml"],
+    );
+    Ok(())
+}
+
+fn metric(proxy: &Proxy, series: &str, expected: f64) {
+    let value = proxy.metric(&format!("mongoshape_{series}"));
+    assert!((value - expected).abs() < 0.5, "{series} is {value}, not {expected}");
+}
+
+#[test]
+fn metrics_count_what_was_done() -> Result<()> {
+    let shaped = Shaped::start("")?;
+    let namespace = format!("namespace=\"{}.{COLLECTION}\"", shaped.database);
+    let read = |strategy: &str| format!("reads_total{{{namespace},strategy=\"{strategy}\"}}");
+    metric(&shaped.proxy, &read("page"), 0.0);
+    let mut application = shaped.application()?;
+    let items: Vec<_> = (0..25).map(|number| doc! { "_id": number, "k": 1 }).collect();
+    application.command_ok(&shaped.insert(&items))?;
+    let find = doc! { "find": COLLECTION, "filter": { "k": 1 }, "$db": &shaped.database };
+    let mut page = find.clone();
+    page.insert("limit", 10);
+    for _ in 0..3 {
+        application.command_ok(&page)?;
+    }
+    application.command_ok(&find)?;
+    application.command(&doc! { "distinct": COLLECTION, "key": "k", "$db": &shaped.database })?;
+    application.command(
+        &doc! { "aggregate": "x", "pipeline": [{ "$out": COLLECTION }], "cursor": {}, "$db": &shaped.database },
+    )?;
+    application.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
+    let proxy = &shaped.proxy;
+    metric(proxy, "commands_total{command=\"insert\",outcome=\"rewritten\"}", 1.0);
+    metric(proxy, "commands_total{command=\"find\",outcome=\"rewritten\"}", 4.0);
+    metric(proxy, "commands_total{command=\"distinct\",outcome=\"rejected\"}", 1.0);
+    metric(proxy, "commands_total{command=\"ping\",outcome=\"relayed\"}", 1.0);
+    metric(proxy, &format!("bucket_items_inserted_total{{{namespace}}}"), 25.0);
+    metric(proxy, "buckets_opened_total", 3.0);
+    metric(proxy, &read("page"), 3.0);
+    metric(proxy, &read("pipeline"), 1.0);
+    metric(
+        proxy,
+        &format!("rejected_total{{{namespace},reason=\"unsupported\"}}"),
+        2.0,
+    );
+    metric(proxy, "client_connections", 1.0);
+    metric(proxy, "client_connections_total", 1.0);
+    for direction in ["received", "sent"] {
+        let bytes = proxy.metric(&format!("mongoshape_bytes_total{{direction=\"{direction}\"}}"));
+        assert!((500.0..20_000.0).contains(&bytes), "{direction}: {bytes}");
+    }
+    Ok(())
+}
+
+#[test]
+fn observe_mode_relays_and_counts() -> Result<()> {
+    let shaped = Shaped::start("mode = \"observe\"")?;
+    let mut application = shaped.application()?;
+    let items = [doc! { "_id": 1, "k": 1 }, doc! { "_id": 2, "k": 1 }];
+    application.command_ok(&shaped.insert(&items))?;
+    let find = doc! { "find": COLLECTION, "$db": &shaped.database };
+    assert_eq!(application.all(&find)?, items);
+    assert_eq!(shaped.stored()?, items);
+    let delete = doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": 1 }, "limit": 1 }], "$db": &shaped.database };
+    application.command_ok(&delete)?;
+    assert_eq!(shaped.stored()?, items[1..]);
+    let namespace = format!("namespace=\"{}.{COLLECTION}\"", shaped.database);
+    metric(&shaped.proxy, &format!("observed_total{{{namespace}}}"), 3.0);
+    metric(
+        &shaped.proxy,
+        "commands_total{command=\"insert\",outcome=\"relayed\"}",
+        1.0,
+    );
+    Ok(())
+}
+
+#[test]
+fn readiness_follows_the_upstream() -> Result<()> {
+    let mut mongod = Mongod::standalone()?;
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()))?;
+    assert_eq!(proxy.admin_get("/readyz")?.status, 200);
+    mongod.kill(0)?;
+    let deadline = Instant::now() + Duration::from_secs(15);
+    while proxy.admin_get("/readyz")?.status != 503 {
+        ensure!(Instant::now() < deadline, "still ready");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(proxy.admin_get("/livez")?.status, 200);
+    assert_eq!(proxy.admin_get("/metrics")?.status, 200);
+    proxy.expect_log(Level::Warn, "the upstream is gone");
+    assert!(Connection::open(proxy.address())?.is_closed()?);
+    assert_says(&proxy.run("check")?, 1, &["error: upstream"]);
+    // The others' server is not concerned.
+    Connection::open(mongod::shared().address())?.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
+    Ok(())
+}

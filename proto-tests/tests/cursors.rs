@@ -1,0 +1,196 @@
+//! Cursors on a shaped collection are as those on a naive one.
+
+use anyhow::{Result, ensure};
+use bson::{Bson, Document, doc};
+use proto_tests::raw::Connection;
+use proto_tests::shaped::{COLLECTION, Shaped};
+
+const ITEMS: i32 = 230;
+
+/// The same items in both collections, one key in three pages of ten and one with the rest.
+fn filled() -> Result<Shaped> {
+    let shaped = Shaped::start("")?;
+    let items: Vec<_> = (0..ITEMS)
+        .map(|number| doc! { "_id": number, "k": i32::from(number < 30) })
+        .collect();
+    shaped.application()?.command_ok(&shaped.insert(&items))?;
+    shaped
+        .direct()?
+        .command_ok(&doc! { "insert": "naive", "documents": items, "$db": &shaped.database })?;
+    Ok(shaped)
+}
+
+/// The cursor of a reply: its id and its batch.
+fn cursor(reply: &Document) -> Result<(i64, Vec<Bson>)> {
+    let cursor = reply.get_document("cursor")?;
+    let batch = cursor
+        .get_array("firstBatch")
+        .or_else(|_| cursor.get_array("nextBatch"))?;
+    Ok((cursor.get_i64("id")?, batch.clone()))
+}
+
+fn more(shaped: &Shaped, collection: &str, id: i64, size: Option<i32>) -> Document {
+    let mut command = doc! { "getMore": id, "collection": collection, "$db": &shaped.database };
+    command.extend(size.map(|size| ("batchSize".to_owned(), size.into())));
+    command
+}
+
+/// All batches of a find, and the whole of what a driver sees of them; an empty last one says only that there is no more.
+fn batches(connection: &mut Connection, shaped: &Shaped, find: &Document, size: Option<i32>) -> Result<Vec<Vec<Bson>>> {
+    let collection = find.get_str("find")?;
+    let (mut id, batch) = cursor(&connection.command_ok(find)?)?;
+    let mut batches = vec![batch];
+    while id != 0 {
+        let (next, batch) = cursor(&connection.command_ok(&more(shaped, collection, id, size))?)?;
+        ensure!(next == 0 || next == id, "another cursor");
+        id = next;
+        batches.push(batch);
+    }
+    while batches.len() > 1 && batches.last().is_some_and(Vec::is_empty) {
+        batches.pop();
+    }
+    Ok(batches)
+}
+
+#[test]
+fn batches_are_as_large_as_a_naive_collections() -> Result<()> {
+    let shaped = filled()?;
+    let (mut direct, mut application) = (shaped.direct()?, shaped.application()?);
+    for filter in [doc! {}, doc! { "k": 1 }, doc! { "k": 0, "_id": { "$gt": 100 } }] {
+        for size in [None, Some(0), Some(1), Some(7), Some(30), Some(1000)] {
+            for limit in [0, 1, 7, 25, 150] {
+                for single in [false, true] {
+                    let find = |collection: &str| {
+                        let mut find = doc! {
+                            "find": collection, "filter": filter.clone(), "sort": { "_id": 1 }, "limit": limit,
+                            "singleBatch": single, "$db": &shaped.database,
+                        };
+                        find.extend(size.map(|size| ("batchSize".to_owned(), size.into())));
+                        find
+                    };
+                    // `getMore` takes 0 for no size.
+                    let naive = batches(&mut direct, &shaped, &find("naive"), size)?;
+                    let found = batches(&mut application, &shaped, &find(COLLECTION), size)?;
+                    assert_eq!(found, naive, "{}", find(COLLECTION));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn aggregations_have_batches_too() -> Result<()> {
+    let shaped = filled()?;
+    let mut application = shaped.application()?;
+    for (size, expected) in [(0, vec![0, ITEMS]), (100, vec![100, 130])] {
+        let sort = doc! { "$sort": { "_id": 1 } };
+        let opened = application.command_ok(&doc! {
+            "aggregate": COLLECTION, "pipeline": [sort], "cursor": { "batchSize": size }, "$db": &shaped.database,
+        })?;
+        let (id, first) = cursor(&opened)?;
+        let (end, rest) = cursor(&application.command_ok(&more(&shaped, COLLECTION, id, None))?)?;
+        assert_eq!(
+            [first.len(), rest.len()]
+                .map(|length| i32::try_from(length).unwrap())
+                .to_vec(),
+            expected
+        );
+        assert_eq!(end, 0);
+    }
+    Ok(())
+}
+
+/// Opens a cursor with most of its items still to come.
+fn open(connection: &mut Connection, shaped: &Shaped) -> Result<i64> {
+    let find = doc! { "find": COLLECTION, "batchSize": 2, "$db": &shaped.database };
+    let (id, batch) = cursor(&connection.command_ok(&find)?)?;
+    ensure!(id != 0 && batch.len() == 2, "{batch:?}");
+    Ok(id)
+}
+
+#[test]
+fn another_connection_goes_on_where_one_stopped() -> Result<()> {
+    let shaped = filled()?;
+    let id = open(&mut shaped.application()?, &shaped)?;
+    let mut seen = 2;
+    // Each batch on a connection of its own.
+    loop {
+        let (next, batch) = cursor(
+            &shaped
+                .application()?
+                .command_ok(&more(&shaped, COLLECTION, id, Some(50)))?,
+        )?;
+        assert!(
+            batch
+                .iter()
+                .all(|item| item.as_document().is_some_and(|item| item.contains_key("k")))
+        );
+        seen += batch.len();
+        if next == 0 {
+            break;
+        }
+    }
+    assert_eq!(seen, usize::try_from(ITEMS)?);
+    Ok(())
+}
+
+fn code(connection: &mut Connection, command: &Document) -> Result<i32> {
+    Ok(connection.command(command)?.get_i32("code")?)
+}
+
+#[test]
+fn a_killed_cursor_is_not_found_any_more() -> Result<()> {
+    let shaped = filled()?;
+    let mut application = shaped.application()?;
+    let id = open(&mut application, &shaped)?;
+    let kill = doc! { "killCursors": COLLECTION, "cursors": [id, 5_i64], "$db": &shaped.database };
+    let killed = shaped.application()?.command_ok(&kill)?;
+    assert_eq!(killed.get_array("cursorsKilled")?, &[Bson::Int64(id)]);
+    assert_eq!(killed.get_array("cursorsNotFound")?, &[Bson::Int64(5)]);
+    assert_eq!(code(&mut application, &more(&shaped, COLLECTION, id, None))?, 43);
+    let again = application.command_ok(&kill)?;
+    assert_eq!(again.get_array("cursorsNotFound")?.len(), 2, "{again}");
+    Ok(())
+}
+
+#[test]
+fn a_cursor_belongs_to_its_collection() -> Result<()> {
+    let shaped = filled()?;
+    let mut application = shaped.application()?;
+    let id = open(&mut application, &shaped)?;
+    // mongod itself refuses what is relayed: the cursor is not of that namespace.
+    assert_eq!(code(&mut application, &more(&shaped, "naive", id, None))?, 13);
+    let plain = doc! { "find": "naive", "batchSize": 2, "$db": &shaped.database };
+    let (plain, _) = cursor(&application.command_ok(&plain)?)?;
+    assert_eq!(code(&mut application, &more(&shaped, COLLECTION, plain, None))?, 43);
+    // Neither was harmed.
+    application.command_ok(&more(&shaped, COLLECTION, id, None))?;
+    application.command_ok(&more(&shaped, "naive", plain, None))?;
+    Ok(())
+}
+
+#[test]
+fn a_finished_find_leaves_no_cursor_on_mongod() -> Result<()> {
+    let shaped = filled()?;
+    let mut application = shaped.application()?;
+    for options in [
+        doc! { "limit": 5 },
+        doc! { "batchSize": 5, "singleBatch": true },
+        doc! { "limit": 150, "batchSize": 150 },
+    ] {
+        let mut find = doc! { "find": COLLECTION, "sort": { "_id": 1 }, "$db": &shaped.database };
+        find.extend(options);
+        assert_eq!(cursor(&application.command_ok(&find)?)?.0, 0, "{find}");
+    }
+    let idle = [
+        doc! { "$currentOp": { "idleCursors": true, "allUsers": true } },
+        doc! { "$match": { "type": "idleCursor", "ns": format!("{}.{COLLECTION}", shaped.database) } },
+    ];
+    let idle: Vec<Bson> = idle.into_iter().map(Bson::from).collect();
+    let found = shaped
+        .direct()?
+        .all(&doc! { "aggregate": 1, "pipeline": idle, "cursor": {}, "$db": "admin" })?;
+    assert!(found.is_empty(), "{found:?}");
+    Ok(())
+}

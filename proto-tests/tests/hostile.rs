@@ -1,0 +1,221 @@
+//! Clients that break the protocol, or do nothing: they harm nobody else, and the log says one line for each.
+
+use std::net::{Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use bson::doc;
+use proto_tests::frame::{self, OP_COMPRESSED, OP_MSG};
+use proto_tests::proxy::Line;
+use proto_tests::raw::Connection;
+use proto_tests::shaped::{COLLECTION, Shaped};
+use proto_tests::{Level, Proxy, ProxyOptions, mongod};
+use rand::rngs::ChaCha8Rng;
+use rand::{Rng as _, SeedableRng as _};
+
+/// How soon a healthy client is to be answered, whatever the others do.
+const DEADLINE: Duration = Duration::from_secs(5);
+const BROKEN: &str = "the client does not keep to the protocol";
+
+fn shaped(listen: &str) -> Result<Shaped> {
+    let options = ProxyOptions::new(&mongod::shared().uri())
+        .listen(listen)
+        .filter("info,mongoshape=debug");
+    Shaped::with("", &options)
+}
+
+/// What the log says of one client once it is gone: one line.
+fn line_of(proxy: &Proxy, client: SocketAddr) -> Result<Line> {
+    let peer = format!("\"peer\":\"{client}\"");
+    proxy.wait_for_log(&peer)?;
+    let lines: Vec<_> = proxy
+        .log()
+        .into_iter()
+        .filter(|line| line.text.contains(&peer))
+        .collect();
+    ensure!(lines.len() == 1, "{lines:?}");
+    Ok(lines[0].clone())
+}
+
+/// Sends bytes, expects the connection to be closed and a warning.
+fn check_closed(proxy: &Proxy, name: &str, bytes: &[u8]) -> Result<()> {
+    let mut connection = Connection::open(proxy.address())?;
+    let client = connection.stream().local_addr()?;
+    connection.send(bytes)?;
+    ensure!(connection.is_closed().context(name.to_owned())?, "{name}: still open");
+    let line = line_of(proxy, client).context(name.to_owned())?;
+    ensure!(
+        line.level == Level::Warn && line.text.contains(BROKEN),
+        "{name}: {}",
+        line.text
+    );
+    Ok(())
+}
+
+/// Runs `attack` while one healthy client keeps pinging, which must be answered in time all along.
+fn beside_a_healthy_client(proxy: &Proxy, attack: impl FnOnce() -> Result<()>) -> Result<()> {
+    let done = AtomicBool::new(false);
+    let mut healthy = Connection::open(proxy.address())?;
+    healthy.stream().set_read_timeout(Some(DEADLINE))?;
+    thread::scope(|scope| {
+        let pinging = scope.spawn(|| -> Result<u32> {
+            let mut pings = 0;
+            while !done.load(Ordering::Relaxed) {
+                healthy.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
+                pings += 1;
+            }
+            Ok(pings)
+        });
+        let attacked = attack();
+        done.store(true, Ordering::Relaxed);
+        let pings = pinging
+            .join()
+            .expect("the healthy client panicked")
+            .context("the healthy client")?;
+        ensure!(pings > 0, "not one ping");
+        attacked
+    })
+}
+
+#[test]
+fn what_is_no_message_ends_its_own_connection_only() -> Result<()> {
+    let shaped = shaped("frame_timeout_ms = 200")?;
+    shaped.proxy.expect_log(Level::Warn, BROKEN);
+    let ping = frame::command(1, 0, &doc! { "ping": 1, "$db": "admin" })?;
+    let body = frame::body_section(&doc! { "ping": 1, "$db": "admin" })?;
+    let mut long_body = body.clone();
+    long_body[1] += 1;
+    let mut cases = vec![
+        ("half a frame", ping[..20].to_vec()),
+        ("half a length", ping[..2].to_vec()),
+        ("an unknown kind", frame::of(9999, 1, &[0; 20])),
+        ("a reply", frame::of(frame::OP_REPLY, 1, &[0; 20])),
+        ("no flags", frame::of(OP_MSG, 1, &[])),
+        ("compressed", frame::of(OP_COMPRESSED, 1, &[0; 20])),
+        (
+            "unknown required flags",
+            frame::command(1, 1 << 5, &doc! { "ping": 1, "$db": "admin" })?,
+        ),
+        ("a body longer than its message", frame::message(1, 0, &[long_body])),
+        ("an empty OP_QUERY", frame::of(frame::OP_QUERY, 1, &[])),
+    ];
+    for length in [0, -1, 15, 48_000_001, i32::MIN, i32::MAX] {
+        cases.push(("a wrong length", frame::announcing(length, OP_MSG, 1, &[0; 5])));
+    }
+    for seed in 0..50 {
+        let mut bytes = vec![0; 600];
+        ChaCha8Rng::seed_from_u64(seed).fill_bytes(&mut bytes);
+        cases.push(("random bytes", bytes));
+    }
+    beside_a_healthy_client(&shaped.proxy, || {
+        cases
+            .iter()
+            .try_for_each(|(name, bytes)| check_closed(&shaped.proxy, name, bytes))
+    })
+}
+
+#[test]
+fn a_client_that_goes_away_is_no_warning() -> Result<()> {
+    let shaped = shaped("")?;
+    let ping = frame::command(1, 0, &doc! { "ping": 1, "$db": "admin" })?;
+    beside_a_healthy_client(&shaped.proxy, || {
+        for bytes in [&[][..], &ping[..2], &ping[..20]] {
+            let mut connection = Connection::open(shaped.proxy.address())?;
+            let client = connection.stream().local_addr()?;
+            connection.send(bytes)?;
+            connection.stream().shutdown(Shutdown::Write)?;
+            ensure!(connection.is_closed()?, "still open");
+            let line = line_of(&shaped.proxy, client)?;
+            ensure!(line.text.contains("\"level\":\"DEBUG\""), "{}", line.text);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn checksums_are_verified_where_the_proxy_itself_reads() -> Result<()> {
+    let shaped = shaped("")?;
+    shaped.proxy.expect_log(Level::Warn, BROKEN);
+    let good = frame::with_checksum(&frame::command(1, 0, &shaped.insert(&[doc! { "_id": 1, "k": 1 }]))?);
+    let mut bad = frame::with_checksum(&frame::command(1, 0, &shaped.insert(&[doc! { "_id": 2, "k": 1 }]))?);
+    *bad.last_mut().context("empty")? ^= 1;
+    check_closed(&shaped.proxy, "a bad checksum", &bad)?;
+    assert!(shaped.stored()?.is_empty());
+    let mut application = shaped.application()?;
+    application.send(&good)?;
+    let reply = proto_tests::raw::document(&application.receive()?)?;
+    assert_eq!(reply.get_i32("n")?, 1, "{reply}");
+    assert_eq!(
+        application.find(&shaped.database, COLLECTION, doc! {})?,
+        [doc! { "_id": 1, "k": 1 }]
+    );
+    Ok(())
+}
+
+fn resident_kilobytes(process: u32) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .context("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
+#[test]
+fn announced_bytes_take_no_memory() -> Result<()> {
+    let shaped = shaped("")?;
+    let before = resident_kilobytes(shaped.proxy.id())?;
+    let announced = frame::announcing(48_000_000, OP_MSG, 1, &[0; 84]);
+    beside_a_healthy_client(&shaped.proxy, || {
+        let clients = (0..200).map(|_| -> Result<Connection> {
+            let mut connection = Connection::open(shaped.proxy.address())?;
+            connection.send(&announced)?;
+            Ok(connection)
+        });
+        let _clients = clients.collect::<Result<Vec<_>>>()?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // And the healthy one.
+        while shaped.proxy.metric("mongoshape_client_connections") < 201.0 {
+            ensure!(Instant::now() < deadline, "not all clients were accepted");
+        }
+        let grown = resident_kilobytes(shaped.proxy.id())?.saturating_sub(before);
+        ensure!(grown < 64 * 1024, "{grown} kB for 200 clients");
+        Ok(())
+    })
+}
+
+#[test]
+fn connections_beyond_the_limit_are_refused_while_those_within_are_served() -> Result<()> {
+    let shaped = shaped("max_connections = 3")?;
+    shaped.proxy.expect_log(Level::Warn, "too many are open");
+    let mut within = (0..2).map(|_| shaped.application()).collect::<Result<Vec<_>>>()?;
+    for connection in &mut within {
+        connection.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
+    }
+    beside_a_healthy_client(&shaped.proxy, || {
+        // The healthy client has the third place as soon as its first ping is answered.
+        shaped.proxy.wait_for_log("serving")?;
+        while shaped.proxy.metric("mongoshape_client_connections") < 3.0 {}
+        for _ in 0..5 {
+            let mut beyond = shaped.application()?;
+            ensure!(beyond.is_closed()?, "a fourth connection is open");
+        }
+        for connection in &mut within {
+            connection.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
+        }
+        Ok(())
+    })?;
+    // A place that is given back is taken again.
+    drop(within);
+    let deadline = Instant::now() + DEADLINE;
+    while shaped
+        .application()?
+        .command(&doc! { "ping": 1, "$db": "admin" })
+        .is_err()
+    {
+        ensure!(Instant::now() < deadline, "no place became free");
+    }
+    Ok(())
+}

@@ -1,0 +1,281 @@
+//! What a shaped collection cannot do yet is refused with a clear error, and changes nothing.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, Document, doc};
+use proto_tests::frame::{self, MORE_TO_COME};
+use proto_tests::raw::Connection;
+use proto_tests::shaped::{COLLECTION, Shaped};
+
+const NOT_SUPPORTED: i32 = 115;
+
+/// A shaped collection with items, and a naive one beside it.
+fn filled() -> Result<Shaped> {
+    let shaped = Shaped::start("time = \"at\"")?;
+    let items: Vec<_> = (0..25).map(|number| doc! { "_id": number, "k": number % 2 }).collect();
+    shaped.application()?.command_ok(&shaped.insert(&items))?;
+    shaped
+        .direct()?
+        .command_ok(&doc! { "insert": "plain", "documents": [{ "_id": 1, "k": 1 }], "$db": &shaped.database })?;
+    Ok(shaped)
+}
+
+/// Everything that a command could have changed.
+fn state(shaped: &Shaped) -> Result<Vec<Document>> {
+    let mut direct = shaped.direct()?;
+    let mut state = shaped.stored()?;
+    let mut collections = direct.all(&doc! { "listCollections": 1, "$db": &shaped.database })?;
+    collections.sort_by_key(|collection| collection.get_str("name").unwrap_or_default().to_owned());
+    state.extend(collections);
+    state.extend(shaped.indexes()?.into_iter().map(|name| doc! { "index": name }));
+    state.extend(direct.find(&shaped.database, "plain", doc! {})?);
+    state.push(direct.command_ok(&doc! { "profile": -1, "$db": &shaped.database })?);
+    Ok(state)
+}
+
+/// Sends each command through the proxy, expects the code, and nothing changed.
+fn check(shaped: &Shaped, code: i32, commands: &[Document]) -> Result<()> {
+    let before = state(shaped)?;
+    let mut application = shaped.application()?;
+    for command in commands {
+        let mut command = command.clone();
+        if !command.contains_key("$db") {
+            command.insert("$db", shaped.database.as_str());
+        }
+        let reply = application.command(&command)?;
+        ensure!(
+            reply.get_i32("code").ok() == Some(code),
+            "{command}\nis answered {reply}"
+        );
+        ensure!(
+            reply.get_f64("ok")?.abs() < f64::EPSILON && reply.contains_key("codeName"),
+            "{reply}"
+        );
+        if code == NOT_SUPPORTED {
+            let message = reply.get_str("errmsg")?;
+            let namespace = format!("{}.{COLLECTION}", shaped.database);
+            ensure!(
+                message.contains(&namespace) && message.contains("bucket pattern"),
+                "{message}"
+            );
+        }
+        ensure!(state(shaped)? == before, "{command}\nchanged something");
+    }
+    Ok(())
+}
+
+#[test]
+fn other_commands_on_the_collection_are_not_supported() -> Result<()> {
+    let shaped = filled()?;
+    let namespace = format!("{}.{COLLECTION}", shaped.database);
+    let index = doc! { "key": { "x": 1 }, "name": "x" };
+    let (map, reduce) = ("function() {}", "function(a, b) {}");
+    let commands = [
+        doc! { "update": COLLECTION, "updates": [{ "q": {}, "u": { "$set": { "x": 1 } }, "multi": true }] },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 99 }, "u": { "x": 1 }, "upsert": true }] },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] },
+        doc! { "findAndModify": COLLECTION, "query": {}, "remove": true },
+        doc! { "findandmodify": COLLECTION, "query": {}, "remove": true },
+        doc! { "distinct": COLLECTION, "key": "k" },
+        doc! { "createIndexes": COLLECTION, "indexes": [index] },
+        doc! { "dropIndexes": COLLECTION, "index": "*" },
+        doc! { "listIndexes": COLLECTION },
+        doc! { "collMod": COLLECTION, "validationLevel": "off" },
+        doc! { "validate": COLLECTION },
+        doc! { "collStats": COLLECTION },
+        doc! { "collstats": COLLECTION },
+        doc! { "dataSize": &namespace },
+        doc! { "mapReduce": COLLECTION, "map": map, "reduce": reduce, "out": { "inline": 1 } },
+        doc! { "mapReduce": "plain", "map": map, "reduce": reduce, "out": COLLECTION },
+        doc! { "convertToCapped": COLLECTION, "size": 4096 },
+        doc! { "cloneCollectionAsCapped": COLLECTION, "toCollection": "copy", "size": 4096 },
+        doc! { "cloneCollectionAsCapped": "plain", "toCollection": COLLECTION, "size": 4096 },
+        doc! { "reIndex": COLLECTION },
+        doc! { "compact": COLLECTION },
+        doc! { "planCacheClear": COLLECTION },
+        doc! { "renameCollection": &namespace, "to": format!("{}.other", shaped.database), "$db": "admin" },
+        doc! { "renameCollection": format!("{}.plain", shaped.database), "to": &namespace, "dropTarget": true, "$db": "admin" },
+        doc! { "explain": { "find": COLLECTION } },
+        doc! { "explain": { "aggregate": COLLECTION, "pipeline": [], "cursor": {} } },
+        doc! { "aggregate": COLLECTION, "pipeline": [], "explain": true },
+        doc! { "create": "view", "viewOn": COLLECTION, "pipeline": [] },
+        doc! { "create": "view", "viewOn": "plain", "pipeline": [{ "$unionWith": COLLECTION }] },
+        doc! { "applyOps": [{ "op": "i", "ns": &namespace, "o": { "_id": 7 } }], "$db": "admin" },
+        doc! { "applyOps": [{ "op": "c", "ns": format!("{}.$cmd", shaped.database), "o": { "drop": COLLECTION } }], "$db": "admin" },
+    ];
+    check(&shaped, NOT_SUPPORTED, &commands)
+}
+
+#[test]
+fn the_collection_is_not_reached_from_another_ones_pipeline() -> Result<()> {
+    let shaped = filled()?;
+    let lookup = doc! { "$lookup": { "from": COLLECTION, "localField": "k", "foreignField": "k", "as": "found" } };
+    let other = doc! { "db": &shaped.database, "coll": COLLECTION };
+    let stages = [
+        lookup.clone(),
+        doc! { "$lookup": { "from": "plain", "pipeline": [lookup.clone()], "as": "found" } },
+        doc! { "$unionWith": COLLECTION },
+        doc! { "$unionWith": { "coll": "plain", "pipeline": [{ "$unionWith": { "coll": COLLECTION } }] } },
+        doc! { "$graphLookup": {
+            "from": COLLECTION, "startWith": "$k", "connectFromField": "k", "connectToField": "k", "as": "found",
+        } },
+        doc! { "$facet": { "one": [{ "$match": {} }], "two": [lookup] } },
+        doc! { "$out": COLLECTION },
+        doc! { "$out": other.clone() },
+        doc! { "$merge": COLLECTION },
+        doc! { "$merge": { "into": COLLECTION } },
+        doc! { "$merge": { "into": other } },
+    ];
+    let mut commands: Vec<_> = stages
+        .iter()
+        .map(|stage| doc! { "aggregate": "plain", "pipeline": [stage.clone()], "cursor": {} })
+        .collect();
+    commands.extend(
+        stages
+            .iter()
+            .map(|stage| doc! { "aggregate": COLLECTION, "pipeline": [stage.clone()], "cursor": {} }),
+    );
+    commands.extend(
+        stages
+            .iter()
+            .map(|stage| doc! { "explain": { "aggregate": "plain", "pipeline": [stage.clone()], "cursor": {} } }),
+    );
+    check(&shaped, NOT_SUPPORTED, &commands)
+}
+
+#[test]
+fn bad_arguments_have_mongods_own_codes() -> Result<()> {
+    let shaped = filled()?;
+    let insert = |extra: Document| {
+        let mut command = shaped.insert(&[doc! { "k": 1 }]);
+        command.extend(extra);
+        command
+    };
+    let transaction = doc! { "lsid": { "id": bson::Uuid::new() }, "txnNumber": 1_i64 };
+    check(
+        &shaped,
+        72,
+        &[
+            doc! { "create": COLLECTION, "capped": true, "size": 4096 },
+            doc! { "create": COLLECTION, "validator": { "k": 1 } },
+        ],
+    )?;
+    check(&shaped, 20, &[insert(transaction)])?;
+    check(
+        &shaped,
+        40415,
+        &[
+            insert(doc! { "nonsense": 1 }),
+            doc! { "find": COLLECTION, "nonsense": 1 },
+        ],
+    )?;
+    check(&shaped, 16, &[doc! { "insert": COLLECTION, "documents": [] }])?;
+    check(&shaped, 40414, &[doc! { "insert": COLLECTION }])?;
+    check(
+        &shaped,
+        14,
+        &[
+            doc! { "insert": COLLECTION, "documents": 1 },
+            doc! { "find": COLLECTION, "filter": 1 },
+        ],
+    )?;
+    check(
+        &shaped,
+        2,
+        &[
+            doc! { "find": COLLECTION, "tailable": true },
+            doc! { "find": COLLECTION, "hint": { "x": 1 } },
+        ],
+    )?;
+    check(
+        &shaped,
+        2,
+        &[doc! { "aggregate": COLLECTION, "pipeline": [], "cursor": {}, "hint": "x_1" }],
+    )?;
+    check(
+        &shaped,
+        NOT_SUPPORTED,
+        &[
+            doc! { "find": COLLECTION, "filter": { "$where": "true" } },
+            doc! { "find": COLLECTION, "returnKey": true },
+        ],
+    )
+}
+
+/// The id of a cursor on raw buckets, opened on mongod itself.
+fn raw_cursor(direct: &mut Connection, shaped: &Shaped) -> Result<i64> {
+    let opened = direct.command_ok(&doc! { "find": COLLECTION, "batchSize": 1, "$db": &shaped.database })?;
+    let id = opened.get_document("cursor")?.get_i64("id")?;
+    ensure!(id != 0, "{opened}");
+    Ok(id)
+}
+
+#[test]
+fn a_cursor_on_raw_buckets_is_not_found() -> Result<()> {
+    let shaped = filled()?;
+    let mut direct = shaped.direct()?;
+    let id = raw_cursor(&mut direct, &shaped)?;
+    check(&shaped, 43, &[doc! { "getMore": id, "collection": COLLECTION }])?;
+    let killed = doc! { "killCursors": COLLECTION, "cursors": [id], "$db": &shaped.database };
+    let reply = shaped.application()?.command_ok(&killed)?;
+    assert_eq!(reply.get_array("cursorsNotFound")?, &[Bson::Int64(id)]);
+    assert!(reply.get_array("cursorsKilled")?.is_empty(), "{reply}");
+    direct.command_ok(&doc! { "getMore": id, "collection": COLLECTION, "$db": &shaped.database })?;
+    Ok(())
+}
+
+#[test]
+fn refusals_of_commands_that_want_no_reply_get_none() -> Result<()> {
+    let shaped = filled()?;
+    let before = state(&shaped)?;
+    let unacknowledged = doc! { "w": 0 };
+    let commands = [
+        doc! { "update": COLLECTION, "updates": [{ "q": {}, "u": { "$set": { "x": 1 } } }], "writeConcern": unacknowledged.clone() },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }], "writeConcern": unacknowledged.clone() },
+        doc! { "insert": COLLECTION, "documents": [{ "k": [1] }], "writeConcern": unacknowledged.clone() },
+        doc! { "insert": COLLECTION, "documents": [], "writeConcern": unacknowledged },
+    ];
+    let mut application = shaped.application()?;
+    for (request_id, mut command) in (100..).zip(commands) {
+        command.insert("$db", shaped.database.as_str());
+        application.send(&frame::command(request_id, MORE_TO_COME, &command)?)?;
+    }
+    application.send(&frame::command(7, 0, &doc! { "ping": 1, "$db": "admin" })?)?;
+    assert_eq!(frame::header_field(&application.receive()?, 2), 7);
+    assert_eq!(state(&shaped)?, before);
+    Ok(())
+}
+
+#[test]
+fn a_collection_that_is_not_fit_is_neither_read_nor_written() -> Result<()> {
+    let german = doc! { "collation": { "locale": "de" } };
+    for (what, options) in [
+        ("not buckets", doc! {}),
+        ("capped", doc! { "capped": true, "size": 4096 }),
+        ("collation", german),
+    ] {
+        let shaped = Shaped::start("")?;
+        let mut create = doc! { "create": COLLECTION, "$db": &shaped.database };
+        create.extend(options);
+        let mut direct = shaped.direct()?;
+        direct.command_ok(&create)?;
+        direct
+            .command_ok(&doc! { "insert": COLLECTION, "documents": [{ "_id": 1, "k": 1 }], "$db": &shaped.database })?;
+        direct.command_ok(&doc! { "insert": "plain", "documents": [{ "_id": 1 }], "$db": &shaped.database })?;
+        let commands = [
+            shaped.insert(&[doc! { "k": 1 }]),
+            doc! { "find": COLLECTION },
+            doc! { "find": COLLECTION, "filter": { "k": 1 }, "limit": 10 },
+            doc! { "count": COLLECTION },
+            doc! { "aggregate": COLLECTION, "pipeline": [], "cursor": {} },
+        ];
+        check(&shaped, 72, &commands).context(what)?;
+        let mut find = doc! { "find": COLLECTION };
+        find.insert("$db", shaped.database.as_str());
+        let message = shaped.application()?.command(&find)?.get_str("errmsg")?.to_owned();
+        assert!(
+            message.contains(&format!("{}.{COLLECTION}", shaped.database)) && message.contains(what),
+            "{message}"
+        );
+    }
+    Ok(())
+}
