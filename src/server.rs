@@ -32,30 +32,33 @@ pub struct Server {
     listener: TcpListener,
     options: ServerOptions,
     shared: Arc<Shared>,
+    places: Arc<Semaphore>,
+    sessions: TaskTracker,
 }
 
 impl Server {
     /// A server on a bound listener.
     #[must_use]
     pub fn new(listener: TcpListener, options: ServerOptions, shared: Arc<Shared>) -> Self {
+        let places = Arc::new(Semaphore::new(options.max_connections));
         Self {
             listener,
             options,
             shared,
+            places,
+            sessions: TaskTracker::new(),
         }
     }
 
     /// Accepts until `stop` is cancelled, then lets running commands finish and returns.
     pub async fn run(self, stop: CancellationToken) {
-        let sessions = TaskTracker::new();
-        let places = Arc::new(Semaphore::new(self.options.max_connections));
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => break,
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
-                Ok((socket, peer)) => self.admit(socket, peer, &places, &sessions, &stop),
+                Ok((socket, peer)) => self.admit(socket, peer, &stop),
                 Err(error) => {
                     tracing::error!(%error, "cannot accept connections");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -63,9 +66,9 @@ impl Server {
             }
         }
         drop(self.listener);
-        sessions.close();
-        if timeout(self.options.drain_timeout, sessions.wait()).await.is_err() {
-            let left = sessions.len();
+        self.sessions.close();
+        if timeout(self.options.drain_timeout, self.sessions.wait()).await.is_err() {
+            let left = self.sessions.len();
             tracing::warn!(
                 connections = left,
                 "closed connections whose commands did not finish in time"
@@ -73,20 +76,13 @@ impl Server {
         }
     }
 
-    fn admit(
-        &self,
-        socket: TcpStream,
-        peer: SocketAddr,
-        places: &Arc<Semaphore>,
-        sessions: &TaskTracker,
-        stop: &CancellationToken,
-    ) {
-        let Ok(place) = Arc::clone(places).try_acquire_owned() else {
+    fn admit(&self, socket: TcpStream, peer: SocketAddr, stop: &CancellationToken) {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             tracing::warn!(%peer, limit = self.options.max_connections, "refused a connection: too many are open");
             return;
         };
         let (shared, upstream, stop) = (Arc::clone(&self.shared), self.options.upstream.clone(), stop.clone());
-        sessions.spawn(async move {
+        self.sessions.spawn(async move {
             let metrics = shared.metrics();
             metrics.connections_total.inc();
             metrics.connections.inc();

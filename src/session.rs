@@ -5,6 +5,7 @@
 
 pub mod client;
 mod cursor;
+mod error;
 mod handshake;
 mod link;
 pub mod metrics;

@@ -14,8 +14,8 @@ pub fn duplicate_id(namespace: Namespace<'_>, id: RawBsonRef<'_>) -> WriteError 
     let mut key = String::new();
     write_value(&mut key, id);
     let mut detail = RawDocumentBuf::new();
-    detail.append(cstr!("keyPattern"), &single("_id", 1));
-    detail.append(cstr!("keyValue"), &single("_id", id));
+    detail.append(cstr!("keyPattern"), single("_id", 1));
+    detail.append(cstr!("keyValue"), single("_id", id));
     let message = format!("E11000 duplicate key error collection: {namespace} index: _id_ dup key: {{ _id: {key} }}");
     WriteError {
         code: ErrorCode::DuplicateKey.number(),

@@ -184,8 +184,8 @@ mod tests {
     use super::*;
     use crate::wire::{OpMsg, OpMsgBuilder};
 
-    fn check(body: RawDocumentBuf, expected: &[&str]) {
-        let frame = OpMsgBuilder::new(1, 0).body(&body).build().unwrap();
+    fn check(body: &RawDocument, expected: &[&str]) {
+        let frame = OpMsgBuilder::new(1, 0).body(body).build().unwrap();
         let head = Head::of(OpMsg::parse(&frame).unwrap()).unwrap();
         let mut found = Vec::new();
         for_each(&head, &mut |namespace| found.push(namespace.to_string()));
@@ -195,56 +195,56 @@ mod tests {
     #[test]
     fn finds_the_collections_of_pipelines() {
         let stages = |stage: RawDocumentBuf| rawdoc! { "aggregate": "a", "pipeline": [stage], "$db": "d" };
-        check(stages(rawdoc! { "$lookup": { "from": "b" } }), &["d.b"]);
+        check(&stages(rawdoc! { "$lookup": { "from": "b" } }), &["d.b"]);
         check(
-            stages(rawdoc! { "$lookup": { "from": { "db": "e", "coll": "b" } } }),
+            &stages(rawdoc! { "$lookup": { "from": { "db": "e", "coll": "b" } } }),
             &["e.b"],
         );
-        check(stages(rawdoc! { "$graphLookup": { "from": "b" } }), &["d.b"]);
-        check(stages(rawdoc! { "$unionWith": "b" }), &["d.b"]);
+        check(&stages(rawdoc! { "$graphLookup": { "from": "b" } }), &["d.b"]);
+        check(&stages(rawdoc! { "$unionWith": "b" }), &["d.b"]);
         let nested = rawdoc! { "$unionWith": { "coll": "b", "pipeline": [{ "$lookup": { "from": "c" } }] } };
-        check(stages(rawdoc! { "$facet": { "x": [nested] } }), &["d.b", "d.c"]);
-        check(stages(rawdoc! { "$out": "b" }), &["d.b"]);
-        check(stages(rawdoc! { "$out": { "db": "e", "coll": "b" } }), &["e.b"]);
-        check(stages(rawdoc! { "$merge": "b" }), &["d.b"]);
+        check(&stages(rawdoc! { "$facet": { "x": [nested] } }), &["d.b", "d.c"]);
+        check(&stages(rawdoc! { "$out": "b" }), &["d.b"]);
+        check(&stages(rawdoc! { "$out": { "db": "e", "coll": "b" } }), &["e.b"]);
+        check(&stages(rawdoc! { "$merge": "b" }), &["d.b"]);
         check(
-            stages(rawdoc! { "$merge": { "into": { "db": "e", "coll": "b" } } }),
+            &stages(rawdoc! { "$merge": { "into": { "db": "e", "coll": "b" } } }),
             &["e.b"],
         );
-        check(stages(rawdoc! { "$match": { "from": "b" } }), &[]);
+        check(&stages(rawdoc! { "$match": { "from": "b" } }), &[]);
     }
 
     #[test]
     fn finds_what_other_commands_name() {
         check(
-            rawdoc! { "create": "v", "viewOn": "b", "pipeline": [{ "$unionWith": "c" }], "$db": "d" },
+            &rawdoc! { "create": "v", "viewOn": "b", "pipeline": [{ "$unionWith": "c" }], "$db": "d" },
             &["d.b", "d.c"],
         );
         check(
-            rawdoc! { "renameCollection": "d.a", "to": "e.b", "$db": "admin" },
+            &rawdoc! { "renameCollection": "d.a", "to": "e.b", "$db": "admin" },
             &["d.a", "e.b"],
         );
-        check(rawdoc! { "explain": { "find": "a" }, "$db": "d" }, &["d.a"]);
+        check(&rawdoc! { "explain": { "find": "a" }, "$db": "d" }, &["d.a"]);
         check(
-            rawdoc! { "explain": { "aggregate": 1, "pipeline": [{ "$out": "b" }] }, "$db": "d" },
+            &rawdoc! { "explain": { "aggregate": 1, "pipeline": [{ "$out": "b" }] }, "$db": "d" },
             &["d.b"],
         );
         check(
-            rawdoc! { "mapReduce": "a", "out": { "merge": "b", "db": "e" }, "$db": "d" },
+            &rawdoc! { "mapReduce": "a", "out": { "merge": "b", "db": "e" }, "$db": "d" },
             &["e.b"],
         );
-        check(rawdoc! { "shardCollection": "d.a", "$db": "admin" }, &["d.a"]);
+        check(&rawdoc! { "shardCollection": "d.a", "$db": "admin" }, &["d.a"]);
         check(
-            rawdoc! { "bulkWrite": 1, "nsInfo": [{ "ns": "d.a" }], "$db": "admin" },
+            &rawdoc! { "bulkWrite": 1, "nsInfo": [{ "ns": "d.a" }], "$db": "admin" },
             &["d.a"],
         );
-        check(rawdoc! { "find": "d.a", "$db": "d" }, &[]);
+        check(&rawdoc! { "find": "d.a", "$db": "d" }, &[]);
         check(
-            rawdoc! { "applyOps": [{ "op": "i", "ns": "d.a", "o": { "x": 1 } }], "$db": "admin" },
+            &rawdoc! { "applyOps": [{ "op": "i", "ns": "d.a", "o": { "x": 1 } }], "$db": "admin" },
             &["d.a"],
         );
         check(
-            rawdoc! { "applyOps": [{ "op": "c", "ns": "d.$cmd", "o": { "drop": "a" } }], "$db": "admin" },
+            &rawdoc! { "applyOps": [{ "op": "c", "ns": "d.$cmd", "o": { "drop": "a" } }], "$db": "admin" },
             &["d.$cmd", "d.a"],
         );
     }

@@ -5,6 +5,7 @@
 //! arithmetic, [`unpack`] the items) and a pipeline that unpacks in mongod ([`pipeline`], narrowed by [`filter`]).
 
 pub mod filter;
+mod find_projection;
 pub mod index;
 pub mod insert;
 pub mod item;

@@ -20,13 +20,14 @@ use bson::raw::RawDocumentBuf;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
+use super::error::RunError;
 use super::link::{Link, LinkError};
 use super::metrics::{Direction, Outcome};
 use super::relay::{Check, Relay, RelayError};
 use super::route::{self, Route};
-use super::run::{Run, RunError};
+use super::run::Run;
 use super::stream::{FrameStream, StreamError};
-use super::{Shared, handshake};
+use super::{Shared, handshake, relay};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
 use crate::wire::{Frame, OpCode, OpMsg, OpMsgBuilder, OpQuery, OpReply, WireError};
@@ -104,14 +105,14 @@ fn report(peer: SocketAddr, closed: &Closed) {
             tracing::debug!(%peer, %error, "the client went away");
         }
         Closed::Client(error) => {
-            tracing::warn!(%peer, %error, "closed a connection: the client does not keep to the protocol")
+            tracing::warn!(%peer, %error, "closed a connection: the client does not keep to the protocol");
         }
         Closed::Protocol(reason) => {
             tracing::warn!(%peer, %reason, "closed a connection: the client does not keep to the protocol");
         }
         Closed::Upstream(error) => tracing::warn!(%peer, %error, "closed a connection: the upstream is gone"),
         Closed::Withheld => {
-            tracing::error!(%peer, "the upstream is a member of a replica set, which is not supported yet")
+            tracing::error!(%peer, "the upstream is a member of a replica set, which is not supported yet");
         }
     }
 }
@@ -150,14 +151,17 @@ impl Session<'_> {
 
     async fn message(&mut self, frame: &Frame) -> Result<(), Closed> {
         let begun = Instant::now();
-        let head = match OpMsg::parse_unverified(frame).map_err(|error| refuse_frame(&error)) {
+        let head = match OpMsg::parse_unverified(frame) {
             Ok(message) => Head::of(message),
-            Err(Some(refusal)) => Err(refusal),
-            // mongod closes the connection for these.
-            Err(None) => return Err(Closed::Protocol("a malformed OP_MSG".to_owned())),
+            // mongod answers some mistakes, and closes the connection for the others.
+            Err(error) => match error.server_code() {
+                Some(code) => Err(CommandError::malformed(code, &error.to_string())),
+                None => return Err(Closed::Protocol(error.to_string())),
+            },
         };
         let head = match head {
             Ok(head) => head,
+            Err(_) if relay::more_to_come(frame) => return Ok(()),
             Err(error) => return self.reply(frame, error.into_reply()).await,
         };
         let done = self.dispatch(frame, &head).await;
@@ -217,9 +221,9 @@ impl Session<'_> {
         answer: Result<RawDocumentBuf, RunError>,
     ) -> Result<Outcome, Closed> {
         let (reply, outcome) = match answer {
-            Ok(reply) => (reply, Outcome::Rewritten),
-            Err(RunError::Command(error @ CommandError::Own { .. })) => (error.into_reply(), Outcome::Rejected),
-            Err(RunError::Command(CommandError::Upstream(reply))) => (reply, Outcome::Rewritten),
+            // An error of mongod's own is an answer like any other.
+            Ok(reply) | Err(RunError::Command(CommandError::Upstream(reply))) => (reply, Outcome::Rewritten),
+            Err(RunError::Command(error)) => (error.into_reply(), Outcome::Rejected),
             Err(RunError::Link(error)) => return Err(error.into()),
         };
         if !head.unanswered {
@@ -300,12 +304,6 @@ impl Session<'_> {
             .await
             .map_err(|error| Closed::Client(StreamError::Io(error)))
     }
-}
-
-/// The reply for a message that mongod answers with an error; `None` where it closes the connection.
-fn refuse_frame(error: &WireError) -> Option<CommandError> {
-    let code = error.server_code()?;
-    Some(CommandError::malformed(code, &error.to_string()))
 }
 
 /// The name of the command in an OP_QUERY, which may be wrapped in `$query`.

@@ -35,10 +35,7 @@ pub(super) fn edit_query(frame: &Frame, query: &OpQuery<'_>) -> Result<Frame, Wi
     }
     let header = frame.header();
     let body = with_replaced(query.query, &[(COMPRESSION, None)]);
-    let edited = OpQuery {
-        query: &body,
-        ..query.clone()
-    };
+    let edited = OpQuery { query: &body, ..*query };
     edited.encode(header.request_id, header.response_to)
 }
 

@@ -6,6 +6,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::error::RunError;
 use super::stream::{FrameStream, StreamError};
 use crate::command::reply::succeeded;
 use crate::wire::{Frame, OpMsg, OpMsgBuilder, WireError};
@@ -13,6 +14,9 @@ use crate::wire::{Frame, OpMsg, OpMsgBuilder, WireError};
 /// Commands that are written before their answers are read. Answers to these are small, so that neither side's socket
 /// buffers can fill while the other waits.
 const MAX_IN_FLIGHT: usize = 64;
+
+/// How long the upstream may pause in the middle of a message. How long a command takes is mongod's to say (`maxTimeMS`).
+const STALL_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Why the upstream connection cannot be used any more.
 #[derive(Debug, thiserror::Error)]
@@ -84,11 +88,7 @@ impl Link {
 
     /// The next frame from the upstream. Cancel safe.
     pub(super) async fn receive(&mut self) -> Result<Frame, LinkError> {
-        // An upstream that pauses in the middle of a message is as good as gone; TCP keep-alive finds one that is gone.
-        self.stream
-            .next(Duration::from_secs(60))
-            .await?
-            .ok_or(LinkError::Closed)
+        self.stream.next(STALL_TIMEOUT).await?.ok_or(LinkError::Closed)
     }
 
     /// Returns when the upstream has closed the connection. Cancel safe.
@@ -98,12 +98,13 @@ impl Link {
 
     /// Runs one command of the proxy's own and gives its answer, which may say `ok: 0`. Not cancel safe.
     pub(super) async fn call(&mut self, request: Request<'_>) -> Result<RawDocumentBuf, LinkError> {
-        let id = self.write(&request).await?;
-        self.answer(id).await
+        let request = self.encode(&request)?;
+        self.stream.send(&request).await?;
+        self.answer(request.header().request_id).await
     }
 
     /// Runs a command without a sequence; an answer that says `ok: 0` is an error. Not cancel safe.
-    pub(super) async fn run(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, super::run::RunError> {
+    pub(super) async fn run(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
         Ok(succeeded(self.call(Request { body, sequence: None }).await?)?)
     }
 
@@ -111,25 +112,23 @@ impl Link {
     pub(super) async fn call_all(&mut self, bodies: &[RawDocumentBuf]) -> Result<Vec<RawDocumentBuf>, LinkError> {
         let mut answers = Vec::with_capacity(bodies.len());
         for window in bodies.chunks(MAX_IN_FLIGHT) {
-            let mut ids = Vec::with_capacity(window.len());
-            for body in window {
-                ids.push(self.write(&Request { body, sequence: None }).await?);
-            }
-            for id in ids {
-                answers.push(self.answer(id).await?);
+            let requests = window.iter().map(|body| self.encode(&Request { body, sequence: None }));
+            let requests = requests.collect::<Result<Vec<Frame>, _>>()?;
+            self.stream.send_all(&requests).await?;
+            for request in requests {
+                answers.push(self.answer(request.header().request_id).await?);
             }
         }
         Ok(answers)
     }
 
-    async fn write(&mut self, request: &Request<'_>) -> Result<i32, LinkError> {
+    fn encode(&mut self, request: &Request<'_>) -> Result<Frame, WireError> {
         self.last_request_id = self.last_request_id.wrapping_add(1);
         let mut builder = OpMsgBuilder::new(self.last_request_id, 0).body(request.body);
         if let Some((identifier, documents)) = request.sequence {
             builder = builder.sequence(identifier, documents.iter().map(AsRef::as_ref));
         }
-        self.stream.send(&builder.build()?).await?;
-        Ok(self.last_request_id)
+        builder.build()
     }
 
     async fn answer(&mut self, request_id: i32) -> Result<RawDocumentBuf, LinkError> {

@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::error::RunError;
 use super::link::Link;
-use super::run::RunError;
 use crate::command::arguments::Carried;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
@@ -114,7 +114,7 @@ impl Asker<'_> {
     async fn find(&mut self) -> Result<Option<Found>, RunError> {
         let mut command = RawDocumentBuf::new();
         command.append(cstr!("listCollections"), 1);
-        command.append(cstr!("filter"), &single("name", self.namespace.collection));
+        command.append(cstr!("filter"), single("name", self.namespace.collection));
         self.carried.append_identity(&mut command);
         let reply = self.link.run(&command).await?;
         let Some(collection) = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next()) else {
@@ -185,9 +185,9 @@ impl Asker<'_> {
         let mut command = single("find", self.namespace.collection);
         command.append(
             cstr!("filter"),
-            &single(layout::path::VERSION, &single("$ne", layout::VERSION)),
+            single(layout::path::VERSION, single("$ne", layout::VERSION)),
         );
-        command.append(cstr!("projection"), &single("_id", 1));
+        command.append(cstr!("projection"), single("_id", 1));
         command.append(cstr!("limit"), 1);
         command.append(cstr!("singleBatch"), true);
         self.carried.append_identity(&mut command);
@@ -204,7 +204,7 @@ impl Asker<'_> {
 
     async fn create_indexes(&mut self) -> Result<(), RunError> {
         let mut command = single("createIndexes", self.namespace.collection);
-        put(&mut command, "indexes", &array_of(&index::specs(self.shape)));
+        put(&mut command, "indexes", array_of(&index::specs(self.shape)));
         self.carried.append_identity(&mut command);
         let reply = self.link.run(&command).await?;
         // Of many who begin at once, one does it and says so.

@@ -45,7 +45,7 @@ impl Relay<'_> {
     /// none (`moreToCome`), any number for an exhaust cursor or a streaming `hello`. Not cancel safe.
     pub(super) async fn run(&mut self, frame: &Frame, check: Option<Check>) -> Result<(), RelayError> {
         self.link.forward(frame).await?;
-        if has_flag(frame, OpMsgFlags::MORE_TO_COME) {
+        if more_to_come(frame) {
             return Ok(());
         }
         // Drivers keep a `hello` waiting for news all the time, and a stream may have no end: a drain would wait in vain.
@@ -63,7 +63,7 @@ impl Relay<'_> {
             }
             self.metrics.bytes(Direction::Sent, reply.len());
             self.client.send(&reply).await.map_err(StreamError::Io)?;
-            if !has_flag(&reply, OpMsgFlags::MORE_TO_COME) {
+            if !more_to_come(&reply) {
                 return Ok(());
             }
             may_end = true;
@@ -82,6 +82,8 @@ fn look(reply: &Frame, check: Check) -> Result<(), RelayError> {
     checked.map_err(RelayError::Withheld)
 }
 
-fn has_flag(frame: &Frame, flag: OpMsgFlags) -> bool {
-    frame.header().op_code == OpCode::Msg && OpMsg::flags_of(frame).is_some_and(|flags| flags.contains(flag))
+/// Whether another message follows: on a request that the client waits for no reply, on a reply that it is not the last.
+pub(super) fn more_to_come(frame: &Frame) -> bool {
+    let flags = OpMsg::flags_of(frame);
+    frame.header().op_code == OpCode::Msg && flags.is_some_and(|flags| flags.contains(OpMsgFlags::MORE_TO_COME))
 }

@@ -10,34 +10,14 @@ mod insert;
 use bson::raw::RawDocumentBuf;
 
 use super::Shared;
-use super::link::{Link, LinkError};
+use super::error::RunError;
+use super::link::Link;
 use super::readiness::Asker;
 use crate::command::arguments::Carried;
 use crate::command::error::CommandError;
 use crate::command::head::Head;
 use crate::command::namespace::Namespace;
 use crate::pattern::shapes::BucketShape;
-
-/// Why a rewritten command was not answered with success.
-#[derive(Debug)]
-pub(super) enum RunError {
-    /// It is answered with an error.
-    Command(CommandError),
-    /// The upstream connection cannot be used any more.
-    Link(LinkError),
-}
-
-impl From<CommandError> for RunError {
-    fn from(error: CommandError) -> Self {
-        Self::Command(error)
-    }
-}
-
-impl From<LinkError> for RunError {
-    fn from(error: LinkError) -> Self {
-        Self::Link(error)
-    }
-}
 
 /// One command on a shaped collection.
 pub(super) struct Run<'a> {

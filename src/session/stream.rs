@@ -88,6 +88,15 @@ impl FrameStream {
         self.socket.write_all(frame.as_bytes()).await
     }
 
+    /// Sends frames in one write. Not cancel safe: a part of them may have gone out.
+    pub(super) async fn send_all(&mut self, frames: &[Frame]) -> io::Result<()> {
+        if let [frame] = frames {
+            return self.send(frame).await;
+        }
+        let parts: Vec<&[u8]> = frames.iter().map(|frame| frame.as_bytes().as_ref()).collect();
+        self.socket.write_all(&parts.concat()).await
+    }
+
     /// Returns when the peer has closed the socket or it failed. Cancel safe: what the peer sends ahead is kept.
     pub(super) async fn closed(&mut self) {
         while self.received.len() < READ_AHEAD_BYTES {
@@ -96,6 +105,6 @@ impl FrameStream {
                 Ok(_) => {}
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

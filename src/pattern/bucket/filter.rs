@@ -37,7 +37,7 @@ impl Narrowing {
         if !of_items.is_empty() && of_items.as_bytes().len() <= MAX_FILTER_BYTES {
             found
                 .clauses
-                .push(single(shape.items(), &single("$elemMatch", &of_items)));
+                .push(single(shape.items(), single("$elemMatch", &of_items)));
         }
         found
     }
@@ -63,7 +63,7 @@ impl Narrowing {
     /// The `$match` on buckets that goes before the unpacking; `None` where nothing narrows them.
     #[must_use]
     pub fn bucket_match(&self) -> Option<RawDocumentBuf> {
-        (!self.clauses.is_empty()).then(|| single("$match", &single("$and", &array_of(&self.clauses))))
+        (!self.clauses.is_empty()).then(|| single("$match", single("$and", array_of(&self.clauses))))
     }
 
     fn conjunction(&mut self, shape: &BucketShape, filter: &RawDocument, of_items: &mut RawDocumentBuf) {
@@ -97,7 +97,7 @@ impl Narrowing {
         let equality = self.equalities.get_mut(key_position(shape, path).unwrap_or_default());
         match (equality, equal_value(value)) {
             (Some(unset @ None), Some(value)) if !path.contains('.') => {
-                let condition = single(path, &single("$eq", value));
+                let condition = single(path, single("$eq", value));
                 self.clauses.push(condition.clone());
                 *unset = Some(condition);
             }
@@ -183,7 +183,7 @@ fn item_condition(shape: &BucketShape, name: &str, value: RawBsonRef<'_>) -> Opt
                 Some(renamed)
             });
             let branches: Vec<RawDocumentBuf> = branches.collect::<Option<_>>()?;
-            Some(single(name, &array_of(&branches)))
+            Some(single(name, array_of(&branches)))
         }
         // `$expr`, `$where`, `$text`, `$jsonSchema` and the like cannot be asked of an array's element.
         name if name.starts_with('$') => None,
@@ -213,15 +213,18 @@ pub fn unsupported_operator(filter: &RawDocument) -> Option<&'static str> {
         "$where" => Some("$where"),
         "$text" => Some("$text"),
         "$and" | "$or" | "$nor" => {
-            let branches = value
+            let mut branches = value
                 .as_array()
                 .into_iter()
                 .flatten()
                 .flatten()
                 .filter_map(RawBsonRef::as_document);
-            branches.filter_map(unsupported_operator).next()
+            branches.find_map(unsupported_operator)
         }
         _ if asks_for_nearness(value) => Some("$near"),
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests;

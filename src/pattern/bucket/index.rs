@@ -41,7 +41,7 @@ fn page(shape: &BucketShape) -> RawDocumentBuf {
 
 fn exceptions(shape: &BucketShape) -> RawDocumentBuf {
     let mut spec = named(EXCEPTIONS, &key_and(shape, &[path::PAGE, shape.count(), path::LATE]));
-    spec.append(cstr!("partialFilterExpression"), &single(path::EXCEPTION, true));
+    spec.append(cstr!("partialFilterExpression"), single(path::EXCEPTION, true));
     spec
 }
 

@@ -7,7 +7,7 @@
 //!   (`$setOnInsert` of another `_id`), so that a miss is error 66 rather than a silent `n: 0`: an ordered batch stops there.
 //! * *open* a page that begins with the item: an upsert that cannot match (`count: -1`) and so inserts, with the page index
 //!   as its hint, so that it fails where the index is missing. Two writers who open one page collide on that index.
-//! * *close* a page whose bytes leave no room: marks it `short`, which no arithmetic may miss.
+//! * *close* a page whose bytes leave no room: marks it `short`, which no arithmetic may miss. A miss is an error here too.
 
 use std::collections::{HashMap, HashSet};
 
@@ -38,12 +38,23 @@ pub type Pages = HashMap<Vec<u8>, Option<PageFacts>>;
 /// One statement of an `update` command.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    /// The position among the pending items of the one it places; `None` for a statement that only prepares.
-    pub item: Option<usize>,
-    /// Whether it begins a page.
-    pub opens: bool,
+    /// The position among the pending items of the one it is for.
+    pub item: usize,
+    /// What it does for it.
+    pub kind: StatementKind,
     /// The element of `updates`.
     pub update: RawDocumentBuf,
+}
+
+/// What a statement does for its item; see the module's documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatementKind {
+    /// Puts it on a page that is there.
+    Push,
+    /// Begins a page with it.
+    Open,
+    /// Closes a page that has no room for it. The item itself is not placed.
+    Close,
 }
 
 /// What a failed statement means.
@@ -72,8 +83,8 @@ pub enum AfterFailure {
 /// missing in it counts as one without pages.
 ///
 /// Where mongod goes on after a failure, a page is only begun if the one before it was closed already when it was looked
-/// at: behind statements of this very plan that fail to fill it, it would stay an inner page with room for ever. What goes
-/// beyond is left for the next plan.
+/// at: behind statements of this very plan that fail to fill or to close it, it would stay an inner page with room for
+/// ever. What goes beyond is left for the next plan.
 pub fn plan(
     shape: &BucketShape,
     pending: &[Pending],
@@ -87,30 +98,29 @@ pub fn plan(
         names: HashSet::new(),
         statements: Vec::with_capacity(pending.len()),
     };
-    let mut touched: HashMap<&[u8], Touched> = HashMap::new();
+    let mut keys: HashMap<&[u8], KeyPlan> = HashMap::new();
     for (position, pending) in pending.iter().enumerate() {
-        let (identity, item) = (pending.item.identity(), &pending.item);
+        let identity = pending.item.identity();
         let highest = pages.entry(identity.to_vec()).or_default();
-        let has_room = highest.as_ref().is_some_and(|facts| facts.fits(shape, item.bytes()));
-        let touched = touched.entry(identity).or_insert(Touched::Not);
-        if after_failure == AfterFailure::GoesOn
-            && (*touched == Touched::Left || (*touched == Touched::Yes && !has_room))
-        {
-            *touched = Touched::Left;
-            continue;
+        let key = keys.entry(identity).or_insert(KeyPlan::Untouched);
+        if after_failure == AfterFailure::GoesOn {
+            *key = planner.careful(*key, (position, pending), highest.as_mut());
+            if *key == KeyPlan::Left {
+                continue;
+            }
         }
-        *touched = Touched::Yes;
         planner.place(position, pending, highest);
     }
     planner.statements
 }
 
-/// Whether a plan has statements for a key.
+/// What a plan has for a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Touched {
-    Not,
-    Yes,
-    /// It has, and leaves the key's other items for the next plan.
+enum KeyPlan {
+    Untouched,
+    /// Items on its highest page as it is.
+    Touched,
+    /// As many items as may be; the others are left for the next plan.
     Left,
 }
 
@@ -123,13 +133,37 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
+    /// Whether an item may be placed although statements before it may fail.
+    fn careful(
+        &mut self,
+        key: KeyPlan,
+        (position, pending): (usize, &Pending),
+        highest: Option<&mut PageFacts>,
+    ) -> KeyPlan {
+        let item = &pending.item;
+        match (key, highest) {
+            (KeyPlan::Left, _) => KeyPlan::Left,
+            (_, Some(facts)) if facts.fits(self.shape, item.bytes()) => KeyPlan::Touched,
+            (KeyPlan::Untouched, Some(facts)) if !facts.is_closed(self.shape) => {
+                self.statements.push(Statement {
+                    item: position,
+                    kind: StatementKind::Close,
+                    update: close(self.shape, item, facts),
+                });
+                KeyPlan::Left
+            }
+            (KeyPlan::Untouched, _) => KeyPlan::Touched,
+            (KeyPlan::Touched, _) => KeyPlan::Left,
+        }
+    }
+
     fn place(&mut self, position: usize, pending: &Pending, highest: &mut Option<PageFacts>) {
         let item = &pending.item;
         if let Some(facts) = highest {
             if facts.fits(self.shape, item.bytes()) {
                 self.statements.push(Statement {
-                    item: Some(position),
-                    opens: false,
+                    item: position,
+                    kind: StatementKind::Push,
                     update: push(self.shape, item, facts),
                 });
                 facts.count = facts.count.saturating_add(1);
@@ -139,8 +173,8 @@ impl Planner<'_> {
             }
             if !facts.is_closed(self.shape) {
                 self.statements.push(Statement {
-                    item: None,
-                    opens: false,
+                    item: position,
+                    kind: StatementKind::Close,
                     update: close(self.shape, item, facts),
                 });
                 facts.short = true;
@@ -148,8 +182,8 @@ impl Planner<'_> {
         }
         let (update, facts) = self.open(pending, highest.as_ref());
         self.statements.push(Statement {
-            item: Some(position),
-            opens: true,
+            item: position,
+            kind: StatementKind::Open,
             update,
         });
         *highest = Some(facts);
@@ -206,23 +240,23 @@ impl Planner<'_> {
 
 fn push(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf {
     let mut query = page_query(shape, item, facts);
-    put(&mut query, shape.count(), &single("$lt", i64::from(shape.max_items())));
-    put(&mut query, path::SHORT, &single("$exists", false));
+    put(&mut query, shape.count(), single("$lt", i64::from(shape.max_items())));
+    put(&mut query, path::SHORT, single("$exists", false));
     if facts.count > 0 {
         put(
             &mut query,
             path::BYTES,
-            &single("$lte", i64::from(shape.max_bytes()).saturating_sub(item.bytes())),
+            single("$lte", i64::from(shape.max_bytes()).saturating_sub(item.bytes())),
         );
     }
     if let (ItemIds::Unique, Some(id)) = (shape.item_ids(), item.id()) {
         // The unique index does not compare the elements of one document.
-        put(&mut query, &index::item_id_path(shape), &single("$ne", id));
+        put(&mut query, &index::item_id_path(shape), single("$ne", id));
     }
     let mut change = RawDocumentBuf::new();
     let elements: RawArrayBuf = [item.stored()].into_iter().collect();
     // `$each`, so that no item is taken for the modifiers of a `$push`.
-    change.append(cstr!("$push"), &single(shape.items(), &single("$each", &elements)));
+    change.append(cstr!("$push"), single(shape.items(), single("$each", &elements)));
     let mut increments = single(shape.count(), 1);
     put(&mut increments, path::BYTES, layout::bytes(item));
     change.append(cstr!("$inc"), &increments);
@@ -230,7 +264,7 @@ fn push(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf {
         append_time(item.time(), facts.to, &mut query, &mut change);
     }
     // Never inserted: see the module's documentation.
-    change.append(cstr!("$setOnInsert"), &single("_id", false));
+    change.append(cstr!("$setOnInsert"), single("_id", false));
     upsert(&query, &change)
 }
 
@@ -239,21 +273,21 @@ fn append_time(time: Option<DateTime>, to: Option<DateTime>, query: &mut RawDocu
     let late = match (time, to) {
         (None, _) => true,
         (Some(_), None) => {
-            put(query, path::TO, &single("$exists", false));
+            put(query, path::TO, single("$exists", false));
             false
         }
         (Some(time), Some(to)) if time < to => {
-            put(query, path::TO, &single("$gt", time));
+            put(query, path::TO, single("$gt", time));
             true
         }
         (Some(time), Some(_)) => {
-            put(query, path::TO, &single("$lte", time));
+            put(query, path::TO, single("$lte", time));
             false
         }
     };
     if let Some(time) = time {
-        change.append(cstr!("$min"), &single(path::FROM, time));
-        change.append(cstr!("$max"), &single(path::TO, time));
+        change.append(cstr!("$min"), single(path::FROM, time));
+        change.append(cstr!("$max"), single(path::TO, time));
     }
     if late {
         let mut marks = single(path::EXCEPTION, true);
@@ -264,23 +298,22 @@ fn append_time(time: Option<DateTime>, to: Option<DateTime>, query: &mut RawDocu
 
 fn close(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf {
     let mut query = page_query(shape, item, facts);
-    put(&mut query, shape.count(), &single("$lt", i64::from(shape.max_items())));
+    put(&mut query, shape.count(), single("$lt", i64::from(shape.max_items())));
     put(
         &mut query,
         path::BYTES,
-        &single("$gt", i64::from(shape.max_bytes()).saturating_sub(item.bytes())),
+        single("$gt", i64::from(shape.max_bytes()).saturating_sub(item.bytes())),
     );
     let mut marks = single(path::EXCEPTION, true);
     put(&mut marks, path::SHORT, true);
-    let mut statement = RawDocumentBuf::new();
-    statement.append(cstr!("q"), &query);
-    statement.append(cstr!("u"), &single("$set", &marks));
-    statement
+    let mut change = single("$set", &marks);
+    change.append(cstr!("$setOnInsert"), single("_id", false));
+    upsert(&query, &change)
 }
 
 /// The page itself, by its `_id` and by what it is: a page removed and another begun under its name is not meant.
 fn page_query(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf {
-    let mut query = single("_id", &single("$eq", &facts.id));
+    let mut query = single("_id", single("$eq", &facts.id));
     item.key().append_filter(shape, &mut query);
     put(&mut query, path::PAGE, facts.page);
     query
@@ -299,8 +332,8 @@ pub fn append_facts_query(shape: &BucketShape, item: &Item, find: &mut RawDocume
     let mut filter = RawDocumentBuf::new();
     item.key().append_filter(shape, &mut filter);
     find.append(cstr!("filter"), &filter);
-    find.append(cstr!("sort"), &single(path::PAGE, -1));
-    find.append(cstr!("projection"), &single(shape.items(), 0));
+    find.append(cstr!("sort"), single(path::PAGE, -1));
+    find.append(cstr!("projection"), single(shape.items(), 0));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
 }
@@ -329,7 +362,7 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
                 .map(|(name, _)| name.as_str())
             {
                 Some("_id") => Failure::NameTaken,
-                Some(field) if field == index::item_id_path(shape) => Failure::Final(as_naive_duplicate(shape, error)),
+                Some(field) if field == index::item_id_path(shape) => Failure::Final(as_naive_duplicate(shape, &error)),
                 _ => Failure::Miss,
             }
         }
@@ -338,7 +371,7 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
 }
 
 /// A duplicate in the items' index, told as the naive collection's index on `_id` would.
-fn as_naive_duplicate(shape: &BucketShape, error: WriteError) -> WriteError {
+fn as_naive_duplicate(shape: &BucketShape, error: &WriteError) -> WriteError {
     let path = index::item_id_path(shape);
     let message = error
         .message
@@ -352,7 +385,7 @@ fn as_naive_duplicate(shape: &BucketShape, error: WriteError) -> WriteError {
                 .as_document()
                 .and_then(|document| document.get(&path).ok().flatten()),
         ) {
-            ("keyPattern" | "keyValue", Some(value)) => detail.append(name, &single("_id", value)),
+            ("keyPattern" | "keyValue", Some(value)) => detail.append(name, single("_id", value)),
             _ => detail.append(name, value),
         }
     }

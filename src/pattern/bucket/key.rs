@@ -54,7 +54,7 @@ impl Key {
         for (field, value) in shape.key().iter().zip(&self.lifted) {
             match value {
                 // `$eq`, so that a document or a regular expression is taken as a value.
-                Some(value) => put(filter, field, &single("$eq", value)),
+                Some(value) => put(filter, field, single("$eq", value)),
                 None => put(filter, field, RawBson::Null),
             }
         }

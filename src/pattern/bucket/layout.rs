@@ -120,7 +120,7 @@ pub fn build(shape: &BucketShape, key: &Key, new: NewPage<'_>, first: &Item) -> 
     let mut items = RawArrayBuf::new();
     items.push(first.stored());
     put(&mut bucket, shape.items(), &items);
-    bucket.append(cstr!("control"), &control(shape, new, first));
+    bucket.append(cstr!("control"), control(shape, new, first));
     bucket
 }
 

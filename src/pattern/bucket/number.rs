@@ -105,24 +105,24 @@ impl std::fmt::Display for Scientific {
 mod tests {
     use super::*;
 
-    fn check_decimal(text: &str, expected: RawBson) {
-        assert_eq!(decimal(text.parse().unwrap()), expected, "{text}");
+    fn check_decimal(text: &str, expected: &RawBson) {
+        assert_eq!(&decimal(text.parse().unwrap()), expected, "{text}");
     }
 
     #[test]
     fn decimals_become_the_number_they_equal() {
-        check_decimal("1", RawBson::Int32(1));
-        check_decimal("1.00", RawBson::Int32(1));
-        check_decimal("-0", RawBson::Int32(0));
-        check_decimal("1E+3", RawBson::Int32(1000));
-        check_decimal("9223372036854775807", RawBson::Int64(i64::MAX));
-        check_decimal("-9223372036854775808", RawBson::Int64(i64::MIN));
-        check_decimal("9223372036854775808", RawBson::Double(BEYOND_I64));
-        check_decimal("1.5", RawBson::Double(1.5));
-        check_decimal("0.1000000000000000055511151231257827", RawBson::Double(0.1));
-        check_decimal("Infinity", RawBson::Double(f64::INFINITY));
-        check_decimal("-Infinity", RawBson::Double(f64::NEG_INFINITY));
-        check_decimal("0.1", RawBson::Decimal128("0.1".parse().unwrap()));
+        check_decimal("1", &RawBson::Int32(1));
+        check_decimal("1.00", &RawBson::Int32(1));
+        check_decimal("-0", &RawBson::Int32(0));
+        check_decimal("1E+3", &RawBson::Int32(1000));
+        check_decimal("9223372036854775807", &RawBson::Int64(i64::MAX));
+        check_decimal("-9223372036854775808", &RawBson::Int64(i64::MIN));
+        check_decimal("9223372036854775808", &RawBson::Double(BEYOND_I64));
+        check_decimal("1.5", &RawBson::Double(1.5));
+        check_decimal("0.1000000000000000055511151231257827", &RawBson::Double(0.1));
+        check_decimal("Infinity", &RawBson::Double(f64::INFINITY));
+        check_decimal("-Infinity", &RawBson::Double(f64::NEG_INFINITY));
+        check_decimal("0.1", &RawBson::Decimal128("0.1".parse().unwrap()));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::filter::Narrowing;
+use super::find_projection;
 use super::layout::path;
 use crate::command::document::{array_of, as_flag, as_whole_number, put, single};
 use crate::command::find::Find;
@@ -42,26 +43,30 @@ pub fn unpack(shape: &BucketShape) -> Vec<RawDocumentBuf> {
     let mut parts = RawArrayBuf::new();
     parts.push(&outer);
     parts.push(&inner);
-    let root = single("newRoot", &single("$mergeObjects", &parts));
+    let root = single("newRoot", single("$mergeObjects", &parts));
     vec![single("$unwind", items), single("$replaceRoot", &root)]
 }
 
 /// The stages that answer a `find`, as the server's own conversion for views has them.
-#[must_use]
-pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Vec<RawDocumentBuf> {
+///
+/// # Errors
+/// What in its projection cannot be done, for a message.
+pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBuf>, &'static str> {
     let narrowing = Narrowing::of(shape, find.filter);
     let mut stages: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
     if narrowing.one_key().is_some() && find.sort.is_none() {
         // One key's items come in the order of their insertion, as a naive collection has them; the page index has it too.
-        stages.push(single("$sort", &single(path::PAGE, 1)));
+        stages.push(single("$sort", single(path::PAGE, 1)));
     }
     stages.extend(unpack(shape));
     stages.extend(find.filter.map(|filter| single("$match", filter)));
     stages.extend(find.sort.map(|sort| single("$sort", sort)));
     stages.extend(number_stage("$skip", find.skip));
     stages.extend(number_stage("$limit", find.limit));
-    stages.extend(find.projection.map(|projection| single("$project", projection)));
-    stages
+    if let Some(projection) = find.projection {
+        stages.extend(find_projection::stages(projection)?);
+    }
+    Ok(stages)
 }
 
 /// The stages that answer a `count` over items, as a last one that gives `n`.
@@ -86,7 +91,7 @@ pub fn sum_of_counts(shape: &BucketShape, condition: Option<&RawDocument>) -> Ve
         .collect();
     let mut group = RawDocumentBuf::new();
     group.append(cstr!("_id"), RawBson::Null);
-    group.append(cstr!("n"), &single("$sum", format!("${}", shape.count())));
+    group.append(cstr!("n"), single("$sum", format!("${}", shape.count())));
     stages.push(single("$group", &group));
     stages
 }
@@ -111,7 +116,7 @@ pub fn of_aggregate<'a>(shape: &BucketShape, pipeline: &[&'a RawDocument]) -> Re
     let narrowing = Narrowing::of(shape, filter);
     let mut stages: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
     if narrowing.one_key().is_some() {
-        stages.push(single("$sort", &single(path::PAGE, 1)));
+        stages.push(single("$sort", single(path::PAGE, 1)));
     }
     stages.extend(unpack(shape));
     stages.extend(pipeline.iter().map(|stage| (*stage).to_owned()));
@@ -126,26 +131,9 @@ pub fn aggregate(collection: &str, stages: &[RawDocumentBuf], batch_size: Option
         cursor.append(cstr!("batchSize"), i64::try_from(size).unwrap_or(i64::MAX));
     }
     let mut command = single("aggregate", collection);
-    command.append(cstr!("pipeline"), &array_of(stages));
+    command.append(cstr!("pipeline"), array_of(stages));
     command.append(cstr!("cursor"), &cursor);
     command
-}
-
-/// What in a `find`'s projection no `$project` has: the form's name.
-#[must_use]
-pub fn find_only_projection(projection: &RawDocument) -> Option<&'static str> {
-    projection.iter().flatten().find_map(|(name, value)| {
-        if name.as_str().ends_with(".$") {
-            return Some("the positional operator ($)");
-        }
-        let operator = crate::command::document::first_field(value.as_document()?)?.0;
-        match operator {
-            "$slice" => Some("$slice"),
-            "$elemMatch" => Some("$elemMatch"),
-            "$meta" => Some("$meta"),
-            _ => None,
-        }
-    })
 }
 
 fn number_stage(name: &str, number: u64) -> Option<RawDocumentBuf> {

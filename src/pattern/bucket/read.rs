@@ -91,8 +91,8 @@ impl PageRead {
     #[must_use]
     pub fn highest_query(&self, shape: &BucketShape, collection: &str) -> RawDocumentBuf {
         let mut find = Self::query(collection, &self.key, index::PAGE);
-        find.append(cstr!("sort"), &single(path::PAGE, -1));
-        find.append(cstr!("projection"), &single(shape.items(), 0));
+        find.append(cstr!("sort"), single(path::PAGE, -1));
+        find.append(cstr!("projection"), single(shape.items(), 0));
         find.append(cstr!("limit"), 1);
         find
     }
@@ -104,10 +104,10 @@ impl PageRead {
         put(
             &mut filter,
             path::PAGE,
-            &single("$gte", i64::try_from(window.start.page).unwrap_or(i64::MAX)),
+            single("$gte", i64::try_from(window.start.page).unwrap_or(i64::MAX)),
         );
         let mut find = Self::query(collection, &filter, index::PAGE);
-        find.append(cstr!("sort"), &single(path::PAGE, 1));
+        find.append(cstr!("sort"), single(path::PAGE, 1));
         find.append(cstr!("limit"), i64::try_from(window.buckets(shape)).unwrap_or(i64::MAX));
         find
     }
@@ -213,3 +213,6 @@ impl Window {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

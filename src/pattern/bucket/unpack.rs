@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn an_item_comes_back_as_it_was() {
         let id = ObjectId::from_bytes([7; 12]);
-        let unique = |item, expected| check(ItemIds::Unique, item, expected);
+        let unique = |item: &RawDocument, expected: &RawDocument| check(ItemIds::Unique, item, expected);
         unique(&rawdoc! { "a": 1, "b": 2 }, &rawdoc! { "_id": id, "a": 1, "b": 2 });
         unique(
             &rawdoc! { "x": 1, "b": 2.0, "_id": 5 },

@@ -2,13 +2,14 @@
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use super::{Run, RunError};
+use super::Run;
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, first_field};
 use crate::command::find::check_hint;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::{filter, pipeline};
+use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {

@@ -2,10 +2,11 @@
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use super::{Run, RunError};
+use super::Run;
 use crate::command::arguments::with_replaced;
 use crate::command::collection::create_options;
 use crate::command::error::{CommandError, ErrorCode};
+use crate::session::error::RunError;
 
 pub(super) async fn create(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     if let Some(option) = create_options(run.head.body())?.first() {

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawDocumentBuf, cstr};
 
-use super::{Run, RunError};
+use super::Run;
 use crate::command::count::Count;
 use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode};
@@ -10,6 +10,7 @@ use crate::command::find::check_hint;
 use crate::command::reply::{CursorReply, carry};
 use crate::pattern::bucket::filter::{self, Narrowing};
 use crate::pattern::bucket::pipeline;
+use crate::session::error::RunError;
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     if run.head.in_transaction() {

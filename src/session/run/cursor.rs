@@ -2,10 +2,11 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
 
-use super::{Run, RunError};
+use super::Run;
 use crate::command::arguments::with_replaced;
 use crate::command::cursor::{get_more_id, killed_ids, not_found};
 use crate::command::reply::CursorReply;
+use crate::session::error::RunError;
 
 pub(super) async fn get_more(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let id = get_more_id(run.head.body())?;
@@ -28,7 +29,9 @@ pub(super) async fn kill(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> 
     let killed = as_array(&ours);
     let command = with_replaced(run.head.body(), &[("cursors", Some(RawBsonRef::Array(&killed)))]);
     let reply = run.link.run(&command).await?;
-    ours.iter().for_each(|id| run.shared.cursors.closed(*id));
+    for id in &ours {
+        run.shared.cursors.closed(*id);
+    }
     let not_found = reply.get_array("cursorsNotFound").ok();
     let mut missing: Vec<i64> = not_found
         .into_iter()

@@ -1,0 +1,99 @@
+use bson::rawdoc;
+
+use super::*;
+use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+fn narrowing(filter: &RawDocument) -> Narrowing {
+    let options = BucketOptions {
+        rename: [("quantity".to_owned(), "qty".to_owned())].into(),
+        ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
+    };
+    Narrowing::of(&BucketShape::new(options).unwrap(), Some(filter))
+}
+
+fn check(filter: &RawDocument, buckets: Option<&RawDocument>) {
+    let found = narrowing(filter).bucket_match();
+    let expected = buckets.map(|clause| rawdoc! { "$match": { "$and": [clause.to_owned()] } });
+    assert_eq!(found, expected, "{filter:?}");
+}
+
+#[test]
+fn conditions_on_items_are_asked_of_one_element() {
+    check(
+        &rawdoc! { "a": 1 },
+        Some(&rawdoc! { "history": { "$elemMatch": { "a": 1 } } }),
+    );
+    check(
+        &rawdoc! { "_id": 1 },
+        Some(&rawdoc! { "history": { "$elemMatch": { "_id": 1 } } }),
+    );
+    check(
+        &rawdoc! { "quantity.x": 1 },
+        Some(&rawdoc! { "history": { "$elemMatch": { "qty.x": 1 } } }),
+    );
+    check(
+        &rawdoc! { "qty": 1 },
+        Some(&rawdoc! { "history": { "$elemMatch": { "quantity": 1 } } }),
+    );
+    check(
+        &rawdoc! { "$or": [{ "a": 1 }, { "quantity": 2 }] },
+        Some(&rawdoc! { "history": { "$elemMatch": { "$or": [{ "a": 1 }, { "qty": 2 }] } } }),
+    );
+    check(
+        &rawdoc! { "$and": [{ "a": 1 }, { "b": 2 }], "$comment": "c" },
+        Some(&rawdoc! { "history": { "$elemMatch": { "a": 1, "b": 2 } } }),
+    );
+}
+
+#[test]
+fn what_cannot_be_asked_of_an_element_narrows_nothing() {
+    check(&rawdoc! {}, None);
+    check(&rawdoc! { "$expr": { "$eq": ["$a", 1] } }, None);
+    check(&rawdoc! { "$jsonSchema": {} }, None);
+    check(&rawdoc! { "$or": [{ "a": 1 }, { "k": 2 }] }, None);
+    check(&rawdoc! { "$or": [{ "a": 1 }, { "$expr": true }] }, None);
+    check(&rawdoc! { "a": { "$near": [0, 0] } }, None);
+}
+
+#[test]
+fn conditions_on_the_key_are_asked_of_the_bucket_when_they_compare_by_value() {
+    check(&rawdoc! { "k": 1 }, Some(&rawdoc! { "k": { "$eq": 1 } }));
+    check(&rawdoc! { "k": { "$eq": 1 } }, Some(&rawdoc! { "k": { "$eq": 1 } }));
+    check(
+        &rawdoc! { "k": { "$gt": 1, "$lte": 5 } },
+        Some(&rawdoc! { "k": { "$gt": 1, "$lte": 5 } }),
+    );
+    check(
+        &rawdoc! { "k": { "$in": [1, "a", null] } },
+        Some(&rawdoc! { "k": { "$in": [1, "a", null] } }),
+    );
+    // An item may have kept a key value of another type inside.
+    check(&rawdoc! { "k": { "$type": "double" } }, None);
+    check(
+        &rawdoc! { "k": { "$in": [bson::Regex { pattern: bson::raw::cstr!("a").into(), options: bson::raw::cstr!("").into() }] } },
+        None,
+    );
+    check(&rawdoc! { "k": [1] }, None);
+    check(&rawdoc! { "k.x": 1 }, None);
+    check(&rawdoc! { "k": { "$ne": 1 } }, None);
+}
+
+#[test]
+fn one_key_is_recognised() {
+    let only = |filter: &RawDocument| narrowing(filter).only_one_key();
+    assert_eq!(only(&rawdoc! { "k": 1 }), Some(rawdoc! { "k": { "$eq": 1 } }));
+    assert_eq!(
+        only(&rawdoc! { "$and": [{ "k": { "$eq": "x" } }] }),
+        Some(rawdoc! { "k": { "$eq": "x" } })
+    );
+    assert_eq!(only(&rawdoc! { "k": null }), Some(rawdoc! { "k": { "$eq": null } }));
+    for other in [
+        rawdoc! { "k": 1, "a": 1 },
+        rawdoc! { "k": { "$gt": 1 } },
+        rawdoc! { "$and": [{ "k": 1 }, { "k": 2 }] },
+        rawdoc! {},
+    ] {
+        assert_eq!(only(&other), None, "{other:?}");
+    }
+    assert!(narrowing(&rawdoc! { "k": 1, "a": 1 }).one_key().is_some());
+}

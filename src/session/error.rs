@@ -1,0 +1,25 @@
+//! Why a rewritten command was not answered with success.
+
+use super::link::LinkError;
+use crate::command::error::CommandError;
+
+/// The two ways to fail.
+#[derive(Debug)]
+pub(super) enum RunError {
+    /// It is answered with an error.
+    Command(CommandError),
+    /// The upstream connection cannot be used any more.
+    Link(LinkError),
+}
+
+impl From<CommandError> for RunError {
+    fn from(error: CommandError) -> Self {
+        Self::Command(error)
+    }
+}
+
+impl From<LinkError> for RunError {
+    fn from(error: LinkError) -> Self {
+        Self::Link(error)
+    }
+}
