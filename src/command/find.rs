@@ -102,8 +102,8 @@ pub fn check_hint(hint: Option<RawBsonRef<'_>>) -> Result<(), CommandError> {
         }
         Some(_) => {
             return Err(CommandError::new(
-                ErrorCode::BadValue,
-                "hint must be either a string or nested object",
+                ErrorCode::FailedToParse,
+                "Hint must be a string or an object",
             ));
         }
     };
