@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use self::cursor::CursorRegistry;
 use self::metrics::SessionMetrics;
+use self::mint::Timestamps;
 use self::readiness::Readiness;
 use crate::pattern::shapes::Shapes;
 
@@ -42,6 +43,7 @@ pub struct Shared {
     metrics: SessionMetrics,
     cursors: CursorRegistry,
     readiness: Readiness,
+    timestamps: Timestamps,
 }
 
 impl Shared {
@@ -58,6 +60,7 @@ impl Shared {
             metrics,
             cursors: CursorRegistry::default(),
             readiness: Readiness::default(),
+            timestamps: Timestamps::default(),
         }
     }
 

@@ -102,7 +102,7 @@ fn items<'a>(bucket: &'a RawDocument, shape: &Shape) -> Vec<&'a RawDocument> {
 /// An item's time in milliseconds, where it is a date.
 fn time(item: &RawDocument, shape: &Shape) -> Option<i64> {
     let field = shape.stored(shape.time.as_deref()?);
-    value(item, field)?.as_datetime().map(|time| time.timestamp_millis())
+    value(item, field)?.as_datetime().map(bson::DateTime::timestamp_millis)
 }
 
 /// Everything that a `find` or an aggregation answers, from raw bytes: nothing is lost in decoding.

@@ -3,7 +3,8 @@
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::arguments::Field;
-use super::error::CommandError;
+use super::document::as_whole_number;
+use super::error::{CommandError, ErrorCode};
 
 /// A `count`, read against the list of fields that mongod knows.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +33,7 @@ impl<'a> Count<'a> {
             match name {
                 "query" => count.query = field.document()?.filter(|query| !query.is_empty()),
                 "skip" => count.skip = field.size()?.unwrap_or(0),
-                "limit" => count.limit = field.number()?.unwrap_or(0).unsigned_abs(),
+                "limit" => count.limit = limit(field.value())?.unsigned_abs(),
                 "hint" => count.hint = Some(field.value()).filter(|hint| *hint != RawBsonRef::Null),
                 "collation" => count.collation = field.document()?.filter(|collation| !collation.is_empty()),
                 "fields" | "queryOptions" => {}
@@ -40,5 +41,22 @@ impl<'a> Count<'a> {
             }
         }
         Ok(count)
+    }
+}
+
+/// mongod reads this field in a way of its own (`count_request.cpp`, `countParseLimit`): fractions are an error, not cut off.
+fn limit(value: RawBsonRef<'_>) -> Result<i64, CommandError> {
+    let number = as_whole_number(value)
+        .ok_or_else(|| CommandError::new(ErrorCode::BadValue, "limit value is not a valid number"))?;
+    match value {
+        RawBsonRef::Double(given) if given.fract() != 0.0 => {
+            let message = format!("Expected an integer: limit: {given}");
+            Err(CommandError::new(ErrorCode::FailedToParse, message))
+        }
+        _ if number == i64::MIN => {
+            let message = "limit value for count cannot be min long";
+            Err(CommandError::new(ErrorCode::BadValue, message))
+        }
+        _ => Ok(number),
     }
 }

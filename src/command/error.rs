@@ -26,6 +26,8 @@ pub enum CommandError {
 pub enum ErrorCode {
     /// A value that cannot be.
     BadValue,
+    /// A value that cannot be read as what it should be.
+    FailedToParse,
     /// A field of the wrong type.
     TypeMismatch,
     /// Nested too deep.
@@ -74,6 +76,7 @@ impl ErrorCode {
     pub fn number(self) -> i32 {
         match self {
             Self::BadValue => 2,
+            Self::FailedToParse => 9,
             Self::TypeMismatch => 14,
             Self::Overflow => 15,
             Self::InvalidLength => 16,
@@ -102,6 +105,7 @@ impl ErrorCode {
     pub fn name(self) -> &'static str {
         match self {
             Self::BadValue => "BadValue",
+            Self::FailedToParse => "FailedToParse",
             Self::TypeMismatch => "TypeMismatch",
             Self::Overflow => "Overflow",
             Self::InvalidLength => "InvalidLength",

@@ -87,6 +87,20 @@ fn not_empty(document: &&RawDocument) -> bool {
     !document.is_empty()
 }
 
+/// Whether a hint is one at all.
+///
+/// # Errors
+/// What mongod answers to what is neither a name nor a pattern.
+pub fn check_hint_form(hint: Option<RawBsonRef<'_>>) -> Result<(), CommandError> {
+    match hint {
+        None | Some(RawBsonRef::String(_) | RawBsonRef::Document(_)) => Ok(()),
+        Some(_) => {
+            let message = "Hint must be a string or an object";
+            Err(CommandError::new(ErrorCode::FailedToParse, message))
+        }
+    }
+}
+
 /// Which index a hint asks for, as far as a collection knows that has only the one on `_id`.
 ///
 /// # Errors
@@ -100,12 +114,7 @@ pub fn check_hint(hint: Option<RawBsonRef<'_>>) -> Result<(), CommandError> {
             let only_field = pattern.iter().count() == 1;
             only_field && (forward("_id") == Some(1) || forward("$natural").is_some())
         }
-        Some(_) => {
-            return Err(CommandError::new(
-                ErrorCode::BadValue,
-                "hint must be either a string or nested object",
-            ));
-        }
+        Some(_) => false,
     };
     let refuse = || {
         let message = "error processing query: planner returned error :: caused by :: \

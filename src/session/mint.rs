@@ -1,5 +1,6 @@
 //! The clock and the ids that pure planners are given.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bson::oid::ObjectId;
@@ -7,13 +8,43 @@ use bson::{DateTime, Timestamp};
 
 use crate::pattern::bucket::item::Mint;
 
-/// The real clock.
+/// The last timestamp given, seconds above increment. All sessions share one, as all clients of a mongod do: no two
+/// documents get the same, and a later one gets a greater.
 #[derive(Debug, Default)]
-pub(super) struct SystemMint {
-    increment: u32,
+pub(super) struct Timestamps(AtomicU64);
+
+impl Timestamps {
+    fn next(&self) -> Timestamp {
+        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
+        let seconds = elapsed.map_or(0, |elapsed| elapsed.as_secs().min(u32::MAX.into()));
+        let first = (seconds << 32) | 1;
+        let after = |last: u64| last.saturating_add(1).max(first);
+        let last = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(after(last)));
+        // The closure never declines, so both sides of the result are the value before.
+        let [t1, t2, t3, t4, i1, i2, i3, i4] = after(last.unwrap_or_else(|last| last)).to_be_bytes();
+        Timestamp {
+            time: u32::from_be_bytes([t1, t2, t3, t4]),
+            increment: u32::from_be_bytes([i1, i2, i3, i4]),
+        }
+    }
 }
 
-impl Mint for SystemMint {
+/// The real clock.
+#[derive(Debug)]
+pub(super) struct SystemMint<'a> {
+    timestamps: &'a Timestamps,
+}
+
+impl<'a> SystemMint<'a> {
+    /// One whose timestamps go on from those that others were given.
+    pub(super) fn new(timestamps: &'a Timestamps) -> Self {
+        Self { timestamps }
+    }
+}
+
+impl Mint for SystemMint<'_> {
     fn now(&self) -> DateTime {
         DateTime::now()
     }
@@ -23,14 +54,19 @@ impl Mint for SystemMint {
     }
 
     fn timestamp(&mut self) -> Timestamp {
-        // mongod counts up within a second; the proxy does within a command.
-        self.increment = self.increment.wrapping_add(1);
-        let seconds = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |elapsed| elapsed.as_secs());
-        Timestamp {
-            time: u32::try_from(seconds).unwrap_or(u32::MAX),
-            increment: self.increment,
-        }
+        self.timestamps.next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_ascend_also_from_one_command_to_the_next() {
+        let timestamps = Timestamps::default();
+        let given: Vec<Timestamp> = (0..100).map(|_| SystemMint::new(&timestamps).timestamp()).collect();
+        assert!(given.is_sorted_by(|one, next| one < next), "{given:?}");
+        assert!(given[0].time > 1_700_000_000);
     }
 }

@@ -76,16 +76,19 @@ impl Readiness {
         Err(asker.vanished())
     }
 
-    /// Refuses a collection that holds what a shape cannot read. One that is missing reads as empty.
-    pub(super) async fn for_reading(&self, asker: &mut Asker<'_>) -> Result<(), RunError> {
+    /// Refuses a collection that holds what a shape cannot read. One that is missing reads as empty: tells whether it is
+    /// there.
+    pub(super) async fn for_reading(&self, asker: &mut Asker<'_>) -> Result<bool, RunError> {
         if self.known(asker.namespace).is_some() {
-            return Ok(());
+            return Ok(true);
         }
-        match asker.find().await? {
+        let found = asker.find().await?;
+        let exists = found.is_some();
+        match found {
             Some(found) if found.has_page_index => self.remember(asker.namespace, found.uuid),
             _ => {}
         }
-        Ok(())
+        Ok(exists)
     }
 
     /// Forgets what was found, after a drop or when a write did not meet it.

@@ -7,7 +7,7 @@ mod cursor;
 mod find;
 mod insert;
 
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use super::Shared;
 use super::error::RunError;
@@ -15,6 +15,7 @@ use super::link::Link;
 use super::readiness::Asker;
 use crate::command::arguments::Carried;
 use crate::command::error::CommandError;
+use crate::command::find::{check_hint, check_hint_form};
 use crate::command::head::Head;
 use crate::command::namespace::Namespace;
 use crate::pattern::shapes::BucketShape;
@@ -65,9 +66,15 @@ impl<'a> Run<'a> {
     }
 
     /// Refuses a collection that holds what the shape cannot read.
-    async fn ready_to_read(&mut self) -> Result<(), RunError> {
+    ///
+    /// A hint is checked against a collection that is there: mongod gives none a thought on one that is not.
+    async fn ready_to_read(&mut self, hint: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
         let shared = self.shared;
-        shared.readiness.for_reading(&mut self.asker()).await
+        check_hint_form(hint)?;
+        if shared.readiness.for_reading(&mut self.asker()).await? {
+            check_hint(hint)?;
+        }
+        Ok(())
     }
 
     /// The error for what the shape cannot do, counted.

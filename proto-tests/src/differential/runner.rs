@@ -54,6 +54,22 @@ impl Report {
     }
 }
 
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let per_second = f64::from(self.operations()) / self.elapsed.as_secs_f64();
+        write!(
+            f,
+            "{} operations ({per_second:.0} a second), {} documents:",
+            self.operations(),
+            self.documents
+        )?;
+        for ((family, outcome), count) in &self.outcomes {
+            write!(f, " {family} {outcome} {count},")?;
+        }
+        Ok(())
+    }
+}
+
 impl Run {
     /// Runs every seed against `mongod` and a proxy before it.
     ///

@@ -69,3 +69,8 @@ impl Sides {
 pub(super) fn field<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
     document.get(name).ok().flatten()
 }
+
+/// A raw document as a person reads it, with its types.
+pub(super) fn show(document: &RawDocument) -> String {
+    Document::try_from(document).map_or_else(|error| error.to_string(), |document| format!("{document:?}"))
+}

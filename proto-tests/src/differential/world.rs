@@ -71,11 +71,17 @@ impl World {
     }
 
     /// One of several.
+    ///
+    /// # Panics
+    /// When there is none.
     pub fn pick<T: Clone>(&mut self, among: &[T]) -> T {
         among.choose(&mut self.rng).expect("something to choose from").clone()
     }
 
     /// One of several, by weight.
+    ///
+    /// # Panics
+    /// When there is none of any weight.
     pub fn pick_weighted<'a, T>(&mut self, among: &'a [T], weight: impl Fn(&T) -> u32) -> &'a T {
         let chosen = among.choose_weighted(&mut self.rng, weight);
         chosen.expect("weights that are not all zero")

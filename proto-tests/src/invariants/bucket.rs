@@ -63,7 +63,7 @@ fn check_times(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut(Stri
         let recorded = control(bucket, bound);
         let millis = recorded
             .and_then(RawBsonRef::as_datetime)
-            .map(|time| time.timestamp_millis());
+            .map(bson::DateTime::timestamp_millis);
         if millis != expected.copied() || recorded.is_some() != expected.is_some() {
             report(format!(
                 "control.{bound} is {recorded:?}, and the items say {expected:?}"

@@ -38,7 +38,7 @@ pub(super) fn check(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut
                     ));
                 }
                 (Some(RawBsonRef::Null), Some(_)) => {
-                    report(format!("item {position} has no {field}, and its page has"))
+                    report(format!("item {position} has no {field}, and its page has"));
                 }
                 _ => {}
             }

@@ -36,8 +36,8 @@ pub(super) fn check<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut i
             );
         }
         before = control(bucket, "to")
-            .and_then(|to| to.as_datetime())
-            .map(|to| to.timestamp_millis());
+            .and_then(bson::RawBsonRef::as_datetime)
+            .map(bson::DateTime::timestamp_millis);
     }
 }
 

@@ -3,7 +3,7 @@
 //! The client's own filter runs unchanged on unpacked items; what is made here only narrows the buckets to unpack, and so
 //! may let too many through but never too few.
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::command::document::{array_of, first_field, get, single};
 use crate::pattern::shapes::BucketShape;
@@ -204,6 +204,32 @@ fn asks_for_nearness(condition: RawBsonRef<'_>) -> bool {
     condition
         .as_document()
         .is_some_and(|condition| operators.iter().any(|name| get(condition, name).is_some()))
+}
+
+/// The `$match` that runs the client's own filter on unpacked items.
+///
+/// mongod hands a `$match` only those fields of a document that it names, and loses the one whose name is empty on the way
+/// (6.0.5: `{"": 1}` finds nothing behind an `$unwind`). There it is made to hand over whole documents.
+#[must_use]
+pub fn match_items(filter: &RawDocument) -> RawDocumentBuf {
+    if !names_empty_field(filter) {
+        return single("$match", filter);
+    }
+    let mut root_is_there = RawArrayBuf::new();
+    root_is_there.push("$$ROOT");
+    root_is_there.push(RawBson::Null);
+    let whole = single("$expr", single("$ne", &root_is_there));
+    single("$match", single("$and", array_of(&[filter.to_owned(), whole])))
+}
+
+fn names_empty_field(filter: &RawDocument) -> bool {
+    filter.iter().flatten().any(|(name, value)| match name.as_str() {
+        "$and" | "$or" | "$nor" => {
+            let branches = value.as_array().into_iter().flatten().flatten();
+            branches.filter_map(RawBsonRef::as_document).any(names_empty_field)
+        }
+        name => name.is_empty() || name.starts_with('.'),
+    })
 }
 
 /// What in a filter mongod cannot run behind other stages, nor we: the operator's name.

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::filter::Narrowing;
+use super::filter::{Narrowing, match_items};
 use super::find_projection;
 use super::layout::path;
 use crate::command::document::{array_of, as_flag, as_whole_number, put, single};
@@ -59,7 +59,7 @@ pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBu
         stages.push(single("$sort", single(path::PAGE, 1)));
     }
     stages.extend(unpack(shape));
-    stages.extend(find.filter.map(|filter| single("$match", filter)));
+    stages.extend(find.filter.map(match_items));
     stages.extend(find.sort.map(|sort| single("$sort", sort)));
     stages.extend(number_stage("$skip", find.skip));
     stages.extend(number_stage("$limit", find.limit));
@@ -75,7 +75,7 @@ pub fn of_count(shape: &BucketShape, query: Option<&RawDocument>, skip: u64, lim
     let narrowing = Narrowing::of(shape, query);
     let mut stages: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
     stages.extend(unpack(shape));
-    stages.extend(query.map(|query| single("$match", query)));
+    stages.extend(query.map(match_items));
     stages.extend(number_stage("$skip", skip));
     stages.extend(number_stage("$limit", limit));
     stages.push(single("$count", "n"));
@@ -119,7 +119,15 @@ pub fn of_aggregate<'a>(shape: &BucketShape, pipeline: &[&'a RawDocument]) -> Re
         stages.push(single("$sort", single(path::PAGE, 1)));
     }
     stages.extend(unpack(shape));
-    stages.extend(pipeline.iter().map(|stage| (*stage).to_owned()));
+    // On a naive collection a client's `$match` becomes a query's filter, also from behind some other stages.
+    stages.extend(
+        pipeline
+            .iter()
+            .map(|stage| match crate::command::document::first_field(stage) {
+                Some(("$match", RawBsonRef::Document(filter))) if stage.iter().count() == 1 => match_items(filter),
+                _ => (*stage).to_owned(),
+            }),
+    );
     Ok(stages)
 }
 

@@ -6,7 +6,6 @@ use super::Run;
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, first_field};
-use crate::command::find::check_hint;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::{filter, pipeline};
 use crate::session::error::RunError;
@@ -17,7 +16,6 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     if aggregate.explain {
         return Err(run.unsupported("explain").into());
     }
-    check_hint(aggregate.hint)?;
     for stage in &aggregate.pipeline {
         if let Some(("$match", RawBsonRef::Document(condition))) = first_field(stage)
             && let Some(operator) = filter::unsupported_operator(condition)
@@ -27,7 +25,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     }
     let stages = pipeline::of_aggregate(run.shape, &aggregate.pipeline)
         .map_err(|stage| run.unsupported(&format!("the stage {stage}")))?;
-    run.ready_to_read().await?;
+    run.ready_to_read(aggregate.hint).await?;
     let stages = array_of(&stages);
     let replaced = [("pipeline", Some(RawBsonRef::Array(&stages))), ("hint", None)];
     let command = with_replaced(run.head.body(), &replaced);

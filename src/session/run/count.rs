@@ -6,7 +6,6 @@ use super::Run;
 use crate::command::count::Count;
 use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::find::check_hint;
 use crate::command::reply::{CursorReply, carry};
 use crate::pattern::bucket::filter::{self, Narrowing};
 use crate::pattern::bucket::pipeline;
@@ -18,11 +17,10 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
         return Err(CommandError::new(ErrorCode::OperationNotSupportedInTransaction, message).into());
     }
     let count = Count::parse(run.head.body())?;
-    check_hint(count.hint)?;
     if let Some(operator) = count.query.and_then(filter::unsupported_operator) {
         return Err(run.unsupported(&format!("{operator} in a filter")).into());
     }
-    run.ready_to_read().await?;
+    run.ready_to_read(count.hint).await?;
     let (stages, skip, limit) = stages(run, &count);
     let mut command = pipeline::aggregate(run.namespace.collection, &stages, None);
     if let Some(collation) = count.collation {

@@ -7,7 +7,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 use super::Run;
 use crate::command::document::{get, single};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::find::{Find, check_hint};
+use crate::command::find::Find;
 use crate::command::reply::{CursorReply, with_closed_cursor};
 use crate::pattern::bucket::read::PageRead;
 use crate::pattern::bucket::{filter, pipeline};
@@ -17,7 +17,7 @@ use crate::session::metrics::Strategy;
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let find = Find::parse(run.head.body())?;
     check(run, &find)?;
-    run.ready_to_read().await?;
+    run.ready_to_read(find.hint).await?;
     // In a transaction the first command upstream must be the one that begins it, so one command it is.
     if !run.head.in_transaction()
         && let Some(read) = PageRead::of(run.shape, &find)
@@ -31,7 +31,6 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
 }
 
 fn check(run: &Run<'_>, find: &Find<'_>) -> Result<(), CommandError> {
-    check_hint(find.hint)?;
     if find
         .beyond_aggregation
         .iter()

@@ -60,7 +60,7 @@ struct Batch<'a> {
     failed: Vec<(usize, WriteError)>,
     inserted: u64,
     idle_rounds: u32,
-    mint: SystemMint,
+    mint: SystemMint<'a>,
     /// mongod's last answer, for what a reply repeats of it.
     last_answer: RawDocumentBuf,
 }
@@ -77,7 +77,7 @@ impl<'a> Batch<'a> {
             failed: Vec::new(),
             inserted: 0,
             idle_rounds: 0,
-            mint: SystemMint::default(),
+            mint: SystemMint::new(&run.shared.timestamps),
             last_answer: RawDocumentBuf::new(),
         };
         for (index, document) in command.documents.iter().enumerate() {

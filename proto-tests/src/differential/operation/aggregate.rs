@@ -30,14 +30,9 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
             command.insert("allowDiskUse", true);
         }
         1 => {
-            command.insert("hint", world.pick(&["_id_", "nope"]));
+            command.insert("hint", "_id_");
         }
-        2 => {
-            command.insert("nope", 1);
-        }
-        3 => {
-            command.remove("cursor");
-        }
+        2 | 3 => command = wrong(world),
         _ => {}
     }
     let mut batches = world.batches();
@@ -55,6 +50,36 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
             loose: made.loose,
         },
     })
+}
+
+/// One mistake: of two in one command, which is told depends on what is looked at first.
+fn wrong(world: &mut World) -> Document {
+    let mut command = doc! { "aggregate": COLLECTION, "pipeline": [], "cursor": {} };
+    let mistakes = [
+        doc! { "hint": "nope" },
+        doc! { "hint": 1 },
+        doc! { "nope": 1 },
+        doc! { "pipeline": 1 },
+        doc! { "pipeline": [1] },
+        doc! { "pipeline": [{}] },
+        doc! { "pipeline": [{ "$nope": 1 }] },
+        doc! { "pipeline": [{ "$limit": 0 }] },
+        doc! { "pipeline": [{ "$skip": -1 }] },
+        doc! { "pipeline": [{ "$group": {} }] },
+        doc! { "pipeline": [{ "$match": { "k": { "$nope": 1 } } }] },
+        doc! { "pipeline": [{ "$match": 1 }] },
+        doc! { "pipeline": [{ "$project": {} }] },
+        doc! { "pipeline": [{ "$sort": {} }] },
+        doc! { "pipeline": [{ "$limit": 1, "$skip": 1 }] },
+        doc! { "cursor": 1 },
+        doc! { "cursor": { "batchSize": -1 } },
+        doc! { "collation": { "locale": "nope" } },
+    ];
+    command.extend(world.pick(&mistakes));
+    if world.chance(5) {
+        command.remove("cursor");
+    }
+    command
 }
 
 impl Operation for Aggregate {

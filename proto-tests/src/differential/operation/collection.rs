@@ -17,10 +17,8 @@ struct Collection {
 }
 
 pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let mut command = match world.below(3) {
-        0 => doc! { "drop": COLLECTION },
-        _ => doc! { "create": COLLECTION },
-    };
+    let name = world.pick(&["create", "create", "drop"]);
+    let mut command = doc! { name: COLLECTION };
     let has_options = command.contains_key("create") && world.chance(40);
     if has_options {
         let options = [

@@ -25,26 +25,18 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
     if !filter.is_empty() || world.chance(50) {
         command.insert("filter", filter.clone());
     }
-    let mut order = append_sort(world, &mut command, &filter);
+    let order = append_sort(world, &mut command, &filter);
     if !matches!(order, Order::ByField(_)) && world.chance(35) {
         command.insert("projection", world.projection());
     }
     append_sizes(world, &mut command);
     append_rare(world, &mut command);
-    let has_size = ["skip", "limit", "batchSize", "singleBatch"]
-        .iter()
-        .any(|name| command.contains_key(name));
-    let order_may_differ = command.contains_key("collation") || command.contains_key("hint");
-    if order == Order::Defined && order_may_differ && !command.contains_key("sort") {
-        order = Order::Free;
-    }
-    // Also a cursor that is killed, or a failure in a later batch, leaves a choice.
-    if order == Order::Free && (has_size || !command.contains_key("sort")) {
-        order = Order::FreeChoice;
-    }
+    let order = settle_order(order, &command);
+    let mut batches = world.batches();
+    batches.may_end_later = !command.contains_key("singleBatch");
     Box::new(Find {
         command,
-        batches: world.batches(),
+        batches,
         order,
         canon: Canon {
             without_id: !world.has_ids(),
@@ -65,14 +57,25 @@ fn append_sort(world: &mut World, command: &mut Document, filter: &Document) -> 
             Order::ByField(time)
         }
         6 if world.chance(10) => {
-            command.insert(
-                "sort",
-                world.pick(&[doc! { "$natural": 1 }, doc! { "qty": 0 }, doc! { "qty": "x" }]),
-            );
+            command.insert("sort", doc! { "$natural": world.pick(&[1, -1]) });
             Order::Free
         }
         _ if world.is_one_key(filter) && !names_id(filter) => Order::Defined,
         _ => Order::Free,
+    }
+}
+
+/// The order that is left when everything else of the command is known.
+fn settle_order(order: Order, command: &Document) -> Order {
+    let has = |name: &str| command.contains_key(name);
+    let by_sort = has("sort");
+    match order {
+        // Under another collation several keys may be meant, by a hint the naive side has another natural order.
+        Order::Defined if !by_sort && (has("collation") || has("hint") || has("let")) => Order::FreeChoice,
+        Order::Defined if !by_sort && !has("filter") => Order::FreeChoice,
+        Order::Free => Order::FreeChoice,
+        Order::ByField(_) if !by_sort => Order::FreeChoice,
+        other => other,
     }
 }
 
@@ -99,10 +102,36 @@ fn append_sizes(world: &mut World, command: &mut Document) {
     if world.chance(10) {
         command.insert("singleBatch", true);
     }
-    if world.chance(3) {
-        let wrong = [bson!(-1), bson!(-10), bson!("x"), Bson::Null];
-        command.insert(world.pick(&["skip", "limit", "batchSize"]), world.pick(&wrong));
-    }
+}
+
+/// One mistake: of two in one command, which is told depends on what is looked at first.
+fn wrong(world: &mut World) -> Document {
+    let mistakes = [
+        doc! { "skip": -1 },
+        doc! { "limit": -10 },
+        doc! { "batchSize": -1 },
+        doc! { "skip": "x" },
+        doc! { "limit": "x" },
+        doc! { "limit": Bson::Null },
+        doc! { "batchSize": 2.5 },
+        doc! { "singleBatch": "x" },
+        doc! { "hint": "nope" },
+        doc! { "hint": { "qty": 1 } },
+        doc! { "hint": { "_id": -1 } },
+        doc! { "hint": 1 },
+        doc! { "filter": 1 },
+        doc! { "sort": 1 },
+        doc! { "sort": { "qty": 0 } },
+        doc! { "sort": { "qty": "x" } },
+        doc! { "projection": [1] },
+        doc! { "collation": { "locale": "nope" } },
+        doc! { "nope": 1 },
+        doc! { "readConcern": { "level": "nope" } },
+        doc! { "let": { "x": 1 }, "filter": { "$expr": { "$eq": ["$n", "$$y"] } } },
+    ];
+    let mut command = doc! { "find": COLLECTION };
+    command.extend(world.pick(&mistakes));
+    command
 }
 
 fn append_rare(world: &mut World, command: &mut Document) {
@@ -116,10 +145,7 @@ fn append_rare(world: &mut World, command: &mut Document) {
                 bson!({ "_id": 1 }),
                 bson!({ "$natural": 1 }),
                 bson!({ "$natural": -1 }),
-                bson!("nope"),
-                bson!({ "qty": 1 }),
-                bson!({ "_id": -1 }),
-                bson!(1),
+                bson!({}),
             ];
             command.insert("hint", world.pick(&hints));
         }
@@ -132,14 +158,12 @@ fn append_rare(world: &mut World, command: &mut Document) {
             ];
             command.extend(world.pick(&refused));
         }
-        7 => {
-            command.insert("nope", 1);
-        }
-        8 => {
+        7 | 8 => *command = wrong(world),
+        9 => {
             command.insert("let", doc! { "x": world.scalar() });
             command.insert("filter", doc! { "$expr": { "$eq": ["$qty", "$$x"] } });
         }
-        9 | 10 => {
+        10 | 11 => {
             let harmless = [
                 doc! { "allowDiskUse": true },
                 doc! { "noCursorTimeout": true },
@@ -162,6 +186,7 @@ impl World {
         Batches {
             sizes: sizes.collect(),
             until_killed: if self.chance(15) { 1 } else { usize::MAX },
+            may_end_later: true,
         }
     }
 }

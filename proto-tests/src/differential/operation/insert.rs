@@ -6,7 +6,7 @@ use bson::{Bson, Document, doc};
 
 use super::{Operation, Outcome};
 use crate::differential::compare;
-use crate::differential::sides::{COLLECTION, field};
+use crate::differential::sides::{COLLECTION, field, show};
 use crate::differential::{Sides, World};
 
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Operation for Insert {
         let shaped = sides.shaped.run(&self.command(self.documents.iter().collect()))?;
         let acceptable = self.acceptable();
         if acceptable.is_empty() && !self.no_keys.is_empty() {
-            ensure!(compare::succeeded(&shaped), "{shaped:?}");
+            ensure!(compare::succeeded(&shaped), "{}", show(&shaped));
             return self.compare(sides, None, &acceptable, &shaped);
         }
         let documents = acceptable.iter().map(|index| &self.documents[*index]).collect();
@@ -129,7 +129,9 @@ impl Insert {
             .unwrap_or(RawBsonRef::Int32(0));
         ensure!(
             field(shaped, "n") == Some(n),
-            "n is not {n:?} in {shaped:?}; naive: {naive:?}"
+            "n is not {n:?}.\n  naive:  {}\n  shaped: {}",
+            naive.map(show).unwrap_or_default(),
+            show(shaped)
         );
         // An ordered command that failed before it came to what is no key says nothing of that.
         let stopped = self.is_ordered() && !theirs.is_empty();
@@ -145,9 +147,11 @@ impl Insert {
         expected.sort_by_key(|(index, _)| *index);
         ensure!(
             expected.len() == ours.len(),
-            "{} write errors instead of {}.\n  naive:  {naive:?}\n  shaped: {shaped:?}",
+            "{} write errors instead of {}.\n  naive:  {}\n  shaped: {}",
             ours.len(),
-            expected.len()
+            expected.len(),
+            naive.map(show).unwrap_or_default(),
+            show(shaped)
         );
         for ((index, naive), ours) in expected.iter().zip(&ours) {
             match naive {

@@ -1,0 +1,224 @@
+//! What the differential tests found, reduced: each was a difference from a naive collection, or broke the layout.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, Document, Timestamp, bson, doc};
+use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name, invariants, mongod, raw};
+
+const COLLECTION: &str = "things";
+
+/// One collection through a proxy, and the same name in another database on mongod itself.
+struct Both {
+    shape: Shape,
+    naive: raw::Connection,
+    shaped: raw::Connection,
+    database: String,
+    _proxy: Proxy,
+}
+
+impl Both {
+    fn start(shape: Shape) -> Result<Self> {
+        let mongod: &Mongod = mongod::shared();
+        let options = ProxyOptions::new(&mongod.uri()).config(&shape.toml(&format!("*.{COLLECTION}")));
+        let proxy = Proxy::start(&options)?;
+        Ok(Self {
+            shape,
+            naive: raw::Connection::open(mongod.address())?,
+            shaped: raw::Connection::open(proxy.address())?,
+            database: database_name(),
+            _proxy: proxy,
+        })
+    }
+
+    /// The replies: naive, shaped.
+    fn run(&mut self, command: &Document) -> Result<[Document; 2]> {
+        let on = |database: String| {
+            let mut command = command.clone();
+            command.insert("$db", database);
+            command
+        };
+        Ok([
+            self.naive.command(&on(format!("{}_n", self.database)))?,
+            self.shaped.command(&on(format!("{}_s", self.database)))?,
+        ])
+    }
+
+    fn insert(&mut self, documents: Vec<Document>, ordered: bool) -> Result<[Document; 2]> {
+        self.run(&doc! { "insert": COLLECTION, "documents": documents, "ordered": ordered })
+    }
+
+    fn check_layout(&mut self) -> Result<()> {
+        let database = format!("{}_s", self.database);
+        invariants::check(&mut self.naive, &database, COLLECTION, &self.shape)
+    }
+}
+
+fn indexes_of_errors(reply: &Document) -> Vec<i32> {
+    let errors = reply.get_array("writeErrors").map_or(&[][..], Vec::as_slice);
+    let errors = errors.iter().filter_map(Bson::as_document);
+    errors.filter_map(|error| error.get_i32("index").ok()).collect()
+}
+
+fn batch(reply: &Document) -> Result<&Vec<Bson>> {
+    let cursor = reply.get_document("cursor").with_context(|| reply.to_string())?;
+    Ok(cursor.get_array("firstBatch")?)
+}
+
+/// A push that fails leaves room in its page: the page behind it was opened all the same.
+#[test]
+fn an_unordered_insert_opens_no_page_behind_one_with_room() -> Result<()> {
+    let mut both = Both::start(Shape {
+        max_items: 3,
+        ..Shape::new(&["k"])
+    })?;
+    let ids = [1, 2, 2, 3, 4, 4, 5, 6, 7, 1, 8];
+    let documents = (0..)
+        .zip(ids)
+        .map(|(n, id)| doc! { "_id": id, "k": 1, "n": n })
+        .collect();
+    let [naive, shaped] = both.insert(documents, false)?;
+    assert_eq!(indexes_of_errors(&shaped), [2, 5, 9]);
+    assert_eq!(indexes_of_errors(&naive), indexes_of_errors(&shaped));
+    both.check_layout()
+}
+
+/// The first page's name is another key's: the pages behind it were opened without it.
+#[test]
+fn an_unordered_insert_leaves_no_gap_where_a_name_is_taken() -> Result<()> {
+    let time = Some("date".to_owned());
+    let mut both = Both::start(Shape {
+        max_items: 2,
+        time,
+        ..Shape::new(&["k"])
+    })?;
+    let date = bson::DateTime::from_millis(1_000);
+    both.insert(vec![doc! { "_id": 0, "k": "123", "date": date }], true)?;
+    let documents = (1..8).map(|id| doc! { "_id": id, "k": 123, "date": date }).collect();
+    let [_, shaped] = both.insert(documents, false)?;
+    assert_eq!(shaped.get_i32("n")?, 7, "{shaped}");
+    both.check_layout()
+}
+
+/// Of two documents with one `_id` the first is stored, also when its page's name was taken at first.
+#[test]
+fn an_unordered_insert_stores_the_first_of_two() -> Result<()> {
+    let time = Some("date".to_owned());
+    let mut both = Both::start(Shape {
+        time,
+        ..Shape::new(&["k"])
+    })?;
+    let date = bson::DateTime::from_millis(1_000);
+    both.insert(vec![doc! { "_id": 0, "k": "123", "date": date }], true)?;
+    let documents = vec![
+        doc! { "_id": 1, "k": 123, "date": date },
+        doc! { "_id": 1, "k": "other", "date": date },
+    ];
+    let [naive, shaped] = both.insert(documents, false)?;
+    assert_eq!(indexes_of_errors(&naive), [1]);
+    assert_eq!(indexes_of_errors(&shaped), [1]);
+    both.check_layout()
+}
+
+/// An import that is run again: more duplicates in a row than there are rounds for lost races.
+#[test]
+fn an_unordered_insert_of_nothing_but_duplicates_tells_each() -> Result<()> {
+    let mut both = Both::start(Shape::new(&["k"]))?;
+    let documents: Vec<Document> = (0..300).map(|id| doc! { "_id": id, "k": id % 3 }).collect();
+    both.insert(documents.clone(), false)?;
+    let [naive, shaped] = both.insert(documents, false)?;
+    assert_eq!(indexes_of_errors(&naive), (0..300).collect::<Vec<_>>());
+    assert_eq!(indexes_of_errors(&shaped), indexes_of_errors(&naive));
+    // The same within one command, where nothing is stored yet.
+    let twins = (300..450).flat_map(|id| [doc! { "_id": id, "k": 1 }, doc! { "_id": id, "k": 2 }]);
+    let [naive, shaped] = both.insert(twins.collect(), false)?;
+    assert_eq!(indexes_of_errors(&naive).len(), 150);
+    assert_eq!(indexes_of_errors(&shaped), indexes_of_errors(&naive));
+    both.check_layout()
+}
+
+/// What takes the place of `Timestamp(0, 0)` began anew in every command.
+#[test]
+fn timestamps_ascend_from_insert_to_insert() -> Result<()> {
+    let mut both = Both::start(Shape::new(&["k"]))?;
+    let zero = Timestamp { time: 0, increment: 0 };
+    for id in 0..20 {
+        both.insert(vec![doc! { "_id": id, "k": id % 2, "stamp": zero }], true)?;
+    }
+    let find = doc! { "find": COLLECTION, "sort": { "stamp": 1 }, "projection": { "_id": 1 } };
+    let [naive, shaped] = both.run(&find)?;
+    assert_eq!(batch(&naive)?, batch(&shaped)?);
+    Ok(())
+}
+
+/// mongod does not find a field with an empty name behind an `$unwind`.
+#[test]
+fn a_field_without_a_name_is_found() -> Result<()> {
+    let mut both = Both::start(Shape::new(&["k"]))?;
+    let documents = vec![
+        doc! { "_id": 1, "k": 1, "": 4 },
+        doc! { "_id": 2, "k": 1 },
+        doc! { "_id": 3, "k": 2, "": { "a": 1 } },
+    ];
+    both.insert(documents, true)?;
+    for (filter, count) in [
+        (doc! { "": 4 }, 1),
+        (doc! { "": { "$exists": false } }, 1),
+        (doc! { "k": 1, "": { "$mod": [2, 0] } }, 1),
+        (doc! { "$or": [{ "": 4 }, { ".a": 1 }] }, 2),
+        (doc! { "": { "$ne": 4 } }, 2),
+    ] {
+        let [naive, shaped] = both.run(&doc! { "find": COLLECTION, "filter": &filter, "sort": { "_id": 1 } })?;
+        ensure!(
+            batch(&naive)?.len() == batch(&shaped)?.len(),
+            "{filter}: {naive} {shaped}"
+        );
+        assert_eq!(batch(&shaped)?.len(), count, "{filter}");
+        let [_, counted] = both.run(&doc! { "count": COLLECTION, "query": &filter })?;
+        assert_eq!(counted.get_i32("n")?, i32::try_from(count)?);
+        let pipeline = bson!([{ "$match": { "_id": { "$gt": 0 } } }, { "$match": &filter }, { "$sort": { "_id": 1 } }]);
+        let [_, piped] = both.run(&doc! { "aggregate": COLLECTION, "pipeline": pipeline, "cursor": {} })?;
+        assert_eq!(batch(&piped)?.len(), count, "{filter}");
+    }
+    Ok(())
+}
+
+/// The codes of errors that the proxy tells itself.
+#[test]
+fn mistakes_have_the_code_that_mongod_gives_them() -> Result<()> {
+    let mut both = Both::start(Shape::new(&["k"]))?;
+    both.insert(vec![doc! { "_id": 1, "k": 1 }], true)?;
+    for (command, code) in [
+        (doc! { "count": COLLECTION, "limit": 2.9 }, 9),
+        (doc! { "count": COLLECTION, "limit": "x" }, 2),
+        (doc! { "count": COLLECTION, "limit": Bson::Null }, 2),
+        (doc! { "count": COLLECTION, "limit": i64::MIN }, 2),
+        (doc! { "find": COLLECTION, "hint": 1 }, 9),
+    ] {
+        let [naive, shaped] = both.run(&command)?;
+        for name in ["code", "codeName", "errmsg"] {
+            assert_eq!(naive.get(name), shaped.get(name), "{name} of {command}");
+        }
+        assert_eq!(shaped.get_i32("code")?, code, "{command}");
+    }
+    Ok(())
+}
+
+/// A hint on a collection that is not there was refused as on one that is.
+#[test]
+fn a_hint_means_nothing_on_a_missing_collection() -> Result<()> {
+    let mut both = Both::start(Shape::new(&["k"]))?;
+    for command in [
+        doc! { "find": COLLECTION, "hint": "nope" },
+        doc! { "count": COLLECTION, "hint": { "qty": 1 } },
+        doc! { "aggregate": COLLECTION, "pipeline": [], "cursor": {}, "hint": "nope" },
+        doc! { "find": COLLECTION, "hint": 1 },
+    ] {
+        let [naive, shaped] = both.run(&command)?;
+        assert_eq!(naive.get("ok"), shaped.get("ok"), "{command}");
+        assert_eq!(naive.get("code"), shaped.get("code"), "{command}");
+    }
+    both.insert(vec![doc! { "_id": 1, "k": 1 }], true)?;
+    let [naive, shaped] = both.run(&doc! { "find": COLLECTION, "hint": "nope" })?;
+    assert_eq!(shaped.get_i32("code")?, 2);
+    assert_eq!(naive.get("code"), shaped.get("code"));
+    Ok(())
+}
