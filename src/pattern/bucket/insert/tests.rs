@@ -1,6 +1,7 @@
-use bson::rawdoc;
+use bson::{DateTime, rawdoc};
 
 use super::*;
+use crate::command::error::WriteError;
 use crate::pattern::bucket::item::FixedMint;
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
