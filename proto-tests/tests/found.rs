@@ -118,6 +118,23 @@ fn an_unordered_insert_stores_the_first_of_two() -> Result<()> {
     both.check_layout()
 }
 
+/// The first of two with one `_id` had to wait for its page, and the second was stored before it.
+#[test]
+fn an_unordered_insert_stores_the_first_of_two_that_has_to_wait() -> Result<()> {
+    let mut both = Both::start(Shape::new(&["k"]))?;
+    both.insert((0..9).map(|id| doc! { "_id": id, "k": 1 }).collect(), true)?;
+    let documents = vec![
+        doc! { "_id": 0, "k": 1 },
+        doc! { "_id": 9, "k": 1 },
+        doc! { "_id": 10, "k": 1 },
+        doc! { "_id": 10.0, "k": 2 },
+    ];
+    let [naive, shaped] = both.insert(documents, false)?;
+    assert_eq!(indexes_of_errors(&naive), [0, 3]);
+    assert_eq!(indexes_of_errors(&shaped), [0, 3]);
+    both.check_layout()
+}
+
 /// An import that is run again: more duplicates in a row than there are rounds for lost races.
 #[test]
 fn an_unordered_insert_of_nothing_but_duplicates_tells_each() -> Result<()> {

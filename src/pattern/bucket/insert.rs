@@ -74,7 +74,8 @@ pub enum AfterFailure {
 ///
 /// Where mongod goes on after a failure, a page is only begun if the one before it was closed already when it was looked
 /// at: behind statements of this very plan that fail to fill or to close it, it would stay an inner page with room for
-/// ever. What goes beyond is left for the next plan.
+/// ever. What goes beyond is left for the next plan, and so is an item with the `_id` of one before it that may be left: the
+/// first of the two is to be stored.
 pub fn plan(
     shape: &BucketShape,
     pending: &[Pending],
@@ -89,7 +90,11 @@ pub fn plan(
         statements: Vec::with_capacity(pending.len()),
     };
     let mut keys: HashMap<&[u8], KeyPlan> = HashMap::new();
+    let mut ids: HashSet<Vec<u8>> = HashSet::new();
     for (position, pending) in pending.iter().enumerate() {
+        if after_failure == AfterFailure::GoesOn && !ids.insert(pending.item.id_identity()) {
+            continue;
+        }
         let identity = pending.item.identity();
         let highest = pages.entry(identity.to_vec()).or_default();
         let key = keys.entry(identity).or_insert(KeyPlan::Untouched);
