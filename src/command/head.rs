@@ -5,7 +5,7 @@ use bson::raw::{RawBsonRef, RawDocument};
 use super::document::{fields, validate};
 use super::error::{CommandError, ErrorCode};
 use super::namespace::Namespace;
-use crate::wire::{DocumentSequence, Frame, OpMsg, OpMsgFlags};
+use crate::wire::{DocumentSequence, OpMsg, OpMsgFlags};
 
 /// The head of one command; the documents it carries are skipped by their length, not read.
 #[derive(Clone, Debug)]
@@ -98,14 +98,4 @@ fn database(body: &RawDocument) -> Result<&str, CommandError> {
 
 fn missing_database() -> CommandError {
     CommandError::new(ErrorCode::MissingDatabase, "OP_MSG requests require a $db argument")
-}
-
-/// Reads a frame as an OP_MSG without verifying its checksum, which mongod does for what is relayed.
-///
-/// # Errors
-/// What is wrong with the message, as the reply that says so.
-pub fn parse(frame: &Frame) -> Result<Head<'_>, CommandError> {
-    let message = OpMsg::parse_unverified(frame)
-        .map_err(|error| CommandError::new(ErrorCode::BadValue, format!("malformed OP_MSG: {error}")))?;
-    Head::of(message)
 }

@@ -61,8 +61,13 @@ fn is_canonical(value: RawBsonRef<'_>) -> bool {
             let text = number.to_string();
             let digits = text.split(['E', 'e']).next().unwrap_or_default();
             let trailing_zero = digits.ends_with('0') || digits.ends_with('.');
+            // Beyond the greatest exponent of its own, a decimal grows by zeros, and has no other form.
+            let padded = text
+                .split(['E', 'e'])
+                .nth(1)
+                .is_some_and(|exponent| exponent.parse().is_ok_and(|exponent: i32| exponent > 6111));
             let is_whole = text.parse::<i64>().is_ok();
-            text.bytes().any(|byte| byte.is_ascii_digit()) && !trailing_zero && !is_whole
+            text.bytes().any(|byte| byte.is_ascii_digit()) && (!trailing_zero || padded) && !is_whole
         }
         RawBsonRef::Document(document) => document.iter().flatten().all(|(_, value)| is_canonical(value)),
         RawBsonRef::Array(array) => array.into_iter().flatten().all(is_canonical),

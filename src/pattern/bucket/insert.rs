@@ -9,17 +9,20 @@
 //!   as its hint, so that it fails where the index is missing. Two writers who open one page collide on that index.
 //! * *close* a page whose bytes leave no room: marks it `short`, which no arithmetic may miss. A miss is an error here too.
 
+mod failure;
+mod statement;
+
 use std::collections::{HashMap, HashSet};
 
-use bson::DateTime;
-use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawDocumentBuf, cstr};
 
+pub use self::failure::{Failure, failure};
+use self::statement::{close, push, upsert};
 use super::index;
 use super::item::{Item, Mint};
 use super::layout::{self, NewPage, PageFacts, path};
 use crate::command::document::{put, single};
-use crate::command::error::WriteError;
-use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::pattern::shapes::BucketShape;
 
 /// An item still to be placed.
 #[derive(Clone, Debug)]
@@ -55,19 +58,6 @@ pub enum StatementKind {
     Open,
     /// Closes a page that has no room for it. The item itself is not placed.
     Close,
-}
-
-/// What a failed statement means.
-#[derive(Clone, Debug)]
-pub enum Failure {
-    /// The page is not as it was known: look again.
-    Miss,
-    /// Another page has that `_id`: look again, and take another name.
-    NameTaken,
-    /// The collection is not the one that was made ready: make it ready and look again.
-    NotReady,
-    /// The application's own error.
-    Final(WriteError),
 }
 
 /// What mongod does with the statements behind one that failed.
@@ -238,95 +228,6 @@ impl Planner<'_> {
     }
 }
 
-fn push(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf {
-    let mut query = page_query(shape, item, facts);
-    put(&mut query, shape.count(), single("$lt", i64::from(shape.max_items())));
-    put(&mut query, path::SHORT, single("$exists", false));
-    if facts.count > 0 {
-        put(
-            &mut query,
-            path::BYTES,
-            single("$lte", i64::from(shape.max_bytes()).saturating_sub(item.bytes())),
-        );
-    }
-    if let (ItemIds::Unique, Some(id)) = (shape.item_ids(), item.id()) {
-        // The unique index does not compare the elements of one document.
-        put(&mut query, &index::item_id_path(shape), single("$ne", id));
-    }
-    let mut change = RawDocumentBuf::new();
-    let elements: RawArrayBuf = [item.stored()].into_iter().collect();
-    // `$each`, so that no item is taken for the modifiers of a `$push`.
-    change.append(cstr!("$push"), single(shape.items(), single("$each", &elements)));
-    let mut increments = single(shape.count(), 1);
-    put(&mut increments, path::BYTES, layout::bytes(item));
-    change.append(cstr!("$inc"), &increments);
-    if shape.time().is_some() {
-        append_time(item.time(), facts.to, &mut query, &mut change);
-    }
-    // Never inserted: see the module's documentation.
-    change.append(cstr!("$setOnInsert"), single("_id", false));
-    upsert(&query, &change)
-}
-
-/// Keeps `from`, `to` and `late` true. Whether the item is late depends on `to`, so the statement demands it.
-fn append_time(time: Option<DateTime>, to: Option<DateTime>, query: &mut RawDocumentBuf, change: &mut RawDocumentBuf) {
-    let late = match (time, to) {
-        (None, _) => true,
-        (Some(_), None) => {
-            put(query, path::TO, single("$exists", false));
-            false
-        }
-        (Some(time), Some(to)) if time < to => {
-            put(query, path::TO, single("$gt", time));
-            true
-        }
-        (Some(time), Some(_)) => {
-            put(query, path::TO, single("$lte", time));
-            false
-        }
-    };
-    if let Some(time) = time {
-        change.append(cstr!("$min"), single(path::FROM, time));
-        change.append(cstr!("$max"), single(path::TO, time));
-    }
-    if late {
-        let mut marks = single(path::EXCEPTION, true);
-        put(&mut marks, path::LATE, true);
-        change.append(cstr!("$set"), &marks);
-    }
-}
-
-fn close(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf {
-    let mut query = page_query(shape, item, facts);
-    put(&mut query, shape.count(), single("$lt", i64::from(shape.max_items())));
-    put(
-        &mut query,
-        path::BYTES,
-        single("$gt", i64::from(shape.max_bytes()).saturating_sub(item.bytes())),
-    );
-    let mut marks = single(path::EXCEPTION, true);
-    put(&mut marks, path::SHORT, true);
-    let mut change = single("$set", &marks);
-    change.append(cstr!("$setOnInsert"), single("_id", false));
-    upsert(&query, &change)
-}
-
-/// The page itself, by its `_id` and by what it is: a page removed and another begun under its name is not meant.
-fn page_query(shape: &BucketShape, item: &Item, facts: &PageFacts) -> RawDocumentBuf {
-    let mut query = single("_id", single("$eq", &facts.id));
-    item.key().append_filter(shape, &mut query);
-    put(&mut query, path::PAGE, facts.page);
-    query
-}
-
-fn upsert(query: &RawDocument, change: &RawDocument) -> RawDocumentBuf {
-    let mut statement = RawDocumentBuf::new();
-    statement.append(cstr!("q"), query);
-    statement.append(cstr!("u"), change);
-    statement.append(cstr!("upsert"), true);
-    statement
-}
-
 /// The query for a key's highest page: its arguments of a `find`, without the collection.
 pub fn append_facts_query(shape: &BucketShape, item: &Item, find: &mut RawDocumentBuf) {
     let mut filter = RawDocumentBuf::new();
@@ -336,64 +237,6 @@ pub fn append_facts_query(shape: &BucketShape, item: &Item, find: &mut RawDocume
     find.append(cstr!("projection"), single(shape.items(), 0));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
-}
-
-/// Reads what mongod said of a statement.
-#[must_use]
-pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
-    const BAD_VALUE: i32 = 2;
-    const IMMUTABLE_FIELD: i32 = 66;
-    const COLLECTION_UUID_MISMATCH: i32 = 361;
-    const DUPLICATE_KEY: i32 = 11000;
-    match error.code {
-        IMMUTABLE_FIELD => Failure::Miss,
-        COLLECTION_UUID_MISMATCH => Failure::NotReady,
-        BAD_VALUE
-            if error
-                .message
-                .contains("hint provided does not correspond to an existing index") =>
-        {
-            Failure::NotReady
-        }
-        DUPLICATE_KEY => {
-            let pattern = error.detail.get_document("keyPattern").ok();
-            match pattern
-                .and_then(|pattern| pattern.iter().next()?.ok())
-                .map(|(name, _)| name.as_str())
-            {
-                Some("_id") => Failure::NameTaken,
-                Some(field) if field == index::item_id_path(shape) => Failure::Final(as_naive_duplicate(shape, &error)),
-                _ => Failure::Miss,
-            }
-        }
-        _ => Failure::Final(error),
-    }
-}
-
-/// A duplicate in the items' index, told as the naive collection's index on `_id` would.
-fn as_naive_duplicate(shape: &BucketShape, error: &WriteError) -> WriteError {
-    let path = index::item_id_path(shape);
-    let message = error
-        .message
-        .replacen(&format!("index: {}", index::ITEM_ID), "index: _id_", 1)
-        .replacen(&format!("dup key: {{ {path}:"), "dup key: { _id:", 1);
-    let mut detail = RawDocumentBuf::new();
-    for (name, value) in error.detail.iter().flatten() {
-        match (
-            name.as_str(),
-            value
-                .as_document()
-                .and_then(|document| document.get(&path).ok().flatten()),
-        ) {
-            ("keyPattern" | "keyValue", Some(value)) => detail.append(name, single("_id", value)),
-            _ => detail.append(name, value),
-        }
-    }
-    WriteError {
-        code: error.code,
-        message,
-        detail,
-    }
 }
 
 #[cfg(test)]

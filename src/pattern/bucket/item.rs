@@ -22,6 +22,26 @@ pub trait Mint {
     fn timestamp(&mut self) -> Timestamp;
 }
 
+/// A clock that stands still and ids that repeat, for tests of what is made with them.
+#[cfg(test)]
+#[derive(Debug)]
+pub(super) struct FixedMint;
+
+#[cfg(test)]
+impl Mint for FixedMint {
+    fn now(&self) -> DateTime {
+        DateTime::from_millis(77_000)
+    }
+
+    fn object_id(&mut self) -> ObjectId {
+        ObjectId::from_bytes([7; 12])
+    }
+
+    fn timestamp(&mut self) -> Timestamp {
+        Timestamp { time: 1, increment: 2 }
+    }
+}
+
 /// One item, prepared.
 #[derive(Clone, Debug)]
 pub struct Item {

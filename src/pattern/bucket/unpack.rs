@@ -39,26 +39,12 @@ fn item(shape: &BucketShape, bucket: &RawDocument, stored: &RawDocument) -> RawD
 #[cfg(test)]
 mod tests {
     use bson::oid::ObjectId;
-    use bson::{DateTime, Timestamp, rawdoc};
+    use bson::{Timestamp, rawdoc};
 
     use super::*;
-    use crate::pattern::bucket::item::{Item, Mint};
+    use crate::pattern::bucket::item::{FixedMint, Item};
     use crate::pattern::bucket::layout::{NewPage, build};
     use crate::pattern::shapes::{BucketOptions, ItemIds, NamespacePattern};
-
-    struct Fixed;
-
-    impl Mint for Fixed {
-        fn now(&self) -> DateTime {
-            DateTime::from_millis(0)
-        }
-        fn object_id(&mut self) -> ObjectId {
-            ObjectId::from_bytes([7; 12])
-        }
-        fn timestamp(&mut self) -> Timestamp {
-            Timestamp { time: 1, increment: 2 }
-        }
-    }
 
     /// An item put into a bucket and taken out again.
     fn check(item_ids: ItemIds, item: &RawDocument, expected: &RawDocument) {
@@ -68,7 +54,7 @@ mod tests {
             ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["a".into(), "b".into()])
         };
         let shape = BucketShape::new(options).unwrap();
-        let prepared = Item::prepare(&shape, 0, item, &mut Fixed).unwrap();
+        let prepared = Item::prepare(&shape, 0, item, &mut FixedMint).unwrap();
         let bucket = build(
             &shape,
             prepared.key(),

@@ -1,22 +1,9 @@
-use bson::oid::ObjectId;
-use bson::{Timestamp, rawdoc};
+use bson::{DateTime, rawdoc};
 
 use super::*;
+use crate::command::error::WriteError;
+use crate::pattern::bucket::item::FixedMint;
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
-
-struct Fixed;
-
-impl Mint for Fixed {
-    fn now(&self) -> DateTime {
-        DateTime::from_millis(77_000)
-    }
-    fn object_id(&mut self) -> ObjectId {
-        ObjectId::from_bytes([7; 12])
-    }
-    fn timestamp(&mut self) -> Timestamp {
-        Timestamp { time: 1, increment: 2 }
-    }
-}
 
 fn shape(time: Option<&str>) -> BucketShape {
     let options = BucketOptions {
@@ -29,7 +16,8 @@ fn shape(time: Option<&str>) -> BucketShape {
 }
 
 fn pending(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<Pending> {
-    let item = |(index, document): (usize, &RawDocumentBuf)| Item::prepare(shape, index, document, &mut Fixed).unwrap();
+    let item =
+        |(index, document): (usize, &RawDocumentBuf)| Item::prepare(shape, index, document, &mut FixedMint).unwrap();
     let items = documents.iter().enumerate().map(item);
     items
         .map(|item| Pending {
@@ -42,7 +30,13 @@ fn pending(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<Pending> {
 
 /// What each statement does, in a word and the page's name.
 fn outline(shape: &BucketShape, documents: &[RawDocumentBuf], pages: &mut Pages) -> Vec<String> {
-    let statements = plan(shape, &pending(shape, documents), pages, &Fixed, AfterFailure::Stops);
+    let statements = plan(
+        shape,
+        &pending(shape, documents),
+        pages,
+        &FixedMint,
+        AfterFailure::Stops,
+    );
     let outline = |statement: &Statement| {
         let query = statement.update.get_document("q").unwrap();
         let change = statement.update.get_document("u").unwrap();
@@ -153,7 +147,7 @@ fn a_known_page_is_used_as_it_is() {
         &shape,
         &pending(&shape, &documents),
         &mut pages,
-        &Fixed,
+        &FixedMint,
         AfterFailure::Stops,
     );
     let pushed = &statements.first().unwrap().update;
@@ -240,7 +234,7 @@ fn check_placed(after_failure: AfterFailure, count: u32, expected: &[usize]) {
         short: false,
     };
     let mut pages = Pages::from([(pending[0].item.identity().to_vec(), Some(facts))]);
-    let statements = plan(&shape, &pending, &mut pages, &Fixed, after_failure);
+    let statements = plan(&shape, &pending, &mut pages, &FixedMint, after_failure);
     let placed: Vec<_> = statements
         .iter()
         .filter(|statement| statement.kind != StatementKind::Close)
