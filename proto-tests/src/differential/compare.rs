@@ -45,9 +45,12 @@ impl Canon {
             RawBsonRef::Timestamp(stamp) if stamp.time > 1_600_000_000 => RawBson::String("server time".to_owned()),
             RawBsonRef::Document(document) => {
                 let mut fields = self.fields(document);
-                // mongod 6.0.5 groups MaxKey as itself or as `{"": MaxKey}`, with the engine that runs the stage.
-                if self.loose && matches!(&fields[..], [(name, RawBson::MaxKey)] if name.is_empty()) {
-                    return RawBson::MaxKey;
+                // mongod 6.0.5 groups MaxKey as itself or as `{"": MaxKey}`, with the engine that runs the stage; so MinKey.
+                if let [(name, extreme @ (RawBson::MinKey | RawBson::MaxKey))] = &fields[..]
+                    && self.loose
+                    && name.is_empty()
+                {
+                    return extreme.clone();
                 }
                 if self.loose {
                     fields.sort_by(|(one, _), (other, _)| one.cmp(other));
