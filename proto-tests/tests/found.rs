@@ -239,3 +239,46 @@ fn a_hint_means_nothing_on_a_missing_collection() -> Result<()> {
     assert_eq!(naive.get("code"), shaped.get("code"));
     Ok(())
 }
+
+/// A duplicate that is not stored is not the newest of its page either: the item behind it was taken for late, missed its
+/// page, and was overtaken.
+#[test]
+fn an_unordered_insert_keeps_the_order_behind_a_duplicate() -> Result<()> {
+    let time = Some("date".to_owned());
+    let mut both = Both::start(Shape {
+        time,
+        ..Shape::new(&["k"])
+    })?;
+    let document = |id: i32, time: i64| doc! { "_id": id, "k": 1, "date": bson::DateTime::from_millis(time) };
+    both.insert(vec![document(1, 1_000), document(2, 2_000)], true)?;
+    // The first failure makes the rest careful, the second is then behind items that may go on.
+    let documents = vec![
+        document(1, 1),
+        document(2, 9_000),
+        document(3, 5_000),
+        document(4, 9_500),
+        document(5, 9_600),
+    ];
+    let [naive, shaped] = both.insert(documents, false)?;
+    assert_eq!(indexes_of_errors(&naive), [0, 1]);
+    assert_eq!(indexes_of_errors(&shaped), [0, 1]);
+    let [naive, shaped] = both.run(&doc! { "find": COLLECTION, "filter": { "k": 1 }, "projection": { "_id": 1 } })?;
+    assert_eq!(batch(&naive)?, batch(&shaped)?);
+    both.check_layout()
+}
+
+/// Of two documents with one `_id` the first is stored, also when it has to wait for the next page of its key.
+#[test]
+fn an_unordered_insert_stores_the_first_of_two_behind_a_duplicate() -> Result<()> {
+    let mut both = Both::start(Shape {
+        max_items: 2,
+        ..Shape::new(&["k"])
+    })?;
+    both.insert(vec![doc! { "_id": 0, "k": 1 }], true)?;
+    let keys = [(0, 1), (1, 1), (2, 1), (2, 5), (3, 1), (3, 5), (4, 1)];
+    let documents = keys.iter().map(|(id, key)| doc! { "_id": id, "k": key }).collect();
+    let [naive, shaped] = both.insert(documents, false)?;
+    assert_eq!(indexes_of_errors(&naive), [0, 3, 5]);
+    assert_eq!(indexes_of_errors(&shaped), [0, 3, 5]);
+    both.check_layout()
+}

@@ -11,8 +11,8 @@ pub(super) struct Pipeline {
     pub(super) stages: Vec<Bson>,
     /// Whether the order of the answer is defined.
     pub(super) ordered: bool,
-    /// Whether it is because all is of one key, in the order of its insertion.
-    pub(super) natural: bool,
+    /// Whether it is at first because all is of one key, in the order of its insertion.
+    pub(super) begins_with_one_key: bool,
     /// Whether the answer is put together out of items in natural order.
     pub(super) loose: bool,
 }
@@ -85,13 +85,13 @@ impl World {
         let mut made = Pipeline {
             stages: Vec::new(),
             ordered: false,
-            natural: false,
+            begins_with_one_key: false,
             loose: false,
         };
         if self.chance(70) {
             let filter = self.filter();
-            made.natural = self.is_one_key(&filter) && !names_id(&filter);
-            made.ordered = made.natural;
+            made.begins_with_one_key = self.is_one_key(&filter) && !names_id(&filter);
+            made.ordered = made.begins_with_one_key;
             made.push(doc! { "$match": filter });
         }
         if !self.has_ids() {
@@ -112,7 +112,7 @@ impl World {
             0..=2 => {
                 let sort = self.total_sort();
                 made.push(doc! { "$sort": sort });
-                (made.ordered, made.natural) = (true, false);
+                made.ordered = true;
             }
             3 | 4 => {
                 if !made.ordered {

@@ -60,63 +60,25 @@ pub enum StatementKind {
     Close,
 }
 
-/// What mongod does with the statements behind one that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AfterFailure {
-    /// It runs none of them: `ordered: true`.
-    Stops,
-    /// It runs them all: `ordered: false`.
-    GoesOn,
-}
-
 /// Plans the pending items in their order. `pages` is kept up with what the statements will have done; a key that is
 /// missing in it counts as one without pages.
 ///
-/// Where mongod goes on after a failure, a page is only begun if the one before it was closed already when it was looked
-/// at: behind statements of this very plan that fail to fill or to close it, it would stay an inner page with room for
-/// ever. What goes beyond is left for the next plan, and so is an item with the `_id` of one before it that may be left: the
-/// first of the two is to be stored.
-pub fn plan(
-    shape: &BucketShape,
-    pending: &[Pending],
-    pages: &mut Pages,
-    mint: &dyn Mint,
-    after_failure: AfterFailure,
-) -> Vec<Statement> {
+/// Each statement is planned on the success of those before it, so they must be sent as `ordered: true`, also for an
+/// unordered command. Behind a failure, a page would be begun although the one before it has room left; an item would be
+/// compared with the time of one that is not there, and be overtaken; and of two items with one `_id` the second could be
+/// the one that is stored.
+pub fn plan(shape: &BucketShape, pending: &[Pending], pages: &mut Pages, mint: &dyn Mint) -> Vec<Statement> {
     let mut planner = Planner {
         shape,
         mint,
         names: HashSet::new(),
         statements: Vec::with_capacity(pending.len()),
     };
-    let mut keys: HashMap<&[u8], KeyPlan> = HashMap::new();
-    let mut ids: HashSet<Vec<u8>> = HashSet::new();
     for (position, pending) in pending.iter().enumerate() {
-        if after_failure == AfterFailure::GoesOn && !ids.insert(pending.item.id_identity()) {
-            continue;
-        }
-        let identity = pending.item.identity();
-        let highest = pages.entry(identity.to_vec()).or_default();
-        let key = keys.entry(identity).or_insert(KeyPlan::Untouched);
-        if after_failure == AfterFailure::GoesOn {
-            *key = planner.careful(*key, (position, pending), highest.as_mut());
-            if *key == KeyPlan::Left {
-                continue;
-            }
-        }
+        let highest = pages.entry(pending.item.identity().to_vec()).or_default();
         planner.place(position, pending, highest);
     }
     planner.statements
-}
-
-/// What a plan has for a key.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum KeyPlan {
-    Untouched,
-    /// Items on its highest page as it is.
-    Touched,
-    /// As many items as may be; the others are left for the next plan.
-    Left,
 }
 
 struct Planner<'a> {
@@ -128,30 +90,6 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Whether an item may be placed although statements before it may fail.
-    fn careful(
-        &mut self,
-        key: KeyPlan,
-        (position, pending): (usize, &Pending),
-        highest: Option<&mut PageFacts>,
-    ) -> KeyPlan {
-        let item = &pending.item;
-        match (key, highest) {
-            (KeyPlan::Left, _) => KeyPlan::Left,
-            (_, Some(facts)) if facts.fits(self.shape, item.bytes()) => KeyPlan::Touched,
-            (KeyPlan::Untouched, Some(facts)) if !facts.is_closed(self.shape) => {
-                self.statements.push(Statement {
-                    item: position,
-                    kind: StatementKind::Close,
-                    update: close(self.shape, item, facts),
-                });
-                KeyPlan::Left
-            }
-            (KeyPlan::Untouched, _) => KeyPlan::Touched,
-            (KeyPlan::Touched, _) => KeyPlan::Left,
-        }
-    }
-
     fn place(&mut self, position: usize, pending: &Pending, highest: &mut Option<PageFacts>) {
         let item = &pending.item;
         if let Some(facts) = highest {

@@ -4,8 +4,8 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{DateTime, Timestamp};
 
-use super::key::{Key, canonical, same_bytes};
-use crate::command::document::{put, single, type_name};
+use super::key::{Key, same_bytes};
+use crate::command::document::{put, type_name};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
@@ -112,16 +112,6 @@ impl Item {
     #[must_use]
     pub fn id(&self) -> Option<&RawBson> {
         self.id.as_ref()
-    }
-
-    /// Equal for two items if, and only if, MongoDB takes their `_id`s for equal; where the `_id` is not kept, different for
-    /// all items of a command.
-    #[must_use]
-    pub fn id_identity(&self) -> Vec<u8> {
-        match &self.id {
-            Some(id) => single("_id", &canonical(id.as_raw_bson_ref())).into_bytes(),
-            None => self.index.to_le_bytes().to_vec(),
-        }
     }
 
     /// As it will lie in the bucket.

@@ -14,7 +14,7 @@ use crate::command::document::{array_of, as_flag, get};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::insert::Insert;
 use crate::command::reply::carry;
-use crate::pattern::bucket::insert::{self as planner, AfterFailure, Failure, Pending, Statement, StatementKind};
+use crate::pattern::bucket::insert::{self as planner, Failure, Pending, Statement, StatementKind};
 use crate::pattern::bucket::item::Item;
 use crate::session::error::RunError;
 use crate::session::mint::SystemMint;
@@ -49,9 +49,7 @@ fn refuse_sessions_writes(run: &Run<'_>) -> Result<(), CommandError> {
 struct Batch<'a> {
     carried: Carried<'a>,
     ordered: bool,
-    /// An unordered command begins as an ordered one, since nothing fails as a rule, and then whole pages can be planned in
-    /// one round. Once something has failed, the rest is not held up by the next failure.
-    after_failure: AfterFailure,
+    look_up: LookUp,
     bypass_document_validation: Option<bool>,
     strict_api: bool,
     /// Items still to be placed, in the client's order.
@@ -65,12 +63,20 @@ struct Batch<'a> {
     last_answer: RawDocumentBuf,
 }
 
+/// Whether the `_id`s of all items of an unordered command are looked up at once. It is done once, after a first failure.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LookUp {
+    NotYet,
+    Due,
+    Done,
+}
+
 impl<'a> Batch<'a> {
     fn prepare(run: &Run<'a>, command: &Insert<'_>) -> Self {
         let mut batch = Self {
             carried: run.carried(),
             ordered: command.ordered,
-            after_failure: AfterFailure::Stops,
+            look_up: LookUp::NotYet,
             bypass_document_validation: command.bypass_document_validation,
             strict_api: get(run.head.body(), "apiStrict").and_then(as_flag).unwrap_or(false),
             pending: Vec::with_capacity(command.documents.len()),
@@ -111,13 +117,9 @@ impl<'a> Batch<'a> {
         let duplicates = self.duplicates(run).await?;
         self.refuse(duplicates);
         let mut pages = self.look(run).await?;
-        let statements = planner::plan(run.shape, &self.pending, &mut pages, &self.mint, self.after_failure);
+        let statements = planner::plan(run.shape, &self.pending, &mut pages, &self.mint);
         let sent = self.send(run, &statements, &uuid).await?;
-        let failed = !sent.failures.is_empty();
         self.settle(run, &statements, sent);
-        if failed && !self.ordered {
-            self.after_failure = AfterFailure::GoesOn;
-        }
         self.idle_rounds = if self.pending.len() < before {
             0
         } else {
@@ -137,53 +139,39 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Takes the stored items and the refused ones out of the pending, and learns from the rest.
+    /// Takes the stored items and a refused one out of the pending, and learns from a failure.
     fn settle(&mut self, run: &Run<'_>, statements: &[Statement], sent: Sent) {
-        let first_failure = sent.failures.first().map(|(position, _)| *position);
-        // Nothing behind the first failure was executed, unless mongod was told to go on.
-        let executed = match self.after_failure {
-            AfterFailure::Stops => first_failure.unwrap_or(sent.count),
-            AfterFailure::GoesOn => sent.count,
-        };
-        let failed: HashSet<usize> = sent.failures.iter().map(|(position, _)| *position).collect();
-        let mut stored = HashSet::new();
-        for (_, statement) in statements
-            .iter()
-            .take(executed)
-            .enumerate()
-            .filter(|(position, _)| !failed.contains(position))
-        {
-            if statement.kind != StatementKind::Close {
-                stored.insert(statement.item);
-            }
+        let mut stored = 0;
+        for statement in statements.iter().take(sent.executed) {
+            stored += usize::from(statement.kind != StatementKind::Close);
             if statement.kind == StatementKind::Open {
                 run.shared.metrics.buckets_opened.inc();
             }
         }
-        let mut refused = Vec::new();
-        for (position, error) in sent.failures {
-            let item = statements
-                .get(position)
-                .and_then(|statement| self.pending.get_mut(statement.item));
-            let Some(pending) = item else { continue };
-            match planner::failure(run.shape, error) {
-                Failure::Miss => pending.misses = pending.misses.saturating_add(1),
-                Failure::NameTaken => pending.names_taken = pending.names_taken.saturating_add(1),
-                Failure::NotReady => run.shared.readiness.forget(run.namespace),
-                Failure::Final(error) => {
-                    refused.push((pending.item.index(), error));
-                    continue;
-                }
-            }
-            run.shared.metrics.conflicts.inc();
-        }
-        self.inserted += u64::try_from(stored.len()).unwrap_or(u64::MAX);
-        let mut position = 0;
-        self.pending.retain(|_| {
-            position += 1;
-            !stored.contains(&(position - 1))
+        let refused = sent.failure.and_then(|error| {
+            let item = statements.get(sent.executed)?.item;
+            self.learn(run, item, error)
         });
-        self.refuse(refused);
+        // Items are placed in their order, so those that were stored are the first of the pending.
+        self.pending.drain(..stored.min(self.pending.len()));
+        self.inserted += u64::try_from(stored).unwrap_or(u64::MAX);
+        self.refuse(refused.into_iter().collect());
+    }
+
+    /// What a failure means for the pending item at a position; the item's index and error if it is refused for it.
+    fn learn(&mut self, run: &Run<'_>, item: usize, error: WriteError) -> Option<(usize, WriteError)> {
+        if !self.ordered && self.look_up == LookUp::NotYet {
+            self.look_up = LookUp::Due;
+        }
+        let pending = self.pending.get_mut(item)?;
+        match planner::failure(run.shape, error) {
+            Failure::Miss => pending.misses = pending.misses.saturating_add(1),
+            Failure::NameTaken => pending.names_taken = pending.names_taken.saturating_add(1),
+            Failure::NotReady => run.shared.readiness.forget(run.namespace),
+            Failure::Final(error) => return Some((pending.item.index(), error)),
+        }
+        run.shared.metrics.conflicts.inc();
+        None
     }
 
     /// Records refused items, by the client's index; in an ordered command nothing behind the first is placed.

@@ -29,7 +29,8 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
         0 => {
             command.insert("allowDiskUse", true);
         }
-        1 => {
+        // A hint changes the naive side's natural order, on which the first stages may rest.
+        1 if !made.begins_with_one_key => {
             command.insert("hint", "_id_");
         }
         2 | 3 => command = wrong(world),
@@ -39,11 +40,10 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
     if !made.ordered {
         batches.until_killed = usize::MAX;
     }
-    let defined = made.ordered && (!made.natural || !command.contains_key("hint"));
     Box::new(Aggregate {
         command,
         batches,
-        order: if defined { Order::Defined } else { Order::Free },
+        order: if made.ordered { Order::Defined } else { Order::Free },
         canon: Canon {
             // What a stage makes has an `_id` of its own; items have none, as the pipeline begins with leaving it out.
             without_id: false,

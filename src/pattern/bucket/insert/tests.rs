@@ -30,13 +30,7 @@ fn pending(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<Pending> {
 
 /// What each statement does, in a word and the page's name.
 fn outline(shape: &BucketShape, documents: &[RawDocumentBuf], pages: &mut Pages) -> Vec<String> {
-    let statements = plan(
-        shape,
-        &pending(shape, documents),
-        pages,
-        &FixedMint,
-        AfterFailure::Stops,
-    );
+    let statements = plan(shape, &pending(shape, documents), pages, &FixedMint);
     let outline = |statement: &Statement| {
         let query = statement.update.get_document("q").unwrap();
         let change = statement.update.get_document("u").unwrap();
@@ -143,13 +137,7 @@ fn a_known_page_is_used_as_it_is() {
     };
     let identity = pending(&shape, &documents).first().unwrap().item.identity().to_vec();
     let mut pages = Pages::from([(identity.clone(), Some(facts.clone()))]);
-    let statements = plan(
-        &shape,
-        &pending(&shape, &documents),
-        &mut pages,
-        &FixedMint,
-        AfterFailure::Stops,
-    );
+    let statements = plan(&shape, &pending(&shape, &documents), &mut pages, &FixedMint);
     let pushed = &statements.first().unwrap().update;
     let query = pushed.get_document("q").unwrap();
     assert_eq!(query.get_document("_id").unwrap(), &*rawdoc! { "$eq": 5 });
@@ -218,35 +206,4 @@ fn a_duplicate_is_told_in_the_applications_names() {
         error.detail,
         rawdoc! { "keyPattern": { "_id": 1 }, "keyValue": { "_id": 5 } }
     );
-}
-
-/// Plans 5 items of one key on pages of 3, the highest of which holds `count`, and checks which of them are placed.
-fn check_placed(after_failure: AfterFailure, count: u32, expected: &[usize]) {
-    let shape = shape(None);
-    let documents: Vec<_> = (0..5).map(|number| rawdoc! { "_id": number, "k": 1 }).collect();
-    let pending = pending(&shape, &documents);
-    let facts = PageFacts {
-        id: "1_0".into(),
-        page: 0,
-        count,
-        bytes: 0,
-        to: None,
-        short: false,
-    };
-    let mut pages = Pages::from([(pending[0].item.identity().to_vec(), Some(facts))]);
-    let statements = plan(&shape, &pending, &mut pages, &FixedMint, after_failure);
-    let placed: Vec<_> = statements
-        .iter()
-        .filter(|statement| statement.kind != StatementKind::Close)
-        .map(|statement| statement.item)
-        .collect();
-    assert_eq!(placed, expected, "{after_failure:?}, {count} items");
-}
-
-#[test]
-fn a_page_is_only_begun_where_the_one_before_is_closed_for_certain() {
-    check_placed(AfterFailure::Stops, 2, &[0, 1, 2, 3, 4]);
-    check_placed(AfterFailure::Stops, 3, &[0, 1, 2, 3, 4]);
-    check_placed(AfterFailure::GoesOn, 2, &[0]);
-    check_placed(AfterFailure::GoesOn, 3, &[0, 1, 2]);
 }

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 
 use bson::Binary;
-use bson::raw::{RawBson, RawBsonRef, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawDocumentBuf, cstr};
 
-use super::Batch;
+use super::{Batch, LookUp};
 use crate::command::document::single;
 use crate::command::duplicate::duplicate_id;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
-use crate::pattern::bucket::insert::{self as planner, AfterFailure, Pages, Statement};
+use crate::pattern::bucket::insert::{self as planner, Pages, Statement};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageFacts;
 use crate::pattern::shapes::ItemIds;
@@ -56,11 +56,18 @@ impl Batch<'_> {
 
     /// Finds out which of the items that missed did so because their page holds their `_id` already: mongod compares the
     /// `_id`s of one bucket for nobody. Gives their indexes and the error that each is refused with.
-    pub(super) async fn duplicates(&self, run: &mut Run<'_>) -> Result<Vec<(usize, WriteError)>, RunError> {
+    ///
+    /// Where an unordered command had one duplicate it may have many, as when an import is run again: then all of its items
+    /// are looked up at once, rather than one a round.
+    pub(super) async fn duplicates(&mut self, run: &mut Run<'_>) -> Result<Vec<(usize, WriteError)>, RunError> {
         if run.shape.item_ids() != ItemIds::Unique {
             return Ok(Vec::new());
         }
-        let missed = self.pending.iter().filter(|pending| pending.misses > 0);
+        let all = self.look_up == LookUp::Due;
+        if all {
+            self.look_up = LookUp::Done;
+        }
+        let missed = self.pending.iter().filter(|pending| all || pending.misses > 0);
         let missed: Vec<(usize, &RawBson)> = missed
             .filter_map(|pending| Some((pending.item.index(), pending.item.id()?)))
             .collect();
@@ -86,7 +93,7 @@ impl Batch<'_> {
         query
     }
 
-    /// Sends the statements and gives those that failed, by position. An ordered command ends with the first.
+    /// Sends the statements, which end with the first that fails, and gives how far they came.
     pub(super) async fn send(
         &mut self,
         run: &mut Run<'_>,
@@ -95,8 +102,7 @@ impl Batch<'_> {
     ) -> Result<Sent, RunError> {
         let mut sent = Sent::default();
         let mut body = single("update", run.namespace.collection);
-        let stops = self.after_failure == AfterFailure::Stops;
-        body.append(cstr!("ordered"), stops);
+        body.append(cstr!("ordered"), true);
         if let Some(bypass) = self.bypass_document_validation {
             body.append(cstr!("bypassDocumentValidation"), bypass);
         }
@@ -105,8 +111,8 @@ impl Batch<'_> {
             body.append(cstr!("collectionUUID"), uuid);
         }
         self.carried.append_to_write(&mut body);
-        while sent.count < statements.len() && (!stops || sent.failures.is_empty()) {
-            let command = next_command(statements.get(sent.count..).unwrap_or_default());
+        while sent.executed < statements.len() && sent.failure.is_none() {
+            let command = next_command(statements.get(sent.executed..).unwrap_or_default());
             let answer = run
                 .link
                 .call(Request {
@@ -116,17 +122,14 @@ impl Batch<'_> {
                 .await?;
             self.last_answer = succeeded(answer)?;
             let errors = self.last_answer.get_array("writeErrors").ok();
-            let errors = errors
-                .into_iter()
-                .flatten()
-                .flatten()
-                .filter_map(RawBsonRef::as_document);
-            sent.failures.extend(
-                errors
-                    .filter_map(WriteError::parse)
-                    .map(|(index, error)| (sent.count + index, error)),
-            );
-            sent.count += command.len();
+            let error = errors.and_then(|errors| errors.into_iter().flatten().next()?.as_document());
+            match error.and_then(WriteError::parse) {
+                Some((position, error)) => {
+                    sent.executed += position;
+                    sent.failure = Some(error);
+                }
+                None => sent.executed += command.len(),
+            }
         }
         Ok(sent)
     }
@@ -135,10 +138,10 @@ impl Batch<'_> {
 /// What came of sending statements.
 #[derive(Default)]
 pub(super) struct Sent {
-    /// How many were sent.
-    pub(super) count: usize,
-    /// Those that failed, by position, ascending.
-    pub(super) failures: Vec<(usize, WriteError)>,
+    /// How many were executed with success: all before the failure.
+    pub(super) executed: usize,
+    /// What the next one failed with.
+    pub(super) failure: Option<WriteError>,
 }
 
 /// As many statements as one command may carry.
