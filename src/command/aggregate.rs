@@ -41,6 +41,10 @@ impl<'a> Aggregate<'a> {
             .and_then(RawBsonRef::as_document)
             .filter(|document| !document.is_empty());
         let explain = get(body, "explain").and_then(as_flag).unwrap_or(false);
+        if get(body, "cursor").is_none() && !explain {
+            let message = "The 'cursor' option is required, except for aggregate with the explain argument";
+            return Err(CommandError::new(ErrorCode::FailedToParse, message));
+        }
         Ok(Self {
             pipeline,
             hint: get(body, "hint"),

@@ -71,13 +71,18 @@ impl Narrowing {
             match name.as_str() {
                 "$comment" => {}
                 "$and" => {
-                    let clauses = value
+                    let clauses: Option<Vec<&RawDocument>> = value
                         .as_array()
-                        .into_iter()
-                        .flatten()
-                        .flatten()
-                        .filter_map(RawBsonRef::as_document);
-                    clauses.for_each(|clause| self.conjunction(shape, clause, of_items));
+                        .and_then(|clauses| clauses.into_iter().map(|clause| clause.ok()?.as_document()).collect());
+                    match clauses {
+                        Some(clauses) if !clauses.is_empty() => {
+                            for clause in clauses {
+                                self.conjunction(shape, clause, of_items);
+                            }
+                        }
+                        // What mongod refuses is mongod's to refuse.
+                        _ => self.only_equalities = false,
+                    }
                 }
                 name if key_position(shape, name).is_some() => self.key_condition(shape, name, value),
                 name => {

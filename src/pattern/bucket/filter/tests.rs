@@ -95,5 +95,12 @@ fn one_key_is_recognised() {
     ] {
         assert_eq!(only(&other), None, "{other:?}");
     }
+    for refused in [
+        rawdoc! { "k": 1, "$and": [] },
+        rawdoc! { "k": 1, "$and": [1] },
+        rawdoc! { "k": 1, "$and": {} },
+    ] {
+        assert_eq!(only(&refused), None, "{refused:?}");
+    }
     assert!(narrowing(&rawdoc! { "k": 1, "a": 1 }).one_key().is_some());
 }
