@@ -89,11 +89,7 @@ impl Proxy {
 
     /// Runs another verb of the binary, such as `setup` or `check`, on the same configuration.
     pub fn run(&self, verb: &str) -> Result<Output> {
-        Ok(Command::new(&self.binary)
-            .arg(verb)
-            .arg("--config")
-            .arg(self.config_file())
-            .output()?)
+        Ok(command(&self.binary, verb, &self.config_file()).output()?)
     }
 
     /// What the admin address answers to a GET of this path.

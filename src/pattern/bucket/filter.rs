@@ -193,6 +193,9 @@ fn item_condition(shape: &BucketShape, name: &str, value: RawBsonRef<'_>) -> Opt
         // `$expr`, `$where`, `$text`, `$jsonSchema` and the like cannot be asked of an array's element.
         name if name.starts_with('$') => None,
         _ if asks_for_nearness(value) => None,
+        // mongod 6.0.5 crashes on some conditions on a field without a name inside an `$elemMatch` (in
+        // `PlanEnumerator::getIndexedPreds`), so none goes there.
+        name if name.split('.').any(str::is_empty) || names_nothing(value) => None,
         name => {
             let (root, rest) = name
                 .split_once('.')
@@ -201,6 +204,18 @@ fn item_condition(shape: &BucketShape, name: &str, value: RawBsonRef<'_>) -> Opt
             let path = rest.map_or_else(|| root.to_owned(), |rest| format!("{root}.{rest}"));
             Some(single(&path, value))
         }
+    }
+}
+
+/// Whether a field without a name is anywhere inside.
+fn names_nothing(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Document(document) => document
+            .iter()
+            .flatten()
+            .any(|(name, value)| name.as_str().split('.').any(str::is_empty) || names_nothing(value)),
+        RawBsonRef::Array(array) => array.into_iter().flatten().any(names_nothing),
+        _ => false,
     }
 }
 

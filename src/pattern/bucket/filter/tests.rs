@@ -53,6 +53,9 @@ fn what_cannot_be_asked_of_an_element_narrows_nothing() {
     check(&rawdoc! { "$or": [{ "a": 1 }, { "k": 2 }] }, None);
     check(&rawdoc! { "$or": [{ "a": 1 }, { "$expr": true }] }, None);
     check(&rawdoc! { "a": { "$near": [0, 0] } }, None);
+    check(&rawdoc! { "": { "$elemMatch": { "x": 1 } } }, None);
+    check(&rawdoc! { "a": { "$elemMatch": { "": 1 } } }, None);
+    check(&rawdoc! { "a..b": 1 }, None);
 }
 
 #[test]
