@@ -12,6 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -106,11 +107,14 @@ impl Guarded {
 
     /// Sends a signal, if the server still runs.
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
-        // As long as the shell has not been waited for, the id cannot have become another process's: it is reaped last.
-        if self.exited()?.is_none() {
-            kill_process(self.server, signal)?;
+        if self.exited()?.is_some() {
+            return Ok(());
         }
-        Ok(())
+        match kill_process(self.server, signal) {
+            // The shell has reaped it and is about to end itself.
+            Err(Errno::SRCH) => Ok(()),
+            sent => Ok(sent?),
+        }
     }
 
     /// Waits until the server has ended, at most for `limit`. `None`: it still runs.
