@@ -1,5 +1,7 @@
 //! Listeners, limits, draining. Does not know what a command means: each connection is handed to a session.
 
+pub mod tls;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
