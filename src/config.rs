@@ -13,6 +13,7 @@ mod section;
 mod shapes;
 mod source;
 mod suggest;
+mod tls;
 mod upstream;
 
 use std::fmt;
@@ -23,6 +24,7 @@ use std::time::Duration;
 pub use self::error::{ConfigError, ConfigErrors, Place};
 use self::source::Source;
 use crate::pattern::shapes::Shapes;
+use crate::server::tls::TlsFiles;
 use crate::telemetry::log::LogFormat;
 
 /// The whole configuration, checked.
@@ -49,6 +51,8 @@ pub struct ListenConfig {
     pub max_connections: usize,
     /// What the proxy passes itself off as.
     pub present_as: PresentAs,
+    /// With which files clients are to speak TLS; `None`: they speak without. The files are not looked at yet.
+    pub tls: Option<TlsFiles>,
     /// How long a client may pause in the middle of a message.
     pub frame_timeout: Duration,
     /// How long running commands may take to finish when the proxy stops.

@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::section::Section;
 use super::source::Source;
-use super::{AdminConfig, Config, ListenConfig, LogConfig, PresentAs, UpstreamConfig, shapes, suggest, upstream};
+use super::{AdminConfig, Config, ListenConfig, LogConfig, PresentAs, UpstreamConfig, shapes, suggest, tls, upstream};
 use crate::telemetry::log::LogFormat;
 
 /// The longest wait that may be configured: an hour. Longer is a slip of the unit.
@@ -57,8 +57,7 @@ fn listen(section: &mut Section<'_>) -> Option<ListenConfig> {
             &remedy,
         );
     }
-    let tls_remedy = "remove it, and let clients connect without TLS from the same host or pod";
-    section.unsupported("tls", &["", "_CERT", "_KEY", "_CLIENT_CA"], tls_remedy);
+    let tls = tls::resolve(section);
     let member_remedy = "remove it, and put the proxy before a standalone server";
     section.unsupported("member", &["_0_ADDRESS", "_0_UPSTREAM"], member_remedy);
     let present_as = present_as(section);
@@ -68,6 +67,7 @@ fn listen(section: &mut Section<'_>) -> Option<ListenConfig> {
         address: address?,
         max_connections,
         present_as,
+        tls,
         frame_timeout,
         drain_timeout,
     })

@@ -36,7 +36,9 @@ fn the_examples_parse_and_show_the_defaults() {
                     .unwrap_or(line)
             })
             .collect();
-        let explicit = parse(&switched_on.join("\n"), &[]).unwrap_or_else(|errors| panic!("{errors}"));
+        let mut explicit = parse(&switched_on.join("\n"), &[]).unwrap_or_else(|errors| panic!("{errors}"));
+        // An example: no files are the default.
+        explicit.listen.tls = None;
         assert_eq!(format!("{:?}", explicit.listen), format!("{:?}", config.listen));
         assert_eq!(format!("{:?}", explicit.upstream), format!("{:?}", config.upstream));
         assert_eq!(explicit.admin.address, config.admin.address);
@@ -89,18 +91,83 @@ fn the_environment_goes_before_the_file_and_can_stand_alone() {
 }
 
 #[test]
+fn tls_names_files_from_the_folder_of_who_names_them() {
+    let check = |text: &str, variables: &[(&str, &str)], expected: Option<[&str; 3]>| {
+        let lookup = |name: &str| {
+            let found = variables.iter().find(|(variable, _)| *variable == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let text = MINIMAL.replace("[upstream]", &format!("{text}\n[upstream]"));
+        let config = Config::parse(&text, "/etc/shape/m.toml", &lookup).unwrap_or_else(|errors| panic!("{errors}"));
+        let expected = expected.map(|[cert, key, client_ca]| TlsFiles {
+            cert: cert.into(),
+            key: key.into(),
+            client_ca: (!client_ca.is_empty()).then(|| client_ca.into()),
+        });
+        assert_eq!(config.listen.tls, expected, "{text} {variables:?}");
+    };
+    check("", &[], None);
+    check(
+        "tls = { cert = \"own/proxy.pem\" }",
+        &[],
+        Some(["/etc/shape/own/proxy.pem", "/etc/shape/own/proxy.pem", ""]),
+    );
+    check(
+        "[listen.tls]\ncert = \"p.pem\"\nkey = \"/run/p.key\"\nclient_ca = \"../ca.pem\"",
+        &[],
+        Some(["/etc/shape/p.pem", "/run/p.key", "/etc/shape/../ca.pem"]),
+    );
+    let variables = [
+        ("MONGOSHAPE_LISTEN_TLS_CERT", "proxy.pem"),
+        ("MONGOSHAPE_LISTEN_TLS_CLIENT_CA", "/ca.pem"),
+    ];
+    check("", &variables, Some(["proxy.pem", "proxy.pem", "/ca.pem"]));
+    check(
+        "tls = { cert = \"a\", key = \"b\" }",
+        &variables,
+        Some(["proxy.pem", "/etc/shape/b", "/ca.pem"]),
+    );
+}
+
+#[test]
+fn a_tls_table_is_whole_or_a_mistake() {
+    let report_of = |tls: &str| report(&MINIMAL.replace("[upstream]", &format!("tls = {tls}\n[upstream]")));
+    let reports = [
+        "{}",
+        "{ key = \"proxy.key\", client_ca = \"\" }",
+        "true",
+        "[\"proxy.pem\"]",
+        "{ certificate = \"proxy.pem\", kei = \"proxy.key\" }",
+    ]
+    .map(report_of);
+    insta::assert_snapshot!(reports.join("\n"), @r#"
+    m.toml:3: `listen.tls.cert` is missing; write cert = "proxy.pem", or set MONGOSHAPE_LISTEN_TLS_CERT
+    m.toml:3: `listen.tls.cert` is missing; write cert = "proxy.pem", or set MONGOSHAPE_LISTEN_TLS_CERT
+    m.toml:3: `listen.tls.client_ca`: it is empty; name a PEM file
+    m.toml:3: `listen.tls`: it is a boolean; write a table
+    m.toml:3: `listen.tls`: it is a list; write a table
+    m.toml:3: `listen.tls.cert` is missing; write cert = "proxy.pem", or set MONGOSHAPE_LISTEN_TLS_CERT
+    m.toml:3: `listen.tls.certificate` is not known; the fields here are cert, key, client_ca
+    m.toml:3: `listen.tls.kei` is not known; did you mean `key`?
+    "#);
+    let lone = parse(MINIMAL, &[("MONGOSHAPE_LISTEN_TLS_CLIENT_CA", "ca.pem")]).unwrap_err();
+    insta::assert_snapshot!(lone, @r#"m.toml:1: `listen.tls.cert` is missing; write cert = "proxy.pem", or set MONGOSHAPE_LISTEN_TLS_CERT"#);
+}
+
+#[test]
 fn a_mistake_in_the_environment_names_the_variable() {
     let variables = [
         ("MONGOSHAPE_LISTEN_MAX_CONNECTIONS", "many"),
-        ("MONGOSHAPE_LISTEN_TLS_CERT", "proxy.pem"),
+        ("MONGOSHAPE_LISTEN_TLS_KEY", ""),
         ("MONGOSHAPE_ADMIN_ADDRESS", "127.0.0.1:27018"),
         ("MONGOSHAPE_BUCKET_0_NAMESPACE", "trades"),
     ];
     insta::assert_snapshot!(parse(MINIMAL, &variables).unwrap_err(), @r#"
+    m.toml:1: `listen.tls.cert` is missing; write cert = "proxy.pem", or set MONGOSHAPE_LISTEN_TLS_CERT
     MONGOSHAPE_BUCKET_0_NAMESPACE: `bucket.namespace`: "trades" is not a namespace; write "database.collection", or "*.collection" for every database
     MONGOSHAPE_BUCKET_0_NAMESPACE: `bucket.key` is missing; write key = "customerId", or set MONGOSHAPE_BUCKET_0_KEY
     MONGOSHAPE_LISTEN_MAX_CONNECTIONS: `listen.max_connections`: `many` is not a whole number; write digits alone
-    MONGOSHAPE_LISTEN_TLS_CERT: `listen.tls` is not in this version; remove it, and let clients connect without TLS from the same host or pod
+    MONGOSHAPE_LISTEN_TLS_KEY: `listen.tls.key`: it is empty; name a PEM file
     MONGOSHAPE_ADMIN_ADDRESS: `admin.address`: 127.0.0.1:27018 is taken by `listen.address`, 127.0.0.1:27018; choose another port
     "#);
 }
@@ -114,7 +181,7 @@ adress = "127.0.0.1:27018"
 max_connections = "many"
 present_as = "mongos"
 frame_timeout_ms = 0
-tls = { cert = "proxy.pem", key = "proxy.key" }
+tls = { cert = "", keys = "proxy.key", client_ca = 1 }
 [[listen.member]]
 address = "127.0.0.1:1"
 [upstream]
@@ -147,7 +214,9 @@ count = "history"
     m.toml:5: `listen.max_connections`: it is a string; write a whole number
     m.toml:6: `listen.present_as`: posing as a mongos or a replica set is not in this version; write "auto"
     m.toml:7: `listen.frame_timeout_ms`: 0 is out of range; write milliseconds from 1 to 3600000
-    m.toml:8: `listen.tls` is not in this version; remove it, and let clients connect without TLS from the same host or pod
+    m.toml:8: `listen.tls.cert`: it is empty; name a PEM file
+    m.toml:8: `listen.tls.client_ca`: it is a whole number; write a string
+    m.toml:8: `listen.tls.keys` is not known; did you mean `key`?
     m.toml:9: `listen.member` is not in this version; remove it, and put the proxy before a standalone server
     m.toml:12: `upstream.uri`: it is a whole number; write a string
     m.toml:13: `upstream.connect_timeout_ms`: -1 is out of range; write a positive number

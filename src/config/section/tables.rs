@@ -47,6 +47,18 @@ impl<'a> Section<'a> {
         Self::new(self.source, table, parts)
     }
 
+    /// The table of that name, if the file has it or the environment gives one of its fields. After a mistake was noted
+    /// that leaves nothing to read there is none.
+    pub(in crate::config) fn optional_table(&mut self, name: &'static str, fields: &[&str]) -> Option<Self> {
+        let in_file = self.fields.contains_key(name) || self.lost.contains(name);
+        let variable = |field: &&str| format!("{}_{}", self.variable_of(name), field.to_uppercase());
+        let in_environment = fields
+            .iter()
+            .any(|field| self.source.variable(&variable(field)).is_some());
+        let table = self.table(name);
+        ((in_file || in_environment) && !self.is_faulty(name)).then_some(table)
+    }
+
     /// The tables of that name. After the file's come those that the environment adds by giving their `first_field`.
     pub(in crate::config) fn tables(&mut self, name: &'static str, first_field: &'static str) -> Vec<Self> {
         let mut found: Vec<(Place, DeTable<'a>)> = Vec::new();
