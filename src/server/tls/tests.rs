@@ -86,7 +86,7 @@ impl Authority {
     fn new(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let params = Self::params(name);
-        let pem = params.self_signed(&key).unwrap().pem();
+        let pem = pem_of("CERTIFICATE", params.self_signed(&key).unwrap().der());
         let issuer = Issuer::new(params, key);
         Self { pem, issuer }
     }
@@ -102,7 +102,7 @@ impl Authority {
     fn intermediate(&self) -> Self {
         let key = KeyPair::generate().unwrap();
         let params = Self::params("an intermediate authority");
-        let pem = params.signed_by(&key, &self.issuer).unwrap().pem();
+        let pem = pem_of("CERTIFICATE", params.signed_by(&key, &self.issuer).unwrap().der());
         let issuer = Issuer::new(params, key);
         Self { pem, issuer }
     }
@@ -113,10 +113,14 @@ impl Authority {
 
     fn issue_for(&self, params: &CertificateParams, key: &KeyPair) -> Identity {
         Identity {
-            chain: params.signed_by(key, &self.issuer).unwrap().pem(),
-            key: key.serialize_pem(),
+            chain: pem_of("CERTIFICATE", params.signed_by(key, &self.issuer).unwrap().der()),
+            key: pem_of("PRIVATE KEY", key.serialized_der()),
         }
     }
+}
+
+fn pem_of(label: &str, der: &[u8]) -> String {
+    ::pem::encode(&::pem::Pem::new(label, der))
 }
 
 fn params(names: &[&str]) -> CertificateParams {
@@ -142,7 +146,7 @@ fn expired(mut params: CertificateParams) -> CertificateParams {
 fn traditional(key: &str, label: &str) -> String {
     let section = ::pem::parse(key).unwrap();
     let info = PrivateKeyInfoRef::from_der(section.contents()).unwrap();
-    ::pem::encode(&::pem::Pem::new(label, info.private_key.as_bytes()))
+    pem_of(label, info.private_key.as_bytes())
 }
 
 /// The key encrypted as `openssl pkcs8 -topk8 -v2 aes-256-cbc` does it, with fewer rounds.
@@ -154,5 +158,5 @@ fn encrypted(key: &str, password: &str) -> String {
         encryption_algorithm: parameters.into(),
         encrypted_data: OctetStringRef::new(&data).unwrap(),
     };
-    ::pem::encode(&::pem::Pem::new("ENCRYPTED PRIVATE KEY", info.to_der().unwrap()))
+    pem_of("ENCRYPTED PRIVATE KEY", &info.to_der().unwrap())
 }

@@ -62,7 +62,8 @@ fn every_kind_of_key_is_read() {
     check(&p256, Some("EC PRIVATE KEY"));
     check(&KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap(), None);
     check(&KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap(), None);
-    let rsa = KeyPair::from_pem(RSA_KEY).unwrap();
+    let rsa = ::pem::parse(RSA_KEY).unwrap().into_contents();
+    let rsa = KeyPair::try_from(rsa).unwrap();
     check(&rsa, None);
     check(&rsa, Some("RSA PRIVATE KEY"));
 }
