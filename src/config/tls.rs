@@ -1,5 +1,5 @@
 //! What the table `tls` of a listener means: which files. Reads none of them: `server::tls` does, when it is started
-//! and whenever they are renewed.
+//! and whenever they are renewed. And what is to be said of TLS options that a connection string cannot have.
 
 use std::path::{Path, PathBuf};
 
@@ -40,5 +40,54 @@ fn path(section: &mut Section<'_>, name: &'static str, text: &str) -> Option<Pat
             Some(folder.join(text))
         }
         Place::File(_) | Place::Variable(_) => Some(PathBuf::from(text)),
+    }
+}
+
+/// What to say of a TLS option that other drivers know and ours does not, so that it takes the whole connection string
+/// for malformed: (problem, remedy). Nothing of the string is in it.
+#[cfg_attr(not(test), expect(dead_code, reason = "`upstream` still refuses TLS altogether"))]
+pub(super) fn unknown_option(uri: &str) -> Option<(&'static str, &'static str)> {
+    let (_, options) = uri.split_once('?')?;
+    options.split('&').find_map(|option| {
+        let name = option.split('=').next().unwrap_or_default();
+        match name.to_lowercase().as_str() {
+            "tlsallowinvalidhostnames" => Some((
+                "tlsAllowInvalidHostnames is not supported",
+                "use a certificate with the server's name, or, for tests alone, tlsInsecure=true",
+            )),
+            "tlsdisableocspendpointcheck" | "tlsdisablecertificaterevocationcheck" => Some((
+                "tlsDisableOCSPEndpointCheck and tlsDisableCertificateRevocationCheck are not supported",
+                "remove them: revocation is not checked",
+            )),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_other_drivers_are_known_by_name() {
+        let check = |options: &str, expected: Option<&str>| {
+            let said = unknown_option(&format!("mongodb://u:p%3F@a,b/db{options}"));
+            assert_eq!(
+                said.map(|(problem, _)| problem.split(' ').next().unwrap()),
+                expected,
+                "{options}"
+            );
+        };
+        check("", None);
+        check("?tls=true&tlsInsecure=true&tlsCAFile=tlsAllowInvalidHostnames", None);
+        check(
+            "?tls=true&tlsAllowInvalidHostnames=true",
+            Some("tlsAllowInvalidHostnames"),
+        );
+        check("?TLSALLOWINVALIDHOSTNAMES", Some("tlsAllowInvalidHostnames"));
+        check(
+            "?tlsDisableCertificateRevocationCheck=false",
+            Some("tlsDisableOCSPEndpointCheck"),
+        );
     }
 }
