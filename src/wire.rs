@@ -32,7 +32,7 @@ pub use codec::FrameCodec;
 pub use error::WireError;
 pub use frame::Frame;
 pub use header::{HEADER_BYTES, MessageHeader, OpCode};
-pub use op_msg::{DocumentSequence, Documents, OpMsg, OpMsgBuilder, OpMsgFlags};
+pub use op_msg::{DocumentSequence, Documents, OpMsg, OpMsgBuilder, OpMsgFlags, OpMsgHead};
 pub use op_query::OpQuery;
 pub use op_reply::OpReply;
 
