@@ -7,6 +7,7 @@
 
 pub mod buckets;
 mod client;
+pub mod commands;
 pub mod differential;
 pub mod frame;
 pub mod guarded;
