@@ -6,6 +6,7 @@
 //! It must not use `mongoshape`'s own code to speak the protocol: what is tested does not check itself.
 
 pub mod buckets;
+pub mod certificates;
 mod client;
 pub mod commands;
 pub mod differential;
@@ -19,7 +20,9 @@ pub mod proxy;
 pub mod raw;
 pub mod shape;
 pub mod shaped;
+mod uri;
 
+pub use certificates::{Certificates, Identity};
 pub use client::{Pair, client, database_name};
 pub use mongod::Mongod;
 pub use proxy::{Level, Proxy, ProxyOptions};
