@@ -38,14 +38,14 @@ impl Certificates {
         let folder = Arc::new(TempDir::with_prefix("mongoshape-certificates-")?);
         let made = Self { folder };
         let authority = authority("mongoshape tests")?;
-        fs::write(made.ca(), authority.pem())?;
+        fs::write(made.ca(), pem("CERTIFICATE", authority.der()))?;
         let [server, client] = [signed(&authority, "server")?, signed(&authority, "client")?];
         fs::write(made.server(), &server.certificate)?;
         fs::write(made.server_key(), &server.key)?;
         fs::write(made.server_and_key(), server.both())?;
         fs::write(made.client(), client.both())?;
         let other = self::authority("somebody else")?;
-        fs::write(made.other_ca(), other.pem())?;
+        fs::write(made.other_ca(), pem("CERTIFICATE", other.der()))?;
         fs::write(made.stranger(), signed(&other, "client")?.both())?;
         Ok(made)
     }
@@ -174,9 +174,13 @@ fn signed(authority: &CertifiedIssuer<'static, KeyPair>, name: &str) -> Result<S
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     let key = KeyPair::generate()?;
     Ok(Signed {
-        certificate: params.signed_by(&key, authority)?.pem(),
-        key: key.serialize_pem(),
+        certificate: pem("CERTIFICATE", params.signed_by(&key, authority)?.der()),
+        key: pem("PRIVATE KEY", key.serialized_der()),
     })
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    pem::encode(&pem::Pem::new(label, der))
 }
 
 fn params(organization: &str, name: &str) -> CertificateParams {
