@@ -34,6 +34,12 @@ impl<'a> OpMsgHead<'a> {
         Some(Self { flags, body })
     }
 
+    /// The flags alone, of which four bytes are enough.
+    #[must_use]
+    pub fn flags_of_beginning(beginning: &[u8]) -> Option<OpMsgFlags> {
+        Reader::new(beginning).u32("flags").ok().map(OpMsgFlags::from_bits)
+    }
+
     /// A message of this body without sequences, though the original may have some.
     ///
     /// For readers of the body: a command's name and the namespace that it is on. Not for those of arguments that may come in
