@@ -32,7 +32,10 @@ const RECOVERY_TOKEN: &str = "recoveryToken";
 const SPECULATIVE: &str = "speculativeAuthenticate";
 
 /// The client's OP_MSG handshake as mongod is to see it; `None`: as it is.
-pub(super) fn edit_message(frame: &Frame, message: &OpMsg<'_>) -> Result<Option<Frame>, WireError> {
+///
+/// # Errors
+/// [`WireError::TooLong`].
+pub fn edit_message(frame: &Frame, message: &OpMsg<'_>) -> Result<Option<Frame>, WireError> {
     let Some(body) = edit_request(message.body) else {
         return Ok(None);
     };
@@ -40,7 +43,10 @@ pub(super) fn edit_message(frame: &Frame, message: &OpMsg<'_>) -> Result<Option<
 }
 
 /// The client's OP_QUERY handshake as mongod is to see it; `None`: as it is.
-pub(super) fn edit_query(frame: &Frame, query: &OpQuery<'_>) -> Result<Option<Frame>, WireError> {
+///
+/// # Errors
+/// [`WireError::TooLong`].
+pub fn edit_query(frame: &Frame, query: &OpQuery<'_>) -> Result<Option<Frame>, WireError> {
     let Some(body) = edit_request(query.query) else {
         return Ok(None);
     };
@@ -51,7 +57,7 @@ pub(super) fn edit_query(frame: &Frame, query: &OpQuery<'_>) -> Result<Option<Fr
 
 /// What becomes of a reply.
 #[derive(Debug)]
-pub(super) enum Shown {
+pub enum Shown {
     /// It is passed on as it is.
     AsIs,
     /// This is passed on instead.
@@ -61,7 +67,10 @@ pub(super) enum Shown {
 }
 
 /// What the client is to see of a reply to a handshake, and the compressors that the reply agrees to, if it speaks of them.
-pub(super) fn show(reply: &Frame, presentation: &Presentation) -> Result<(Shown, Option<Compressors>), WireError> {
+///
+/// # Errors
+/// What is wrong with a reply that is no message.
+pub fn show(reply: &Frame, presentation: &Presentation) -> Result<(Shown, Option<Compressors>), WireError> {
     let header = reply.header();
     if header.op_code == OpCode::Reply {
         let legacy = OpReply::parse(reply)?;
