@@ -22,8 +22,11 @@ mod compressed;
 mod legacy;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
 use bson::raw::RawDocumentBuf;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -84,6 +87,7 @@ pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain
         upstream: &upstream,
         presentation: &client.presentation,
         shared,
+        settings: Cache::new(&shared.settings),
         agreed: Compressors::NONE,
         compressor: None,
     };
@@ -111,6 +115,7 @@ struct Session<'a> {
     upstream: &'a Upstream,
     presentation: &'a Presentation,
     shared: &'a Shared,
+    settings: Cache<&'a ArcSwap<Settings>, Arc<Settings>>,
     /// What both ends have agreed on.
     agreed: Compressors,
     /// How the message that is being answered is compressed: its answer is compressed alike, as mongod's is.
@@ -143,7 +148,7 @@ impl Session<'_> {
             frame = self.client.next() => frame?,
             () = self.link.closed() => return Err(Closed::Upstream(LinkError::Closed)),
             () = self.upstream.retired() => return Err(Closed::Retired),
-            () = self.shared.idle_for_too_long() => return Err(Closed::Idle),
+            () = idle_for_too_long(self.settings.load()) => return Err(Closed::Idle),
         };
         let Some(frame) = frame else {
             return Err(Closed::ByClient);
@@ -176,9 +181,7 @@ impl Session<'_> {
             Err(error) => return self.reply_in_kind(frame, error).await,
         };
         let begun = Instant::now();
-        // A command ends under the settings that it began with.
-        let settings = self.shared.settings();
-        let done = self.dispatch(message, &head, &settings).await;
+        let done = self.dispatch(message, &head).await;
         let outcome = *done.as_ref().unwrap_or(&Outcome::Failed);
         self.shared
             .metrics
@@ -186,14 +189,9 @@ impl Session<'_> {
         done.map(|_| ())
     }
 
-    async fn dispatch(
-        &mut self,
-        message: Message<'_>,
-        head: &Head<'_>,
-        settings: &Settings,
-    ) -> Result<Outcome, Closed> {
+    async fn dispatch(&mut self, message: Message<'_>, head: &Head<'_>) -> Result<Outcome, Closed> {
         let frame = message.opened;
-        match route::decide(settings, &self.shared.metrics, head) {
+        match route::decide(self.settings.load(), &self.shared.metrics, head) {
             Route::Relay => {
                 let edited = self.without_recovery_token(frame, head)?;
                 let request = Request {
@@ -217,7 +215,7 @@ impl Session<'_> {
                 Ok(Outcome::Rejected)
             }
             // Boxed: an idle connection need not have room for the largest of them.
-            Route::Run(run) => Box::pin(self.rewrite(frame, head, settings, run)).await,
+            Route::Run(to) => Box::pin(self.rewrite(frame, head, to)).await,
         }
     }
 
@@ -225,7 +223,6 @@ impl Session<'_> {
         &mut self,
         frame: &Frame,
         head: &Head<'_>,
-        settings: &Settings,
         to: route::Rewritten<'_>,
     ) -> Result<Outcome, Closed> {
         let Some(shape) = to.bucket() else {
@@ -238,7 +235,7 @@ impl Session<'_> {
         OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
         let run = Run {
             shared: self.shared,
-            settings,
+            settings: &to.settings,
             link: &mut self.link,
             upstream: self.upstream.kind(),
             head,
@@ -341,6 +338,14 @@ impl Session<'_> {
         let reply = compressed.as_ref().unwrap_or(reply);
         self.shared.metrics.bytes(Direction::Sent, reply.len());
         Ok(self.client.send(reply).await?)
+    }
+}
+
+/// Returns when a client that has been idle since the call has been so for long enough. Cancel safe.
+async fn idle_for_too_long(settings: &Settings) {
+    match settings.limits.idle_timeout {
+        Some(limit) => tokio::time::sleep(limit).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -19,7 +19,7 @@ const BULK_WRITE: &str = "bulkWrite";
 impl Session<'_> {
     /// Answers an OP_COMPRESSED, and the answer is compressed alike.
     pub(super) async fn compressed(&mut self, frame: &Frame) -> Result<(), Closed> {
-        let limit = self.shared.settings().limits.max_message_bytes;
+        let limit = self.settings.load().limits.max_message_bytes;
         let compressed = OpCompressed::parse(frame, limit).map_err(Closed::Compressed)?;
         if !self.agreed.contains(compressed.compressor) {
             let message = format!(
@@ -66,8 +66,7 @@ impl Session<'_> {
             _ => return Ok(false),
         };
         let begun = Instant::now();
-        let settings = self.shared.settings();
-        if !matches!(route::decide(&settings, &self.shared.metrics, &head), Route::Relay) {
+        if !matches!(route::decide(self.settings.load(), &self.shared.metrics, &head), Route::Relay) {
             return Ok(false);
         }
         let relayed = self.relay(Request { frame, flags }, self.look()).await;
