@@ -55,7 +55,9 @@ fn bombs_of_each_compressor_take_bounded_memory() -> Result<()> {
         let before = peak_kilobytes(&shaped.proxy)?;
         for (plain, is_message) in bombs(&shaped)? {
             let bomb = compressed(compressor, plain)?;
-            beside_a_healthy_client(&shaped.proxy, || throw(&shaped, &bomb, is_message))?;
+            let begun = std::time::Instant::now();
+            let r = beside_a_healthy_client(&shaped.proxy, || throw(&shaped, &bomb, is_message));
+            eprintln!("{compressor} {is_message} {:?} {r:?} {} kB", begun.elapsed(), peak_kilobytes(&shaped.proxy)?);
         }
         let grown = peak_kilobytes(&shaped.proxy)?.saturating_sub(before);
         eprintln!("{compressor}: {grown} kB");

@@ -41,11 +41,6 @@ async fn a_set_with_tls_is_shown_with_tls_as_a_mongos_and_member_by_member() -> 
     Ok(())
 }
 
-/// The connection string of a standalone with these options for TLS.
-fn uri(address: SocketAddr, options: &str) -> String {
-    format!("mongodb://{address}/?directConnection=true&tls=true&{options}")
-}
-
 /// A proxy that cannot use its upstream: a client is closed, and these lines say why.
 fn check_closed(tls: &str, address: SocketAddr, certificates: &Certificates, told: &[(&str, &str)]) -> Result<()> {
     let uri = format!("mongodb://{address}/?directConnection=true&tls=true&{tls}");
