@@ -1,7 +1,6 @@
 //! What the application was told, and what the set holds.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -78,19 +77,10 @@ impl Ledger {
         &self.errors
     }
 
-    /// One line for who runs this by hand; the test runner hides it otherwise.
-    #[expect(
-        clippy::print_stdout,
-        reason = "the test's own output, which the test runner captures"
-    )]
-    pub(crate) fn show(&self, name: &str) {
-        let increments: i64 = self.increments.values().map(|count| count.acknowledged).sum();
-        let inserted = self.inserted.len();
-        println!(
-            "{name}: {inserted} documents and {increments} increments acknowledged, errors: {:?}",
-            self.errors
-        );
-        let _ = std::io::stdout().flush();
+    /// How many documents and increments were acknowledged.
+    pub(crate) fn acknowledged(&self) -> (usize, i64) {
+        let increments = self.increments.values().map(|count| count.acknowledged);
+        (self.inserted.len(), increments.sum())
     }
 
     /// Everything in which the set differs from what was acknowledged.
@@ -156,5 +146,48 @@ fn kind(error: &Error) -> String {
             let text = format!("{other:?}");
             text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger() -> Ledger {
+        let mut ledger = Ledger::new("d");
+        let error = Error::custom("lost");
+        ledger.acknowledge(Change::Insert(vec!["a".to_owned(), "b".to_owned()]));
+        ledger.leave_open(Change::Insert(vec!["c".to_owned()]), &error);
+        ledger.acknowledge(Change::Increment(1, "n"));
+        ledger.acknowledge(Change::Increment(1, "n"));
+        ledger.leave_open(Change::Increment(1, "n"), &error);
+        ledger
+    }
+
+    fn check_documents(stored: &[&str], expected: &[&str]) {
+        let stored: Vec<_> = stored.iter().map(|id| doc! { "_id": *id }).collect();
+        assert_eq!(ledger().compare_documents(&stored).unwrap(), expected);
+    }
+
+    #[test]
+    fn lost_and_foreign_documents_are_told_and_open_ones_are_free() {
+        check_documents(&["a", "b"], &[]);
+        check_documents(&["a", "b", "c"], &[]);
+        check_documents(&["a", "c"], &["document b was acknowledged and is lost"]);
+        check_documents(&["a", "b", "x"], &["document x was never sent"]);
+    }
+
+    fn check_counter(stored: i64, expected: &[&str]) {
+        let stored = [doc! { "_id": 1, "n": stored }];
+        assert_eq!(ledger().compare_counters(&stored).unwrap(), expected);
+    }
+
+    #[test]
+    fn counters_may_differ_by_what_is_open() {
+        check_counter(2, &[]);
+        check_counter(3, &[]);
+        check_counter(1, &["counter 1.n is 1 after 2 increments"]);
+        check_counter(4, &["counter 1.n is 4 after 2 increments and 1 with an open end"]);
+        assert!(ledger().compare_counters(&[]).is_err());
     }
 }

@@ -10,14 +10,20 @@
 //! MONGOSHAPE_FAILOVER=full cargo test -p proto-tests --test failover -- --nocapture --test-threads=1
 //! ```
 
+mod attempts;
 mod disturbances;
 mod ledger;
 mod writers;
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
 use anyhow::{Result, ensure};
 use proto_tests::{Level, Mongod, Proxy, ProxyOptions};
 
+use attempts::Attempts;
 use disturbances::Measure;
+use ledger::Ledger;
 use writers::Writers;
 
 /// What the proxy is shown as, and how the application names it.
@@ -34,7 +40,7 @@ impl Shown {
         match self {
             Self::Mongos => options.listen("present_as = \"mongos\""),
             Self::SetOfOne => options.listen("present_as = \"replica-set\""),
-            Self::Members => options.listen("present_as = \"replica-set\"").members(&set.addresses()),
+            Self::Members => options.members(&set.addresses()),
         }
     }
 
@@ -59,33 +65,75 @@ impl Shown {
     }
 }
 
-/// Writes through `uri` while `disturb` goes on, and judges what the set holds afterwards.
+/// What a run is called, how it connects, and the servers that it may find there.
+struct Application {
+    name: String,
+    uri: String,
+    servers: Vec<SocketAddr>,
+}
+
+impl Application {
+    fn behind(proxy: &Proxy, shown: Shown, what: &str) -> Self {
+        let members = proxy.member_addresses();
+        let servers = if members.is_empty() {
+            vec![proxy.address()]
+        } else {
+            members.to_vec()
+        };
+        Self {
+            name: format!("{what}, {shown:?}"),
+            uri: shown.uri(proxy),
+            servers,
+        }
+    }
+}
+
+/// Writes while `disturb` goes on, and judges what the set holds afterwards.
 fn run(
-    name: &str,
+    application: &Application,
     set: &mut Mongod,
-    uri: &str,
     disturb: impl FnOnce(&mut Mongod, &Writers) -> Result<()>,
 ) -> Result<()> {
-    let writers = Writers::start(uri)?;
+    let name = &application.name;
+    let writers = Writers::start(&application.uri)?;
     let disturbed = writers.wait_for_progress().and_then(|()| disturb(set, &writers));
+    let attempts = writers.attempts().clone();
     let ledger = writers.stop()?;
-    ledger.show(name);
+    show(name, &ledger, &attempts);
     disturbed?;
     let wrong = ledger.compare(set)?;
     ensure!(wrong.is_empty(), "{name}:\n{}", wrong.join("\n"));
-    ensure!(
-        ledger.errors().is_empty(),
-        "{name}: the application saw {:?}",
+    let errors = ledger.errors();
+    ensure!(errors.is_empty(), "{name}: the application saw {errors:?}");
+    // A driver that was shown the members themselves would go round the proxy.
+    let found = attempts.servers();
+    let named: BTreeSet<_> = application.servers.iter().map(ToString::to_string).collect();
+    ensure!(found.is_subset(&named), "{name}: the driver went to {found:?}");
+    ensure!(attempts.failed() > 0, "{name}: no write was disturbed");
+    Ok(())
+}
+
+/// One line for who runs this by hand; the test runner hides it otherwise.
+#[expect(
+    clippy::print_stdout,
+    reason = "the test's own output, which the test runner captures"
+)]
+fn show(name: &str, ledger: &Ledger, attempts: &Attempts) {
+    let (documents, increments) = ledger.acknowledged();
+    println!(
+        "{name}: {documents} documents and {increments} increments acknowledged; {} commands failed below the driver, {} \
+         were answered again; errors: {:?}",
+        attempts.failed(),
+        attempts.answered_again(),
         ledger.errors()
     );
-    Ok(())
 }
 
 fn primaries_change_behind_the_proxy(shown: Shown) -> Result<()> {
     let mut set = Mongod::replica_set(3)?;
     let proxy = shown.start(&set)?;
-    let name = format!("primaries change, {shown:?}");
-    run(&name, &mut set, &shown.uri(&proxy), |set, writers| {
+    let application = Application::behind(&proxy, shown, "primaries change");
+    run(&application, &mut set, |set, writers| {
         disturbances::primaries(set, writers, Measure::chosen())
     })
 }
@@ -93,9 +141,8 @@ fn primaries_change_behind_the_proxy(shown: Shown) -> Result<()> {
 fn the_proxy_is_killed(shown: Shown) -> Result<()> {
     let mut set = Mongod::replica_set(3)?;
     let mut proxy = shown.start(&set)?;
-    let name = format!("the proxy is killed, {shown:?}");
-    let uri = shown.uri(&proxy);
-    run(&name, &mut set, &uri, |_, writers| {
+    let application = Application::behind(&proxy, shown, "the proxy is killed");
+    run(&application, &mut set, |_, writers| {
         disturbances::proxy(&mut proxy, writers, Measure::chosen())
     })
 }
@@ -104,8 +151,12 @@ fn the_proxy_is_killed(shown: Shown) -> Result<()> {
 #[test]
 fn primaries_change_under_a_direct_application() -> Result<()> {
     let mut set = Mongod::replica_set(3)?;
-    let uri = set.uri();
-    run("primaries change, direct", &mut set, &uri, |set, writers| {
+    let application = Application {
+        name: "primaries change, direct".to_owned(),
+        uri: set.uri(),
+        servers: set.addresses(),
+    };
+    run(&application, &mut set, |set, writers| {
         disturbances::primaries(set, writers, Measure::chosen())
     })
 }

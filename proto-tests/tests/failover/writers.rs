@@ -12,6 +12,7 @@ use proto_tests::database_name;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
+use crate::attempts::Attempts;
 use crate::ledger::{Change, Ledger};
 
 const WRITERS: i32 = 8;
@@ -31,6 +32,7 @@ pub(crate) struct Writers {
     /// How many writes of each writer were acknowledged.
     acknowledged: Vec<Arc<AtomicI64>>,
     tasks: Vec<JoinHandle<Ledger>>,
+    attempts: Attempts,
 }
 
 impl Writers {
@@ -45,9 +47,10 @@ impl Writers {
             stop: Arc::default(),
             acknowledged: (0..WRITERS).map(|_| Arc::default()).collect(),
             tasks: Vec::new(),
+            attempts: Attempts::default(),
             runtime,
         };
-        let client = writers.runtime.block_on(connect(uri, &database))?;
+        let client = writers.runtime.block_on(writers.connect(uri))?;
         let database = client.database(&database);
         for (id, acknowledged) in (0..).zip(&writers.acknowledged) {
             let writer = Writer {
@@ -61,6 +64,22 @@ impl Writers {
             writers.tasks.push(writers.runtime.spawn(writer.run()));
         }
         Ok(writers)
+    }
+
+    /// A client with what applications have by default, retryable writes among it, and the counters at zero.
+    async fn connect(&self, uri: &str) -> Result<Client> {
+        let mut options = ClientOptions::parse(uri).await?;
+        options.write_concern = Some(WriteConcern::majority());
+        options.command_event_handler = Some(self.attempts.handler());
+        let client = Client::with_options(options)?;
+        let counters: Collection<Document> = client.database(&self.database).collection("counters");
+        let zero = (0..WRITERS).map(|id| doc! { "_id": id, "updated": 0_i64, "found": 0_i64 });
+        counters.insert_many(zero).await?;
+        Ok(client)
+    }
+
+    pub(crate) fn attempts(&self) -> &Attempts {
+        &self.attempts
     }
 
     /// Waits until every writer has got some further writes through.
@@ -95,17 +114,6 @@ impl Writers {
         }
         Ok(whole)
     }
-}
-
-/// A client with what applications have by default, retryable writes among it, and the counters at zero.
-async fn connect(uri: &str, database: &str) -> Result<Client> {
-    let mut options = ClientOptions::parse(uri).await?;
-    options.write_concern = Some(WriteConcern::majority());
-    let client = Client::with_options(options)?;
-    let counters: Collection<Document> = client.database(database).collection("counters");
-    let zero = (0..WRITERS).map(|id| doc! { "_id": id, "updated": 0_i64, "found": 0_i64 });
-    counters.insert_many(zero).await?;
-    Ok(client)
 }
 
 struct Writer {
