@@ -9,6 +9,8 @@ use mongodb::error::{Error, ErrorKind, WriteFailure};
 use proto_tests::Mongod;
 use proto_tests::raw::Connection;
 
+use crate::workload::{COUNTERS, Workload};
+
 /// One write.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
@@ -84,27 +86,29 @@ impl Ledger {
     }
 
     /// Everything in which the set differs from what was acknowledged.
-    pub(crate) fn compare(&self, set: &Mongod) -> Result<Vec<String>> {
+    pub(crate) fn compare(&self, set: &Mongod, workload: Workload) -> Result<Vec<String>> {
         let mut primary = Connection::open(set.addresses()[set.primary()?])?;
-        let mut read = |collection: &str| {
-            let concern = doc! { "level": "majority" };
-            primary.all(&doc! { "find": collection, "readConcern": concern, "$db": &self.database })
-        };
-        let mut wrong = self.compare_documents(&read("documents")?)?;
-        wrong.extend(self.compare_counters(&read("counters")?)?);
+        let (documents, mut wrong) = workload.stored(&mut primary, &self.database)?;
+        wrong.extend(self.compare_documents(&documents)?);
+        let concern = doc! { "level": "majority" };
+        let find = doc! { "find": COUNTERS, "readConcern": concern, "$db": &self.database };
+        wrong.extend(self.compare_counters(&primary.all(&find)?)?);
         Ok(wrong)
     }
 
     fn compare_documents(&self, stored: &[Document]) -> Result<Vec<String>> {
-        let stored = stored.iter().map(|document| document.get_str("_id"));
-        let stored: BTreeSet<_> = stored.collect::<Result<_, _>>()?;
-        let lost = self.inserted.iter().filter(|id| !stored.contains(id.as_str()));
+        let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+        for document in stored {
+            *counts.entry(document.get_str("_id")?).or_default() += 1;
+        }
+        let lost = self.inserted.iter().filter(|id| !counts.contains_key(id.as_str()));
         let lost = lost.map(|id| format!("document {id} was acknowledged and is lost"));
-        let known = |id: &&&str| !self.inserted.contains(**id) && !self.open.contains(**id);
-        let foreign = stored.iter().filter(known);
-        Ok(lost
-            .chain(foreign.map(|id| format!("document {id} was never sent")))
-            .collect())
+        let repeated = counts.iter().filter(|(_, count)| **count > 1);
+        let repeated = repeated.map(|(id, count)| format!("document {id} is stored {count} times"));
+        let is_known = |id: &str| self.inserted.contains(id) || self.open.contains(id);
+        let foreign = counts.keys().filter(|id| !is_known(id));
+        let foreign = foreign.map(|id| format!("document {id} was never sent"));
+        Ok(lost.chain(repeated).chain(foreign).collect())
     }
 
     fn compare_counters(&self, stored: &[Document]) -> Result<Vec<String>> {
@@ -170,10 +174,11 @@ mod tests {
     }
 
     #[test]
-    fn lost_and_foreign_documents_are_told_and_open_ones_are_free() {
+    fn lost_repeated_and_foreign_documents_are_told_and_open_ones_are_free() {
         check_documents(&["a", "b"], &[]);
         check_documents(&["a", "b", "c"], &[]);
         check_documents(&["a", "c"], &["document b was acknowledged and is lost"]);
+        check_documents(&["a", "b", "c", "c"], &["document c is stored 2 times"]);
         check_documents(&["a", "b", "x"], &["document x was never sent"]);
     }
 
