@@ -44,8 +44,8 @@ pub(crate) struct Options {
     /// Runs the suite of the asynchronous API in place of the other
     #[arg(long)]
     asynchronous: bool,
-    /// Members of the replica set. What the modules test goes to a primary; few of their tests want a secondary
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
+    /// Members of the replica set: some tests want a secondary, none a second one
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=3))]
     members: u8,
     /// Has clients offer compression, such as `zlib,snappy`
     #[arg(long)]

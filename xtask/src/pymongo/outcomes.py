@@ -4,9 +4,17 @@ import json
 import os
 import re
 
+import pymongo
+
+# Some tests connect to the driver's default address, where they expect the server under test.
+for _client in (pymongo.MongoClient, pymongo.AsyncMongoClient):
+    _client.HOST, _client.PORT = os.environ["DB_IP"], int(os.environ["DB_PORT"])
+
 _LINES = open(os.environ["PYMONGO_OUTCOMES"], "w", buffering=1, encoding="utf-8")
 # The two runs that are compared differ in their ports, which is no difference.
 _PORT = re.compile(r"(127\.0\.0\.1(?::|', ))\d+")
+# Some errors repeat a document of 16 MB.
+_DETAIL_LIMIT = 2000
 
 
 def pytest_runtest_logreport(report):
@@ -14,8 +22,12 @@ def pytest_runtest_logreport(report):
     if hasattr(report, "wasxfail"):
         outcome = "xpassed" if outcome == "passed" else "xfailed"
     if report.when == "call" or outcome != "passed":
-        line = {"test": report.nodeid, "outcome": outcome, "detail": _PORT.sub(r"\1*", _detail(report))}
-        _LINES.write(json.dumps(line) + "\n")
+        detail = _PORT.sub(r"\1*", _detail(report)[:_DETAIL_LIMIT])
+        _LINES.write(json.dumps({"test": report.nodeid, "outcome": outcome, "detail": detail}) + "\n")
+
+
+def pytest_unconfigure():
+    _LINES.close()
 
 
 def _detail(report):

@@ -9,6 +9,9 @@ use proto_tests::mongod::Options;
 use proto_tests::{Mongod, Proxy, ProxyOptions};
 use serde::Deserialize;
 
+/// The suite stores the longest documents there are, many in one transaction: too much for a small cache.
+const CACHE_GB: f32 = 1.0;
+
 /// What mongod is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Topology {
@@ -28,7 +31,8 @@ impl Topology {
 
     /// A fresh one, with fail points.
     pub(super) fn start(self, members: usize) -> Result<Mongod> {
-        let options = Options::default().parameter("enableTestCommands=1");
+        let mut options = Options::default().parameter("enableTestCommands=1");
+        options.cache_gb = CACHE_GB;
         match self {
             Self::Standalone => options.standalone(),
             Self::ReplicaSet => options.replica_set(members),
@@ -42,6 +46,8 @@ impl Topology {
 pub(super) enum Presentation {
     /// A standalone, as what it is
     Standalone,
+    /// A replica set as it is, with a listener for each member
+    Members,
     /// A replica set of one member, which is the proxy
     ReplicaSet,
     /// A mongos
@@ -49,11 +55,12 @@ pub(super) enum Presentation {
 }
 
 impl Presentation {
-    pub(super) const ALL: [Self; 3] = [Self::Standalone, Self::ReplicaSet, Self::Mongos];
+    pub(super) const ALL: [Self; 4] = [Self::Standalone, Self::Members, Self::ReplicaSet, Self::Mongos];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Standalone => "standalone",
+            Self::Members => "members",
             Self::ReplicaSet => "replica-set",
             Self::Mongos => "mongos",
         }
@@ -62,7 +69,7 @@ impl Presentation {
     pub(super) fn topology(self) -> Topology {
         match self {
             Self::Standalone => Topology::Standalone,
-            Self::ReplicaSet | Self::Mongos => Topology::ReplicaSet,
+            Self::Members | Self::ReplicaSet | Self::Mongos => Topology::ReplicaSet,
         }
     }
 
@@ -72,12 +79,11 @@ impl Presentation {
         if let Some(binary) = binary {
             options = options.binary(binary);
         }
-        match self {
-            Self::Standalone => {}
-            Self::ReplicaSet | Self::Mongos => {
-                options = options.listen(&format!("present_as = \"{}\"", self.name()));
-            }
-        }
+        options = match self {
+            Self::Standalone => options,
+            Self::Members => options.members(&mongod.addresses()),
+            Self::ReplicaSet | Self::Mongos => options.listen(&format!("present_as = \"{}\"", self.name())),
+        };
         Proxy::start(&options)
     }
 }
