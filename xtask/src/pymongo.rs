@@ -104,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         compared.extend(runner.topology(topology, &list)?);
     }
     ensure!(!compared.is_empty(), "no presentation is left to run");
-    print::results(&compared, &list);
+    print::counted(&compared);
     println!("\npytest's own reports: {}", shown(&runner.pytest.reports));
     let unexpected: usize = compared.iter().map(|compared| compared.unexpected.len()).sum();
     ensure!(unexpected == 0, "{unexpected} differences are not in expected.toml");
@@ -160,7 +160,7 @@ impl Runner<'_> {
         if !unexpected.is_empty() && unexpected.len() <= REPEATED_AT_MOST {
             (unexpected, passing) = self.repeat(presentation, unexpected, &mut logged)?;
         }
-        Ok(Compared {
+        let compared = Compared {
             presentation,
             direct: direct.clone(),
             proxied,
@@ -168,7 +168,9 @@ impl Runner<'_> {
             unexpected,
             passing,
             logged,
-        })
+        };
+        print::differences(&compared, list);
+        Ok(compared)
     }
 
     /// Runs each alone, both ways: those that differ again, and those that do not.

@@ -1,4 +1,4 @@
-//! The results as Markdown: a table of counts, then each difference with its cause.
+//! The results as Markdown: each difference with its cause, and at the end a table of counts.
 
 use super::Compared;
 use super::compare::Difference;
@@ -10,7 +10,8 @@ const DETAIL_LIMIT: usize = 240;
 /// Of the proxy's log.
 const LINES_SHOWN: usize = 20;
 
-pub(super) fn results(compared: &[Compared], list: &[Expected]) {
+/// The table.
+pub(super) fn counted(compared: &[Compared]) {
     println!("\n| presentation | | passed | failed | skipped | xfailed | differences | of them expected |");
     println!("|---|---|---:|---:|---:|---:|---:|---:|");
     for one in compared {
@@ -23,9 +24,22 @@ pub(super) fn results(compared: &[Compared], list: &[Expected]) {
             one.expected.len()
         );
     }
-    for one in compared {
-        expected(one, list);
-        unexpected(one);
+}
+
+/// What differs in one presentation.
+pub(super) fn differences(one: &Compared, list: &[Expected]) {
+    expected(one, list);
+    let name = one.presentation.name();
+    section(&format!("{name}: not expected"), &one.unexpected);
+    section(
+        &format!("{name}: differed once, but not when repeated alone"),
+        &one.passing,
+    );
+    if !one.logged.is_empty() {
+        println!("\n{name}: the proxy logged {} warnings or errors", one.logged.len());
+        for line in one.logged.iter().take(LINES_SHOWN) {
+            println!("- {line}");
+        }
     }
 }
 
@@ -71,21 +85,6 @@ fn expected(one: &Compared, list: &[Expected]) {
         for (_, difference) in tests {
             let (direct, proxied) = (difference.direct.outcome, difference.proxied.outcome);
             println!("- `{}` {direct} → {proxied}", difference.short_name());
-        }
-    }
-}
-
-fn unexpected(one: &Compared) {
-    let name = one.presentation.name();
-    section(&format!("{name}: not expected"), &one.unexpected);
-    section(
-        &format!("{name}: differed once, but not when repeated alone"),
-        &one.passing,
-    );
-    if !one.logged.is_empty() {
-        println!("\n{name}: the proxy logged {} warnings or errors", one.logged.len());
-        for line in one.logged.iter().take(LINES_SHOWN) {
-            println!("- {line}");
         }
     }
 }
