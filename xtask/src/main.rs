@@ -3,6 +3,7 @@
 
 mod bench;
 mod demo;
+mod pymongo;
 
 use std::process::ExitCode;
 
@@ -23,12 +24,15 @@ enum Command {
     /// Measures
     #[command(subcommand)]
     Bench(bench::Command),
+    /// Runs `PyMongo`'s own test suite directly and through mongoshape, and compares
+    Pymongo(pymongo::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(command) => bench::run(&command),
+        Command::Pymongo(options) => pymongo::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
