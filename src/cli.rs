@@ -46,14 +46,15 @@ struct ConfigFile {
 }
 
 impl ConfigFile {
-    fn path(self, environment: &Environment) -> anyhow::Result<PathBuf> {
+    fn path(&self, environment: &Environment) -> anyhow::Result<PathBuf> {
         let path = self
             .config
+            .clone()
             .or_else(|| environment.variable(CONFIG_VARIABLE).map(PathBuf::from));
         path.with_context(|| format!("no configuration: give --config FILE, or set {CONFIG_VARIABLE}"))
     }
 
-    fn load(self, environment: &Environment) -> anyhow::Result<Result<Config, ConfigErrors>> {
+    fn load(&self, environment: &Environment) -> anyhow::Result<Result<Config, ConfigErrors>> {
         // Known, also where `--config` goes before it.
         environment.variable(CONFIG_VARIABLE);
         let path = self.path(environment)?;
@@ -61,7 +62,7 @@ impl ConfigFile {
     }
 
     /// Each mistake stands on a line of its own in the error's message.
-    fn load_or_fail(self, environment: &Environment) -> anyhow::Result<Config> {
+    fn load_or_fail(&self, environment: &Environment) -> anyhow::Result<Config> {
         let config = self.load(environment)?;
         config.map_err(|errors| anyhow::anyhow!("the configuration has mistakes\n{errors}"))
     }
@@ -83,7 +84,11 @@ pub fn main() -> ExitCode {
 }
 
 fn run(verb: Verb) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // Clients are served by threads of their own; one here accepts them, another watches the upstream meanwhile.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
     let environment = Environment::default();
     match verb {
         Verb::Serve(file) => {
@@ -92,7 +97,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             for variable in environment.unknown() {
                 tracing::warn!(variable, "this variable sets no option");
             }
-            runtime.block_on(serve::run(config))?;
+            runtime.block_on(serve::run(config, &file, &environment))?;
             Ok(ExitCode::SUCCESS)
         }
         Verb::Check(file) => {

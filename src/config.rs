@@ -1,6 +1,6 @@
 //! From a TOML file and the environment to values that are right, or to all mistakes at once.
 //!
-//! `source` parses the text, `section` reads one table of it field by field, and `resolve`, `upstream` and `shapes`
+//! `source` parses the text, `section` reads one table of it field by field, and `resolve`, `listen`, `upstream` and `shapes`
 //! say what the fields mean. Every scalar can also be set by an environment variable, which goes before the file:
 //! `MONGOSHAPE_LISTEN_ADDRESS`, or `MONGOSHAPE_BUCKET_0_MAX_ITEMS` for the first `[[bucket]]`. A `[[bucket]]` or
 //! `[[outlier]]` that the file does not have is added by giving the next number's namespace.
@@ -8,6 +8,7 @@
 //! Must not know sockets, and reads no environment of its own: the lookup is passed in.
 
 mod error;
+mod listen;
 mod resolve;
 mod section;
 mod shapes;
@@ -43,25 +44,58 @@ pub struct Config {
 /// Where clients connect to, and what they may hold.
 #[derive(Clone, Debug)]
 pub struct ListenConfig {
-    /// The address to listen on.
-    pub address: SocketAddr,
+    /// The addresses to listen on.
+    pub listeners: Listeners,
     /// Clients at a time, at most.
     pub max_connections: usize,
-    /// What the proxy passes itself off as.
-    pub present_as: PresentAs,
-    /// How long a client may pause in the middle of a message.
+    /// The longest message that a client may send, in bytes.
+    pub max_message_bytes: usize,
+    /// Threads that serve clients; `None`: one for each processor.
+    pub workers: Option<usize>,
+    /// How long a client may take for the TLS handshake and until its first byte.
+    pub handshake_timeout: Duration,
+    /// How long a client may take over a message that it has begun, for each MiB of it.
     pub frame_timeout: Duration,
+    /// How long a client may leave unread what is sent to it.
+    pub send_timeout: Duration,
+    /// How long a client may send nothing between two commands; `None`: for ever.
+    pub idle_timeout: Option<Duration>,
     /// How long running commands may take to finish when the proxy stops.
     pub drain_timeout: Duration,
 }
 
-/// What the proxy passes itself off as before its clients.
+/// The addresses to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listeners {
+    /// One for the whole upstream.
+    One {
+        /// The address.
+        address: SocketAddr,
+        /// What a replica set is shown as.
+        present_as: PresentAs,
+        /// `host:port` under which clients find the listener; `None`: where they have found it.
+        advertise: Option<String>,
+    },
+    /// One for each member of a replica set; never empty.
+    Members(Vec<MemberConfig>),
+}
+
+/// The listener of one member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberConfig {
+    /// The address to listen on.
+    pub address: SocketAddr,
+    /// The member's `host:port`, as the replica set's configuration has it, in small letters.
+    pub upstream: String,
+    /// `host:port` under which clients find the listener; `None`: its address.
+    pub advertise: Option<String>,
+}
+
+/// What a replica set is shown as. A standalone and a mongos are shown as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PresentAs {
-    /// What fits the upstream: a standalone as it is.
-    #[default]
-    Auto,
     /// A mongos.
+    #[default]
     Mongos,
     /// A replica set of one.
     ReplicaSet,
@@ -72,9 +106,9 @@ pub enum PresentAs {
 pub struct UpstreamConfig {
     /// The connection string, for the driver. Never to be logged.
     pub uri: String,
-    /// `host:port` of its one host, as a socket is opened to it (an IPv6 address stands in brackets).
-    pub address: String,
-    /// How long opening a connection may take.
+    /// `host:port` of each host that it names (an IPv6 address stands in brackets), or the one name whose SRV record does.
+    pub hosts: Vec<String>,
+    /// How long finding a server and opening a connection may take.
     pub connect_timeout: Duration,
 }
 
@@ -82,7 +116,7 @@ impl fmt::Debug for UpstreamConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UpstreamConfig")
             .field("uri", &"<redacted>")
-            .field("address", &self.address)
+            .field("hosts", &self.hosts)
             .field("connect_timeout", &self.connect_timeout)
             .finish()
     }

@@ -1,94 +1,72 @@
-//! Listeners, limits, draining. Does not know what a command means: each connection is handed to a session.
+//! Listeners, limits, draining, and which server is the upstream's primary. Does not know what a command means: each
+//! connection is handed to a session.
+//!
+//! [`listener`] accepts, [`admission`] decides who may stay and finds out what a client speaks, [`workers`] are the threads
+//! that sessions live on, [`topology`] watches the upstream.
 
-use std::net::SocketAddr;
+pub mod admission;
+pub mod listener;
+pub mod metrics;
+pub mod topology;
+mod workers;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::session::{Shared, client};
+use self::admission::Admission;
+use self::listener::Listener;
+use self::workers::Workers;
+use crate::session::Shared;
 
-/// Pause after the system refused to accept, as when file descriptors ran out: trying at once would only spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// How a server treats its connections.
-#[derive(Clone, Debug)]
-pub struct ServerOptions {
-    /// Client connections at once; beyond them a new one is closed as soon as it is accepted.
-    pub max_connections: usize,
-    /// How long running commands may take to finish once draining began.
-    pub drain_timeout: Duration,
-    /// The upstream's host and port.
-    pub upstream: String,
-}
-
-/// A listener and the sessions behind it.
+/// Listeners and the sessions behind them.
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
-    options: ServerOptions,
-    shared: Arc<Shared>,
-    places: Arc<Semaphore>,
-    sessions: TaskTracker,
+    /// Where clients come in.
+    pub listeners: Vec<Listener>,
+    /// Who of them may stay.
+    pub admission: Arc<Admission>,
+    /// What their sessions share.
+    pub shared: Arc<Shared>,
+    /// Threads that sessions live on.
+    pub workers: usize,
+    /// How long running commands may take to finish once draining began.
+    pub drain_timeout: Duration,
 }
 
 impl Server {
-    /// A server on a bound listener.
-    #[must_use]
-    pub fn new(listener: TcpListener, options: ServerOptions, shared: Arc<Shared>) -> Self {
-        let places = Arc::new(Semaphore::new(options.max_connections));
-        Self {
-            listener,
-            options,
-            shared,
-            places,
-            sessions: TaskTracker::new(),
-        }
-    }
-
     /// Accepts until `stop` is cancelled, then lets running commands finish and returns.
-    pub async fn run(self, stop: CancellationToken) {
-        loop {
-            let accepted = tokio::select! {
-                () = stop.cancelled() => break,
-                accepted = self.listener.accept() => accepted,
+    ///
+    /// # Errors
+    /// When the worker threads cannot be started.
+    pub async fn run(self, stop: CancellationToken) -> std::io::Result<()> {
+        let workers = Arc::new(Workers::start(self.workers)?);
+        let sessions = TaskTracker::new();
+        let mut accepting = JoinSet::new();
+        for listener in self.listeners {
+            let door = listener::Door {
+                admission: Arc::clone(&self.admission),
+                shared: Arc::clone(&self.shared),
+                workers: Arc::clone(&workers),
+                sessions: sessions.clone(),
+                stop: stop.clone(),
             };
-            match accepted {
-                Ok((socket, peer)) => self.admit(socket, peer, &stop),
-                Err(error) => {
-                    tracing::error!(%error, "cannot accept connections");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
+            accepting.spawn(listener.accept(door));
         }
-        drop(self.listener);
-        self.sessions.close();
-        if timeout(self.options.drain_timeout, self.sessions.wait()).await.is_err() {
-            let left = self.sessions.len();
+        // Each ends when `stop` is cancelled, and takes its socket with it.
+        while accepting.join_next().await.is_some() {}
+        sessions.close();
+        if timeout(self.drain_timeout, sessions.wait()).await.is_err() {
+            let left = sessions.len();
             tracing::warn!(
                 connections = left,
                 "closed connections whose commands did not finish in time"
             );
         }
-    }
-
-    fn admit(&self, socket: TcpStream, peer: SocketAddr, stop: &CancellationToken) {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            tracing::warn!(%peer, limit = self.options.max_connections, "refused a connection: too many are open");
-            return;
-        };
-        let (shared, upstream, stop) = (Arc::clone(&self.shared), self.options.upstream.clone(), stop.clone());
-        self.sessions.spawn(async move {
-            let metrics = shared.metrics();
-            metrics.connections_total.inc();
-            metrics.connections.inc();
-            client::serve(socket, peer, &upstream, &shared, &stop).await;
-            metrics.connections.dec();
-            drop(place);
-        });
+        Ok(())
     }
 }

@@ -1,12 +1,12 @@
 //! One client and its upstream link: relay, rewritten commands, cursors, handshake.
 //!
-//! [`client`] is the loop; [`route`] says what a frame asks for; [`relay`] passes bytes on; [`run`] has one file for each
+//! [`client`] is the loop; [`upstream`] is where it connects to, [`handshake`] how that is introduced; [`route`] says what a frame asks for; [`relay`] passes bytes on; [`run`] has one file for each
 //! command that a shape rewrites. Knows nothing of listeners or of configuration files.
 
 pub mod client;
 mod cursor;
 mod error;
-mod handshake;
+pub mod handshake;
 mod link;
 pub mod metrics;
 mod mint;
@@ -14,9 +14,14 @@ mod readiness;
 mod relay;
 mod route;
 mod run;
+pub mod socket;
 mod stream;
+pub mod upstream;
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use arc_swap::ArcSwap;
 
 use self::cursor::CursorRegistry;
 use self::metrics::SessionMetrics;
@@ -29,39 +34,65 @@ use crate::pattern::shapes::Shapes;
 pub struct SessionLimits {
     /// The longest message, in bytes.
     pub max_message_bytes: usize,
-    /// How long a client may pause in the middle of a message.
+    /// How long a client may take over a message that it has begun, for each MiB of it.
     pub frame_timeout: Duration,
-    /// How long connecting to the upstream may take.
+    /// How long a client may leave unread what is sent to it.
+    pub send_timeout: Duration,
+    /// How long a client may send nothing between two commands; `None`: for ever.
+    pub idle_timeout: Option<Duration>,
+    /// How long finding and connecting to the upstream may take.
     pub connect_timeout: Duration,
+}
+
+/// What can be exchanged while sessions run.
+#[derive(Debug)]
+pub struct Settings {
+    shapes: Shapes,
+    limits: SessionLimits,
+    /// What was found under these shapes.
+    readiness: Readiness,
+}
+
+impl Settings {
+    /// Settings under which nothing has been found yet.
+    #[must_use]
+    pub fn new(shapes: Shapes, limits: SessionLimits) -> Self {
+        let readiness = Readiness::default();
+        Self {
+            shapes,
+            limits,
+            readiness,
+        }
+    }
 }
 
 /// What all sessions of a proxy share.
 #[derive(Debug)]
 pub struct Shared {
-    shapes: Shapes,
-    limits: SessionLimits,
+    settings: ArcSwap<Settings>,
     metrics: SessionMetrics,
     cursors: CursorRegistry,
-    readiness: Readiness,
     timestamps: Timestamps,
 }
 
 impl Shared {
     /// Gathers it.
     #[must_use]
-    pub fn new(shapes: Shapes, limits: SessionLimits, metrics: SessionMetrics) -> Self {
-        // Every series exists at zero before its first event.
-        shapes
-            .iter()
-            .for_each(|shape| metrics.expect_namespace(&shape.namespace().to_string()));
+    pub fn new(settings: Settings, metrics: SessionMetrics) -> Self {
+        expect_namespaces(&settings, &metrics);
         Self {
-            shapes,
-            limits,
+            settings: ArcSwap::from_pointee(settings),
             metrics,
             cursors: CursorRegistry::default(),
-            readiness: Readiness::default(),
             timestamps: Timestamps::default(),
         }
+    }
+
+    /// Exchanges the settings: commands that begin from now on run under these, running ones end under the old. Limits
+    /// hold for new connections.
+    pub fn exchange(&self, settings: Settings) {
+        expect_namespaces(&settings, &self.metrics);
+        self.settings.store(Arc::new(settings));
     }
 
     /// The handles that sessions count with.
@@ -69,4 +100,22 @@ impl Shared {
     pub fn metrics(&self) -> &SessionMetrics {
         &self.metrics
     }
+
+    fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
+    }
+
+    /// Returns when a client that has been idle since the call has been so for long enough. Cancel safe.
+    async fn idle_for_too_long(&self) {
+        match self.settings.load().limits.idle_timeout {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Every series exists at zero before its first event.
+fn expect_namespaces(settings: &Settings, metrics: &SessionMetrics) {
+    let namespaces = settings.shapes.iter().map(|shape| shape.namespace().to_string());
+    namespaces.for_each(|namespace| metrics.expect_namespace(&namespace));
 }

@@ -8,7 +8,7 @@ use bson::doc;
 use proto_tests::proxy::find_binary;
 use proto_tests::raw::Connection;
 use proto_tests::shaped::{COLLECTION, Shaped};
-use proto_tests::{Level, Mongod, Proxy, ProxyOptions, buckets, mongod};
+use proto_tests::{Level, Mongod, Proxy, ProxyOptions, buckets, frame, mongod};
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
@@ -201,7 +201,9 @@ fn readiness_follows_the_upstream() -> Result<()> {
     assert_eq!(proxy.admin_get("/livez")?.status, 200);
     assert_eq!(proxy.admin_get("/metrics")?.status, 200);
     proxy.expect_log(Level::Warn, "the upstream is gone");
-    assert!(Connection::open(proxy.address())?.is_closed()?);
+    let mut late = Connection::open(proxy.address())?;
+    late.send(&frame::command(1, 0, &doc! { "ping": 1, "$db": "admin" })?)?;
+    assert!(late.is_closed()?);
     assert_says(&proxy.run("check")?, 1, &["error: upstream"]);
     // The others' server is not concerned.
     Connection::open(mongod::shared().address())?.command_ok(&doc! { "ping": 1, "$db": "admin" })?;

@@ -1,4 +1,4 @@
-//! Ready means: the upstream answers `hello`, and the proxy is not stopping. Asked at most once a second.
+//! Ready means: the upstream, of a replica set the primary, answers `hello`, and the proxy is not stopping. Asked at most once a second.
 
 use std::time::Duration;
 
@@ -8,12 +8,8 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::upstream;
-use crate::config::UpstreamConfig;
 use crate::telemetry::admin::Readiness;
 
-/// How long the upstream may take to be found.
-const SELECTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the upstream may take to answer, once found or not.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// How long an answer holds.
@@ -29,25 +25,13 @@ pub(super) struct UpstreamProbe {
 }
 
 impl UpstreamProbe {
-    /// A probe that is no longer ready once `stopping` is cancelled. Opens no connection yet.
-    ///
-    /// # Errors
-    /// When the driver does not take the connection string's options.
-    pub(super) async fn new(config: &UpstreamConfig, stopping: CancellationToken) -> anyhow::Result<Self> {
-        let mut options = upstream::options(config).await?;
-        options.credential = None;
-        options.server_selection_timeout = Some(SELECTION_TIMEOUT);
-        options.max_pool_size = Some(1);
-        Ok(Self {
-            client: Client::with_options(options)?,
+    /// A probe that asks through this client, and is no longer ready once `stopping` is cancelled.
+    pub(super) fn new(client: Client, stopping: CancellationToken) -> Self {
+        Self {
+            client,
             stopping,
             last: Mutex::new(None),
-        })
-    }
-
-    /// Its client, to be closed after the probe's last use.
-    pub(super) fn client(&self) -> Client {
-        self.client.clone()
+        }
     }
 
     async fn ask(&self) -> Result<(), String> {

@@ -1,55 +1,83 @@
 //! `serve`: runs the proxy until it is told to stop.
 
-use std::net::SocketAddr;
+mod listeners;
+mod reload;
+mod signals;
+
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use self::reload::Reload;
+use self::signals::Signals;
 use super::readiness::UpstreamProbe;
-use super::upstream;
+use super::{ConfigFile, Environment, upstream};
 use crate::config::Config;
-use crate::server::{Server, ServerOptions};
+use crate::server::Server;
+use crate::server::admission::Admission;
+use crate::server::metrics::ServerMetrics;
+use crate::server::topology::{self};
+use crate::session::Shared;
 use crate::session::metrics::SessionMetrics;
-use crate::session::{SessionLimits, Shared};
 use crate::telemetry::Telemetry;
 use crate::telemetry::admin::Admin;
-use crate::wire::limits::MAX_MESSAGE_BYTES;
 
-/// Serves until SIGTERM or SIGINT, then lets running commands finish and returns.
+/// How long `/readyz` waits for the upstream to be found.
+const SELECTION_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often the driver asks servers that do not tell by themselves, and those that were not there.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// Serves until SIGTERM or SIGINT, then lets running commands finish and returns. SIGHUP reads the file anew.
 ///
 /// # Errors
-/// When an address cannot be bound.
-pub(super) async fn run(config: Config) -> anyhow::Result<()> {
+/// When an address cannot be bound, or a certificate cannot be used.
+pub(super) async fn run(config: Config, file: &ConfigFile, environment: &Environment) -> anyhow::Result<()> {
     // Before anything is bound: whoever sees the port open may already send the signal.
-    let signalled = termination()?;
+    let mut signals = Signals::catch()?;
     let telemetry = Telemetry::new()?;
+    let metrics = ServerMetrics::register(&telemetry.registry)?;
     let stopping = CancellationToken::new();
     let admin_stopping = CancellationToken::new();
-    let clients = bind(config.listen.address, "listen.address").await?;
-    let admin_listener = bind(config.admin.address, "admin.address").await?;
+    let shared = Shared::new(
+        reload::settings(&config),
+        SessionMetrics::register(&telemetry.registry)?,
+    );
+    let (admission, shared) = (Arc::new(Admission::new(reload::admission(&config)?)), Arc::new(shared));
+    let sockets = listeners::bind(&config).await?;
+    let admin_listener = listeners::bind_one(config.admin.address, "admin.address").await?;
     info!(
         version = env!("CARGO_PKG_VERSION"),
-        listen = %clients.local_addr()?,
+        listen = sockets.names(),
         admin = %admin_listener.local_addr()?,
-        upstream = config.upstream.address,
+        upstream = config.upstream.hosts.join(","),
         shapes = config.shapes.iter().count(),
         "serving"
     );
-    let server = server(&config, clients, SessionMetrics::register(&telemetry.registry)?);
-    let probe = UpstreamProbe::new(&config.upstream, stopping.clone()).await?;
-    let driver = probe.client();
-    let admin = Admin::new(telemetry, probe);
+    let dialing = upstream::dialing(&config.upstream, &stopping).await?;
+    let (driver, upstreams) = topology::watch(driver_options(&config).await?, dialing.clone(), metrics)?;
+    let server = Server {
+        listeners: sockets.listeners(&dialing, &upstreams)?,
+        admission: Arc::clone(&admission),
+        shared: Arc::clone(&shared),
+        workers: workers(&config),
+        drain_timeout: config.listen.drain_timeout,
+    };
+    let admin = Admin::new(telemetry, UpstreamProbe::new(driver.clone(), stopping.clone()));
     let admin = tokio::spawn(admin.serve(admin_listener, admin_stopping.clone()));
     let server = tokio::spawn(server.run(stopping.clone()));
 
-    let name = signalled.await;
+    let reload = Reload {
+        running: config,
+        admission,
+        shared,
+    };
+    let name = signals.until_the_end(|| reload.run(file, environment)).await;
     info!(signal = name, "stopping");
     stopping.cancel();
-    server.await.context("the server failed")?;
+    server.await.context("the server failed")??;
     // Last, so that a drain can be watched.
     admin_stopping.cancel();
     admin.await.context("the admin endpoints failed")?;
@@ -58,37 +86,17 @@ pub(super) async fn run(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn server(config: &Config, listener: TcpListener, metrics: SessionMetrics) -> Server {
-    let limits = SessionLimits {
-        max_message_bytes: MAX_MESSAGE_BYTES,
-        frame_timeout: config.listen.frame_timeout,
-        connect_timeout: config.upstream.connect_timeout,
-    };
-    let options = ServerOptions {
-        max_connections: config.listen.max_connections,
-        drain_timeout: config.listen.drain_timeout,
-        upstream: config.upstream.address.clone(),
-    };
-    Server::new(
-        listener,
-        options,
-        Arc::new(Shared::new(config.shapes.clone(), limits, metrics)),
-    )
+/// For the driver that watches the upstream. It needs no credentials: `hello` asks for none.
+async fn driver_options(config: &Config) -> anyhow::Result<mongodb::options::ClientOptions> {
+    let mut options = upstream::options(&config.upstream).await?;
+    options.credential = None;
+    options.server_selection_timeout = Some(SELECTION_TIMEOUT);
+    options.heartbeat_freq = Some(HEARTBEAT);
+    options.max_pool_size = Some(1);
+    Ok(options)
 }
 
-async fn bind(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {
-    let bound = TcpListener::bind(address).await;
-    bound.with_context(|| format!("cannot listen on {address} (`{option}`)"))
-}
-
-/// Catches the signals from now on; resolves to the name of the first one.
-fn termination() -> anyhow::Result<impl Future<Output = &'static str>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-        }
-    })
+fn workers(config: &Config) -> usize {
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    config.listen.workers.unwrap_or_else(processors)
 }

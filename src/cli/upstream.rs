@@ -12,37 +12,54 @@ use mongodb::options::ClientOptions;
 use mongodb::{Client, Database};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::command::namespace::Namespace;
 use crate::config::{Config, UpstreamConfig};
 use crate::pattern::shapes::{BucketShape, Mode, Shape};
+use crate::server::topology::Dialing;
 
 /// How long the upstream may take to be found.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The driver's options for the upstream. They connect to the one host that the configuration names, whatever it is, so
-/// that what it is can be said.
+/// The driver's options for the upstream.
 pub(super) async fn options(upstream: &UpstreamConfig) -> anyhow::Result<ClientOptions> {
     let mut options = ClientOptions::parse(upstream.uri.as_str()).await?;
     options.app_name = Some("mongoshape".to_owned());
-    options.direct_connection = Some(true);
     options.connect_timeout = Some(upstream.connect_timeout);
     options.server_selection_timeout = Some(SELECTION_TIMEOUT);
     Ok(options)
 }
 
+/// How sessions connect to it.
+pub(super) async fn dialing(upstream: &UpstreamConfig, stop: &CancellationToken) -> anyhow::Result<Dialing> {
+    let _ = upstream;
+    Ok(Dialing {
+        tls: None,
+        stop: stop.clone(),
+    })
+}
+
 /// A client with the configuration's own credentials, if it has any.
 ///
 /// # Errors
-/// When nothing listens at the upstream's address. A socket of our own says why, in few words and at once; the driver
-/// would try until its time is up.
+/// When nothing listens at any of the upstream's addresses. A socket of our own says why, in few words and at once; the
+/// driver would try until its time is up.
 pub(super) async fn client(upstream: &UpstreamConfig) -> anyhow::Result<Client> {
-    let address = &upstream.address;
-    let connected = timeout(SELECTION_TIMEOUT, TcpStream::connect(address)).await;
-    connected
-        .unwrap_or_else(|elapsed| Err(elapsed.into()))
-        .with_context(|| format!("{address} cannot be reached"))?;
-    Ok(Client::with_options(options(upstream).await?)?)
+    let options = options(upstream).await?;
+    let mut unreachable = Ok(());
+    for address in &options.hosts {
+        let connected = timeout(SELECTION_TIMEOUT, TcpStream::connect(address.to_string())).await;
+        unreachable = connected
+            .unwrap_or_else(|elapsed| Err(elapsed.into()))
+            .map(|_| ())
+            .with_context(|| format!("{address} cannot be reached"));
+        if unreachable.is_ok() {
+            break;
+        }
+    }
+    unreachable?;
+    Ok(Client::with_options(options)?)
 }
 
 /// Ends a client's work. To be called before the runtime ends: the driver ends its sessions in the background when a

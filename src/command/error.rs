@@ -30,6 +30,8 @@ pub enum ErrorCode {
     FailedToParse,
     /// A field of the wrong type.
     TypeMismatch,
+    /// Credentials or a mechanism that cannot be taken.
+    AuthenticationFailed,
     /// Nested too deep.
     Overflow,
     /// A batch of no or too many operations.
@@ -56,6 +58,8 @@ pub enum ErrorCode {
     OperationNotSupportedInTransaction,
     /// A legacy message that MongoDB no longer takes.
     UnsupportedOpQueryCommand,
+    /// No primary is there to take it.
+    NotWritablePrimary,
     /// A document over 16 MiB.
     BsonObjectTooLarge,
     /// A duplicate key.
@@ -80,6 +84,7 @@ impl ErrorCode {
             Self::TypeMismatch => 14,
             Self::Overflow => 15,
             Self::InvalidLength => 16,
+            Self::AuthenticationFailed => 18,
             Self::IllegalOperation => 20,
             Self::InvalidBson => 22,
             Self::NamespaceNotFound => 26,
@@ -91,6 +96,7 @@ impl ErrorCode {
             Self::CommandNotSupported => 115,
             Self::OperationNotSupportedInTransaction => 263,
             Self::UnsupportedOpQueryCommand => 352,
+            Self::NotWritablePrimary => 10107,
             Self::BsonObjectTooLarge => 10334,
             Self::DuplicateKey => 11000,
             Self::MissingField => 40414,
@@ -109,6 +115,7 @@ impl ErrorCode {
             Self::TypeMismatch => "TypeMismatch",
             Self::Overflow => "Overflow",
             Self::InvalidLength => "InvalidLength",
+            Self::AuthenticationFailed => "AuthenticationFailed",
             Self::IllegalOperation => "IllegalOperation",
             Self::InvalidBson => "InvalidBSON",
             Self::NamespaceNotFound => "NamespaceNotFound",
@@ -120,6 +127,7 @@ impl ErrorCode {
             Self::CommandNotSupported => "CommandNotSupported",
             Self::OperationNotSupportedInTransaction => "OperationNotSupportedInTransaction",
             Self::UnsupportedOpQueryCommand => "UnsupportedOpQueryCommand",
+            Self::NotWritablePrimary => "NotWritablePrimary",
             Self::BsonObjectTooLarge => "BSONObjectTooLarge",
             Self::DuplicateKey => "DuplicateKey",
             Self::MissingField => "Location40414",

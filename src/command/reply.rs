@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::document::as_flag;
+use super::document::{as_flag, as_whole_number};
 use super::error::CommandError;
 use super::namespace::Namespace;
 
@@ -26,6 +26,28 @@ pub fn succeeded(reply: RawDocumentBuf) -> Result<RawDocumentBuf, CommandError> 
     } else {
         Err(CommandError::Upstream(reply))
     }
+}
+
+/// Whether a reply says that its server is not, or no longer, the primary (Server Discovery and Monitoring, "not
+/// writable primary" and "node is recovering"), as the command's error or as its write concern's.
+#[must_use]
+pub fn says_not_primary(reply: &RawDocument) -> bool {
+    const CODES: &[i64] = &[91, 189, 10058, 10107, 11600, 11602, 13435, 13436];
+    let code = |of: &RawDocument| super::document::get(of, "code").and_then(as_whole_number);
+    let mut succeeded = true;
+    let mut codes = [None, None];
+    // One pass: replies are looked at on the way of every command.
+    for (name, value) in reply.iter().flatten() {
+        match name.as_str() {
+            "ok" => succeeded = as_flag(value).unwrap_or(false),
+            "code" => codes[0] = as_whole_number(value),
+            "writeConcernError" => codes[1] = value.as_document().and_then(code),
+            _ => {}
+        }
+    }
+    let [own, write_concern] = codes;
+    let is_one = |code: Option<i64>| code.is_some_and(|code| CODES.contains(&code));
+    (!succeeded && is_one(own)) || is_one(write_concern)
 }
 
 /// Repeats in a reply what must be carried over from mongod's.

@@ -1,4 +1,4 @@
-//! What the sections `listen`, `admin` and `log` mean, and what must hold between sections.
+//! What the sections `admin` and `log` mean, and what must hold between sections.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,12 +8,11 @@ use tracing_subscriber::EnvFilter;
 
 use super::section::Section;
 use super::source::Source;
-use super::{AdminConfig, Config, ListenConfig, LogConfig, PresentAs, UpstreamConfig, shapes, suggest, upstream};
+use super::{AdminConfig, Config, ListenConfig, LogConfig, UpstreamConfig, listen, shapes, suggest, upstream};
 use crate::telemetry::log::LogFormat;
 
 /// The longest wait that may be configured: an hour. Longer is a slip of the unit.
 const LONGEST_WAIT_MS: u64 = 3_600_000;
-const MAX_CONNECTIONS_LIMIT: usize = 1_000_000;
 
 /// Resolves the whole file. `None` only after a mistake was noted, and not after every mistake.
 pub(super) fn config<'a>(source: &'a Source<'a>, table: DeTable<'a>) -> Option<Config> {
@@ -24,14 +23,15 @@ pub(super) fn config<'a>(source: &'a Source<'a>, table: DeTable<'a>) -> Option<C
     let log = log(root.table("log"));
     let shapes = shapes::resolve(&mut root);
     root.finish();
-    let listen = listen(&mut listen_section);
+    let listen = listen::resolve(&mut listen_section);
     let upstream = upstream::resolve(&mut upstream_section);
     let admin = admin(&mut admin_section);
-    if let (Some(listen), Some(upstream)) = (&listen, &upstream) {
-        check_no_loop(&mut upstream_section, upstream, listen.address);
+    let own = listen.iter().flat_map(ListenConfig::addresses).collect::<Vec<_>>();
+    if let Some(upstream) = &upstream {
+        check_no_loop(&mut upstream_section, upstream, &own);
     }
-    if let (Some(listen), Some(admin)) = (&listen, &admin) {
-        check_own_address(&mut admin_section, admin.address, listen.address);
+    if let Some(admin) = &admin {
+        check_own_address(&mut admin_section, admin.address, &own);
     }
     for section in [listen_section, upstream_section, admin_section] {
         section.finish();
@@ -43,49 +43,6 @@ pub(super) fn config<'a>(source: &'a Source<'a>, table: DeTable<'a>) -> Option<C
         log,
         shapes,
     })
-}
-
-fn listen(section: &mut Section<'_>) -> Option<ListenConfig> {
-    let address = section.required_string("address", "\"127.0.0.1:27018\"");
-    let address = address.and_then(|text| socket_address(section, &text));
-    let max_connections = section.integer("max_connections").unwrap_or(10_000);
-    if !(1..=MAX_CONNECTIONS_LIMIT).contains(&max_connections) {
-        let remedy = format!("write a number from 1 to {MAX_CONNECTIONS_LIMIT}");
-        section.fault(
-            "max_connections",
-            &format!("{max_connections} is out of range"),
-            &remedy,
-        );
-    }
-    let tls_remedy = "remove it, and let clients connect without TLS from the same host or pod";
-    section.unsupported("tls", &["", "_CERT", "_KEY", "_CLIENT_CA"], tls_remedy);
-    let member_remedy = "remove it, and put the proxy before a standalone server";
-    section.unsupported("member", &["_0_ADDRESS", "_0_UPSTREAM"], member_remedy);
-    let present_as = present_as(section);
-    let frame_timeout = milliseconds(section, "frame_timeout_ms", 30_000);
-    let drain_timeout = milliseconds(section, "drain_timeout_ms", 10_000);
-    Some(ListenConfig {
-        address: address?,
-        max_connections,
-        present_as,
-        frame_timeout,
-        drain_timeout,
-    })
-}
-
-fn present_as(section: &mut Section<'_>) -> PresentAs {
-    let choices = [
-        ("auto", PresentAs::Auto),
-        ("mongos", PresentAs::Mongos),
-        ("replica-set", PresentAs::ReplicaSet),
-    ];
-    let chosen = section.choice("present_as", &choices).unwrap_or_default();
-    if chosen == PresentAs::Auto {
-        return chosen;
-    }
-    let problem = "posing as a mongos or a replica set is not in this version";
-    section.fault("present_as", problem, "write \"auto\"");
-    PresentAs::Auto
 }
 
 fn admin(section: &mut Section<'_>) -> Option<AdminConfig> {
@@ -132,7 +89,7 @@ pub(super) fn milliseconds(section: &mut Section<'_>, name: &'static str, defaul
     Duration::from_millis(value)
 }
 
-fn socket_address(section: &mut Section<'_>, text: &str) -> Option<SocketAddr> {
+pub(super) fn socket_address(section: &mut Section<'_>, text: &str) -> Option<SocketAddr> {
     text.parse().ok().or_else(|| {
         let problem = format!("\"{text}\" is not an IP address and port");
         section.refuse(
@@ -144,27 +101,31 @@ fn socket_address(section: &mut Section<'_>, text: &str) -> Option<SocketAddr> {
 }
 
 /// Whether two listeners cannot both be bound. Port 0 is another free port each time.
-fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+pub(super) fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     let any = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() != 0 && one.port() == other.port() && (any || one.ip() == other.ip())
 }
 
-fn check_own_address(section: &mut Section<'_>, admin: SocketAddr, listen: SocketAddr) {
-    if collide(admin, listen) {
+fn check_own_address(section: &mut Section<'_>, admin: SocketAddr, own: &[SocketAddr]) {
+    if let Some(listen) = own.iter().find(|listen| collide(admin, **listen)) {
         let problem = format!("{admin} is taken by `listen.address`, {listen}");
         section.fault("address", &problem, "choose another port");
     }
 }
 
 /// A proxy that is its own upstream opens connections to itself until none are left.
-fn check_no_loop(section: &mut Section<'_>, upstream: &UpstreamConfig, listen: SocketAddr) {
-    let address = upstream.address.replace("localhost", "127.0.0.1");
-    let Ok(address) = address.parse::<SocketAddr>() else {
-        return;
+fn check_no_loop(section: &mut Section<'_>, upstream: &UpstreamConfig, own: &[SocketAddr]) {
+    let is_own = |host: &String| {
+        let Ok(address) = host.replace("localhost", "127.0.0.1").parse::<SocketAddr>() else {
+            return false;
+        };
+        own.iter().any(|listen| {
+            let reaches_any = listen.ip().is_unspecified() && !address.ip().is_loopback();
+            collide(address, *listen) && !reaches_any
+        })
     };
-    let reaches_any = listen.ip().is_unspecified() && !address.ip().is_loopback();
-    if collide(address, listen) && !reaches_any {
-        let problem = format!("{} is the proxy itself (`listen.address`)", upstream.address);
+    if let Some(host) = upstream.hosts.iter().find(|host| is_own(host)) {
+        let problem = format!("{host} is the proxy itself (`listen.address`)");
         section.fault("uri", &problem, "write the address of the MongoDB server");
     }
 }

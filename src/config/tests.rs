@@ -50,10 +50,16 @@ fn the_examples_parse_and_show_the_defaults() {
 #[test]
 fn what_is_not_given_has_its_default() {
     let config = parse(MINIMAL, &[]).unwrap();
-    assert_eq!(config.listen.present_as, PresentAs::Auto);
+    let listeners = Listeners::One {
+        address: "127.0.0.1:27018".parse().unwrap(),
+        present_as: PresentAs::Mongos,
+        advertise: None,
+    };
+    assert_eq!(config.listen.listeners, listeners);
+    assert_eq!(config.listen.idle_timeout, None);
     assert_eq!(config.listen.frame_timeout, Duration::from_secs(30));
     assert_eq!(config.listen.drain_timeout, Duration::from_secs(10));
-    assert_eq!(config.upstream.address, "db:27017");
+    assert_eq!(config.upstream.hosts, ["db:27017"]);
     assert_eq!(config.upstream.connect_timeout, Duration::from_secs(10));
     assert_eq!(config.admin.address.to_string(), "127.0.0.1:9216");
     assert_eq!(
@@ -77,9 +83,9 @@ fn the_environment_goes_before_the_file_and_can_stand_alone() {
     let bucket = format!("{MINIMAL}[[bucket]]\nmax_items = 5\n");
     for text in ["", MINIMAL, &bucket] {
         let config = parse(text, &variables).unwrap();
-        assert_eq!(config.listen.address.to_string(), "0.0.0.0:1");
+        assert_eq!(config.listen.addresses(), ["0.0.0.0:1".parse().unwrap()]);
         assert_eq!(config.listen.max_connections, 7);
-        assert_eq!(config.upstream.address, "[::1]:27017");
+        assert_eq!(config.upstream.hosts, ["[::1]:27017"]);
         assert_eq!(config.log.format, LogFormat::Json);
         match &**config.shapes.lookup(Namespace::new("shop", "trades")).unwrap() {
             Shape::Bucket(shape) => assert_eq!(shape.max_items(), 99),
@@ -142,13 +148,12 @@ count = "history"
 "#;
     insta::assert_snapshot!(report(text), @r#"
     m.toml:2: `colour` is not known; the fields here are listen, upstream, admin, log, bucket, outlier
-    m.toml:3: `listen.address` is missing; write address = "127.0.0.1:27018", or set MONGOSHAPE_LISTEN_ADDRESS
     m.toml:4: `listen.adress` is not known; did you mean `address`?
     m.toml:5: `listen.max_connections`: it is a string; write a whole number
-    m.toml:6: `listen.present_as`: posing as a mongos or a replica set is not in this version; write "auto"
+    m.toml:6: `listen.present_as`: there are [[listen.member]] tables, each with an address of its own; remove it, or the [[listen.member]] tables
     m.toml:7: `listen.frame_timeout_ms`: 0 is out of range; write milliseconds from 1 to 3600000
     m.toml:8: `listen.tls` is not in this version; remove it, and let clients connect without TLS from the same host or pod
-    m.toml:9: `listen.member` is not in this version; remove it, and put the proxy before a standalone server
+    m.toml:9: `listen.member.upstream` is missing; write upstream = "db1:27017", or set MONGOSHAPE_LISTEN_MEMBER_0_UPSTREAM
     m.toml:12: `upstream.uri`: it is a whole number; write a string
     m.toml:13: `upstream.connect_timeout_ms`: -1 is out of range; write a positive number
     m.toml:15: `admin.address`: "localhost:9216" is not an IP address and port; write one such as "127.0.0.1:27018" or "[::1]:27018"
@@ -244,9 +249,8 @@ fn wrong_kinds_of_sections_are_mistakes() {
 #[test]
 fn what_the_upstream_cannot_be_is_a_mistake() {
     let reports = [
-        "mongodb+srv://db.example.com",
-        "mongodb://a,b/?replicaSet=rs0&tls=true",
-        "mongodb://db/?ssl=true",
+        "mongodb://db/?loadBalanced=true",
+        "mongodb://a,127.0.0.1:27018/?replicaSet=rs0",
         "mongodb://%2Ftmp%2Fmongodb-27017.sock",
         "mongodb://db:99999",
         "db:27017",
@@ -256,17 +260,64 @@ fn what_the_upstream_cannot_be_is_a_mistake() {
     ]
     .map(report_of_uri);
     insta::assert_snapshot!(reports.join("\n"), @r#"
-    m.toml:4: `upstream.uri`: mongodb+srv is not in this version; write mongodb://host:port
-    m.toml:4: `upstream.uri`: several hosts are not in this version; name one standalone server
-    m.toml:4: `upstream.uri`: replicaSet is not in this version; remove it, and name one standalone server
-    m.toml:4: `upstream.uri`: TLS to the upstream is not in this version; remove tls and ssl options, and connect over the same host or a trusted network
-    m.toml:4: `upstream.uri`: TLS to the upstream is not in this version; remove tls and ssl options, and connect over the same host or a trusted network
+    m.toml:4: `upstream.uri`: loadBalanced is not in this version; remove it, and name the servers themselves
+    m.toml:4: `upstream.uri`: 127.0.0.1:27018 is the proxy itself (`listen.address`); write the address of the MongoDB server
     m.toml:4: `upstream.uri`: it names no host and port; write mongodb://host:port
     m.toml:4: `upstream.uri`: it is not a connection string (invalid server address db:99999: the port must be an integer between 1 and 65535, got 99999); write mongodb://host:port
     m.toml:4: `upstream.uri`: it is not a connection string (connection string contains no scheme); write mongodb://host:port
     m.toml:4: `upstream.uri`: it is not a connection string (connection string `retrywrites` option must be a boolean); write mongodb://host:port
     m.toml:4: `upstream.uri`: 127.0.0.1:27018 is the proxy itself (`listen.address`); write the address of the MongoDB server
     m.toml:4: `upstream.uri`: localhost:27018 is the proxy itself (`listen.address`); write the address of the MongoDB server
+    "#);
+}
+
+#[test]
+fn each_member_may_have_a_listener() {
+    let text = r#"
+        upstream.uri = "mongodb://a,b/?replicaSet=rs0"
+        [[listen.member]]
+        address = "127.0.0.1:1"
+        upstream = "A:27017"
+        [[listen.member]]
+        address = "0.0.0.0:2"
+        upstream = "b:27017"
+        advertise = "proxy.example.com:2"
+    "#;
+    let config = parse(text, &[]).unwrap();
+    let Listeners::Members(members) = config.listen.listeners else {
+        panic!("{:?}", config.listen);
+    };
+    let [a, b] = &members[..] else {
+        panic!("{members:?}");
+    };
+    assert_eq!((a.upstream.as_str(), &a.advertise), ("a:27017", &None));
+    assert_eq!(b.advertise.as_deref(), Some("proxy.example.com:2"));
+}
+
+#[test]
+fn listeners_of_members_that_cannot_be_are_mistakes() {
+    let text = r#"
+upstream.uri = "mongodb://a/?replicaSet=rs0"
+[listen]
+address = "127.0.0.1:1"
+present_as = "replica-set"
+[[listen.member]]
+address = "127.0.0.1:2"
+upstream = "a:27017"
+[[listen.member]]
+address = "0.0.0.0:2"
+upstream = "A:27017"
+[[listen.member]]
+address = "127.0.0.1:3"
+upstream = "b"
+"#;
+    insta::assert_snapshot!(report(text), @r#"
+    m.toml:4: `listen.address`: there are [[listen.member]] tables, each with an address of its own; remove it, or the [[listen.member]] tables
+    m.toml:5: `listen.present_as`: there are [[listen.member]] tables, each with an address of its own; remove it, or the [[listen.member]] tables
+    m.toml:10: `listen.member.address`: 0.0.0.0:2 is another member's; choose another port
+    m.toml:10: `listen.member.address`: clients cannot be told to connect to it; add advertise = "host:port", as clients are to reach this listener
+    m.toml:11: `listen.member.upstream`: a:27017 has a listener already; name each member once
+    m.toml:14: `listen.member.upstream`: "b" is not a host and port; write one such as "db1.example.com:27017"
     "#);
 }
 

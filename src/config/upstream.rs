@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use mongodb::options::{ConnectionString, HostInfo, ServerAddress, Tls};
+use mongodb::options::{ConnectionString, HostInfo, ServerAddress};
 
 use super::UpstreamConfig;
 use super::resolve::milliseconds;
@@ -20,19 +20,21 @@ pub(super) fn resolve(section: &mut Section<'_>) -> Option<UpstreamConfig> {
         Ok(parsed) => parsed,
         Err(error) => return malformed(section, &uri, &error),
     };
-    for (problem, remedy) in unsupported(&parsed) {
-        section.fault("uri", problem, remedy);
+    if parsed.load_balanced == Some(true) {
+        let remedy = "remove it, and name the servers themselves";
+        section.fault("uri", "loadBalanced is not in this version", remedy);
     }
-    let address = match &parsed.host_info {
-        HostInfo::HostIdentifiers(hosts) => hosts.first().and_then(dial_address),
+    let hosts = match &parsed.host_info {
+        HostInfo::HostIdentifiers(hosts) => hosts.iter().map(dial_address).collect::<Option<Vec<_>>>(),
+        HostInfo::DnsRecord(name) => Some(vec![name.clone()]),
         _ => None,
     };
-    if address.is_none() && !section.is_faulty("uri") {
+    let Some(hosts) = hosts.filter(|hosts| !hosts.is_empty()) else {
         return section.refuse("uri", "it names no host and port", "write mongodb://host:port");
-    }
+    };
     Some(UpstreamConfig {
         uri,
-        address: address?,
+        hosts,
         connect_timeout,
     })
 }
@@ -52,44 +54,6 @@ fn malformed(section: &mut Section<'_>, uri: &str, error: &mongodb::error::Error
     };
     let problem = format!("it is not a connection string ({reason})");
     section.refuse("uri", &problem, "write mongodb://host:port")
-}
-
-/// What the driver could do and this version of the proxy cannot: (problem, remedy).
-fn unsupported(parsed: &ConnectionString) -> Vec<(&'static str, &'static str)> {
-    let several = match &parsed.host_info {
-        HostInfo::HostIdentifiers(hosts) => hosts.len() > 1,
-        _ => false,
-    };
-    let checks = [
-        (
-            matches!(parsed.host_info, HostInfo::DnsRecord(_)),
-            "mongodb+srv is not in this version",
-            "write mongodb://host:port",
-        ),
-        (
-            several,
-            "several hosts are not in this version",
-            "name one standalone server",
-        ),
-        (
-            parsed.replica_set.is_some(),
-            "replicaSet is not in this version",
-            "remove it, and name one standalone server",
-        ),
-        (
-            // A SRV string switches TLS on by itself, which is no mistake of its own.
-            matches!(parsed.tls, Some(Tls::Enabled(_))) && !matches!(parsed.host_info, HostInfo::DnsRecord(_)),
-            "TLS to the upstream is not in this version",
-            "remove tls and ssl options, and connect over the same host or a trusted network",
-        ),
-        (
-            parsed.load_balanced == Some(true),
-            "loadBalanced is not in this version",
-            "remove it, and name one standalone server",
-        ),
-    ];
-    let found = checks.into_iter().filter(|(applies, ..)| *applies);
-    found.map(|(_, problem, remedy)| (problem, remedy)).collect()
 }
 
 /// What `TcpStream::connect` takes. `None` for a Unix socket.

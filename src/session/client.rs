@@ -4,124 +4,111 @@
 //!            a frame            its reply is sent
 //!   Idle ───────────────▶ Busy ───────────────────▶ Idle
 //!    │                      │
-//!    │ drain, either side   │ either side fails,
-//!    ▼ closed, stall        ▼ bytes that are no message
+//!    │ drain, either side   │ either side fails, bytes that are
+//!    ▼ closed, a limit      ▼ no message, "not the primary"
 //!  Closed ◀───────────────Closed
 //! ```
 //!
-//! While idle, draining or the upstream's going ends the connection at once; while busy, the command is finished first,
-//! unless it is one that waits for news and would never finish (see [`relay`](super::relay)). One upstream connection serves the client as long as it lives, so that authentication, sessions and cursors are its own;
-//! when that breaks the client's is closed too, and its driver tries again by its own rules.
+//! While idle, the connection ends at once when the upstream is retired: when the proxy drains, or another server has
+//! become the primary. While busy, the command is finished first, unless it is one that waits for news and would never
+//! finish (see [`relay`](super::relay)).
+//!
+//! One upstream connection serves the client as long as it lives, so that authentication, sessions and cursors are its
+//! own; when that breaks the client's is closed too, and its driver tries again by its own rules. The same after an answer
+//! that the server is not the primary: drivers keep such a connection, and it would lead to the wrong server for ever.
+
+mod closed;
+mod legacy;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bson::raw::RawDocumentBuf;
-use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use self::closed::Closed;
 use super::error::RunError;
+use super::handshake::{self, Presentation};
 use super::link::{Link, LinkError};
 use super::metrics::{Direction, Outcome};
-use super::relay::{Check, Relay, RelayError};
+use super::relay::{self, Look, Relay, RelayError, Seen};
 use super::route::{self, Route};
 use super::run::Run;
-use super::stream::{FrameStream, StreamError};
-use super::{Shared, handshake, relay};
+use super::socket::Socket;
+use super::stream::{FrameStream, Patience};
+use super::upstream::{Upstream, UpstreamKind, Upstreams};
+use super::{Settings, Shared};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
-use crate::wire::{Frame, OpCode, OpMsg, OpMsgBuilder, OpQuery, OpReply, WireError};
+use crate::command::reply::says_not_primary;
+use crate::wire::{Frame, OpCode, OpMsg, OpMsgBuilder};
 
-/// Bit 3 of an OP_REPLY's flags, which mongod always sets.
-const AWAIT_CAPABLE: i32 = 8;
-
-/// Commands that mongod still takes as OP_QUERY (`checkAllowedOpQueryCommand`).
-const LEGACY_COMMANDS: &[&str] = &[
-    "_isSelf",
-    "authenticate",
-    "buildInfo",
-    "buildinfo",
-    "hello",
-    "isMaster",
-    "ismaster",
-    "saslContinue",
-    "saslStart",
-];
-
-/// Why a connection ended.
+/// A client that has connected.
 #[derive(Debug)]
-enum Closed {
-    /// The client closed it between two messages, or while it was waiting for an answer.
-    ByClient,
-    /// The proxy is draining.
-    Drained,
-    /// The client's bytes are no messages that may be answered.
-    Protocol(String),
-    /// The client's socket failed.
-    Client(StreamError),
-    /// The upstream is gone.
-    Upstream(LinkError),
-    /// The upstream is one that must not be shown.
-    Withheld,
+pub struct Client {
+    /// Its connection.
+    pub socket: Socket,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// What it is shown a member of a replica set as.
+    pub presentation: Presentation,
 }
 
-impl From<LinkError> for Closed {
-    fn from(error: LinkError) -> Self {
-        Self::Upstream(error)
-    }
-}
-
-/// Serves a client until either side closes or `drain` is cancelled. `upstream` is a host and a port.
-pub async fn serve(socket: TcpStream, peer: SocketAddr, upstream: &str, shared: &Shared, drain: &CancellationToken) {
-    let limits = shared.limits;
-    let link = Link::connect(upstream, limits.connect_timeout, limits.max_message_bytes);
-    let closed = match link.await {
-        Ok(link) => {
-            let client = FrameStream::new(socket, limits.max_message_bytes);
-            let mut session = Session {
-                client,
-                link,
-                shared,
-                drain,
-            };
-            loop {
-                if let Err(closed) = session.turn().await {
-                    break closed;
-                }
-            }
-        }
-        Err(error) => Closed::Upstream(error),
+/// Serves a client until either side closes or the upstream is retired. `drain` ends the wait for an upstream.
+pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain: &CancellationToken) {
+    let limits = shared.settings().limits;
+    let patience = Patience {
+        frame: limits.frame_timeout,
+        send: limits.send_timeout,
     };
-    report(peer, &closed);
+    let mut stream = FrameStream::new(client.socket, limits.max_message_bytes, patience);
+    let connected = tokio::select! {
+        biased;
+        connected = upstreams.connect(limits.connect_timeout, limits.max_message_bytes) => connected,
+        () = stream.closed() => return Closed::ByClient.report(client.peer, None, &shared.metrics),
+        () = drain.cancelled() => return Closed::Retired.report(client.peer, None, &shared.metrics),
+    };
+    let (upstream, link) = match connected {
+        Ok(Some(connected)) => connected,
+        Ok(None) => {
+            let _ = timeout(limits.frame_timeout, refuse(&mut stream)).await;
+            return Closed::NoPrimary.report(client.peer, None, &shared.metrics);
+        }
+        Err(error) => return Closed::Upstream(error).report(client.peer, None, &shared.metrics),
+    };
+    let mut session = Session {
+        client: stream,
+        link,
+        upstream: &upstream,
+        presentation: &client.presentation,
+        shared,
+    };
+    let closed = loop {
+        if let Err(closed) = session.turn().await {
+            break closed;
+        }
+    };
+    closed.report(client.peer, Some(&upstream), &shared.metrics);
 }
 
-/// Says why a connection ended, once, at the level of whom it concerns.
-fn report(peer: SocketAddr, closed: &Closed) {
-    match closed {
-        Closed::ByClient | Closed::Drained => tracing::debug!(%peer, ?closed, "connection closed"),
-        Closed::Client(
-            error @ (StreamError::Io(_) | StreamError::Wire(WireError::Io(_) | WireError::UnexpectedEof { .. })),
-        ) => {
-            tracing::debug!(%peer, %error, "the client went away");
-        }
-        Closed::Client(error) => {
-            tracing::warn!(%peer, %error, "closed a connection: the client does not keep to the protocol");
-        }
-        Closed::Protocol(reason) => {
-            tracing::warn!(%peer, %reason, "closed a connection: the client does not keep to the protocol");
-        }
-        Closed::Upstream(error) => tracing::warn!(%peer, %error, "closed a connection: the upstream is gone"),
-        Closed::Withheld => {
-            tracing::error!(%peer, "the upstream is a member of a replica set, which is not supported yet");
-        }
-    }
+/// Tells a client that there is no primary, in answer to its first message.
+async fn refuse(client: &mut FrameStream) -> Result<(), Closed> {
+    let Some(frame) = client.next().await? else {
+        return Err(Closed::ByClient);
+    };
+    let message = "mongoshape knows of no primary of the replica set behind it";
+    let error = CommandError::new(ErrorCode::NotWritablePrimary, message);
+    Ok(client.send(&error_reply(&frame, error)?).await?)
 }
 
 struct Session<'a> {
     client: FrameStream,
     link: Link,
+    upstream: &'a Upstream,
+    presentation: &'a Presentation,
     shared: &'a Shared,
-    drain: &'a CancellationToken,
 }
 
 impl Session<'_> {
@@ -129,9 +116,10 @@ impl Session<'_> {
     async fn turn(&mut self) -> Result<(), Closed> {
         let frame = tokio::select! {
             biased;
-            () = self.drain.cancelled() => return Err(Closed::Drained),
-            frame = self.client.next(self.shared.limits.frame_timeout) => frame.map_err(Closed::Client)?,
+            frame = self.client.next() => frame?,
             () = self.link.closed() => return Err(Closed::Upstream(LinkError::Closed)),
+            () = self.upstream.retired() => return Err(Closed::Retired),
+            () = self.shared.idle_for_too_long() => return Err(Closed::Idle),
         };
         let Some(frame) = frame else {
             return Err(Closed::ByClient);
@@ -162,7 +150,7 @@ impl Session<'_> {
         let head = match head {
             Ok(head) => head,
             Err(_) if relay::more_to_come(frame) => return Ok(()),
-            Err(error) => return self.reply(frame, error.into_reply()).await,
+            Err(error) => return self.reply_in_kind(frame, error).await,
         };
         let done = self.dispatch(frame, &head).await;
         let outcome = *done.as_ref().unwrap_or(&Outcome::Failed);
@@ -173,45 +161,64 @@ impl Session<'_> {
     }
 
     async fn dispatch(&mut self, frame: &Frame, head: &Head<'_>) -> Result<Outcome, Closed> {
-        match route::decide(self.shared, head) {
-            Route::Relay => self.relay(frame, None).await,
+        // A command ends under the settings that it began with.
+        let settings = self.shared.settings();
+        match route::decide(&settings, &self.shared.metrics, head) {
+            Route::Relay => {
+                let edited = self.without_recovery_token(frame, head)?;
+                let promised = self.presentation.promises_primary();
+                let look = if promised { Look::ForPrimary } else { Look::Passing };
+                self.relay(edited.as_ref().unwrap_or(frame), look).await
+            }
             Route::Handshake => {
                 let edited = handshake::edit_message(frame, &head.message).map_err(LinkError::from)?;
-                self.relay(&edited, Some(handshake::check_reply)).await
+                let look = Look::Handshake(self.presentation);
+                self.relay(edited.as_ref().unwrap_or(frame), look).await
             }
             Route::Refuse(error) => {
                 if !head.unanswered {
-                    self.reply(frame, error.into_reply()).await?;
+                    self.reply_in_kind(frame, error).await?;
                 }
                 Ok(Outcome::Rejected)
             }
-            Route::Run(shape, namespace) => {
-                let Some(shape) = route::bucket(&shape) else {
-                    let error = CommandError::unsupported(namespace, "the outlier pattern");
-                    self.reply(frame, error.into_reply()).await?;
-                    return Ok(Outcome::Rejected);
-                };
-                // The one place where a checksum matters to the proxy: what is relayed is verified by mongod.
-                OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
-                let run = Run {
-                    shared: self.shared,
-                    link: &mut self.link,
-                    head,
-                    shape,
-                    namespace,
-                };
-                let answer = if Run::only_reads(head.name) {
-                    tokio::select! {
-                        biased;
-                        answer = run.run() => answer,
-                        () = self.client.closed() => return Err(Closed::ByClient),
-                    }
-                } else {
-                    run.run().await
-                };
-                self.finish(frame, head, answer).await
-            }
+            // Boxed: an idle connection need not have room for the largest of them.
+            Route::Run(run) => Box::pin(self.rewrite(frame, head, &settings, run)).await,
         }
+    }
+
+    async fn rewrite(
+        &mut self,
+        frame: &Frame,
+        head: &Head<'_>,
+        settings: &Arc<Settings>,
+        to: route::Rewritten<'_>,
+    ) -> Result<Outcome, Closed> {
+        let Some(shape) = to.bucket() else {
+            let error = CommandError::unsupported(to.namespace, "the outlier pattern");
+            self.reply_in_kind(frame, error).await?;
+            return Ok(Outcome::Rejected);
+        };
+        // The one place where a checksum matters to the proxy: what is relayed is verified by mongod.
+        OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
+        let run = Run {
+            shared: self.shared,
+            settings,
+            link: &mut self.link,
+            upstream: self.upstream.kind(),
+            head,
+            shape,
+            namespace: to.namespace,
+        };
+        let answer = if Run::only_reads(head.name) {
+            tokio::select! {
+                biased;
+                answer = run.run() => answer,
+                () = self.client.closed() => return Err(Closed::ByClient),
+            }
+        } else {
+            run.run().await
+        };
+        self.finish(frame, head, answer).await
     }
 
     async fn finish(
@@ -226,54 +233,48 @@ impl Session<'_> {
             Err(RunError::Command(error)) => (error.into_reply(), Outcome::Rejected),
             Err(RunError::Link(error)) => return Err(error.into()),
         };
+        let gone = self.presentation.promises_primary() && says_not_primary(&reply);
         if !head.unanswered {
             self.reply(frame, reply).await?;
+        }
+        if gone {
+            return Err(self.leave());
         }
         Ok(outcome)
     }
 
-    async fn relay(&mut self, frame: &Frame, check: Option<Check>) -> Result<Outcome, Closed> {
+    async fn relay(&mut self, frame: &Frame, look: Look<'_>) -> Result<Outcome, Closed> {
         let mut relay = Relay {
             client: &mut self.client,
             link: &mut self.link,
             metrics: &self.shared.metrics,
-            drain: self.drain,
+            upstream: self.upstream,
         };
-        match relay.run(frame, check).await {
-            Ok(()) => Ok(Outcome::Relayed),
+        match relay.run(frame, look).await {
+            Ok(Seen::Nothing) => Ok(Outcome::Relayed),
+            Ok(Seen::NotPrimary) | Err(RelayError::NotPrimary) => Err(self.leave()),
             Err(RelayError::Link(error)) => Err(error.into()),
             Err(RelayError::ClientClosed) => Err(Closed::ByClient),
-            Err(RelayError::Drained) => Err(Closed::Drained),
+            Err(RelayError::Retired) => Err(Closed::Retired),
             Err(RelayError::Client(error)) => Err(Closed::Client(error)),
-            Err(RelayError::Withheld(error)) => {
-                self.reply_in_kind(frame, error).await?;
-                Err(Closed::Withheld)
-            }
         }
     }
 
-    /// A legacy message: the handshake, or nothing that is answered with success.
-    async fn query(&mut self, frame: &Frame) -> Result<(), Closed> {
-        let query = OpQuery::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
-        let name = legacy_command(&query).unwrap_or_default();
-        if !query.full_collection_name.ends_with(".$cmd") || !LEGACY_COMMANDS.contains(&name) {
-            let message = format!("Unsupported OP_QUERY command: {name}. The client driver may require an upgrade.");
-            return self
-                .reply_in_kind(frame, CommandError::new(ErrorCode::UnsupportedOpQueryCommand, message))
-                .await;
+    /// The server is no longer the primary: its other sessions need not find out by themselves.
+    fn leave(&self) -> Closed {
+        self.upstream.retire();
+        Closed::Retired
+    }
+
+    /// A mongos gives drivers a token with which another one may finish a transaction; a mongod takes none.
+    fn without_recovery_token(&self, frame: &Frame, head: &Head<'_>) -> Result<Option<Frame>, Closed> {
+        if self.upstream.kind() == UpstreamKind::Mongos
+            || !matches!(head.name, "commitTransaction" | "abortTransaction")
+        {
+            return Ok(None);
         }
-        let begun = Instant::now();
-        let done = if route::is_handshake(name) {
-            let edited = handshake::edit_query(frame, &query).map_err(LinkError::from)?;
-            self.relay(&edited, Some(handshake::check_reply)).await
-        } else {
-            self.relay(frame, None).await
-        };
-        let outcome = *done.as_ref().unwrap_or(&Outcome::Failed);
-        self.shared
-            .metrics
-            .command(name, outcome, begun.elapsed().as_secs_f64());
-        done.map(|_| ())
+        let edited = handshake::without_recovery_token(frame, &head.message);
+        Ok(edited.map_err(LinkError::from)?)
     }
 
     async fn reply(&mut self, request: &Frame, body: RawDocumentBuf) -> Result<(), Closed> {
@@ -283,34 +284,21 @@ impl Session<'_> {
 
     /// Answers OP_QUERY with OP_REPLY and OP_MSG with OP_MSG, as a client expects.
     async fn reply_in_kind(&mut self, request: &Frame, error: CommandError) -> Result<(), Closed> {
-        let body = error.into_reply();
-        if request.header().op_code != OpCode::Query {
-            return self.reply(request, body).await;
-        }
-        let reply = OpReply {
-            response_flags: AWAIT_CAPABLE,
-            cursor_id: 0,
-            starting_from: 0,
-            documents: vec![&body],
-        };
-        let reply = reply.encode(0, request.header().request_id).map_err(LinkError::from)?;
-        self.send(&reply).await
+        self.send(&error_reply(request, error)?).await
     }
 
     async fn send(&mut self, reply: &Frame) -> Result<(), Closed> {
         self.shared.metrics.bytes(Direction::Sent, reply.len());
-        self.client
-            .send(reply)
-            .await
-            .map_err(|error| Closed::Client(StreamError::Io(error)))
+        Ok(self.client.send(reply).await?)
     }
 }
 
-/// The name of the command in an OP_QUERY, which may be wrapped in `$query`.
-fn legacy_command<'a>(query: &OpQuery<'a>) -> Option<&'a str> {
-    let (name, value) = crate::command::document::first_field(query.query)?;
-    match (name, value.as_document()) {
-        ("$query" | "query", Some(wrapped)) => crate::command::document::first_field(wrapped).map(|(name, _)| name),
-        _ => Some(name),
+/// An error in the kind of message that its request was.
+fn error_reply(request: &Frame, error: CommandError) -> Result<Frame, LinkError> {
+    if request.header().op_code == OpCode::Query {
+        return legacy::error_reply(request, error);
     }
+    let body = error.into_reply();
+    let reply = OpMsgBuilder::new(0, request.header().request_id).body(&body).build();
+    Ok(reply?)
 }

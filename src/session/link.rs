@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use bson::raw::{RawDocument, RawDocumentBuf};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use super::error::RunError;
-use super::stream::{FrameStream, StreamError};
+use super::socket::Socket;
+use super::stream::{FrameStream, Patience, StreamError};
 use crate::command::reply::succeeded;
 use crate::wire::{Frame, OpMsg, OpMsgBuilder, WireError};
 
@@ -15,8 +14,12 @@ use crate::wire::{Frame, OpMsg, OpMsgBuilder, WireError};
 /// buffers can fill while the other waits.
 const MAX_IN_FLIGHT: usize = 64;
 
-/// How long the upstream may pause in the middle of a message. How long a command takes is mongod's to say (`maxTimeMS`).
-const STALL_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long the upstream may take over a message that it has begun, and to read one. How long a command takes is mongod's
+/// to say (`maxTimeMS`).
+const PATIENCE: Patience = Patience {
+    frame: Duration::from_mins(1),
+    send: Duration::from_mins(10),
+};
 
 /// Why the upstream connection cannot be used any more.
 #[derive(Debug, thiserror::Error)]
@@ -40,12 +43,6 @@ pub(super) enum LinkError {
     Wire(#[from] WireError),
 }
 
-impl From<std::io::Error> for LinkError {
-    fn from(error: std::io::Error) -> Self {
-        Self::Stream(StreamError::Io(error))
-    }
-}
-
 /// The upstream connection.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -61,24 +58,12 @@ pub(super) struct Request<'a> {
 }
 
 impl Link {
-    /// Connects within the deadline.
-    pub(super) async fn connect(
-        address: &str,
-        deadline: Duration,
-        max_message_bytes: usize,
-    ) -> Result<Self, LinkError> {
-        let failed = |reason: String| LinkError::Connect {
-            address: address.to_owned(),
-            reason,
-        };
-        let socket = timeout(deadline, TcpStream::connect(address))
-            .await
-            .map_err(|_| failed(format!("no answer within {} ms", deadline.as_millis())))?
-            .map_err(|error| failed(error.to_string()))?;
-        Ok(Self {
-            stream: FrameStream::new(socket, max_message_bytes),
+    /// A link over a connection that was just made.
+    pub(super) fn new(socket: Socket, max_message_bytes: usize) -> Self {
+        Self {
+            stream: FrameStream::new(socket, max_message_bytes, PATIENCE),
             last_request_id: 0,
-        })
+        }
     }
 
     /// Sends a client's frame as it is. Not cancel safe.
@@ -88,7 +73,7 @@ impl Link {
 
     /// The next frame from the upstream. Cancel safe.
     pub(super) async fn receive(&mut self) -> Result<Frame, LinkError> {
-        self.stream.next(STALL_TIMEOUT).await?.ok_or(LinkError::Closed)
+        self.stream.next().await?.ok_or(LinkError::Closed)
     }
 
     /// Returns when the upstream has closed the connection. Cancel safe.

@@ -88,6 +88,49 @@ impl Strategy {
     }
 }
 
+/// What a peer wanted more of than it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Connections at a time.
+    Connections,
+    /// Bytes in one message.
+    MessageBytes,
+    /// Bytes in one message once it is inflated.
+    InflatedBytes,
+    /// Time until the first message, or for the TLS handshake.
+    HandshakeTimeout,
+    /// Time for a message that has begun.
+    FrameTimeout,
+    /// Time between two messages.
+    IdleTimeout,
+    /// Time in which a reply is not read.
+    SendTimeout,
+}
+
+impl Limit {
+    const ALL: [Self; 7] = [
+        Self::Connections,
+        Self::MessageBytes,
+        Self::InflatedBytes,
+        Self::HandshakeTimeout,
+        Self::FrameTimeout,
+        Self::IdleTimeout,
+        Self::SendTimeout,
+    ];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::MessageBytes => "message_bytes",
+            Self::InflatedBytes => "inflated_bytes",
+            Self::HandshakeTimeout => "handshake_timeout",
+            Self::FrameTimeout => "frame_timeout",
+            Self::IdleTimeout => "idle_timeout",
+            Self::SendTimeout => "send_timeout",
+        }
+    }
+}
+
 /// Which way bytes went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -112,6 +155,7 @@ pub struct SessionMetrics {
     reads: IntCounterVec,
     rejected: IntCounterVec,
     observed: IntCounterVec,
+    limits_hit: IntCounterVec,
     /// Buckets begun.
     pub buckets_opened: IntCounter,
     /// Statements that found a page other than as it was known, and were planned again.
@@ -172,21 +216,34 @@ impl SessionMetrics {
                 "Commands that a shape in observe mode would have rewritten.",
                 &["namespace"],
             )?,
+            limits_hit: counters(
+                "limits_hit_total",
+                "Connections closed or refused because a client wanted more than it may have.",
+                &["limit"],
+            )?,
             buckets_opened: counter("buckets_opened_total", "Buckets begun.")?,
             conflicts: counter(
                 "bucket_conflicts_total",
                 "Statements that lost a race for a page and were planned again.",
             )?,
         };
+        metrics.begin_at_zero();
+        Ok(metrics)
+    }
+
+    /// Every series of a closed set exists before its first event.
+    fn begin_at_zero(&self) {
         for command in COMMANDS.iter().chain(["other"].iter()) {
             for outcome in Outcome::ALL {
-                metrics.commands.with_label_values(&[command, outcome.label()]);
+                self.commands.with_label_values(&[command, outcome.label()]);
             }
         }
-        for outcome in Outcome::ALL {
-            metrics.durations.with_label_values(&[outcome.label()]);
+        for limit in Limit::ALL {
+            self.limits_hit.with_label_values(&[limit.label()]);
         }
-        Ok(metrics)
+        for outcome in Outcome::ALL {
+            self.durations.with_label_values(&[outcome.label()]);
+        }
     }
 
     /// Lets every series of a shape exist at zero. `namespace` is the shape's, as configured.
@@ -228,6 +285,11 @@ impl SessionMetrics {
     /// Counts a refusal.
     pub fn rejected(&self, namespace: &str) {
         self.rejected.with_label_values(&[namespace, "unsupported"]).inc();
+    }
+
+    /// Counts a connection that a limit ended.
+    pub fn limit_hit(&self, limit: Limit) {
+        self.limits_hit.with_label_values(&[limit.label()]).inc();
     }
 
     /// Counts a command that was only observed.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Shared;
+use super::Settings;
+use super::handshake::check_mechanism;
+use super::metrics::SessionMetrics;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
 use crate::command::mentions;
@@ -16,9 +18,25 @@ pub(super) enum Route<'a> {
     /// To mongod as it is, with the reply looked at: it introduces the server.
     Handshake,
     /// To the code that rewrites it.
-    Run(Arc<Shape>, Namespace<'a>),
+    Run(Rewritten<'a>),
     /// Back, with an error.
     Refuse(CommandError),
+}
+
+/// A namespace whose commands are rewritten.
+pub(super) struct Rewritten<'a> {
+    pub(super) namespace: Namespace<'a>,
+    shape: Arc<Shape>,
+}
+
+impl Rewritten<'_> {
+    /// Its bucket shape; the outlier pattern is not rewritten yet, which configuration says.
+    pub(super) fn bucket(&self) -> Option<&BucketShape> {
+        match &*self.shape {
+            Shape::Bucket(shape) => Some(shape),
+            Shape::Outlier(_) => None,
+        }
+    }
 }
 
 /// Names under which a client asks who the server is.
@@ -27,53 +45,52 @@ pub(super) fn is_handshake(name: &str) -> bool {
 }
 
 /// Decides. Costs one look-up for a command that touches no shaped collection and may touch no other than its own.
-pub(super) fn decide<'a>(shared: &Shared, head: &Head<'a>) -> Route<'a> {
+pub(super) fn decide<'a>(settings: &Settings, metrics: &SessionMetrics, head: &Head<'a>) -> Route<'a> {
     if is_handshake(head.name) {
         return Route::Handshake;
     }
-    if shared.shapes.is_empty() {
+    if let Err(error) = check_mechanism(head.name, head.body()) {
+        return Route::Refuse(error);
+    }
+    if settings.shapes.is_empty() {
         return Route::Relay;
     }
+    let shapes = Lookup { settings, metrics };
     let mut refused = None;
     mentions::for_each(head, &mut |namespace| {
-        if refused.is_none() && rewritten(shared, namespace).is_some() {
-            refused = Some(reached_by_side_door(shared, head.name, namespace));
+        if refused.is_none() && shapes.rewritten(namespace).is_some() {
+            refused = Some(shapes.reached_by_side_door(head.name, namespace));
         }
     });
     if let Some(error) = refused {
         return Route::Refuse(error);
     }
-    match head
-        .namespace()
-        .and_then(|namespace| Some((rewritten(shared, namespace)?, namespace)))
-    {
-        Some((shape, namespace)) => Route::Run(shape, namespace),
-        None => Route::Relay,
-    }
+    let rewritten = head.namespace().and_then(|namespace| shapes.rewritten(namespace));
+    rewritten.map_or(Route::Relay, Route::Run)
 }
 
-/// The shape of a namespace whose commands are to be rewritten.
-fn rewritten(shared: &Shared, namespace: Namespace<'_>) -> Option<Arc<Shape>> {
-    let shape = shared.shapes.lookup(namespace)?;
-    if shape.mode() == Mode::Observe {
-        shared.metrics.observed(&shape.namespace().to_string());
-        return None;
-    }
-    Some(Arc::clone(shape))
+struct Lookup<'a> {
+    settings: &'a Settings,
+    metrics: &'a SessionMetrics,
 }
 
-fn reached_by_side_door(shared: &Shared, command: &str, namespace: Namespace<'_>) -> CommandError {
-    if let Some(shape) = shared.shapes.lookup(namespace) {
-        shared.metrics.rejected(&shape.namespace().to_string());
+impl Lookup<'_> {
+    /// The shape of a namespace whose commands are to be rewritten.
+    fn rewritten<'n>(&self, namespace: Namespace<'n>) -> Option<Rewritten<'n>> {
+        let shape = self.settings.shapes.lookup(namespace)?;
+        if shape.mode() == Mode::Observe {
+            self.metrics.observed(&shape.namespace().to_string());
+            return None;
+        }
+        let shape = Arc::clone(shape);
+        Some(Rewritten { namespace, shape })
     }
-    let message = format!("mongoshape stores {namespace} in the bucket pattern: {command} cannot name it here yet");
-    CommandError::new(ErrorCode::CommandNotSupported, message)
-}
 
-/// The bucket shape of a shape; the outlier pattern is not rewritten yet, which configuration says.
-pub(super) fn bucket(shape: &Shape) -> Option<&BucketShape> {
-    match shape {
-        Shape::Bucket(shape) => Some(shape),
-        Shape::Outlier(_) => None,
+    fn reached_by_side_door(&self, command: &str, namespace: Namespace<'_>) -> CommandError {
+        if let Some(shape) = self.settings.shapes.lookup(namespace) {
+            self.metrics.rejected(&shape.namespace().to_string());
+        }
+        let message = format!("mongoshape stores {namespace} in the bucket pattern: {command} cannot name it here yet");
+        CommandError::new(ErrorCode::CommandNotSupported, message)
     }
 }

@@ -9,12 +9,13 @@ mod insert;
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use super::Shared;
 use super::error::RunError;
 use super::link::Link;
 use super::readiness::Asker;
+use super::upstream::UpstreamKind;
+use super::{Settings, Shared};
 use crate::command::arguments::Carried;
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::{check_hint, check_hint_form};
 use crate::command::head::Head;
 use crate::command::namespace::Namespace;
@@ -23,7 +24,9 @@ use crate::pattern::shapes::BucketShape;
 /// One command on a shaped collection.
 pub(super) struct Run<'a> {
     pub(super) shared: &'a Shared,
+    pub(super) settings: &'a Settings,
     pub(super) link: &'a mut Link,
+    pub(super) upstream: UpstreamKind,
     pub(super) head: &'a Head<'a>,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,
@@ -33,6 +36,12 @@ impl<'a> Run<'a> {
     /// Runs it and gives the reply. Not cancel safe: the link is of no use after.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
         self.head.validate()?;
+        if self.upstream == UpstreamKind::Mongos {
+            return Err(self.unsupported("a sharded cluster").into());
+        }
+        if self.head.in_transaction() {
+            return Err(self.refused_in_transaction().into());
+        }
         match self.head.name {
             "insert" => insert::run(&mut self).await,
             "find" => find::run(&mut self).await,
@@ -69,12 +78,20 @@ impl<'a> Run<'a> {
     ///
     /// A hint is checked against a collection that is there: mongod gives none a thought on one that is not.
     async fn ready_to_read(&mut self, hint: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
-        let shared = self.shared;
+        let settings = self.settings;
         check_hint_form(hint)?;
-        if shared.readiness.for_reading(&mut self.asker()).await? {
+        if settings.readiness.for_reading(&mut self.asker()).await? {
             check_hint(hint)?;
         }
         Ok(())
+    }
+
+    fn refused_in_transaction(&self) -> CommandError {
+        if self.upstream == UpstreamKind::Standalone {
+            let message = "Transaction numbers are only allowed on a replica set member or mongos";
+            return CommandError::new(ErrorCode::IllegalOperation, message);
+        }
+        self.unsupported("transactions")
     }
 
     /// The error for what the shape cannot do, counted.

@@ -16,13 +16,12 @@ pub(super) async fn create(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError
         return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
     }
     let reply = run.link.run(run.head.body()).await?;
-    let shared = run.shared;
-    shared.readiness.for_writing(&mut run.asker()).await?;
+    run.settings.readiness.for_writing(&mut run.asker()).await?;
     Ok(reply)
 }
 
 pub(super) async fn drop(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
-    run.shared.readiness.forget(run.namespace);
+    run.settings.readiness.forget(run.namespace);
     let reply = run.link.run(run.head.body()).await?;
     // The application knows of no index but the one on `_id`.
     Ok(with_replaced(&reply, &[("nIndexesWas", Some(RawBsonRef::Int32(1)))]))

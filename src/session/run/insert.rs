@@ -18,6 +18,7 @@ use crate::pattern::bucket::insert::{self as planner, Failure, Pending, Statemen
 use crate::pattern::bucket::item::Item;
 use crate::session::error::RunError;
 use crate::session::mint::SystemMint;
+use crate::session::upstream::UpstreamKind;
 
 /// Rounds in which not one item was stored or refused, after which the races are called lost. Each round that a race costs
 /// means that another writer got on, so this is only met when something is wrong.
@@ -27,7 +28,7 @@ const MAX_PAUSE_MS: u64 = 50;
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Insert::parse(run.head)?;
-    refuse_sessions_writes(run)?;
+    refuse_retryable(run)?;
     let mut batch = Batch::prepare(run, &command);
     while batch.has_work() {
         batch.round(run).await?;
@@ -36,13 +37,17 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     Ok(batch.reply(&command))
 }
 
-/// Retryable writes and transactions need a replica set. Before a standalone, mongod refuses them, and so does this.
-fn refuse_sessions_writes(run: &Run<'_>) -> Result<(), CommandError> {
-    if get(run.head.body(), "txnNumber").is_some() || run.head.in_transaction() {
+/// Retryable writes need a replica set: before a standalone, mongod refuses them in these words. Before a replica set
+/// they are not in this version: an insert that is sent again must not store its items again.
+fn refuse_retryable(run: &Run<'_>) -> Result<(), CommandError> {
+    if get(run.head.body(), "txnNumber").is_none() {
+        return Ok(());
+    }
+    if run.upstream == UpstreamKind::Standalone {
         let message = "Transaction numbers are only allowed on a replica set member or mongos";
         return Err(CommandError::new(ErrorCode::IllegalOperation, message));
     }
-    Ok(())
+    Err(run.unsupported("retryable writes (connect with retryWrites=false)"))
 }
 
 /// The items of one command, and what became of them.
@@ -112,8 +117,7 @@ impl<'a> Batch<'a> {
     async fn round(&mut self, run: &mut Run<'_>) -> Result<(), RunError> {
         self.pause().await;
         let before = self.pending.len();
-        let shared = run.shared;
-        let uuid = shared.readiness.for_writing(&mut run.asker()).await?;
+        let uuid = run.settings.readiness.for_writing(&mut run.asker()).await?;
         let duplicates = self.duplicates(run).await?;
         self.refuse(duplicates);
         let mut pages = self.look(run).await?;
@@ -167,7 +171,7 @@ impl<'a> Batch<'a> {
         match planner::failure(run.shape, error) {
             Failure::Miss => pending.misses = pending.misses.saturating_add(1),
             Failure::NameTaken => pending.names_taken = pending.names_taken.saturating_add(1),
-            Failure::NotReady => run.shared.readiness.forget(run.namespace),
+            Failure::NotReady => run.settings.readiness.forget(run.namespace),
             Failure::Final(error) => return Some((pending.item.index(), error)),
         }
         run.shared.metrics.conflicts.inc();

@@ -1,0 +1,89 @@
+//! SIGHUP: the file is read again, and what may change while the proxy runs is exchanged, all of it or nothing.
+
+use std::sync::Arc;
+
+use tracing::{error, info, warn};
+
+use crate::cli::{ConfigFile, Environment};
+use crate::config::Config;
+use crate::server::admission::{Admission, AdmissionLimits};
+use crate::session::{SessionLimits, Settings, Shared};
+
+/// What runs, and where the exchangeable parts of it are.
+pub(super) struct Reload {
+    pub(super) running: Config,
+    pub(super) admission: Arc<Admission>,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Reload {
+    /// Reads the file and exchanges shapes, limits and certificates. A file with mistakes changes nothing and says so.
+    pub(super) fn run(&self, file: &ConfigFile, environment: &Environment) {
+        let read = file
+            .load_or_fail(environment)
+            .and_then(|config| Ok((admission(&config)?, config)));
+        let (limits, config) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                error!("not reloaded, nothing has changed: {error:#}");
+                return;
+            }
+        };
+        for option in fixed(&self.running, &config) {
+            warn!(option, "the changed option holds from the next start on");
+        }
+        self.admission.exchange(limits);
+        self.shared.exchange(settings(&config));
+        info!(shapes = config.shapes.iter().count(), "reloaded");
+    }
+}
+
+/// Options that differ but are only read at the start.
+fn fixed(running: &Config, read: &Config) -> Vec<&'static str> {
+    let differ = [
+        (
+            "listen.address, member, present_as, advertise",
+            running.listen.listeners != read.listen.listeners,
+        ),
+        ("listen.workers", running.listen.workers != read.listen.workers),
+        (
+            "listen.drain_timeout_ms",
+            running.listen.drain_timeout != read.listen.drain_timeout,
+        ),
+        ("upstream.uri", running.upstream.uri != read.upstream.uri),
+        ("admin.address", running.admin.address != read.admin.address),
+        (
+            "log",
+            running.log.filter != read.log.filter || running.log.format != read.log.format,
+        ),
+    ];
+    differ
+        .into_iter()
+        .filter(|(_, differs)| *differs)
+        .map(|(option, _)| option)
+        .collect()
+}
+
+/// Shapes and limits of sessions.
+pub(super) fn settings(config: &Config) -> Settings {
+    let limits = SessionLimits {
+        max_message_bytes: config.listen.max_message_bytes,
+        frame_timeout: config.listen.frame_timeout,
+        send_timeout: config.listen.send_timeout,
+        idle_timeout: config.listen.idle_timeout,
+        connect_timeout: config.upstream.connect_timeout,
+    };
+    Settings::new(config.shapes.clone(), limits)
+}
+
+/// What clients must keep to before they have a session.
+///
+/// # Errors
+/// A certificate that cannot be used.
+pub(super) fn admission(config: &Config) -> anyhow::Result<AdmissionLimits> {
+    Ok(AdmissionLimits {
+        max_connections: config.listen.max_connections,
+        handshake_timeout: config.listen.handshake_timeout,
+        tls: None,
+    })
+}

@@ -1,0 +1,23 @@
+//! What the server counts.
+
+use prometheus::{IntGauge, Registry};
+
+/// The handles.
+#[derive(Clone, Debug)]
+pub struct ServerMetrics {
+    /// 1 while the upstream is there: a standalone that answers, a replica set with a primary.
+    pub upstream_up: IntGauge,
+}
+
+impl ServerMetrics {
+    /// Registers the handles.
+    ///
+    /// # Errors
+    /// A name that is registered already.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let help = "1 while the upstream is there: a standalone that answers, a replica set with a primary.";
+        let upstream_up = IntGauge::new("mongoshape_upstream_up", help)?;
+        registry.register(Box::new(upstream_up.clone()))?;
+        Ok(Self { upstream_up })
+    }
+}

@@ -1,0 +1,233 @@
+//! Which server is the one to connect to. The driver watches the upstream; this makes its findings known to sessions.
+//!
+//! ```text
+//!                a primary is known                another one, or it says that it is none
+//!   none ───────────────────────────────▶ current ─────────────────────────────────────────▶ none
+//!                                            │                                                │
+//!                                            │ a session was told "not the primary"           │ what the driver
+//!                                            ▼                                                │ finds next, or
+//!                                         retired ──────────────────────────────────────────▶ ┘ finds again
+//! ```
+//!
+//! A primary that the driver merely cannot reach stays current: sessions that can still reach it are not disturbed, and
+//! new ones find out for themselves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mongodb::event::EventHandler;
+use mongodb::event::sdam::{SdamEvent, TopologyDescription};
+use mongodb::options::{ClientOptions, ServerAddress};
+use mongodb::{Client, ServerType, TopologyType};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::metrics::ServerMetrics;
+use crate::session::upstream::{Upstream, UpstreamAddress, UpstreamKind, UpstreamTls, Upstreams};
+
+/// Where a server listens when its address names no port.
+const DEFAULT_PORT: u16 = 27017;
+/// After a session was told "not the primary" the driver usually knows the next one in a moment. When it has nothing new to
+/// say for so long, its old finding counts again.
+const RECONSIDER: Duration = Duration::from_millis(500);
+
+/// How servers are connected to.
+#[derive(Clone, Debug)]
+pub struct Dialing {
+    /// `None` without TLS.
+    pub tls: Option<Arc<ClientConfig>>,
+    /// Ends every session when it is cancelled.
+    pub stop: CancellationToken,
+}
+
+impl Dialing {
+    /// How one server is connected to. `None` for what is no host and port.
+    #[must_use]
+    pub fn address(&self, address: &ServerAddress, kind: UpstreamKind) -> Option<UpstreamAddress> {
+        let ServerAddress::Tcp { host, port } = address else {
+            return None;
+        };
+        let port = port.unwrap_or(DEFAULT_PORT);
+        let tls = match &self.tls {
+            Some(config) => Some(UpstreamTls {
+                config: Arc::clone(config),
+                name: ServerName::try_from(host.clone()).ok()?,
+            }),
+            None => None,
+        };
+        // The driver keeps an IPv6 address without its brackets.
+        let address = if host.contains(':') {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
+        };
+        Some(UpstreamAddress { address, tls, kind })
+    }
+}
+
+/// Begins to watch. The driver's client may be used for other things too, and is to be closed at the end.
+///
+/// # Errors
+/// Options that the driver does not take.
+pub fn watch(
+    mut options: ClientOptions,
+    dialing: Dialing,
+    metrics: ServerMetrics,
+) -> Result<(Client, Upstreams), mongodb::error::Error> {
+    let (sender, found) = watch::channel(None);
+    options.sdam_event_handler = Some(EventHandler::callback(move |event| {
+        if let SdamEvent::TopologyDescriptionChanged(event) = event {
+            sender.send_replace(Some(event.new_description));
+        }
+    }));
+    let client = Client::with_options(options)?;
+    let (current, upstreams) = watch::channel(None);
+    let watcher = Watcher {
+        dialing,
+        metrics,
+        current,
+    };
+    tokio::spawn(watcher.run(found));
+    Ok((client, Upstreams::new(upstreams)))
+}
+
+struct Watcher {
+    dialing: Dialing,
+    metrics: ServerMetrics,
+    current: watch::Sender<Option<Arc<Upstream>>>,
+}
+
+/// What the driver's finding means for new sessions.
+#[derive(Debug)]
+enum Finding {
+    /// They go there.
+    Server { at: UpstreamAddress, sole: bool },
+    /// There is nowhere to go, and the current server is none to stay with either.
+    NoPrimary,
+    /// There is nothing new.
+    Unreachable,
+}
+
+impl Watcher {
+    async fn run(self, mut found: watch::Receiver<Option<TopologyDescription>>) {
+        let mut reconsider = None;
+        loop {
+            let current = self.current.borrow().clone();
+            let is_current = current.is_some();
+            tokio::select! {
+                changed = found.changed() => if changed.is_err() {
+                    return;
+                },
+                () = retired(current.as_deref()), if is_current => {
+                    self.current.send_replace(None);
+                    reconsider = Some(Instant::now() + RECONSIDER);
+                    continue;
+                }
+                () = until(reconsider), if reconsider.is_some() => {}
+                () = self.dialing.stop.cancelled() => return,
+            }
+            reconsider = None;
+            let latest = found.borrow_and_update().clone();
+            if let Some(latest) = latest {
+                self.follow(&latest);
+            }
+        }
+    }
+
+    /// Makes known what the driver has found.
+    fn follow(&self, latest: &TopologyDescription) {
+        let current = self.current.borrow().clone();
+        match self.finding(latest, current.as_deref()) {
+            Finding::Server { at, sole } => {
+                self.metrics.upstream_up.set(1);
+                let same = |current: &Arc<Upstream>| current.address() == at.address && current.kind() == at.kind;
+                let same = current.as_ref().is_some_and(same);
+                if same {
+                    return;
+                }
+                tracing::info!(server = at.address, "connecting clients to this server from now on");
+                let retired = self.dialing.stop.child_token();
+                let upstream = if sole {
+                    Upstream::sole(at, retired)
+                } else {
+                    Upstream::new(at, retired)
+                };
+                self.current.send_replace(Some(Arc::new(upstream)));
+                if let Some(previous) = current {
+                    previous.retire();
+                }
+            }
+            Finding::NoPrimary => {
+                self.metrics.upstream_up.set(0);
+                if let Some(previous) = current {
+                    tracing::warn!(server = previous.address(), "the upstream's primary is none any more");
+                    self.current.send_replace(None);
+                    previous.retire();
+                }
+            }
+            Finding::Unreachable => self.metrics.upstream_up.set(0),
+        }
+    }
+
+    fn finding(&self, found: &TopologyDescription, current: Option<&Upstream>) -> Finding {
+        let servers = found.servers();
+        let of_type = |wanted| servers.iter().find(|(_, server)| server.server_type() == wanted);
+        let to = |address: &ServerAddress, kind, sole| match self.dialing.address(address, kind) {
+            Some(at) => Finding::Server { at, sole },
+            None => Finding::NoPrimary,
+        };
+        match found.topology_type() {
+            TopologyType::Single => match servers.iter().next() {
+                Some((address, server)) => to(address, kind(server.server_type()), true),
+                None => Finding::NoPrimary,
+            },
+            TopologyType::Sharded => match of_type(ServerType::Mongos) {
+                Some((address, _)) => to(address, UpstreamKind::Mongos, false),
+                None => Finding::Unreachable,
+            },
+            _ => match of_type(ServerType::RsPrimary) {
+                Some((address, _)) => to(address, UpstreamKind::Member, false),
+                None if self.is_unreachable(found, current) => Finding::Unreachable,
+                None => Finding::NoPrimary,
+            },
+        }
+    }
+
+    /// Whether the driver does not know what the current server is: it may well be the primary still.
+    fn is_unreachable(&self, found: &TopologyDescription, current: Option<&Upstream>) -> bool {
+        let is_current = |address: &ServerAddress| {
+            let at = self.dialing.address(address, UpstreamKind::Member);
+            at.zip(current)
+                .is_some_and(|(at, current)| at.address == current.address())
+        };
+        let servers = found.servers();
+        let mut current = servers.iter().filter(|(address, _)| is_current(address));
+        current.any(|(_, server)| server.server_type() == ServerType::Unknown)
+    }
+}
+
+fn kind(server: ServerType) -> UpstreamKind {
+    match server {
+        ServerType::Mongos => UpstreamKind::Mongos,
+        // What was not reached yet: its commands are relayed alike, and a standalone's error is the clearer one.
+        ServerType::Standalone | ServerType::Unknown => UpstreamKind::Standalone,
+        _ => UpstreamKind::Member,
+    }
+}
+
+async fn retired(upstream: Option<&Upstream>) {
+    match upstream {
+        Some(upstream) => upstream.retired().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,78 @@
+//! OP_QUERY: the handshake, or nothing that is answered with success.
+
+use std::time::Instant;
+
+use super::{Closed, Session};
+use crate::command::document::first_field;
+use crate::command::error::{CommandError, ErrorCode};
+use crate::session::link::LinkError;
+use crate::session::metrics::Outcome;
+use crate::session::relay::Look;
+use crate::session::{handshake, route};
+use crate::wire::{Frame, OpQuery, OpReply};
+
+/// Bit 3 of an OP_REPLY's flags, which mongod always sets.
+const AWAIT_CAPABLE: i32 = 8;
+
+/// Commands that mongod still takes as OP_QUERY (`checkAllowedOpQueryCommand`).
+const LEGACY_COMMANDS: &[&str] = &[
+    "_isSelf",
+    "authenticate",
+    "buildInfo",
+    "buildinfo",
+    "hello",
+    "isMaster",
+    "ismaster",
+    "saslContinue",
+    "saslStart",
+];
+
+impl Session<'_> {
+    /// Answers an OP_QUERY.
+    pub(super) async fn query(&mut self, frame: &Frame) -> Result<(), Closed> {
+        let query = OpQuery::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
+        let name = legacy_command(&query).unwrap_or_default();
+        if !query.full_collection_name.ends_with(".$cmd") || !LEGACY_COMMANDS.contains(&name) {
+            let message = format!("Unsupported OP_QUERY command: {name}. The client driver may require an upgrade.");
+            let error = CommandError::new(ErrorCode::UnsupportedOpQueryCommand, message);
+            return self.reply_in_kind(frame, error).await;
+        }
+        if let Err(error) = handshake::check_mechanism(name, query.query) {
+            return self.reply_in_kind(frame, error).await;
+        }
+        let begun = Instant::now();
+        let done = if route::is_handshake(name) {
+            let edited = handshake::edit_query(frame, &query).map_err(LinkError::from)?;
+            let look = Look::Handshake(self.presentation);
+            self.relay(edited.as_ref().unwrap_or(frame), look).await
+        } else {
+            self.relay(frame, Look::Passing).await
+        };
+        let outcome = *done.as_ref().unwrap_or(&Outcome::Failed);
+        self.shared
+            .metrics
+            .command(name, outcome, begun.elapsed().as_secs_f64());
+        done.map(|_| ())
+    }
+}
+
+/// An error as OP_REPLY.
+pub(super) fn error_reply(request: &Frame, error: CommandError) -> Result<Frame, LinkError> {
+    let body = error.into_reply();
+    let reply = OpReply {
+        response_flags: AWAIT_CAPABLE,
+        cursor_id: 0,
+        starting_from: 0,
+        documents: vec![&body],
+    };
+    Ok(reply.encode(0, request.header().request_id)?)
+}
+
+/// The name of the command in an OP_QUERY, which may be wrapped in `$query`.
+fn legacy_command<'a>(query: &OpQuery<'a>) -> Option<&'a str> {
+    let (name, value) = first_field(query.query)?;
+    match (name, value.as_document()) {
+        ("$query" | "query", Some(wrapped)) => first_field(wrapped).map(|(name, _)| name),
+        _ => Some(name),
+    }
+}
