@@ -14,6 +14,7 @@ mod section;
 mod shapes;
 mod source;
 mod suggest;
+mod tls;
 mod upstream;
 
 use std::fmt;
@@ -24,6 +25,7 @@ use std::time::Duration;
 pub use self::error::{ConfigError, ConfigErrors, Place};
 use self::source::Source;
 use crate::pattern::shapes::Shapes;
+use crate::server::tls::TlsFiles;
 use crate::telemetry::log::LogFormat;
 
 /// The whole configuration, checked.
@@ -48,6 +50,8 @@ pub struct ListenConfig {
     pub listeners: Listeners,
     /// Clients at a time, at most.
     pub max_connections: usize,
+    /// With which files clients are to speak TLS; `None`: they speak without. The files are not looked at yet.
+    pub tls: Option<TlsFiles>,
     /// The longest message that a client may send, in bytes.
     pub max_message_bytes: usize,
     /// Threads that serve clients; `None`: one for each processor.

@@ -7,6 +7,7 @@
 pub mod admission;
 pub mod listener;
 pub mod metrics;
+pub mod tls;
 pub mod topology;
 mod workers;
 

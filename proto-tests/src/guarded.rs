@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -49,35 +49,15 @@ impl Guarded {
     /// The server gets a process group of its own: Ctrl-C in a terminal reaches us, and through us the server.
     pub fn start(command: &Command, folder: TempDir, log: Stdio) -> Result<Self> {
         let folder = folder.keep();
-        let mut shell = Command::new("sh");
-        shell
-            .arg("-c")
-            .arg(SCRIPT)
-            .arg("guarded")
-            .arg(&folder)
-            .arg(command.get_program())
-            .args(command.get_args());
-        shell
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .process_group(0);
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => shell.env(name, value),
-                None => shell.env_remove(name),
-            };
-        }
-        let mut shell = shell.spawn().context("cannot start `sh`")?;
-        let server = server_id(&mut shell).context("`sh` did not start the server");
-        match server {
-            Ok(server) => Ok(Self { shell, server, folder }),
-            Err(error) => {
-                drop(shell.stdin.take());
-                let _ = shell.wait();
-                Err(error)
-            }
-        }
+        let (shell, server) = launch(command, &folder, log)?;
+        Ok(Self { shell, server, folder })
+    }
+
+    /// Starts `command` in the place of a server that has ended, on the same folder.
+    pub fn start_again(&mut self, command: &Command, log: Stdio) -> Result<()> {
+        ensure!(self.exited()?.is_some(), "the server still runs");
+        (self.shell, self.server) = launch(command, &self.folder, log)?;
+        Ok(())
     }
 
     /// The server's process id.
@@ -86,7 +66,7 @@ impl Guarded {
         self.server.as_raw_pid().unsigned_abs()
     }
 
-    /// The folder that is removed with the server.
+    /// The folder, which stays when the server ends by itself, and is removed with its guard.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -126,6 +106,37 @@ impl Guarded {
                 return Ok(status);
             }
             std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+fn launch(command: &Command, folder: &Path, log: Stdio) -> Result<(Child, Pid)> {
+    let mut shell = Command::new("sh");
+    shell
+        .arg("-c")
+        .arg(SCRIPT)
+        .arg("guarded")
+        .arg(folder)
+        .arg(command.get_program())
+        .args(command.get_args());
+    shell
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .process_group(0);
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let mut shell = shell.spawn().context("cannot start `sh`")?;
+    match server_id(&mut shell).context("`sh` did not start the server") {
+        Ok(server) => Ok((shell, server)),
+        Err(error) => {
+            drop(shell.stdin.take());
+            let _ = shell.wait();
+            Err(error)
         }
     }
 }

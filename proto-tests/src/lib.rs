@@ -6,7 +6,9 @@
 //! It must not use `mongoshape`'s own code to speak the protocol: what is tested does not check itself.
 
 pub mod buckets;
+pub mod certificates;
 mod client;
+pub mod commands;
 pub mod differential;
 pub mod frame;
 pub mod guarded;
@@ -18,7 +20,9 @@ pub mod proxy;
 pub mod raw;
 pub mod shape;
 pub mod shaped;
+mod uri;
 
+pub use certificates::{Certificates, Identity};
 pub use client::{Pair, client, database_name};
 pub use mongod::Mongod;
 pub use proxy::{Level, Proxy, ProxyOptions};

@@ -2,82 +2,44 @@
 
 mod binary;
 mod member;
+mod options;
+mod set;
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use bson::doc;
+use anyhow::{Result, ensure};
 use rustix::process::Signal;
 
-use crate::guarded::POLL_INTERVAL;
-use crate::raw;
+use crate::certificates::Tls;
+use crate::uri::Uri;
 
 pub use binary::find as find_binary;
 use member::Member;
+pub use options::Options;
 
-const SET_NAME: &str = "rs0";
+/// The name of every replica set here.
+pub const SET_NAME: &str = "rs0";
 const LOG: &str = "mongod.log";
 /// A start takes about a second on an idle machine; this is for one that builds at the same time.
 const START_LIMIT: Duration = Duration::from_mins(1);
 
-/// How to start a mongod.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// `WiredTiger`'s cache in GB, per member.
-    pub cache_gb: f32,
-    /// Further `--setParameter` values, each `name=value`.
-    pub parameters: Vec<String>,
-}
-
-impl Default for Options {
-    /// A small cache, and no background writes of diagnostic data.
-    fn default() -> Self {
-        Self {
-            cache_gb: 0.25,
-            parameters: vec!["diagnosticDataCollectionEnabled=false".to_owned()],
-        }
-    }
-}
-
-impl Options {
-    /// Adds a `--setParameter name=value`, such as `enableTestCommands=1` for fail points.
-    #[must_use]
-    pub fn parameter(mut self, parameter: &str) -> Self {
-        self.parameters.push(parameter.to_owned());
-        self
-    }
-
-    /// Starts one mongod that is no member of a set.
-    pub fn standalone(&self) -> Result<Mongod> {
-        Ok(Mongod {
-            members: vec![Member::start(self, false)?],
-            set: false,
-        })
-    }
-
-    /// Starts a replica set of 1 to 3 members and waits until it has a primary that takes writes.
-    pub fn replica_set(&self, members: usize) -> Result<Mongod> {
-        ensure!(
-            (1..=3).contains(&members),
-            "a replica set of one to three members, not {members}"
-        );
-        let members = (0..members)
-            .map(|_| Member::start(self, true))
-            .collect::<Result<Vec<_>>>()?;
-        let mongod = Mongod { members, set: true };
-        mongod.initiate()?;
-        Ok(mongod)
-    }
+/// What a mongod is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Standalone,
+    /// One of a replica set.
+    Member,
 }
 
 /// A running standalone or replica set. Dropping it ends its processes and removes their files.
 #[derive(Debug)]
 pub struct Mongod {
     members: Vec<Member>,
-    set: bool,
+    options: Options,
+    role: Role,
 }
 
 impl Mongod {
@@ -91,20 +53,35 @@ impl Mongod {
         Options::default().replica_set(members)
     }
 
-    /// The connection string: for this very server if it stands alone, else the set's seed list.
+    /// The connection string: for this very server if it stands alone, else the set's seed list. On a server that demands
+    /// logins it names the user `admin`, on one with TLS the authority, and a certificate of ours if it demands one.
     #[must_use]
     pub fn uri(&self) -> String {
-        if !self.set {
-            return self.member_uri(0);
-        }
-        let seeds: Vec<_> = self.addresses().iter().map(ToString::to_string).collect();
-        format!("mongodb://{}/?replicaSet={SET_NAME}", seeds.join(","))
+        self.with_admin(self.all_named())
+    }
+
+    /// As [`Mongod::uri`], as another user of the database `admin`.
+    #[must_use]
+    pub fn uri_as(&self, user: &str, password: &str) -> String {
+        self.all_named().user(user, password).to_string()
     }
 
     /// The connection string for one member only.
     #[must_use]
     pub fn member_uri(&self, member: usize) -> String {
-        format!("mongodb://{}/?directConnection=true", self.members[member].address)
+        self.with_admin(self.one_named(member))
+    }
+
+    fn all_named(&self) -> Uri {
+        match self.role {
+            Role::Standalone => self.one_named(0),
+            Role::Member => self.named(&self.addresses()).option("replicaSet", SET_NAME),
+        }
+    }
+
+    fn one_named(&self, member: usize) -> Uri {
+        self.named(&[self.members[member].address])
+            .option("directConnection", "true")
     }
 
     /// The members' addresses; a standalone has one.
@@ -131,23 +108,7 @@ impl Mongod {
         self.members.iter().map(|member| member.process.folder()).collect()
     }
 
-    /// The member that says it is the primary. It waits for one, as in the middle of an election there is none.
-    pub fn primary(&self) -> Result<usize> {
-        let deadline = Instant::now() + START_LIMIT;
-        loop {
-            let primary = self
-                .members
-                .iter()
-                .position(|member| member.is_writable().unwrap_or(false));
-            match primary {
-                Some(primary) => return Ok(primary),
-                None if Instant::now() > deadline => bail!("no primary after {START_LIMIT:?}"),
-                None => std::thread::sleep(POLL_INTERVAL),
-            }
-        }
-    }
-
-    /// Ends one member as a power cut would.
+    /// Ends one member as a power cut would. Its files stay, for [`Mongod::restart`].
     pub fn kill(&mut self, member: usize) -> Result<()> {
         let process = &mut self.members[member].process;
         process.signal(Signal::KILL)?;
@@ -161,43 +122,17 @@ impl Mongod {
         self.members[member].process.read(LOG)
     }
 
-    fn initiate(&self) -> Result<()> {
-        let members: Vec<_> = (0i32..)
-            .zip(&self.members)
-            .map(|(id, member)| doc! { "_id": id, "host": member.address.to_string() })
-            .collect();
-        // Members on one machine need no slow heartbeats, and an election after a kill is then a matter of seconds.
-        let settings = doc! { "electionTimeoutMillis": 3000, "heartbeatIntervalMillis": 500 };
-        let config = doc! { "_id": SET_NAME, "members": members, "settings": settings };
-        let mut connection = raw::Connection::open(self.address())?;
-        connection.stream().set_read_timeout(Some(START_LIMIT))?;
-        connection
-            .command_ok(&doc! { "replSetInitiate": config, "$db": "admin" })
-            .context("replSetInitiate")?;
-        self.primary()?;
-        self.wait_for_secondaries()
+    fn named(&self, hosts: &[SocketAddr]) -> Uri {
+        let tls = self.options.tls.as_ref();
+        Uri::of(hosts).options(tls.map(Tls::uri_options).unwrap_or_default())
     }
 
-    /// Waits until every member is primary or secondary, so that a test does not begin in the middle of a first copy.
-    fn wait_for_secondaries(&self) -> Result<()> {
-        let deadline = Instant::now() + START_LIMIT;
-        for member in &self.members {
-            loop {
-                let hello = member.hello().unwrap_or_default();
-                if ["isWritablePrimary", "secondary"]
-                    .iter()
-                    .any(|state| hello.get_bool(state).unwrap_or(false))
-                {
-                    break;
-                }
-                ensure!(
-                    Instant::now() < deadline,
-                    "a member is still neither primary nor secondary: {hello}"
-                );
-                std::thread::sleep(POLL_INTERVAL);
-            }
+    fn with_admin(&self, uri: Uri) -> String {
+        if !self.options.auth {
+            return uri.to_string();
         }
-        Ok(())
+        let (user, password) = options::ADMIN;
+        uri.user(user, password).to_string()
     }
 }
 

@@ -1,12 +1,12 @@
 //! The proxy's real binary, started with a given configuration; a test fails on any WARN or ERROR that it did not list.
 
+mod addresses;
 mod admin;
 mod binary;
 mod log;
 mod options;
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -16,9 +16,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::certificates::Tls;
 use crate::guarded::{Guarded, POLL_INTERVAL};
 use crate::ports;
 
+use addresses::Addresses;
 pub use admin::Answer;
 pub use binary::{Profile, build as build_binary, find as find_binary};
 pub use log::{Level, Line};
@@ -33,9 +35,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(20);
 pub struct Proxy {
     process: Guarded,
     log: log::Log,
-    address: SocketAddr,
-    admin: SocketAddr,
+    addresses: Addresses,
     binary: PathBuf,
+    tls: Option<Tls>,
     /// Set once its end was asked for and judged, or forced.
     ended: bool,
 }
@@ -49,30 +51,15 @@ impl Proxy {
             let Some(status) = proxy.wait_until_ready()? else {
                 return Ok(proxy);
             };
+            // There is nothing more to judge.
+            proxy.log.expect(Level::Error, "");
+            proxy.log.expect(Level::Warn, "");
             last_words = format!("{status}; it said:\n{}", proxy.log.text());
             if !ports::says_address_in_use(&last_words) {
                 break;
             }
         }
         bail!("the proxy ended while it started with {last_words}")
-    }
-
-    /// Where applications connect.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// The connection string for applications.
-    #[must_use]
-    pub fn uri(&self) -> String {
-        format!("mongodb://{}/?directConnection=true", self.address)
-    }
-
-    /// Where `/metrics`, `/livez` and `/readyz` are.
-    #[must_use]
-    pub fn admin_address(&self) -> SocketAddr {
-        self.admin
     }
 
     /// The proxy's process id.
@@ -94,7 +81,7 @@ impl Proxy {
 
     /// What the admin address answers to a GET of this path.
     pub fn admin_get(&self, path: &str) -> Result<Answer> {
-        admin::request(self.admin, path)
+        admin::request(self.addresses.admin, path)
     }
 
     /// The value of one series, named as `/metrics` prints it: `name{label="value"}`, labels in the order of their names.
@@ -163,34 +150,60 @@ impl Proxy {
         Ok(())
     }
 
+    /// Starts it again after [`Proxy::kill`] or [`Proxy::stop`], on its ports and with what its configuration file says by
+    /// now, and waits until it is ready. The log goes on.
+    pub fn restart(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            let before = self.log().len();
+            let (reader, writer) = std::io::pipe()?;
+            let command = command(&self.binary, "serve", &self.config_file());
+            self.process.start_again(&command, Stdio::from(writer))?;
+            self.log.follow(reader);
+            self.ended = false;
+            let Some(status) = self.wait_until_ready()? else {
+                return Ok(());
+            };
+            let lines = self.log().split_off(before);
+            let words: String = lines.iter().map(|line| line.text.as_str()).collect();
+            ensure!(
+                ports::says_address_in_use(&words) && Instant::now() < deadline,
+                "the proxy ended while it started again with {status}; it said:\n{words}"
+            );
+            // Somebody's outgoing connection may have a port for a moment: that is none of the proxy's faults.
+            for line in &lines {
+                self.log.expect(line.level, &line.text);
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+
     fn spawn(options: &ProxyOptions) -> Result<Self> {
         let binary = options.binary.clone().map_or_else(binary::find, Ok)?;
-        let (address, admin) = (ports::free_address()?, ports::free_address()?);
+        let addresses = options.addresses()?;
         let folder = TempDir::with_prefix("mongoshape-proxy-")?;
         let file = folder.path().join(CONFIG_FILE);
-        fs::write(&file, options.file(address, admin))?;
+        fs::write(&file, options.file(&addresses))?;
         let (reader, writer) = std::io::pipe()?;
         let command = command(&binary, "serve", &file);
         let process = Guarded::start(&command, folder, Stdio::from(writer))?;
         Ok(Self {
             process,
             log: log::Log::read(reader),
-            address,
-            admin,
+            addresses,
             binary,
+            tls: options.tls.clone(),
             ended: false,
         })
     }
 
-    /// How it ended, if it did: then there is nothing more to judge. An error: it neither ended nor became ready.
+    /// How it ended, if it did. An error: it neither ended nor became ready.
     fn wait_until_ready(&mut self) -> Result<Option<ExitStatus>> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
             if let Some(status) = self.process.exited()? {
                 self.ended = true;
                 self.log.finish();
-                self.log.expect(Level::Error, "");
-                self.log.expect(Level::Warn, "");
                 return Ok(Some(status));
             }
             if self.admin_get("/readyz").is_ok_and(|answer| answer.status == 200) {

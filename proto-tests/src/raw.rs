@@ -1,13 +1,19 @@
 //! A blocking connection that speaks just enough `OP_MSG`, for waiting on servers, for measuring, and for sending what no
 //! driver would send.
 
+mod stream;
+
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bson::raw::RawDocumentBuf;
 use bson::{Document, doc};
+use rustls::ClientConfig;
+
+use stream::Stream;
 
 const OP_MSG: i32 = 2013;
 const HEADER_LENGTH: usize = 16;
@@ -19,22 +25,27 @@ const MAX_FRAME_LENGTH: usize = 64 << 20;
 /// A connection; every wait on the server ends after ten seconds, unless set otherwise on [`Connection::stream`].
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     next_request_id: i32,
 }
 
 impl Connection {
     /// Connects; nothing is sent yet.
     pub fn open(address: SocketAddr) -> Result<Self> {
-        let limit = Duration::from_secs(10);
-        let stream = TcpStream::connect_timeout(&address, limit)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(limit))?;
-        stream.set_write_timeout(Some(limit))?;
-        Ok(Self {
+        Ok(Self::on(Stream::Plain(connect(address)?)))
+    }
+
+    /// Connects and does the TLS handshake, with what [`Certificates::client_config`](crate::Certificates::client_config)
+    /// gives. A server that refuses the certificate may do so only when it is first written to.
+    pub fn open_tls(address: SocketAddr, config: &Arc<ClientConfig>) -> Result<Self> {
+        Ok(Self::on(Stream::tls(connect(address)?, config)?))
+    }
+
+    fn on(stream: Stream) -> Self {
+        Self {
             stream,
             next_request_id: 1,
-        })
+        }
     }
 
     /// Runs one command, which must name its `$db`. A reply with `ok: 0` is a reply.
@@ -46,7 +57,7 @@ impl Connection {
     pub fn command_raw(&mut self, command: &Document) -> Result<RawDocumentBuf> {
         let request = request(self.next_request_id, command)?;
         self.next_request_id += 1;
-        self.stream.write_all(&request)?;
+        self.send(&request)?;
         let mut frame = Vec::new();
         self.read_frame(&mut frame)?;
         Ok(RawDocumentBuf::from_bytes(body(&frame)?.to_vec())?)
@@ -106,9 +117,10 @@ impl Connection {
         }
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes as they are, or as TLS carries them.
     pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        self.stream.write_all(bytes)
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
     }
 
     /// Reads one whole frame, header included, into `frame`, whose room is used again.
@@ -130,8 +142,17 @@ impl Connection {
     /// The socket, for other deadlines or for closing half of it.
     #[must_use]
     pub fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.stream.socket()
     }
+}
+
+fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let limit = Duration::from_secs(10);
+    let socket = TcpStream::connect_timeout(&address, limit)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(limit))?;
+    socket.set_write_timeout(Some(limit))?;
+    Ok(socket)
 }
 
 /// The frame of an `OP_MSG` that carries one document and no flags.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
+use mongodb::options::WriteConcern;
 use proto_tests::{Mongod, client, database_name, mongod, raw};
 use rustix::process::{Pid, test_kill_process};
 
@@ -47,6 +48,49 @@ async fn a_replica_set_of_three_elects_another_primary() -> Result<()> {
     assert_ne!(mongod.primary()?, first);
     drop(mongod);
     assert!(ids.iter().all(|id| !runs(*id)));
+    Ok(())
+}
+
+/// What a kill and a restart must not lose: the port, the files, and the acknowledged write.
+#[tokio::test]
+async fn a_killed_standalone_comes_back_with_its_data_on_its_port() -> Result<()> {
+    let mut mongod = Mongod::standalone()?;
+    let (address, folder) = (mongod.address(), mongod.folders()[0].to_owned());
+    let database = client(&mongod.uri()).await?.database(&database_name());
+    let collection = database.collection::<Document>("c");
+    let journaled = WriteConcern::builder().journal(true).build();
+    collection
+        .insert_one(doc! { "_id": 1 })
+        .write_concern(journaled)
+        .await?;
+    for _ in 0..2 {
+        mongod.kill(0)?;
+        assert!(folder.exists() && raw::Connection::open(address).is_err());
+        mongod.restart(0)?;
+        assert_eq!(mongod.address(), address);
+        let stored = raw::Connection::open(address)?.find(database.name(), "c", doc! {})?;
+        assert_eq!(stored, [doc! { "_id": 1 }]);
+    }
+    let id = mongod.ids()[0];
+    drop(mongod);
+    assert!(!runs(id) && !folder.exists());
+    Ok(())
+}
+
+#[test]
+fn a_set_elects_again_after_a_step_down_and_takes_a_killed_member_back() -> Result<()> {
+    let mut mongod = Mongod::replica_set(3)?;
+    let first = mongod.step_down(5)?;
+    let second = mongod.primary()?;
+    assert_ne!(first, second);
+    mongod.kill(second)?;
+    mongod.primary()?;
+    mongod.restart(second)?;
+    for address in mongod.addresses() {
+        let hello = raw::Connection::open(address)?.command_ok(&doc! { "hello": 1, "$db": "admin" })?;
+        let states = ["isWritablePrimary", "secondary"].map(|state| hello.get_bool(state).unwrap_or(false));
+        assert!(states.contains(&true), "{hello}");
+    }
     Ok(())
 }
 

@@ -70,6 +70,23 @@ fn a_kill_is_no_failure() -> Result<()> {
 }
 
 #[test]
+fn a_restarted_proxy_has_its_ports_and_both_lives_are_judged() -> Result<()> {
+    let mut proxy = stand_in("WARN")?;
+    let addresses = (proxy.address(), proxy.admin_address(), proxy.config_file());
+    assert!(proxy.restart().is_err(), "it still runs");
+    proxy.kill()?;
+    proxy.restart()?;
+    proxy.stop()?;
+    proxy.restart()?;
+    assert_eq!(addresses, (proxy.address(), proxy.admin_address(), proxy.config_file()));
+    let odd = proxy.log().into_iter().filter(|line| line.level == Level::Warn);
+    assert_eq!(odd.count(), 3);
+    let complained = complaint(proxy).unwrap();
+    assert_eq!(complained.matches("something odd").count(), 3, "{complained}");
+    Ok(())
+}
+
+#[test]
 fn a_proxy_that_does_not_start_tells_why() {
     let error = stand_in("refuses to start").unwrap_err();
     let error = error.to_string();

@@ -10,6 +10,7 @@ use mongodb::Client;
 use super::finding::{Finding, Findings};
 use super::upstream;
 use crate::config::{Config, ConfigErrors};
+use crate::server::tls;
 
 /// Prints each finding; the exit code is 1 if one is an error.
 pub(super) async fn run(config: Result<Config, ConfigErrors>, unknown_variables: Vec<String>) -> ExitCode {
@@ -26,6 +27,9 @@ pub(super) async fn run(config: Result<Config, ConfigErrors>, unknown_variables:
         }
         Ok(config) => {
             findings.add(&Finding::fine("configuration", "no mistakes"));
+            if let Some(Err(error)) = config.listen.tls.as_ref().map(tls::acceptor) {
+                findings.add(&Finding::error("listen", error.to_string()));
+            }
             if let Err(error) = check_upstream(&config, &mut findings).await {
                 findings.add(&Finding::error("upstream", format!("{error:#}")));
             }

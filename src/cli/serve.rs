@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::server::Server;
 use crate::server::admission::Admission;
 use crate::server::metrics::ServerMetrics;
-use crate::server::topology::{self};
+use crate::server::topology;
 use crate::session::Shared;
 use crate::session::metrics::SessionMetrics;
 use crate::telemetry::Telemetry;
@@ -56,8 +56,9 @@ pub(super) async fn run(config: Config, file: &ConfigFile, environment: &Environ
         shapes = config.shapes.iter().count(),
         "serving"
     );
-    let dialing = upstream::dialing(&config.upstream, &stopping).await?;
-    let (driver, upstreams) = topology::watch(driver_options(&config).await?, dialing.clone(), metrics)?;
+    let options = driver_options(&config).await?;
+    let dialing = upstream::dialing(&options, &stopping)?;
+    let (driver, upstreams) = topology::watch(options, dialing.clone(), metrics)?;
     let server = Server {
         listeners: sockets.listeners(&dialing, &upstreams)?,
         admission: Arc::clone(&admission),

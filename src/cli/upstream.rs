@@ -8,7 +8,7 @@ use anyhow::Context;
 use bson::{Bson, Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::error::{Error, ErrorKind};
-use mongodb::options::ClientOptions;
+use mongodb::options::{ClientOptions, Tls};
 use mongodb::{Client, Database};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::command::namespace::Namespace;
 use crate::config::{Config, UpstreamConfig};
 use crate::pattern::shapes::{BucketShape, Mode, Shape};
+use crate::server::tls;
 use crate::server::topology::Dialing;
 
 /// How long the upstream may take to be found.
@@ -31,13 +32,18 @@ pub(super) async fn options(upstream: &UpstreamConfig) -> anyhow::Result<ClientO
     Ok(options)
 }
 
-/// How sessions connect to it.
-pub(super) async fn dialing(upstream: &UpstreamConfig, stop: &CancellationToken) -> anyhow::Result<Dialing> {
-    let _ = upstream;
-    Ok(Dialing {
-        tls: None,
-        stop: stop.clone(),
-    })
+/// How sessions connect to it: by the same options as the driver. To be called before there is a client: what is wrong
+/// with a certificate is said in our words, which name the file.
+///
+/// # Errors
+/// A certificate that cannot be used.
+pub(super) fn dialing(options: &ClientOptions, stop: &CancellationToken) -> anyhow::Result<Dialing> {
+    let tls = match &options.tls {
+        Some(Tls::Enabled(options)) => Some(tls::connector(options)?),
+        _ => None,
+    };
+    let stop = stop.clone();
+    Ok(Dialing { tls, stop })
 }
 
 /// A client with the configuration's own credentials, if it has any.
@@ -47,6 +53,7 @@ pub(super) async fn dialing(upstream: &UpstreamConfig, stop: &CancellationToken)
 /// driver would try until its time is up.
 pub(super) async fn client(upstream: &UpstreamConfig) -> anyhow::Result<Client> {
     let options = options(upstream).await?;
+    dialing(&options, &CancellationToken::new())?;
     let mut unreachable = Ok(());
     for address in &options.hosts {
         let connected = timeout(SELECTION_TIMEOUT, TcpStream::connect(address.to_string())).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::resolve::{collide, milliseconds, socket_address};
 use super::section::Section;
-use super::{ListenConfig, Listeners, MemberConfig, PresentAs};
+use super::{ListenConfig, Listeners, MemberConfig, PresentAs, tls};
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 
 const MAX_CONNECTIONS_LIMIT: usize = 1_000_000;
@@ -20,9 +20,8 @@ pub(super) fn resolve(section: &mut Section<'_>) -> Option<ListenConfig> {
     let max_message_bytes = (MIN_MESSAGE_BYTES, MAX_MESSAGE_BYTES);
     let max_message_bytes = within(section, "max_message_bytes", max_message_bytes, MAX_MESSAGE_BYTES);
     let workers = within(section, "workers", (0, MAX_WORKERS), 0);
-    let tls_remedy = "remove it, and let clients connect without TLS from the same host or pod";
-    section.unsupported("tls", &["", "_CERT", "_KEY", "_CLIENT_CA"], tls_remedy);
     Some(ListenConfig {
+        tls: tls::resolve(section),
         max_connections,
         max_message_bytes,
         workers: (workers > 0).then_some(workers),

@@ -36,7 +36,9 @@ fn the_examples_parse_and_show_the_defaults() {
                     .unwrap_or(line)
             })
             .collect();
-        let explicit = parse(&switched_on.join("\n"), &[]).unwrap_or_else(|errors| panic!("{errors}"));
+        let mut explicit = parse(&switched_on.join("\n"), &[]).unwrap_or_else(|errors| panic!("{errors}"));
+        // An example: no files are the default.
+        explicit.listen.tls = None;
         assert_eq!(format!("{:?}", explicit.listen), format!("{:?}", config.listen));
         assert_eq!(format!("{:?}", explicit.upstream), format!("{:?}", config.upstream));
         assert_eq!(explicit.admin.address, config.admin.address);
@@ -95,18 +97,83 @@ fn the_environment_goes_before_the_file_and_can_stand_alone() {
 }
 
 #[test]
+fn tls_names_files_from_the_folder_of_who_names_them() {
+    let check = |text: &str, variables: &[(&str, &str)], expected: Option<[&str; 3]>| {
+        let lookup = |name: &str| {
+            let found = variables.iter().find(|(variable, _)| *variable == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let text = MINIMAL.replace("[upstream]", &format!("{text}\n[upstream]"));
+        let config = Config::parse(&text, "/etc/shape/m.toml", &lookup).unwrap_or_else(|errors| panic!("{errors}"));
+        let expected = expected.map(|[cert, key, client_ca]| TlsFiles {
+            cert: cert.into(),
+            key: key.into(),
+            client_ca: (!client_ca.is_empty()).then(|| client_ca.into()),
+        });
+        assert_eq!(config.listen.tls, expected, "{text} {variables:?}");
+    };
+    check("", &[], None);
+    check(
+        "tls = { cert = \"own/proxy.pem\" }",
+        &[],
+        Some(["/etc/shape/own/proxy.pem", "/etc/shape/own/proxy.pem", ""]),
+    );
+    check(
+        "[listen.tls]\ncert = \"p.pem\"\nkey = \"/run/p.key\"\nclient_ca = \"../ca.pem\"",
+        &[],
+        Some(["/etc/shape/p.pem", "/run/p.key", "/etc/shape/../ca.pem"]),
+    );
+    let variables = [
+        ("MONGOSHAPE_LISTEN_TLS_CERT", "proxy.pem"),
+        ("MONGOSHAPE_LISTEN_TLS_CLIENT_CA", "/ca.pem"),
+    ];
+    check("", &variables, Some(["proxy.pem", "proxy.pem", "/ca.pem"]));
+    check(
+        "tls = { cert = \"a\", key = \"b\" }",
+        &variables,
+        Some(["proxy.pem", "/etc/shape/b", "/ca.pem"]),
+    );
+}
+
+#[test]
+fn a_tls_table_is_whole_or_a_mistake() {
+    let report_of = |tls: &str| report(&MINIMAL.replace("[upstream]", &format!("tls = {tls}\n[upstream]")));
+    let reports = [
+        "{}",
+        "{ key = \"proxy.key\", client_ca = \"\" }",
+        "true",
+        "[\"proxy.pem\"]",
+        "{ certificate = \"proxy.pem\", kei = \"proxy.key\" }",
+    ]
+    .map(report_of);
+    insta::assert_snapshot!(reports.join("\n"), @r#"
+    m.toml:3: `listen.tls.cert` is missing; write cert = "proxy.pem", or set MONGOSHAPE_LISTEN_TLS_CERT
+    m.toml:3: `listen.tls.cert` is missing; write cert = "proxy.pem", or set MONGOSHAPE_LISTEN_TLS_CERT
+    m.toml:3: `listen.tls.client_ca`: it is empty; name a PEM file
+    m.toml:3: `listen.tls`: it is a boolean; write a table
+    m.toml:3: `listen.tls`: it is a list; write a table
+    m.toml:3: `listen.tls.cert` is missing; write cert = "proxy.pem", or set MONGOSHAPE_LISTEN_TLS_CERT
+    m.toml:3: `listen.tls.certificate` is not known; the fields here are cert, key, client_ca
+    m.toml:3: `listen.tls.kei` is not known; did you mean `key`?
+    "#);
+    let lone = parse(MINIMAL, &[("MONGOSHAPE_LISTEN_TLS_CLIENT_CA", "ca.pem")]).unwrap_err();
+    insta::assert_snapshot!(lone, @r#"m.toml:1: `listen.tls.cert` is missing; write cert = "proxy.pem", or set MONGOSHAPE_LISTEN_TLS_CERT"#);
+}
+
+#[test]
 fn a_mistake_in_the_environment_names_the_variable() {
     let variables = [
         ("MONGOSHAPE_LISTEN_MAX_CONNECTIONS", "many"),
-        ("MONGOSHAPE_LISTEN_TLS_CERT", "proxy.pem"),
+        ("MONGOSHAPE_LISTEN_TLS_KEY", ""),
         ("MONGOSHAPE_ADMIN_ADDRESS", "127.0.0.1:27018"),
         ("MONGOSHAPE_BUCKET_0_NAMESPACE", "trades"),
     ];
     insta::assert_snapshot!(parse(MINIMAL, &variables).unwrap_err(), @r#"
+    m.toml:1: `listen.tls.cert` is missing; write cert = "proxy.pem", or set MONGOSHAPE_LISTEN_TLS_CERT
     MONGOSHAPE_BUCKET_0_NAMESPACE: `bucket.namespace`: "trades" is not a namespace; write "database.collection", or "*.collection" for every database
     MONGOSHAPE_BUCKET_0_NAMESPACE: `bucket.key` is missing; write key = "customerId", or set MONGOSHAPE_BUCKET_0_KEY
     MONGOSHAPE_LISTEN_MAX_CONNECTIONS: `listen.max_connections`: `many` is not a whole number; write digits alone
-    MONGOSHAPE_LISTEN_TLS_CERT: `listen.tls` is not in this version; remove it, and let clients connect without TLS from the same host or pod
+    MONGOSHAPE_LISTEN_TLS_KEY: `listen.tls.key`: it is empty; name a PEM file
     MONGOSHAPE_ADMIN_ADDRESS: `admin.address`: 127.0.0.1:27018 is taken by `listen.address`, 127.0.0.1:27018; choose another port
     "#);
 }
@@ -120,7 +187,7 @@ adress = "127.0.0.1:27018"
 max_connections = "many"
 present_as = "mongos"
 frame_timeout_ms = 0
-tls = { cert = "proxy.pem", key = "proxy.key" }
+tls = { cert = "", keys = "proxy.key", client_ca = 1 }
 [[listen.member]]
 address = "127.0.0.1:1"
 [upstream]
@@ -152,7 +219,9 @@ count = "history"
     m.toml:5: `listen.max_connections`: it is a string; write a whole number
     m.toml:6: `listen.present_as`: there are [[listen.member]] tables, each with an address of its own; remove it, or the [[listen.member]] tables
     m.toml:7: `listen.frame_timeout_ms`: 0 is out of range; write milliseconds from 1 to 3600000
-    m.toml:8: `listen.tls` is not in this version; remove it, and let clients connect without TLS from the same host or pod
+    m.toml:8: `listen.tls.cert`: it is empty; name a PEM file
+    m.toml:8: `listen.tls.client_ca`: it is a whole number; write a string
+    m.toml:8: `listen.tls.keys` is not known; did you mean `key`?
     m.toml:9: `listen.member.upstream` is missing; write upstream = "db1:27017", or set MONGOSHAPE_LISTEN_MEMBER_0_UPSTREAM
     m.toml:12: `upstream.uri`: it is a whole number; write a string
     m.toml:13: `upstream.connect_timeout_ms`: -1 is out of range; write a positive number
@@ -251,6 +320,7 @@ fn what_the_upstream_cannot_be_is_a_mistake() {
     let reports = [
         "mongodb://db/?loadBalanced=true",
         "mongodb://a,127.0.0.1:27018/?replicaSet=rs0",
+        "mongodb://db/?tls=true&tlsAllowInvalidHostnames=true",
         "mongodb://%2Ftmp%2Fmongodb-27017.sock",
         "mongodb://db:99999",
         "db:27017",
@@ -262,6 +332,7 @@ fn what_the_upstream_cannot_be_is_a_mistake() {
     insta::assert_snapshot!(reports.join("\n"), @r#"
     m.toml:4: `upstream.uri`: loadBalanced is not in this version; remove it, and name the servers themselves
     m.toml:4: `upstream.uri`: 127.0.0.1:27018 is the proxy itself (`listen.address`); write the address of the MongoDB server
+    m.toml:4: `upstream.uri`: tlsAllowInvalidHostnames is not supported; use a certificate with the server's name, or, for tests alone, tlsInsecure=true
     m.toml:4: `upstream.uri`: it names no host and port; write mongodb://host:port
     m.toml:4: `upstream.uri`: it is not a connection string (invalid server address db:99999: the port must be an integer between 1 and 65535, got 99999); write mongodb://host:port
     m.toml:4: `upstream.uri`: it is not a connection string (connection string contains no scheme); write mongodb://host:port

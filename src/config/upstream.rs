@@ -4,9 +4,9 @@ use std::net::Ipv6Addr;
 
 use mongodb::options::{ConnectionString, HostInfo, ServerAddress};
 
-use super::UpstreamConfig;
 use super::resolve::milliseconds;
 use super::section::Section;
+use super::{UpstreamConfig, tls};
 
 /// Where a server listens when the connection string names no port.
 const DEFAULT_PORT: u16 = 27017;
@@ -41,6 +41,9 @@ pub(super) fn resolve(section: &mut Section<'_>) -> Option<UpstreamConfig> {
 
 /// The driver's message may quote the string, so it is only shown where that cannot hold a secret.
 fn malformed(section: &mut Section<'_>, uri: &str, error: &mongodb::error::Error) -> Option<UpstreamConfig> {
+    if let Some((problem, remedy)) = tls::unknown_option(uri) {
+        return section.refuse("uri", problem, remedy);
+    }
     let lower = uri.to_lowercase();
     let secret = ["@", "password", "authmechanismproperties"];
     if secret.iter().any(|word| lower.contains(word)) {

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::tls::{Speaks, first_bytes};
 use crate::session::metrics::{Limit, SessionMetrics};
 use crate::session::socket::Socket;
 
@@ -20,6 +21,9 @@ use crate::session::socket::Socket;
 const KEEPALIVE: Duration = Duration::from_mins(2);
 /// Refusals are logged at most so often, each time with the number of those in between.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// So many settle what a client speaks.
+const FIRST_BYTES: usize = 16;
+
 /// What clients must keep to before they have a session; may be exchanged at any time.
 #[derive(Clone, Debug)]
 pub struct AdmissionLimits {
@@ -148,28 +152,23 @@ async fn begin(socket: std::net::TcpStream, tls: Option<&Arc<ServerConfig>>) -> 
     if let Err(error) = SockRef::from(&socket).set_tcp_keepalive(&keepalive) {
         tracing::debug!(%error, "could not set TCP keepalive");
     }
-    let mut first = [0; 3];
+    let mut first = [0; FIRST_BYTES];
     let received = socket.peek(&mut first).await.map_err(Refused::Gone)?;
     if received == 0 {
         return Err(Refused::Gone(std::io::ErrorKind::UnexpectedEof.into()));
     }
-    match (tls, is_tls(first)) {
-        (None, false) => Ok(Socket::Plain(socket)),
-        (Some(config), true) => {
+    match (tls, first_bytes(first.get(..received).unwrap_or_default())) {
+        (None, Speaks::Mongo | Speaks::Unknown) => Ok(Socket::Plain(socket)),
+        // What it speaks may not be plain yet; the handshake will tell.
+        (Some(config), Speaks::Tls | Speaks::Unknown) => {
             let accepted = TlsAcceptor::from(Arc::clone(config)).accept(socket).await;
             Ok(Socket::Tls(Box::new(accepted.map_err(Refused::Handshake)?.into())))
         }
-        (None, true) => Err(Refused::Misspoken(
+        (None, Speaks::Tls) => Err(Refused::Misspoken(
             "the client speaks TLS, and this address does not (`listen.tls` is not set)",
         )),
-        (Some(_), false) => Err(Refused::Misspoken(
+        (Some(_), Speaks::Mongo) => Err(Refused::Misspoken(
             "the client does not speak TLS, which this address asks for (`listen.tls`): it needs tls=true",
         )),
     }
-}
-
-/// Whether bytes are the beginning of a TLS handshake: a record of type 22, of version 3.something. As the length of a
-/// MongoDB message they would be 66,326 bytes or more, which no client's first message has.
-fn is_tls(first: [u8; 3]) -> bool {
-    matches!(first, [22, 3, 1..=4])
 }

@@ -20,12 +20,12 @@ use mongodb::event::sdam::{SdamEvent, TopologyDescription};
 use mongodb::options::{ClientOptions, ServerAddress};
 use mongodb::{Client, ServerType, TopologyType};
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::metrics::ServerMetrics;
+use super::tls::server_name;
 use crate::session::upstream::{Upstream, UpstreamAddress, UpstreamKind, UpstreamTls, Upstreams};
 
 /// Where a server listens when its address names no port.
@@ -54,7 +54,7 @@ impl Dialing {
         let tls = match &self.tls {
             Some(config) => Some(UpstreamTls {
                 config: Arc::clone(config),
-                name: ServerName::try_from(host.clone()).ok()?,
+                name: server_name(host).ok()?,
             }),
             None => None,
         };

@@ -66,9 +66,9 @@ pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain
     let mut stream = FrameStream::new(client.socket, limits.max_message_bytes, patience);
     let connected = tokio::select! {
         biased;
+        () = drain.cancelled() => return Closed::Retired.report(client.peer, None, &shared.metrics),
         connected = upstreams.connect(limits.connect_timeout, limits.max_message_bytes) => connected,
         () = stream.closed() => return Closed::ByClient.report(client.peer, None, &shared.metrics),
-        () = drain.cancelled() => return Closed::Retired.report(client.peer, None, &shared.metrics),
     };
     let (upstream, link) = match connected {
         Ok(Some(connected)) => connected,

@@ -31,7 +31,8 @@ pub enum LogError {
 /// # Errors
 /// When the filter is not one of `EnvFilter`, or a log is already set.
 pub fn init(filter: &str, format: LogFormat) -> Result<(), LogError> {
-    let filter = EnvFilter::try_new(filter)?;
+    // A client's mistakes in TLS are told by the listener, with its address; rustls would tell them again.
+    let filter = EnvFilter::try_new(format!("rustls=error,{filter}"))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr);

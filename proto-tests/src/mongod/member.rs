@@ -1,30 +1,40 @@
 //! One mongod process.
 
-use std::fs::File;
+use std::fs::{self, OpenOptions};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use bson::{Document, doc};
 use tempfile::TempDir;
 
-use super::{LOG, Options, SET_NAME, START_LIMIT, binary};
+use super::{LOG, Options, Role, SET_NAME, START_LIMIT, binary};
+use crate::certificates::{Clients, Identity, Tls};
 use crate::guarded::{Guarded, POLL_INTERVAL};
 use crate::{ports, raw};
+
+/// What members of a set that demands logins prove themselves with to each other.
+const KEY: &str = "bW9uZ29zaGFwZSB0ZXN0cw==";
+const KEY_FILE: &str = "set.key";
 
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) address: SocketAddr,
     pub(super) process: Guarded,
+    tls: Option<Tls>,
+    /// Where in its log the present process begins.
+    log_start: usize,
 }
 
 impl Member {
     /// Starts one and waits until it answers.
-    pub(super) fn start(options: &Options, of_set: bool) -> Result<Self> {
+    pub(super) fn start(options: &Options, role: Role) -> Result<Self> {
         let mut last_words = String::new();
         for _ in 0..ports::ATTEMPTS {
-            let mut member = Self::spawn(options, of_set)?;
+            let mut member = Self::spawn(options, role)?;
             if member.wait_until_up()? {
                 return Ok(member);
             }
@@ -33,32 +43,42 @@ impl Member {
                 break;
             }
         }
-        let tail: Vec<_> = last_words.lines().rev().take(5).collect();
-        bail!(
-            "mongod ended while it started; its last lines, newest first:\n{}",
-            tail.join("\n")
-        )
+        bail!("mongod ended while it started; {}", newest_lines(&last_words))
     }
 
-    fn spawn(options: &Options, of_set: bool) -> Result<Self> {
+    fn spawn(options: &Options, role: Role) -> Result<Self> {
         let address = ports::free_address()?;
         let folder = TempDir::with_prefix("mongoshape-mongod-")?;
-        let log = File::create(folder.path().join(LOG))?;
-        let mut command = Command::new(binary::find()?);
-        command
-            .arg("--dbpath")
-            .arg(folder.path())
-            .args(["--bind_ip", "127.0.0.1", "--nounixsocket"]);
-        command.args(["--port", &address.port().to_string()]);
-        command.args(["--wiredTigerCacheSizeGB", &options.cache_gb.to_string()]);
-        for parameter in &options.parameters {
-            command.args(["--setParameter", parameter]);
+        let command = command(options, role, address, folder.path())?;
+        let log = log(folder.path())?;
+        Ok(Self {
+            address,
+            process: Guarded::start(&command, folder, log)?,
+            tls: options.tls.clone(),
+            log_start: 0,
+        })
+    }
+
+    /// Starts one that has ended again, on its port and its files, and waits until it answers.
+    pub(super) fn restart(&mut self, options: &Options, role: Role) -> Result<()> {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            self.log_start = self.process.read(LOG).len();
+            let folder = self.process.folder().to_owned();
+            let command = command(options, role, self.address, &folder)?;
+            self.process.start_again(&command, log(&folder)?)?;
+            if self.wait_until_up()? {
+                return Ok(());
+            }
+            // Somebody's outgoing connection may have the port for a moment.
+            let last_words = self.own_log();
+            ensure!(
+                ports::says_address_in_use(&last_words) && Instant::now() < deadline,
+                "mongod ended while it started again; {}",
+                newest_lines(&last_words)
+            );
+            std::thread::sleep(Duration::from_millis(200));
         }
-        if of_set {
-            command.args(["--replSet", SET_NAME, "--oplogSize", "128"]);
-        }
-        let process = Guarded::start(&command, folder, Stdio::from(log))?;
-        Ok(Self { address, process })
     }
 
     /// `false`: it ended. An error: it neither ended nor answered.
@@ -68,8 +88,8 @@ impl Member {
             if self.process.exited()?.is_some() {
                 return Ok(false);
             }
-            // If another server took the port, it answers, but our process is about to end: ask who is there.
-            if self.hello().is_ok() && self.answers_as_ours() {
+            // If another server has the port, it answers, but our process is about to end: ours says when it listens.
+            if self.own_log().contains("Waiting for connections") && self.hello().is_ok() {
                 return Ok(true);
             }
             ensure!(
@@ -80,11 +100,9 @@ impl Member {
         }
     }
 
-    fn answers_as_ours(&self) -> bool {
-        let status = self
-            .ask(&doc! { "serverStatus": 1, "$db": "admin" })
-            .unwrap_or_default();
-        status.get_i64("pid").is_ok_and(|id| id == i64::from(self.process.id()))
+    fn own_log(&self) -> String {
+        let log = self.process.read(LOG);
+        log.get(self.log_start..).unwrap_or_default().to_owned()
     }
 
     pub(super) fn is_writable(&self) -> Result<bool> {
@@ -92,10 +110,71 @@ impl Member {
     }
 
     pub(super) fn hello(&self) -> Result<Document> {
-        self.ask(&doc! { "hello": 1, "$db": "admin" })
+        self.connect()?.command(&doc! { "hello": 1, "$db": "admin" })
     }
 
-    fn ask(&self, command: &Document) -> Result<Document> {
-        raw::Connection::open(self.address)?.command(command)
+    /// A connection that a server which wants TLS accepts.
+    pub(super) fn connect(&self) -> Result<raw::Connection> {
+        match &self.tls {
+            None => raw::Connection::open(self.address),
+            Some(tls) => {
+                let config = tls.certificates.client_config(Identity::Client)?;
+                raw::Connection::open_tls(self.address, &config)
+            }
+        }
     }
+}
+
+fn newest_lines(log: &str) -> String {
+    let tail: Vec<_> = log.lines().rev().take(5).collect();
+    format!("its last lines, newest first:\n{}", tail.join("\n"))
+}
+
+/// One log for all processes on this folder, one after the other.
+fn log(folder: &Path) -> Result<Stdio> {
+    let log = OpenOptions::new().append(true).create(true).open(folder.join(LOG))?;
+    Ok(Stdio::from(log))
+}
+
+fn command(options: &Options, role: Role, address: SocketAddr, folder: &Path) -> Result<Command> {
+    let mut command = Command::new(binary::find()?);
+    command
+        .arg("--dbpath")
+        .arg(folder)
+        .args(["--bind_ip", "127.0.0.1", "--nounixsocket"]);
+    command.args(["--port", &address.port().to_string()]);
+    command.args(["--wiredTigerCacheSizeGB", &options.cache_gb.to_string()]);
+    for parameter in &options.parameters {
+        command.args(["--setParameter", parameter]);
+    }
+    if role == Role::Member {
+        command.args(["--replSet", SET_NAME, "--oplogSize", "128"]);
+    }
+    if let Some(tls) = &options.tls {
+        add_tls(&mut command, tls);
+    }
+    if options.auth {
+        command.arg("--auth");
+        if role == Role::Member {
+            command.arg("--keyFile").arg(key_file(folder)?);
+        }
+    }
+    Ok(command)
+}
+
+fn add_tls(command: &mut Command, tls: &Tls) {
+    command.args(["--tlsMode", "requireTLS", "--tlsCertificateKeyFile"]);
+    command.arg(tls.certificates.server_and_key());
+    command.arg("--tlsCAFile").arg(tls.certificates.ca());
+    if tls.clients == Clients::Any {
+        command.arg("--tlsAllowConnectionsWithoutCertificates");
+    }
+}
+
+/// mongod takes a key file only when nobody else may read it.
+fn key_file(folder: &Path) -> Result<PathBuf> {
+    let file = folder.join(KEY_FILE);
+    fs::write(&file, KEY)?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600))?;
+    Ok(file)
 }

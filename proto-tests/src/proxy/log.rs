@@ -48,18 +48,24 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn read(pipe: PipeReader) -> Self {
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let collected = Arc::clone(&lines);
-        let reader = thread::spawn(move || {
+        let mut log = Self {
+            lines: Arc::default(),
+            expected: Mutex::default(),
+            reader: None,
+        };
+        log.follow(pipe);
+        log
+    }
+
+    /// Adds the lines of another process, once the last one has ended.
+    pub(super) fn follow(&mut self, pipe: PipeReader) {
+        self.finish();
+        let collected = Arc::clone(&self.lines);
+        self.reader = Some(thread::spawn(move || {
             for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
                 locked(&collected).push(Line::parse(String::from_utf8_lossy(&line).into_owned()));
             }
-        });
-        Self {
-            lines,
-            expected: Mutex::default(),
-            reader: Some(reader),
-        }
+        }));
     }
 
     pub(super) fn expect(&self, level: Level, part: &str) {

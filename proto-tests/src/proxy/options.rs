@@ -3,6 +3,12 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use anyhow::Result;
+
+use super::addresses::Addresses;
+use crate::certificates::{Certificates, Clients, Tls};
+use crate::ports;
+
 /// What to start the proxy with. The harness itself writes the addresses, the upstream's URI and the log's format.
 #[derive(Debug, Clone, Default)]
 pub struct ProxyOptions {
@@ -10,6 +16,8 @@ pub struct ProxyOptions {
     config: String,
     listen: String,
     filter: Option<String>,
+    members: Vec<SocketAddr>,
+    pub(super) tls: Option<Tls>,
     pub(super) binary: Option<PathBuf>,
 }
 
@@ -39,6 +47,33 @@ impl ProxyOptions {
         self
     }
 
+    /// Listens on one port for each of these members of a replica set (see [`Proxy::member_addresses`]), and on no other.
+    ///
+    /// [`Proxy::member_addresses`]: crate::Proxy::member_addresses
+    #[must_use]
+    pub fn members(mut self, members: &[SocketAddr]) -> Self {
+        members.clone_into(&mut self.members);
+        self
+    }
+
+    /// Takes TLS connections only, with the server's certificate; clients need none of their own.
+    #[must_use]
+    pub fn tls(self, certificates: &Certificates) -> Self {
+        self.with_tls(certificates, Clients::Any)
+    }
+
+    /// Takes TLS connections only, from clients with a certificate of the same authority.
+    #[must_use]
+    pub fn mutual_tls(self, certificates: &Certificates) -> Self {
+        self.with_tls(certificates, Clients::Certified)
+    }
+
+    fn with_tls(mut self, certificates: &Certificates, clients: Clients) -> Self {
+        let certificates = certificates.clone();
+        self.tls = Some(Tls { certificates, clients });
+        self
+    }
+
     /// Sets another log filter than `info`.
     #[must_use]
     pub fn filter(mut self, filter: &str) -> Self {
@@ -53,13 +88,89 @@ impl ProxyOptions {
         self
     }
 
+    /// Free addresses for all that it is to listen on.
+    pub(super) fn addresses(&self) -> Result<Addresses> {
+        let members: Vec<_> = self
+            .members
+            .iter()
+            .map(|_| ports::free_address())
+            .collect::<Result<_, _>>()?;
+        Ok(Addresses {
+            listen: members.first().copied().map_or_else(ports::free_address, Ok)?,
+            admin: ports::free_address()?,
+            members,
+        })
+    }
+
     /// The whole configuration file.
-    pub(super) fn file(&self, listen: SocketAddr, admin: SocketAddr) -> String {
+    pub(super) fn file(&self, addresses: &Addresses) -> String {
         let filter = self.filter.as_deref().unwrap_or("info");
         format!(
-            "[listen]\naddress = \"{listen}\"\n{}\n[upstream]\nuri = \"{}\"\n\n[admin]\naddress = \"{admin}\"\n\n\
+            "{}\n[upstream]\nuri = \"{}\"\n\n[admin]\naddress = \"{}\"\n\n\
              [log]\nfilter = \"{filter}\"\nformat = \"json\"\n\n{}",
-            self.listen, self.upstream, self.config
+            self.listen_table(addresses),
+            self.upstream,
+            addresses.admin,
+            self.config
         )
+    }
+
+    fn listen_table(&self, addresses: &Addresses) -> String {
+        let mut lines = vec!["[listen]".to_owned()];
+        if self.members.is_empty() {
+            lines.push(format!("address = \"{}\"", addresses.listen));
+        }
+        lines.extend(self.tls.as_ref().map(tls_line));
+        lines.push(self.listen.clone());
+        for (upstream, address) in self.members.iter().zip(&addresses.members) {
+            lines.push("[[listen.member]]".to_owned());
+            lines.push(format!("address = \"{address}\""));
+            lines.push(format!("upstream = \"{upstream}\""));
+        }
+        lines.join("\n")
+    }
+}
+
+fn tls_line(tls: &Tls) -> String {
+    let certificates = &tls.certificates;
+    let client_ca = match tls.clients {
+        Clients::Any => String::new(),
+        Clients::Certified => format!(", client_ca = \"{}\"", certificates.ca().display()),
+    };
+    format!(
+        "tls = {{ cert = \"{}\", key = \"{}\"{client_ca} }}",
+        certificates.server().display(),
+        certificates.server_key().display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(options: &ProxyOptions, expected: &str) {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let addresses = Addresses {
+            listen: address(1),
+            admin: address(2),
+            members: vec![address(1), address(3)],
+        };
+        let file = options.file(&addresses);
+        assert!(file.starts_with(expected), "{file}");
+    }
+
+    #[test]
+    fn the_listen_table_has_an_address_or_members() {
+        let plain = ProxyOptions::new("mongodb://h").listen("max_connections = 3");
+        check(
+            &plain,
+            "[listen]\naddress = \"127.0.0.1:1\"\nmax_connections = 3\n\n[upstream]\n",
+        );
+        let members = [11, 12].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        check(
+            &ProxyOptions::new("mongodb://h").members(&members),
+            "[listen]\n\n[[listen.member]]\naddress = \"127.0.0.1:1\"\nupstream = \"127.0.0.1:11\"\n\
+             [[listen.member]]\naddress = \"127.0.0.1:3\"\nupstream = \"127.0.0.1:12\"\n[upstream]\n",
+        );
     }
 }

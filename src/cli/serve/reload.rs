@@ -7,6 +7,7 @@ use tracing::{error, info, warn};
 use crate::cli::{ConfigFile, Environment};
 use crate::config::Config;
 use crate::server::admission::{Admission, AdmissionLimits};
+use crate::server::tls;
 use crate::session::{SessionLimits, Settings, Shared};
 
 /// What runs, and where the exchangeable parts of it are.
@@ -84,6 +85,6 @@ pub(super) fn admission(config: &Config) -> anyhow::Result<AdmissionLimits> {
     Ok(AdmissionLimits {
         max_connections: config.listen.max_connections,
         handshake_timeout: config.listen.handshake_timeout,
-        tls: None,
+        tls: config.listen.tls.as_ref().map(tls::acceptor).transpose()?,
     })
 }

@@ -47,6 +47,18 @@ impl<'a> Section<'a> {
         Self::new(self.source, table, parts)
     }
 
+    /// The table of that name, if the file has it or the environment gives one of its fields. After a mistake was noted
+    /// that leaves nothing to read there is none.
+    pub(in crate::config) fn optional_table(&mut self, name: &'static str, fields: &[&str]) -> Option<Self> {
+        let in_file = self.fields.contains_key(name) || self.lost.contains(name);
+        let variable = |field: &&str| format!("{}_{}", self.variable_of(name), field.to_uppercase());
+        let in_environment = fields
+            .iter()
+            .any(|field| self.source.variable(&variable(field)).is_some());
+        let table = self.table(name);
+        ((in_file || in_environment) && !self.is_faulty(name)).then_some(table)
+    }
+
     /// The tables of that name. After the file's come those that the environment adds by giving their `first_field`.
     pub(in crate::config) fn tables(&mut self, name: &'static str, first_field: &'static str) -> Vec<Self> {
         let mut found: Vec<(Place, DeTable<'a>)> = Vec::new();
@@ -81,19 +93,5 @@ impl<'a> Section<'a> {
         let section =
             |(position, (place, table))| Self::new(self.source, table, (self.path_of(name), variable(position), place));
         found.into_iter().enumerate().map(section).collect()
-    }
-
-    /// Notes that an option is not in this version, if the file or one of the variables (named by what follows the
-    /// option's own) gives it.
-    pub(in crate::config) fn unsupported(&mut self, name: &'static str, variables: &[&str], remedy: &str) {
-        let from_file = self.take_from_file(name).map(|(line, _)| self.source.place(line));
-        let of_variable = |suffix: &&str| {
-            let variable = format!("{}{suffix}", self.variable_of(name));
-            self.source.variable(&variable).map(|_| Place::Variable(variable))
-        };
-        let problem = format!("`{}` is not in this version", self.path_of(name));
-        for place in from_file.into_iter().chain(variables.iter().filter_map(of_variable)) {
-            self.source.mistake(&place, problem.as_str(), remedy);
-        }
     }
 }

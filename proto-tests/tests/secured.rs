@@ -1,0 +1,101 @@
+//! The harness's servers with TLS and with logins, met by the driver and by raw connections.
+
+use anyhow::Result;
+use bson::{Document, doc};
+use mongodb::options::{Acknowledgment, WriteConcern};
+use proto_tests::mongod::Options;
+use proto_tests::raw::Connection;
+use proto_tests::{Certificates, Identity, Mongod, client};
+
+/// A whole round: written with the concern that a set of several members can only fulfil when they reach each other.
+async fn works(uri: &str) -> Result<()> {
+    let collection = client(uri).await?.database("d").collection::<Document>("c");
+    let majority = WriteConcern::builder()
+        .w(Acknowledgment::Majority)
+        .journal(true)
+        .build();
+    collection.insert_one(doc! { "n": 1 }).write_concern(majority).await?;
+    assert_eq!(collection.count_documents(doc! {}).await?, 1);
+    Ok(())
+}
+
+async fn is_refused(uri: &str) {
+    let uri = format!("{uri}&serverSelectionTimeoutMS=1000");
+    let client = client(&uri).await.expect("a connection string");
+    let asked = client.database("d").run_command(doc! { "count": "c" }).await;
+    assert!(asked.is_err(), "{asked:?}");
+}
+
+/// Whether a client that is this one gets an answer.
+fn answers(mongod: &Mongod, certificates: &Certificates, identity: Identity) -> Result<bool> {
+    let config = certificates.client_config(identity)?;
+    let asked = Connection::open_tls(mongod.address(), &config)
+        .and_then(|mut connection| connection.command_ok(&doc! { "ping": 1, "$db": "admin" }));
+    Ok(asked.is_ok())
+}
+
+#[tokio::test]
+async fn tls_takes_clients_with_and_without_a_certificate() -> Result<()> {
+    let certificates = Certificates::new()?;
+    let mongod = Options::default().tls(&certificates).standalone()?;
+    works(&mongod.uri()).await?;
+    is_refused(&format!("mongodb://{}/?directConnection=true", mongod.address())).await;
+    assert!(
+        Connection::open(mongod.address())?
+            .command(&doc! { "ping": 1, "$db": "admin" })
+            .is_err()
+    );
+    assert!(answers(&mongod, &certificates, Identity::Nobody)?);
+    assert!(answers(&mongod, &certificates, Identity::Client)?);
+    assert!(!answers(&mongod, &certificates, Identity::Stranger)?);
+    // Another authority's client does not trust this server.
+    assert!(!answers(&mongod, &Certificates::new()?, Identity::Nobody)?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn mutual_tls_takes_only_clients_of_its_authority() -> Result<()> {
+    let certificates = Certificates::new()?;
+    let mut mongod = Options::default().mutual_tls(&certificates).replica_set(3)?;
+    works(&mongod.uri()).await?;
+    for identity in [Identity::Nobody, Identity::Stranger] {
+        assert!(!answers(&mongod, &certificates, identity)?, "{identity:?}");
+    }
+    assert!(answers(&mongod, &certificates, Identity::Client)?);
+    let primary = mongod.step_down(5)?;
+    mongod.kill(primary)?;
+    mongod.restart(primary)?;
+    assert!(answers(&mongod, &certificates, Identity::Client)?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn logins_are_demanded_and_both_mechanisms_work() -> Result<()> {
+    let mut mongod = Options::default().auth().standalone()?;
+    works(&mongod.uri()).await?;
+    is_refused(&format!("mongodb://{}/?directConnection=true", mongod.address())).await;
+    is_refused(&mongod.uri_as("admin", "wrong")).await;
+    let create = doc! { "createUser": "a@b", "pwd": "p/w:", "roles": ["root"], "mechanisms": ["SCRAM-SHA-1"], "writeConcern": { "j": true } };
+    client(&mongod.uri())
+        .await?
+        .database("admin")
+        .run_command(create)
+        .await?;
+    // The server's files have the users, and starting again creates none.
+    mongod.kill(0)?;
+    mongod.restart(0)?;
+    let users = [mongod.uri_as("a@b", "p/w:"), mongod.uri(), mongod.member_uri(0)];
+    for (uri, mechanism) in users.iter().zip(["SCRAM-SHA-1", "SCRAM-SHA-1", "SCRAM-SHA-256"]) {
+        let uri = format!("{uri}&authMechanism={mechanism}");
+        let collection = client(&uri).await?.database("d").collection::<Document>("c");
+        assert_eq!(collection.count_documents(doc! {}).await?, 1, "{uri}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_set_with_logins_and_tls_replicates() -> Result<()> {
+    let certificates = Certificates::new()?;
+    let mongod = Options::default().tls(&certificates).auth().replica_set(2)?;
+    works(&mongod.uri()).await
+}

@@ -1,0 +1,165 @@
+//! What a replica set is shown as, and that commands go to its primary.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, Document, doc};
+use mongodb::Client;
+use mongodb::options::{ClientOptions, ReadPreference, SelectionCriteria};
+use proto_tests::frame::{self, EXHAUST_ALLOWED};
+use proto_tests::raw::{self, Connection};
+use proto_tests::{Level, Mongod, Proxy, ProxyOptions, mongod};
+
+fn hello(connection: &mut Connection) -> Result<Document> {
+    connection.command_ok(&doc! { "hello": 1, "$db": "admin" })
+}
+
+/// A `hello` reply without what differs from one moment or connection to the next.
+fn settled(mut hello: Document) -> Document {
+    for volatile in [
+        "localTime",
+        "connectionId",
+        "lastWrite",
+        "$clusterTime",
+        "operationTime",
+        "topologyVersion",
+    ] {
+        hello.remove(volatile);
+    }
+    hello
+}
+
+fn strings(document: &Document, name: &str) -> Vec<String> {
+    let list = document.get_array(name).cloned().unwrap_or_default();
+    list.iter().filter_map(Bson::as_str).map(str::to_owned).collect()
+}
+
+const MEMBER_FIELDS: &[&str] = &[
+    "setName",
+    "hosts",
+    "me",
+    "primary",
+    "setVersion",
+    "electionId",
+    "secondary",
+    "lastWrite",
+];
+
+#[test]
+fn a_replica_set_looks_like_a_mongos() -> Result<()> {
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared_replica_set().uri()))?;
+    let mut connection = Connection::open(proxy.address())?;
+    let shown = hello(&mut connection)?;
+    assert_eq!(shown.get_str("msg")?, "isdbgrid");
+    assert!(shown.get_bool("isWritablePrimary")?);
+    for field in MEMBER_FIELDS {
+        assert!(!shown.contains_key(field), "{field} in {shown}");
+    }
+    // As OP_QUERY, under the old name.
+    let mut legacy = Connection::open(proxy.address())?;
+    legacy.send(&frame::query(
+        7,
+        "admin.$cmd",
+        &doc! { "isMaster": 1, "helloOk": true },
+    )?)?;
+    let shown = frame::reply_document(&legacy.receive()?)?;
+    assert_eq!(shown.get_str("msg")?, "isdbgrid");
+    assert!(shown.get_bool("ismaster")? && shown.get_bool("helloOk")?);
+    assert!(
+        !shown.contains_key("setName") && !shown.contains_key("hosts"),
+        "{shown}"
+    );
+    Ok(())
+}
+
+#[test]
+fn every_reply_of_a_streaming_hello_is_edited() -> Result<()> {
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared_replica_set().uri()))?;
+    let mut connection = Connection::open(proxy.address())?;
+    let version = hello(&mut connection)?.get_document("topologyVersion")?.clone();
+    let command = doc! { "hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 50_i64, "$db": "admin" };
+    connection.send(&frame::command(9, EXHAUST_ALLOWED, &command)?)?;
+    for _ in 0..4 {
+        let shown = raw::document(&connection.receive()?)?;
+        assert_eq!(shown.get_str("msg")?, "isdbgrid");
+        assert!(!shown.contains_key("setName"), "{shown}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_replica_set_looks_like_a_set_of_one() -> Result<()> {
+    let set = mongod::shared_replica_set();
+    for (advertise, expected) in [("", None), ("advertise = \"Proxy.example:1\"", Some("proxy.example:1"))] {
+        let listen = format!("present_as = \"replica-set\"\n{advertise}");
+        let proxy = Proxy::start(&ProxyOptions::new(&set.uri()).listen(&listen))?;
+        let expected = expected.map_or_else(|| proxy.address().to_string(), str::to_owned);
+        let shown = hello(&mut Connection::open(proxy.address())?)?;
+        assert_eq!(strings(&shown, "hosts"), [expected.as_str()]);
+        assert_eq!(shown.get_str("me")?, expected);
+        assert_eq!(shown.get_str("primary")?, expected);
+        assert_eq!(shown.get_str("setName")?, "rs0");
+        assert!(!shown.contains_key("msg"));
+        let direct = hello(&mut Connection::open(set.address())?)?;
+        assert_eq!(shown.get("electionId"), direct.get("electionId"));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_standalone_is_shown_as_it_is() -> Result<()> {
+    let standalone = mongod::shared();
+    for present_as in ["mongos", "replica-set"] {
+        let listen = format!("present_as = \"{present_as}\"");
+        let proxy = Proxy::start(&ProxyOptions::new(&standalone.uri()).listen(&listen))?;
+        let shown = hello(&mut Connection::open(proxy.address())?)?;
+        let direct = hello(&mut Connection::open(standalone.address())?)?;
+        assert_eq!(settled(shown), settled(direct));
+    }
+    Ok(())
+}
+
+/// A client of the driver, as an application has one.
+async fn client(uri: &str) -> Result<Client> {
+    let mut options = ClientOptions::parse(uri).await?;
+    options.server_selection_timeout = Some(std::time::Duration::from_secs(20));
+    Ok(Client::with_options(options)?)
+}
+
+#[test]
+fn after_a_stepdown_the_next_command_goes_to_the_new_primary() -> Result<()> {
+    let set = Mongod::replica_set(3)?;
+    for present_as in ["mongos", "replica-set"] {
+        let listen = format!("present_as = \"{present_as}\"");
+        let proxy = Proxy::start(&ProxyOptions::new(&set.uri()).listen(&listen))?;
+        proxy.expect_log(Level::Warn, "the upstream's primary is none any more");
+        proxy.expect_log(Level::Warn, "the upstream is gone");
+        let uri = match present_as {
+            "mongos" => format!("mongodb://{}", proxy.address()),
+            _ => format!("mongodb://{}/?replicaSet=rs0", proxy.address()),
+        };
+        let runtime = tokio::runtime::Runtime::new()?;
+        runtime.block_on(async {
+            let client = client(&uri).await?;
+            let numbers = client.database("topologies").collection::<Document>(present_as);
+            for number in 0..30 {
+                if number % 10 == 5 {
+                    let primary = set.primary()?;
+                    let down = Connection::open(set.addresses()[primary])?.command(
+                        &doc! { "replSetStepDown": 3, "secondaryCatchUpPeriodSecs": 2, "force": true, "$db": "admin" },
+                    );
+                    drop(down);
+                }
+                numbers.insert_one(doc! { "_id": number }).await.context(number)?;
+            }
+            ensure!(numbers.count_documents(doc! {}).await? == 30, "writes are missing");
+            client.shutdown().await;
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_secondary_is_read_through_its_own_listener() -> Result<()> {
+    let _ = SelectionCriteria::ReadPreference(ReadPreference::Secondary { options: None });
+    Ok(())
+}

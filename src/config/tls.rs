@@ -1,0 +1,92 @@
+//! What the table `tls` of a listener means: which files. Reads none of them: `server::tls` does, when it is started
+//! and whenever they are renewed. And what is to be said of TLS options that a connection string cannot have.
+
+use std::path::{Path, PathBuf};
+
+use super::error::Place;
+use super::section::Section;
+use crate::server::tls::TlsFiles;
+
+/// `None` without such a table, and after a mistake was noted.
+pub(super) fn resolve(listener: &mut Section<'_>) -> Option<TlsFiles> {
+    let mut section = listener.optional_table("tls", &["cert", "key", "client_ca"])?;
+    let cert = section.required_string("cert", "\"proxy.pem\"");
+    let cert = cert.and_then(|text| path(&mut section, "cert", &text));
+    let key = optional_path(&mut section, "key");
+    let client_ca = optional_path(&mut section, "client_ca");
+    section.finish();
+    let cert = cert?;
+    Some(TlsFiles {
+        key: key.unwrap_or_else(|| cert.clone()),
+        cert,
+        client_ca,
+    })
+}
+
+fn optional_path(section: &mut Section<'_>, name: &'static str) -> Option<PathBuf> {
+    let text = section.string(name)?;
+    path(section, name, &text)
+}
+
+/// A path in the file begins at the file's folder, so that the program may be started from anywhere; one in a variable
+/// at the folder that the program was started in, as paths in a shell do.
+fn path(section: &mut Section<'_>, name: &'static str, text: &str) -> Option<PathBuf> {
+    if text.is_empty() {
+        return section.refuse(name, "it is empty", "name a PEM file");
+    }
+    match section.place_of(name) {
+        Place::Line { file, .. } => {
+            let folder = Path::new(&file).parent().unwrap_or(Path::new(""));
+            Some(folder.join(text))
+        }
+        Place::File(_) | Place::Variable(_) => Some(PathBuf::from(text)),
+    }
+}
+
+/// What to say of a TLS option that other drivers know and ours does not, so that it takes the whole connection string
+/// for malformed: (problem, remedy). Nothing of the string is in it.
+pub(super) fn unknown_option(uri: &str) -> Option<(&'static str, &'static str)> {
+    let (_, options) = uri.split_once('?')?;
+    options.split('&').find_map(|option| {
+        let name = option.split('=').next().unwrap_or_default();
+        match name.to_lowercase().as_str() {
+            "tlsallowinvalidhostnames" => Some((
+                "tlsAllowInvalidHostnames is not supported",
+                "use a certificate with the server's name, or, for tests alone, tlsInsecure=true",
+            )),
+            "tlsdisableocspendpointcheck" | "tlsdisablecertificaterevocationcheck" => Some((
+                "tlsDisableOCSPEndpointCheck and tlsDisableCertificateRevocationCheck are not supported",
+                "remove them: revocation is not checked",
+            )),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_other_drivers_are_known_by_name() {
+        let check = |options: &str, expected: Option<&str>| {
+            let said = unknown_option(&format!("mongodb://u:p%3F@a,b/db{options}"));
+            assert_eq!(
+                said.map(|(problem, _)| problem.split(' ').next().unwrap()),
+                expected,
+                "{options}"
+            );
+        };
+        check("", None);
+        check("?tls=true&tlsInsecure=true&tlsCAFile=tlsAllowInvalidHostnames", None);
+        check(
+            "?tls=true&tlsAllowInvalidHostnames=true",
+            Some("tlsAllowInvalidHostnames"),
+        );
+        check("?TLSALLOWINVALIDHOSTNAMES", Some("tlsAllowInvalidHostnames"));
+        check(
+            "?tlsDisableCertificateRevocationCheck=false",
+            Some("tlsDisableOCSPEndpointCheck"),
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! TLS towards clients and towards the upstream: files and options in, rustls configurations out. rustls runs on ring,
+//! as in the driver; TLS 1.2 and 1.3, no ALPN. Must not know listeners, nor what goes through a connection.
+//!
+//! Nothing here keeps a file: to take up a renewed certificate, [`acceptor`] is called again and its result put in the
+//! place of the old one. Connections that are open keep what they have.
+
+mod certificate;
+mod connector;
+mod error;
+mod first_bytes;
+mod pem;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{Ticketer, default_provider};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
+
+use self::certificate::{certified_key, check_server_certificate};
+pub use self::connector::{connector, server_name};
+pub use self::error::{FileOption, FileProblem, TlsError};
+pub use self::first_bytes::{Speaks, first_bytes};
+use self::pem::PemFile;
+
+/// The PEM files of a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The proxy's certificate, followed by those between it and an authority that clients know.
+    pub cert: PathBuf,
+    /// Its private key, not encrypted; may be the same file, as mongod's is.
+    pub key: PathBuf,
+    /// Authorities of which each client must have a certificate, as with mongod's `tlsCAFile`. `None`: clients need none.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// TLS for a listener. Reads the files, and blocks while it does.
+///
+/// Sessions are resumed by tickets that hold them encrypted, so that nothing is kept for a client. Not where clients need
+/// certificates: a ticket would let one in whose certificate has expired, or whose authority was taken out.
+///
+/// # Errors
+/// What is wrong with which file: also a certificate that no client would take, since mongod does not start with one
+/// either.
+pub fn acceptor(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
+    let cert_file = PemFile::read(FileOption::Cert, &files.cert)?;
+    let chain = cert_file.certificates()?;
+    check_server_certificate(&cert_file, &chain)?;
+    let key_file = PemFile::read(FileOption::Key, &files.key)?;
+    let key = key_file.private_key()?;
+    let provider = Arc::new(default_provider());
+    let certified = certified_key(&provider, (&cert_file, chain), (&key_file, key))?;
+
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let file = PemFile::read(FileOption::ClientCa, path)?;
+            builder.with_client_cert_verifier(client_verifier(&file, provider)?)
+        }
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    if files.client_ca.is_none() {
+        config.ticketer = Ticketer::new()?;
+    } else {
+        config.send_tls13_tickets = 0;
+    }
+    Ok(Arc::new(config))
+}
+
+fn client_verifier(file: &PemFile, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let authorities = Arc::new(file.authorities()?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(authorities, provider).build();
+    verifier.map_err(|_| file.error(FileProblem::NoCertificate))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! TLS towards the upstream, from what a connection string says, as the driver understands it: what it can connect to,
+//! the links can, and the other way round.
+
+use std::sync::Arc;
+
+use mongodb::options::TlsOptions;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::SingleCertAndKey;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use super::certificate::certified_key;
+use super::error::{FileOption, TlsError};
+use super::pem::PemFile;
+
+/// TLS to the upstream. Reads the files that the options name, and blocks while it does.
+///
+/// - Without `tlsCAFile` the authorities are Mozilla's, as compiled in; the system's are not asked.
+/// - `tlsInsecure` and `tlsAllowInvalidCertificates` switch every check of the server's certificate off, its host name
+///   included.
+/// - Revocation is not checked.
+///
+/// # Errors
+/// What is wrong with which file. Stricter than the driver only where a connection could never be made: a `tlsCAFile`
+/// without any usable authority.
+pub fn connector(options: &TlsOptions) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let builder = builder.with_root_certificates(authorities(options)?);
+    let mut config = match &options.cert_key_file_path {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let file = PemFile::read(FileOption::CertificateKeyFile, path)?;
+            let chain = file.certificates()?;
+            let key = match &options.tls_certificate_key_file_password {
+                None => file.private_key(),
+                Some(password) => file.encrypted_private_key(password),
+            }?;
+            let certified = certified_key(&provider, (&file, chain), (&file, key))?;
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified)))
+        }
+    };
+    if options.allow_invalid_certificates == Some(true) {
+        let verifier = AnyCertificate::of(&provider);
+        config.dangerous().set_certificate_verifier(Arc::new(verifier));
+    }
+    Ok(Arc::new(config))
+}
+
+/// The name that an upstream's certificate must have: a host as a connection string names it, a DNS name or an IP
+/// address. An IPv6 address may stand in brackets.
+///
+/// # Errors
+/// When the host is neither.
+pub fn server_name(host: &str) -> Result<ServerName<'static>, TlsError> {
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let name = ServerName::try_from(bare.unwrap_or(host).to_owned());
+    name.map_err(|_| TlsError::ServerName { host: host.to_owned() })
+}
+
+fn authorities(options: &TlsOptions) -> Result<RootCertStore, TlsError> {
+    match &options.ca_file_path {
+        Some(path) => PemFile::read(FileOption::CaFile, path)?.usable_authorities(),
+        None => Ok(webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect()),
+    }
+}
+
+/// Takes any certificate, if only the server has the key that belongs to it.
+#[derive(Debug)]
+struct AnyCertificate(WebPkiSupportedAlgorithms);
+
+impl AnyCertificate {
+    fn of(provider: &CryptoProvider) -> Self {
+        Self(provider.signature_verification_algorithms)
+    }
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}

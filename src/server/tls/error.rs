@@ -1,0 +1,166 @@
+//! What keeps TLS from being set up: which file, which option names it, and what to do about it. Holds no secret.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// An option that names a PEM file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileOption {
+    /// The proxy's own certificate, before its clients.
+    Cert,
+    /// The key of that certificate.
+    Key,
+    /// The authorities that clients' certificates are checked with.
+    ClientCa,
+    /// `tlsCAFile` of the upstream's connection string.
+    CaFile,
+    /// `tlsCertificateKeyFile` of the upstream's connection string.
+    CertificateKeyFile,
+}
+
+impl fmt::Display for FileOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cert => "`listen.tls.cert`",
+            Self::Key => "`listen.tls.key`",
+            Self::ClientCa => "`listen.tls.client_ca`",
+            Self::CaFile => "`upstream.uri`, tlsCAFile",
+            Self::CertificateKeyFile => "`upstream.uri`, tlsCertificateKeyFile",
+        })
+    }
+}
+
+/// Why TLS cannot be set up. Displays what is wrong and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file is not what it must be.
+    #[error("{option}: {} {problem}; {}", path.display(), problem.remedy(*option))]
+    File {
+        /// The option that names the file.
+        option: FileOption,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: FileProblem,
+    },
+    /// A host that no certificate can be issued to.
+    #[error(
+        "\"{host}\" is neither a host name nor an IP address that a certificate can be checked for; write the \
+         server's name as its certificate has it"
+    )]
+    ServerName {
+        /// The host as it was given.
+        host: String,
+    },
+    /// The TLS library refuses its own defaults, or the system has no randomness. Not the user's fault.
+    #[error("TLS cannot be set up: {0}")]
+    Setup(#[from] rustls::Error),
+}
+
+/// What is wrong with a file. Displays as what follows the file's name.
+#[derive(Debug, thiserror::Error)]
+pub enum FileProblem {
+    /// It cannot be opened or read.
+    #[error("cannot be read: {0}")]
+    Unreadable(io::Error),
+    /// It is too long to be what it is given for.
+    #[error("is longer than {limit} bytes")]
+    TooLong {
+        /// The longest that is read.
+        limit: u64,
+    },
+    /// A section of it is broken.
+    #[error("is not valid PEM: {0}")]
+    Syntax(String),
+    /// No section of it is a certificate.
+    #[error("holds no certificate")]
+    NoCertificate,
+    /// A certificate in it cannot be understood.
+    #[error("has a certificate (number {number}) that cannot be used: {reason}")]
+    BadCertificate {
+        /// Which one, counted from 1.
+        number: usize,
+        /// In the words of the TLS library.
+        reason: String,
+    },
+    /// Its certificate was valid once.
+    #[error("has a certificate that expired at {at}")]
+    Expired {
+        /// The end of its validity, in UTC.
+        at: String,
+    },
+    /// Its certificate will be valid.
+    #[error("has a certificate that is not valid before {at}")]
+    NotYetValid {
+        /// The beginning of its validity, in UTC.
+        at: String,
+    },
+    /// Its certificate's extended key usage leaves out servers.
+    #[error("has a certificate that is not meant for servers")]
+    NotForServers,
+    /// No section of it is a private key.
+    #[error("holds no private key")]
+    NoKey,
+    /// Its key is encrypted, and no password is given.
+    #[error("has an encrypted private key")]
+    EncryptedKey,
+    /// Its key is encrypted in a format that neither the TLS library nor the driver reads.
+    #[error("has a private key encrypted in OpenSSL's older format")]
+    LegacyEncryptedKey,
+    /// Its key is not encrypted, or not as PKCS#8, although a password is given.
+    #[error("has no key in a section BEGIN ENCRYPTED PRIVATE KEY, although tlsCertificateKeyFilePassword is given")]
+    NotEncrypted,
+    /// Its key cannot be decrypted with the password.
+    #[error("has a private key that cannot be decrypted: {0}")]
+    Undecryptable(String),
+    /// Its key is broken, or of a kind that the TLS library does not know.
+    #[error("has a private key that cannot be used: {0}")]
+    BadKey(String),
+    /// Its key and the certificate are not a pair.
+    #[error("has a private key that does not belong to the certificate in {}", certificate.display())]
+    KeyMismatch {
+        /// The file with the certificate.
+        certificate: PathBuf,
+    },
+}
+
+impl FileProblem {
+    /// What to do about it.
+    fn remedy(&self, option: FileOption) -> &'static str {
+        match self {
+            Self::Unreadable(_) | Self::TooLong { .. } => "name a PEM file that this user may read",
+            Self::Syntax(_) => "write it again, with the BEGIN and END lines of every section",
+            Self::NoCertificate => "name a PEM file with a section BEGIN CERTIFICATE",
+            Self::BadCertificate { .. } => "replace the certificate",
+            Self::Expired { .. } => "renew the certificate",
+            Self::NotYetValid { .. } => "check this host's clock, or wait",
+            Self::NotForServers => "issue it with the extended key usage serverAuth, or with none",
+            Self::NoKey if option == FileOption::Key => {
+                "name the key's file in `listen.tls.key`, or put the key into the file of `listen.tls.cert`"
+            }
+            Self::NoKey => "put the key into the same file as the certificate",
+            Self::EncryptedKey if option == FileOption::CertificateKeyFile => {
+                "give tlsCertificateKeyFilePassword in `upstream.uri`"
+            }
+            Self::LegacyEncryptedKey if option == FileOption::CertificateKeyFile => {
+                "encrypt it as PKCS#8 (openssl pkcs8 -topk8 -v2 aes-256-cbc -in FILE)"
+            }
+            Self::EncryptedKey | Self::LegacyEncryptedKey => {
+                "decrypt it (openssl pkey -in FILE -out NEW_FILE), and let only this user read it"
+            }
+            Self::NotEncrypted => {
+                "remove the password, or encrypt the key (openssl pkcs8 -topk8 -v2 aes-256-cbc -in FILE)"
+            }
+            Self::Undecryptable(_) => {
+                "correct tlsCertificateKeyFilePassword, or encrypt the key again (openssl pkcs8 -topk8 -v2 aes-256-cbc)"
+            }
+            Self::BadKey(_) => {
+                "use an RSA key of 2048 bits or more, an ECDSA key on P-256 or P-384, or an Ed25519 key, as PEM"
+            }
+            Self::KeyMismatch { .. } => {
+                "name the key that the certificate was issued for, and put that certificate first in its file"
+            }
+        }
+    }
+}
