@@ -3,6 +3,7 @@
 
 mod bench;
 mod demo;
+mod drivers;
 
 use std::process::ExitCode;
 
@@ -23,12 +24,15 @@ enum Command {
     /// Measures
     #[command(subcommand)]
     Bench(bench::Command),
+    /// Compares what the drivers of all languages see through mongoshape with what they see without it
+    Drivers(drivers::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(command) => bench::run(&command),
+        Command::Drivers(options) => drivers::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
