@@ -8,7 +8,8 @@ use super::error::RunError;
 use super::socket::Socket;
 use super::stream::{FrameStream, Patience, StreamError};
 use crate::command::reply::succeeded;
-use crate::wire::{Frame, OpMsg, OpMsgBuilder, WireError};
+use crate::wire::limits::MAX_MESSAGE_BYTES;
+use crate::wire::{Compressor, Frame, OpCode, OpCompressed, OpMsg, OpMsgBuilder, WireError};
 
 /// Commands that are written before their answers are read. Answers to these are small, so that neither side's socket
 /// buffers can fill while the other waits.
@@ -48,6 +49,7 @@ pub(super) enum LinkError {
 pub(super) struct Link {
     stream: FrameStream,
     last_request_id: i32,
+    compressor: Option<Compressor>,
 }
 
 /// A command of the proxy's own: the body, and documents that go in a sequence beside it.
@@ -63,7 +65,13 @@ impl Link {
         Self {
             stream: FrameStream::new(socket, max_message_bytes, PATIENCE),
             last_request_id: 0,
+            compressor: None,
         }
+    }
+
+    /// Compresses commands of the proxy's own from now on, or no longer. The upstream answers alike.
+    pub(super) fn compress_with(&mut self, compressor: Option<Compressor>) {
+        self.compressor = compressor;
     }
 
     /// Sends a client's frame as it is. Not cancel safe.
@@ -113,7 +121,11 @@ impl Link {
         if let Some((identifier, documents)) = request.sequence {
             builder = builder.sequence(identifier, documents.iter().map(AsRef::as_ref));
         }
-        builder.build()
+        let message = builder.build()?;
+        match self.compressor {
+            Some(compressor) => OpCompressed::compress(&message, compressor),
+            None => Ok(message),
+        }
     }
 
     async fn answer(&mut self, request_id: i32) -> Result<RawDocumentBuf, LinkError> {
@@ -121,6 +133,10 @@ impl Link {
         if frame.header().response_to != request_id {
             // Answers come in order; another one's would be shown to the wrong command.
             return Err(LinkError::Closed);
+        }
+        if frame.header().op_code == OpCode::Compressed {
+            let opened = OpCompressed::parse(&frame, MAX_MESSAGE_BYTES)?.inflate()?;
+            return Ok(OpMsg::parse(&opened)?.body.to_owned());
         }
         Ok(OpMsg::parse(&frame)?.body.to_owned())
     }

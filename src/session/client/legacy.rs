@@ -7,9 +7,9 @@ use crate::command::document::first_field;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::session::link::LinkError;
 use crate::session::metrics::Outcome;
-use crate::session::relay::Look;
+use crate::session::relay::{Look, Request};
 use crate::session::{handshake, route};
-use crate::wire::{Frame, OpQuery, OpReply};
+use crate::wire::{Frame, OpMsgFlags, OpQuery, OpReply};
 
 /// Bit 3 of an OP_REPLY's flags, which mongod always sets.
 const AWAIT_CAPABLE: i32 = 8;
@@ -41,12 +41,14 @@ impl Session<'_> {
             return self.reply_in_kind(frame, error).await;
         }
         let begun = Instant::now();
+        let flags = OpMsgFlags::default();
         let done = if route::is_handshake(name) {
             let edited = handshake::edit_query(frame, &query).map_err(LinkError::from)?;
-            let look = Look::Handshake(self.presentation);
-            self.relay(edited.as_ref().unwrap_or(frame), look).await
+            let frame = edited.as_ref().unwrap_or(frame);
+            self.relay(Request { frame, flags }, Look::Handshake(self.presentation))
+                .await
         } else {
-            self.relay(frame, Look::Passing).await
+            self.relay(Request { frame, flags }, Look::Passing).await
         };
         let outcome = *done.as_ref().unwrap_or(&Outcome::Failed);
         self.shared
