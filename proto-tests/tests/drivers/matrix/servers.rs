@@ -41,9 +41,9 @@ impl Servers {
             .map(|&face| Ok((face, proxy(&mongod, face, certificates.as_ref())?)))
             .collect::<Result<_>>()?;
         Ok(Self {
+            proxies,
             mongod,
             upstream,
-            proxies,
             certificates,
         })
     }
