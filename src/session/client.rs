@@ -71,7 +71,7 @@ pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain
     let connected = tokio::select! {
         biased;
         () = drain.cancelled() => return Closed::Retired.report(client.peer, None, &shared.metrics),
-        connected = upstreams.connect(limits.connect_timeout, limits.max_message_bytes) => connected,
+        connected = upstreams.connect(limits.connect_timeout) => connected,
         () = stream.closed() => return Closed::ByClient.report(client.peer, None, &shared.metrics),
     };
     let (upstream, link) = match connected {

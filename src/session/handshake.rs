@@ -42,7 +42,7 @@ pub fn edit_message(frame: &Frame, message: &OpMsg<'_>) -> Result<Option<Frame>,
     rebuilt(frame, message.flags, &body).map(Some)
 }
 
-/// The client's OP_QUERY handshake as mongod is to see it; `None`: as it is.
+/// The client's OP_QUERY handshake as mongod is to see it; `None`: as it is. `query` has it without a `$query` around it.
 ///
 /// # Errors
 /// [`WireError::TooLong`].
