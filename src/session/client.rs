@@ -17,6 +17,7 @@
 //! own; when that breaks the client's is closed too, and its driver tries again by its own rules. The same after an answer
 //! that the server is not the primary: drivers keep such a connection, and it would lead to the wrong server for ever.
 
+mod beginning;
 mod closed;
 mod compressed;
 mod legacy;
@@ -36,11 +37,11 @@ use super::error::RunError;
 use super::handshake::{self, Presentation};
 use super::link::{Link, LinkError};
 use super::metrics::{Direction, Outcome};
-use super::relay::{Look, Relay, RelayError, Request, Seen};
+use super::relay::{Look, Relay, RelayError, Request, Seen, Sent};
 use super::route::{self, Route};
 use super::run::Run;
 use super::socket::Socket;
-use super::stream::{FrameStream, Patience};
+use super::stream::{Arrived, FrameStream, Patience};
 use super::upstream::{Upstream, UpstreamKind, Upstreams};
 use super::{Settings, Shared};
 use crate::command::error::{CommandError, ErrorCode};
@@ -143,18 +144,23 @@ impl<'a> Message<'a> {
 impl Session<'_> {
     /// Waits for a frame and answers it.
     async fn turn(&mut self) -> Result<(), Closed> {
-        let frame = tokio::select! {
+        let arrived = tokio::select! {
             biased;
-            frame = self.client.next() => frame?,
+            arrived = self.client.arrive() => arrived?,
             () = self.link.closed() => return Err(Closed::Upstream(LinkError::Closed)),
             () = self.upstream.retired() => return Err(Closed::Retired),
             () = idle_for_too_long(self.settings.load()) => return Err(Closed::Idle),
         };
-        let Some(frame) = frame else {
-            return Err(Closed::ByClient);
+        self.compressor = None;
+        let frame = match arrived {
+            Some(Arrived::Whole(frame)) => frame,
+            Some(Arrived::Long(long)) => match self.relay_long(long).await? {
+                Some(frame) => frame,
+                None => return Ok(()),
+            },
+            None => return Err(Closed::ByClient),
         };
         self.shared.metrics.bytes(Direction::Received, frame.len());
-        self.compressor = None;
         match frame.header().op_code {
             OpCode::Compressed => self.compressed(&frame).await,
             OpCode::Msg => self.message(Message::plain(&frame)).await,
@@ -195,7 +201,7 @@ impl Session<'_> {
             Route::Relay => {
                 let edited = self.without_recovery_token(frame, head)?;
                 let request = Request {
-                    frame: edited.as_ref().unwrap_or(message.received),
+                    sent: Sent::Whole(edited.as_ref().unwrap_or(message.received)),
                     flags: head.message.flags,
                 };
                 self.relay(request, self.look()).await
@@ -203,7 +209,7 @@ impl Session<'_> {
             Route::Handshake => {
                 let edited = handshake::edit_message(frame, &head.message).map_err(LinkError::from)?;
                 let request = Request {
-                    frame: edited.as_ref().unwrap_or(message.received),
+                    sent: Sent::Whole(edited.as_ref().unwrap_or(message.received)),
                     flags: head.message.flags,
                 };
                 self.relay(request, Look::Handshake(self.presentation)).await
@@ -219,12 +225,7 @@ impl Session<'_> {
         }
     }
 
-    async fn rewrite(
-        &mut self,
-        frame: &Frame,
-        head: &Head<'_>,
-        to: route::Rewritten<'_>,
-    ) -> Result<Outcome, Closed> {
+    async fn rewrite(&mut self, frame: &Frame, head: &Head<'_>, to: route::Rewritten<'_>) -> Result<Outcome, Closed> {
         let Some(shape) = to.bucket() else {
             let error = CommandError::unsupported(to.namespace, "the outlier pattern");
             self.reply_in_kind(frame, error).await?;

@@ -6,7 +6,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 
 use super::error::RunError;
 use super::socket::Socket;
-use super::stream::{FrameStream, Patience, StreamError};
+use super::stream::{Arrived, FrameStream, LongFrame, PassError, Patience, StreamError};
 use crate::command::reply::succeeded;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Compressor, Frame, OpCode, OpCompressed, OpMsg, OpMsgBuilder, WireError};
@@ -77,6 +77,21 @@ impl Link {
     /// Sends a client's frame as it is. Not cancel safe.
     pub(super) async fn forward(&mut self, frame: &Frame) -> Result<(), LinkError> {
         Ok(self.stream.send(frame).await?)
+    }
+
+    /// Sends a client's long frame as it comes in. Not cancel safe.
+    pub(super) async fn forward_long(&mut self, long: LongFrame, client: &mut FrameStream) -> Result<(), PassError> {
+        client.pass_on(long, &mut self.stream).await
+    }
+
+    /// The next frame from the upstream, or the beginning of a long one. Cancel safe.
+    pub(super) async fn arrive(&mut self) -> Result<Arrived, LinkError> {
+        self.stream.arrive().await?.ok_or(LinkError::Closed)
+    }
+
+    /// Sends the client the upstream's long frame as it comes in. Not cancel safe.
+    pub(super) async fn pass_on(&mut self, long: LongFrame, client: &mut FrameStream) -> Result<(), PassError> {
+        self.stream.pass_on(long, client).await
     }
 
     /// The next frame from the upstream. Cancel safe.

@@ -3,7 +3,7 @@
 use super::handshake::{self, Presentation, Shown};
 use super::link::{Link, LinkError};
 use super::metrics::{Direction, SessionMetrics};
-use super::stream::{FrameStream, StreamError};
+use super::stream::{Arrived, FrameStream, LongFrame, PassError, StreamError};
 use super::upstream::Upstream;
 use crate::command::reply::says_not_primary;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
@@ -36,12 +36,21 @@ pub(super) enum RelayError {
 }
 
 /// A client's message on its way up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Request<'a> {
     /// As it is sent, compressed or not.
-    pub(super) frame: &'a Frame,
+    pub(super) sent: Sent<'a>,
     /// Its flags.
     pub(super) flags: OpMsgFlags,
+}
+
+/// What there is of a message to be sent.
+#[derive(Debug)]
+pub(super) enum Sent<'a> {
+    /// All of it.
+    Whole(&'a Frame),
+    /// Its beginning; the client is still sending the rest.
+    Long(LongFrame),
 }
 
 /// What the proxy wants to know of a reply on its way.
@@ -78,20 +87,36 @@ impl Relay<'_> {
     /// Sends the frame upstream and passes replies back until the last: one for most commands, none for one that waits for
     /// none (`moreToCome`), any number for an exhaust cursor or a streaming `hello`. Not cancel safe.
     pub(super) async fn run(&mut self, request: Request<'_>, look: Look<'_>) -> Result<Seen, RelayError> {
-        self.link.forward(request.frame).await?;
+        match request.sent {
+            Sent::Whole(frame) => self.link.forward(frame).await?,
+            Sent::Long(long) => self
+                .link
+                .forward_long(long, self.client)
+                .await
+                .map_err(|error| match error {
+                    PassError::From(error) => RelayError::Client(error),
+                    PassError::To(error) => RelayError::Link(error.into()),
+                })?,
+        }
         if request.flags.contains(OpMsgFlags::MORE_TO_COME) {
             return Ok(Seen::Nothing);
         }
         let exhaust = request.flags.contains(OpMsgFlags::EXHAUST_ALLOWED);
+        // What is looked at for more than an error is looked at whole. An error is never long.
+        let in_pieces = !exhaust && !matches!(look, Look::Handshake(_));
         // Drivers keep a `hello` waiting for news all the time, and a stream may have no end: to wait would be in vain.
         let mut may_end = matches!(look, Look::Handshake(_));
         loop {
             let reply = tokio::select! {
                 biased;
-                reply = self.link.receive() => reply?,
+                reply = arrive(self.link, in_pieces) => reply?,
                 // mongod ends a command whose client is gone, once its own connection is closed.
                 () = self.client.closed() => return Err(RelayError::ClientClosed),
                 () = self.upstream.retired(), if may_end => return Err(RelayError::Retired),
+            };
+            let reply = match reply {
+                Arrived::Whole(reply) => reply,
+                Arrived::Long(long) => return self.pass_on(long).await,
             };
             let (reply, seen) = self.look(reply, look)?;
             // Only where the client has asked for it: another reply need not be opened.
@@ -103,6 +128,15 @@ impl Relay<'_> {
             }
             may_end = true;
         }
+    }
+
+    async fn pass_on(&mut self, long: LongFrame) -> Result<Seen, RelayError> {
+        self.metrics.bytes(Direction::Sent, long.header().message_length);
+        let passed = self.link.pass_on(long, self.client).await;
+        passed.map(|()| Seen::Nothing).map_err(|error| match error {
+            PassError::From(error) => RelayError::Link(error.into()),
+            PassError::To(error) => RelayError::Client(error),
+        })
     }
 
     /// The reply as it is passed on, and what it says.
@@ -127,6 +161,15 @@ impl Relay<'_> {
                 }
             }
         }
+    }
+}
+
+/// The next reply. Cancel safe.
+async fn arrive(link: &mut Link, in_pieces: bool) -> Result<Arrived, LinkError> {
+    if in_pieces {
+        link.arrive().await
+    } else {
+        link.receive().await.map(Arrived::Whole)
     }
 }
 

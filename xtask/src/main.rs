@@ -3,6 +3,8 @@
 
 mod bench;
 mod demo;
+mod drivers;
+mod pymongo;
 
 use std::process::ExitCode;
 
@@ -23,12 +25,18 @@ enum Command {
     /// Measures
     #[command(subcommand)]
     Bench(bench::Command),
+    /// Compares what the drivers of all languages see through mongoshape with what they see without it
+    Drivers(drivers::Options),
+    /// Runs `PyMongo`'s own test suite directly and through mongoshape, and compares
+    Pymongo(pymongo::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(command) => bench::run(&command),
+        Command::Drivers(options) => drivers::run(&options),
+        Command::Pymongo(options) => pymongo::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

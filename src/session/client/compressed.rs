@@ -1,20 +1,12 @@
 //! OP_COMPRESSED: opened as far as it takes to know where it goes.
 
-use std::time::Instant;
-
 use super::{Closed, Message, Session};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::head::Head;
-use crate::session::metrics::Outcome;
-use crate::session::relay::Request;
-use crate::session::route::{self, Route};
-use crate::wire::{Frame, Inflated, OpCode, OpCompressed, OpMsgHead};
+use crate::session::relay::Sent;
+use crate::wire::{Frame, Inflated, OpCode, OpCompressed};
 
 /// So much of a message is opened at first; its command, without documents in a sequence, is hardly ever longer.
 const HEAD_BYTES: usize = 64 * 1024;
-
-/// The one command whose namespaces may stand in a sequence.
-const BULK_WRITE: &str = "bulkWrite";
 
 impl Session<'_> {
     /// Answers an OP_COMPRESSED, and the answer is compressed alike.
@@ -41,8 +33,8 @@ impl Session<'_> {
         let opened = match compressed.inflate_head(HEAD_BYTES).map_err(Closed::Compressed)? {
             Inflated::Whole(opened) => opened,
             Inflated::Head(beginning) => {
-                if self.relay_by_head(frame, &beginning).await? {
-                    return Ok(());
+                if let Some(command) = self.beginning_to_relay(&beginning) {
+                    return self.relay_beginning(Sent::Whole(frame), &command).await;
                 }
                 compressed.inflate().map_err(Closed::Compressed)?
             }
@@ -53,27 +45,5 @@ impl Session<'_> {
             opened: &opened,
         };
         self.message(message).await
-    }
-
-    /// Passes a message on of which only the beginning was opened, if that is enough to know that it is to be.
-    async fn relay_by_head(&mut self, frame: &Frame, beginning: &[u8]) -> Result<bool, Closed> {
-        let Some(opened) = OpMsgHead::of_beginning(beginning) else {
-            return Ok(false);
-        };
-        let flags = opened.flags;
-        let head = match Head::of(opened.without_sequences()) {
-            Ok(head) if head.name != BULK_WRITE => head,
-            _ => return Ok(false),
-        };
-        let begun = Instant::now();
-        if !matches!(route::decide(self.settings.load(), &self.shared.metrics, &head), Route::Relay) {
-            return Ok(false);
-        }
-        let relayed = self.relay(Request { frame, flags }, self.look()).await;
-        let outcome = *relayed.as_ref().unwrap_or(&Outcome::Failed);
-        self.shared
-            .metrics
-            .command(head.name, outcome, begun.elapsed().as_secs_f64());
-        relayed.map(|_| true)
     }
 }

@@ -9,7 +9,7 @@ use crate::command::document::first_field;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::session::link::LinkError;
 use crate::session::metrics::Outcome;
-use crate::session::relay::{Look, Request};
+use crate::session::relay::{Look, Request, Sent};
 use crate::session::{handshake, route};
 use crate::wire::{Frame, OpMsgFlags, OpQuery, OpReply};
 
@@ -47,10 +47,23 @@ impl Session<'_> {
         let done = if route::is_handshake(name) {
             let edited = handshake::edit_query(frame, &OpQuery { query: command, ..query }).map_err(LinkError::from)?;
             let frame = edited.as_ref().unwrap_or(frame);
-            self.relay(Request { frame, flags }, Look::Handshake(self.presentation))
-                .await
+            self.relay(
+                Request {
+                    sent: Sent::Whole(frame),
+                    flags,
+                },
+                Look::Handshake(self.presentation),
+            )
+            .await
         } else {
-            self.relay(Request { frame, flags }, Look::Passing).await
+            self.relay(
+                Request {
+                    sent: Sent::Whole(frame),
+                    flags,
+                },
+                Look::Passing,
+            )
+            .await
         };
         let outcome = *done.as_ref().unwrap_or(&Outcome::Failed);
         self.shared

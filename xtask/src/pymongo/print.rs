@@ -1,0 +1,109 @@
+//! The results as Markdown: each difference with its cause, and at the end a table of counts.
+
+use super::Compared;
+use super::compare::Difference;
+use super::expected::Expected;
+use super::outcome::{Ended, Outcome, Outcomes, count};
+
+/// Of what a test said, enough to recognise it.
+const DETAIL_LIMIT: usize = 240;
+/// Of the proxy's log.
+const LINES_SHOWN: usize = 20;
+
+/// The table.
+pub(super) fn counted(compared: &[Compared]) {
+    println!("\n| presentation | | passed | failed | skipped | xfailed | differences | of them expected |");
+    println!("|---|---|---:|---:|---:|---:|---:|---:|");
+    for one in compared {
+        let name = one.presentation.name();
+        println!("| {name} | direct | {} | | |", cells(&one.direct));
+        let all = one.expected.len() + one.unexpected.len();
+        println!(
+            "| | proxied | {} | {all} | {} |",
+            cells(&one.proxied),
+            one.expected.len()
+        );
+    }
+}
+
+/// What differs in one presentation.
+pub(super) fn differences(one: &Compared, list: &[Expected]) {
+    expected(one, list);
+    let name = one.presentation.name();
+    section(&format!("{name}: not expected"), &one.unexpected);
+    section(
+        &format!("{name}: differed once, but not when repeated alone"),
+        &one.passing,
+    );
+    if !one.logged.is_empty() {
+        println!("\n{name}: the proxy logged {} warnings or errors", one.logged.len());
+        for line in one.logged.iter().take(LINES_SHOWN) {
+            println!("- {line}");
+        }
+    }
+}
+
+/// As `passed 3, skipped 2`, without what there is none of.
+pub(super) fn counts(outcomes: &Outcomes) -> String {
+    let all = [
+        Outcome::Passed,
+        Outcome::Failed,
+        Outcome::Skipped,
+        Outcome::Xfailed,
+        Outcome::Xpassed,
+    ];
+    let counted = all.map(|outcome| (outcome, count(outcomes, outcome)));
+    let some = counted.iter().filter(|(_, count)| *count > 0);
+    some.map(|(outcome, count)| format!("{outcome} {count}"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn cells(outcomes: &Outcomes) -> String {
+    [Outcome::Passed, Outcome::Failed, Outcome::Skipped, Outcome::Xfailed]
+        .map(|outcome| count(outcomes, outcome).to_string())
+        .join(" | ")
+}
+
+/// By cause, as most have theirs in common with many.
+fn expected(one: &Compared, list: &[Expected]) {
+    for (number, entry) in list
+        .iter()
+        .enumerate()
+        .filter(|(_, entry)| entry.is_for(one.presentation))
+    {
+        let tests: Vec<_> = one.expected.iter().filter(|(of, _)| *of == number).collect();
+        if tests.is_empty() {
+            continue;
+        }
+        println!(
+            "\n{}, expected, {}: {}",
+            one.presentation.name(),
+            tests.len(),
+            entry.cause
+        );
+        for (_, difference) in tests {
+            let (direct, proxied) = (difference.direct.outcome, difference.proxied.outcome);
+            println!("- `{}` {direct} → {proxied}", difference.short_name());
+        }
+    }
+}
+
+fn section(title: &str, differences: &[Difference]) {
+    if differences.is_empty() {
+        return;
+    }
+    println!("\n{title}, {}:", differences.len());
+    for difference in differences {
+        println!("- `{}`", difference.short_name());
+        println!("  - direct: {}", ended(&difference.direct));
+        println!("  - proxied: {}", ended(&difference.proxied));
+    }
+}
+
+fn ended(ended: &Ended) -> String {
+    let detail: Vec<_> = ended.detail.split_whitespace().collect();
+    let detail: String = detail.join(" ").chars().take(DETAIL_LIMIT).collect();
+    let space = if detail.is_empty() { "" } else { " " };
+    format!("{}{space}{detail}", ended.outcome)
+}
