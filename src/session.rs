@@ -12,6 +12,7 @@ pub mod metrics;
 mod mint;
 mod readiness;
 mod relay;
+mod room;
 mod route;
 mod run;
 pub mod socket;
@@ -27,6 +28,7 @@ use self::cursor::CursorRegistry;
 use self::metrics::SessionMetrics;
 use self::mint::Timestamps;
 use self::readiness::Readiness;
+use self::room::Room;
 use crate::pattern::shapes::Shapes;
 
 /// How long a session waits for its peers, and how much it takes from them.
@@ -73,6 +75,7 @@ pub struct Shared {
     metrics: SessionMetrics,
     cursors: CursorRegistry,
     timestamps: Timestamps,
+    room: Room,
 }
 
 impl Shared {
@@ -85,6 +88,7 @@ impl Shared {
             metrics,
             cursors: CursorRegistry::default(),
             timestamps: Timestamps::default(),
+            room: Room::default(),
         }
     }
 

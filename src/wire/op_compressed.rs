@@ -153,6 +153,17 @@ impl<'a> OpCompressed<'a> {
     }
 }
 
+/// Room for `count` bytes behind those that are there. New memory comes from the system as zeros: none are written.
+fn append_zeros(bytes: &mut Vec<u8>, count: usize) -> &mut [u8] {
+    let start = bytes.len();
+    let mut whole = vec![0; start.saturating_add(count)];
+    if let Some(place) = whole.get_mut(..start) {
+        place.copy_from_slice(bytes);
+    }
+    *bytes = whole;
+    bytes.get_mut(start..).unwrap_or_default()
+}
+
 fn put_header(bytes: &mut Vec<u8>, length: usize, ids: (i32, i32), op_code: OpCode) -> Result<(), WireError> {
     for number in [length_number(length)?, ids.0, ids.1, op_code.into()] {
         bytes.extend(number.to_le_bytes());

@@ -43,9 +43,11 @@ fn bombs(shaped: &Shaped) -> Result<[(Vec<u8>, bool); 2]> {
     Ok([(zeros, false), (find, true)])
 }
 
-const CLIENTS: usize = 32;
+const CLIENTS: usize = 12;
+/// Four of the longest messages, each three times: as opened, rewritten, and encoded for mongod. And room for the rest.
+const MOST_KILOBYTES: u64 = 800_000;
 
-/// All at once: a gigabyte and a half of messages, from a megabyte and a half.
+/// Half a gigabyte at once, three times that while it is rewritten, from a few megabytes or much less.
 #[test]
 fn bombs_of_each_compressor_take_bounded_memory() -> Result<()> {
     for compressor in Compressor::ALL {
@@ -55,13 +57,10 @@ fn bombs_of_each_compressor_take_bounded_memory() -> Result<()> {
         let before = peak_kilobytes(&shaped.proxy)?;
         for (plain, is_message) in bombs(&shaped)? {
             let bomb = compressed(compressor, plain)?;
-            let begun = std::time::Instant::now();
-            let r = beside_a_healthy_client(&shaped.proxy, || throw(&shaped, &bomb, is_message));
-            eprintln!("{compressor} {is_message} {:?} {r:?} {} kB", begun.elapsed(), peak_kilobytes(&shaped.proxy)?);
+            beside_a_healthy_client(&shaped.proxy, || throw(&shaped, &bomb, is_message))?;
         }
         let grown = peak_kilobytes(&shaped.proxy)?.saturating_sub(before);
-        eprintln!("{compressor}: {grown} kB");
-        ensure!(grown < 600 * 1024, "{compressor}: {grown} kB for {CLIENTS} bombs");
+        ensure!(grown < MOST_KILOBYTES, "{compressor}: {grown} kB for {CLIENTS} bombs");
         check_limits(&shaped.proxy, &[])?;
     }
     Ok(())

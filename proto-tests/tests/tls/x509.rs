@@ -68,6 +68,9 @@ async fn every_way_to_log_in_by_x509_is_refused_in_words() -> Result<()> {
     let mut direct = Connection::open_tls(mongod.address(), &config)?;
     direct.command_ok(&with(authenticate(), "$db", "$external"))?;
     ensure!(is_logged_in(&mut direct)?, "the test proves nothing");
+    let mut wrapped = Connection::open_tls(mongod.address(), &config)?;
+    query(&mut wrapped, &doc! { "$query": authenticate() })?;
+    ensure!(is_logged_in(&mut wrapped)?, "the test proves nothing of what is wrapped");
 
     for command in [authenticate(), sasl_start()] {
         let mut application = Connection::open(proxy.address())?;

@@ -21,6 +21,8 @@ pub(super) enum Closed {
     Protocol(String),
     /// The client's compressed message cannot be opened.
     Compressed(WireError),
+    /// There was no room in time to open the client's compressed message.
+    NoRoom,
     /// The client's socket failed.
     Client(StreamError),
     /// The upstream is gone.
@@ -66,6 +68,9 @@ impl Closed {
             Self::Protocol(reason) => {
                 tracing::warn!(%peer, %reason, "closed a connection: the client does not keep to the protocol");
             }
+            Self::NoRoom => {
+                tracing::warn!(%peer, "closed a connection: too many long compressed messages at once");
+            }
             // Of a primary that steps down or dies the topology tells, once and not for each of its connections.
             Self::Upstream(error) if upstream.is_some_and(Upstream::is_retired) => {
                 tracing::debug!(%peer, %error, "closed a connection: the upstream is no longer the primary");
@@ -84,6 +89,7 @@ impl Closed {
             Self::Compressed(WireError::UncompressedSize { .. } | WireError::ImplausibleSize { .. }) => {
                 Some(Limit::InflatedBytes)
             }
+            Self::NoRoom => Some(Limit::InflatedBytes),
             _ => None,
         }
     }

@@ -1,5 +1,8 @@
 //! OP_COMPRESSED: opened as far as it takes to know where it goes.
 
+use bytes::Bytes;
+use tokio::task::spawn_blocking;
+
 use super::{Closed, Message, Session};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::session::relay::Sent;
@@ -22,28 +25,53 @@ impl Session<'_> {
                 .await?;
             return Err(Closed::Protocol(message));
         }
-        match compressed.original_op_code {
-            OpCode::Msg => {}
-            OpCode::Query => {
-                let opened = compressed.inflate().map_err(Closed::Compressed)?;
-                return self.query(&opened).await;
-            }
-            other => return Err(Closed::Protocol(format!("a compressed {other}, which no client sends"))),
+        let original = compressed.original_op_code;
+        if !matches!(original, OpCode::Msg | OpCode::Query) {
+            return Err(Closed::Protocol(format!("a compressed {original}, which no client sends")));
         }
-        let opened = match compressed.inflate_head(HEAD_BYTES).map_err(Closed::Compressed)? {
-            Inflated::Whole(opened) => opened,
-            Inflated::Head(beginning) => {
-                if let Some(command) = self.beginning_to_relay(&beginning) {
-                    return self.relay_beginning(Sent::Whole(frame), &command).await;
-                }
-                compressed.inflate().map_err(Closed::Compressed)?
+        if compressed.uncompressed_bytes <= HEAD_BYTES {
+            let opened = compressed.inflate().map_err(Closed::Compressed)?;
+            return self.opened(frame, &opened, &compressed).await;
+        }
+        if original == OpCode::Msg {
+            let beginning = beginning(&compressed)?;
+            if let Some(command) = self.beginning_to_relay(&beginning) {
+                return self.relay_beginning(Sent::Whole(frame), &command).await;
             }
-        };
-        self.compressor = Some(compressed.compressor);
-        let message = Message {
-            received: frame,
-            opened: &opened,
-        };
-        self.message(message).await
+        }
+        // Until it is answered.
+        let room = self.shared.room.take(compressed.uncompressed_bytes).await;
+        let _room = room.ok_or(Closed::NoRoom)?;
+        let opened = open_apart(frame.clone(), limit).await?;
+        self.opened(frame, &opened, &compressed).await
     }
+
+    async fn opened(&mut self, frame: &Frame, opened: &Frame, compressed: &OpCompressed<'_>) -> Result<(), Closed> {
+        if compressed.original_op_code == OpCode::Query {
+            return self.query(opened).await;
+        }
+        self.compressor = Some(compressed.compressor);
+        let received = frame;
+        self.message(Message { received, opened }).await
+    }
+}
+
+/// The beginning of a long message. Of one that must be opened whole for that it is a copy: the whole is not kept while the
+/// message is relayed.
+fn beginning(compressed: &OpCompressed<'_>) -> Result<Bytes, Closed> {
+    Ok(match compressed.inflate_head(HEAD_BYTES).map_err(Closed::Compressed)? {
+        Inflated::Head(beginning) => beginning,
+        Inflated::Whole(opened) => {
+            let payload = opened.payload();
+            Bytes::copy_from_slice(payload.get(..HEAD_BYTES).unwrap_or(payload))
+        }
+    })
+}
+
+/// Opens a long message on another thread: other sessions live on this one.
+async fn open_apart(frame: Frame, limit: usize) -> Result<Frame, Closed> {
+    let opened = spawn_blocking(move || OpCompressed::parse(&frame, limit)?.inflate()).await;
+    // The threads end with the proxy.
+    let opened = opened.map_err(|_| Closed::Retired)?;
+    opened.map_err(Closed::Compressed)
 }

@@ -21,8 +21,7 @@ pub(super) fn compress(compressor: Compressor, input: &[u8], output: &mut Vec<u8
 fn snappy(input: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
     let start = output.len();
     let most = snap::raw::max_compress_len(input.len());
-    output.resize(start.saturating_add(most), 0);
-    let place = output.get_mut(start..).unwrap_or_default();
+    let place = super::append_zeros(output, most);
     let written = snap::raw::Encoder::new().compress(input, place)?;
     output.truncate(start.saturating_add(written));
     Ok(())

@@ -60,10 +60,7 @@ fn snappy(input: &[u8], size: usize, output: &mut Vec<u8>) -> Result<(), Malform
     if snap::raw::decompress_len(input) != Ok(size) {
         return Err(Malformed);
     }
-    let start = output.len();
-    output.reserve_exact(size);
-    output.resize(start.saturating_add(size), 0);
-    let place = output.get_mut(start..).ok_or(Malformed)?;
+    let place = super::append_zeros(output, size);
     let written = snap::raw::Decoder::new().decompress(input, place);
     if written == Ok(size) { Ok(()) } else { Err(Malformed) }
 }
