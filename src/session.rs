@@ -104,14 +104,6 @@ impl Shared {
     fn settings(&self) -> Arc<Settings> {
         self.settings.load_full()
     }
-
-    /// Returns when a client that has been idle since the call has been so for long enough. Cancel safe.
-    async fn idle_for_too_long(&self) {
-        match self.settings.load().limits.idle_timeout {
-            Some(limit) => tokio::time::sleep(limit).await,
-            None => std::future::pending().await,
-        }
-    }
 }
 
 /// Every series exists at zero before its first event.

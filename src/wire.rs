@@ -1,9 +1,9 @@
 //! Bytes to frames and back. Knows nothing of commands, patterns or sockets.
 //!
-//! A [`Frame`] is one whole message, still the bytes it came in. [`OpMsg`], [`OpQuery`] and [`OpReply`] are borrowed
-//! views of a frame; [`OpMsgBuilder`] and the `encode` functions make new ones. [`FrameCodec`] cuts a stream of bytes
-//! into frames. Nothing here panics, or allocates more than a small multiple
-//! of the bytes it was given, whatever they are.
+//! A [`Frame`] is one whole message, still the bytes it came in. [`OpMsg`], [`OpQuery`], [`OpReply`] and [`OpCompressed`]
+//! are borrowed views of a frame; [`OpMsgBuilder`] and the `encode` functions make new ones. [`FrameCodec`] cuts a stream
+//! of bytes into frames. Nothing here panics, or allocates more than a small multiple of the bytes it was given, whatever
+//! they are; inflating a compressed frame allocates up to the limit for messages, as output comes.
 #![cfg_attr(
     not(test),
     deny(
@@ -22,6 +22,7 @@ mod error;
 mod frame;
 mod header;
 pub mod limits;
+mod op_compressed;
 mod op_msg;
 mod op_query;
 mod op_reply;
@@ -32,7 +33,8 @@ pub use codec::FrameCodec;
 pub use error::WireError;
 pub use frame::Frame;
 pub use header::{HEADER_BYTES, MessageHeader, OpCode};
-pub use op_msg::{DocumentSequence, Documents, OpMsg, OpMsgBuilder, OpMsgFlags};
+pub use op_compressed::{Compressor, Compressors, Inflated, OpCompressed};
+pub use op_msg::{DocumentSequence, Documents, OpMsg, OpMsgBuilder, OpMsgFlags, OpMsgHead};
 pub use op_query::OpQuery;
 pub use op_reply::OpReply;
 

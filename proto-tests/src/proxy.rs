@@ -27,6 +27,10 @@ pub use log::{Level, Line};
 pub use options::ProxyOptions;
 
 const START_LIMIT: Duration = Duration::from_secs(30);
+/// Says whether the upstream is there.
+const READY: &str = "/readyz";
+/// Says whether the proxy runs.
+const ALIVE: &str = "/livez";
 /// How long it may drain after SIGTERM.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
@@ -45,10 +49,19 @@ pub struct Proxy {
 impl Proxy {
     /// Starts the binary and waits until it is ready.
     pub fn start(options: &ProxyOptions) -> Result<Self> {
+        Self::start_until(options, READY)
+    }
+
+    /// Starts the binary and waits until it lives, before an upstream that it cannot reach.
+    pub fn start_unready(options: &ProxyOptions) -> Result<Self> {
+        Self::start_until(options, ALIVE)
+    }
+
+    fn start_until(options: &ProxyOptions, endpoint: &str) -> Result<Self> {
         let mut last_words = String::new();
         for _ in 0..ports::ATTEMPTS {
             let mut proxy = Self::spawn(options)?;
-            let Some(status) = proxy.wait_until_ready()? else {
+            let Some(status) = proxy.wait_until(endpoint)? else {
                 return Ok(proxy);
             };
             // There is nothing more to judge.
@@ -161,7 +174,7 @@ impl Proxy {
             self.process.start_again(&command, Stdio::from(writer))?;
             self.log.follow(reader);
             self.ended = false;
-            let Some(status) = self.wait_until_ready()? else {
+            let Some(status) = self.wait_until(READY)? else {
                 return Ok(());
             };
             let lines = self.log().split_off(before);
@@ -197,8 +210,8 @@ impl Proxy {
         })
     }
 
-    /// How it ended, if it did. An error: it neither ended nor became ready.
-    fn wait_until_ready(&mut self) -> Result<Option<ExitStatus>> {
+    /// Waits for this endpoint to say yes. How the proxy ended, if it did. An error: neither came.
+    fn wait_until(&mut self, endpoint: &str) -> Result<Option<ExitStatus>> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
             if let Some(status) = self.process.exited()? {
@@ -206,12 +219,12 @@ impl Proxy {
                 self.log.finish();
                 return Ok(Some(status));
             }
-            if self.admin_get("/readyz").is_ok_and(|answer| answer.status == 200) {
+            if self.admin_get(endpoint).is_ok_and(|answer| answer.status == 200) {
                 return Ok(None);
             }
             ensure!(
                 Instant::now() < deadline,
-                "the proxy is not ready after {START_LIMIT:?}:\n{}",
+                "{endpoint} does not say yes after {START_LIMIT:?}:\n{}",
                 self.log.text()
             );
             thread::sleep(POLL_INTERVAL);

@@ -55,11 +55,7 @@ fn a_replica_set_looks_like_a_mongos() -> Result<()> {
     }
     // As OP_QUERY, under the old name.
     let mut legacy = Connection::open(proxy.address())?;
-    legacy.send(&frame::query(
-        7,
-        "admin.$cmd",
-        &doc! { "isMaster": 1, "helloOk": true },
-    )?)?;
+    legacy.send(&frame::query(7, "admin", &doc! { "isMaster": 1, "helloOk": true })?)?;
     let shown = frame::reply_document(&legacy.receive()?)?;
     assert_eq!(shown.get_str("msg")?, "isdbgrid");
     assert!(shown.get_bool("ismaster")? && shown.get_bool("helloOk")?);
@@ -159,7 +155,33 @@ fn after_a_stepdown_the_next_command_goes_to_the_new_primary() -> Result<()> {
 }
 
 #[test]
-fn a_secondary_is_read_through_its_own_listener() -> Result<()> {
-    let _ = SelectionCriteria::ReadPreference(ReadPreference::Secondary { options: None });
-    Ok(())
+fn each_member_is_reached_through_its_own_listener() -> Result<()> {
+    let set = Mongod::replica_set(3)?;
+    let proxy = Proxy::start(&ProxyOptions::new(&set.uri()).members(&set.addresses()))?;
+    let listeners = proxy.member_addresses();
+    let mut names: Vec<_> = listeners.iter().map(ToString::to_string).collect();
+    names.sort();
+    for (listener, member) in listeners.iter().zip(set.addresses()) {
+        let shown = hello(&mut Connection::open(*listener)?)?;
+        let direct = hello(&mut Connection::open(member)?)?;
+        let mut hosts = strings(&shown, "hosts");
+        hosts.sort();
+        assert_eq!(hosts, names);
+        assert_eq!(shown.get_str("me")?, listener.to_string());
+        for same in ["setName", "setVersion", "electionId", "isWritablePrimary", "secondary"] {
+            assert_eq!(shown.get(same), direct.get(same), "{same}");
+        }
+    }
+    // Reads go where the driver sends them, of a shaped collection too.
+    let uri = format!("mongodb://{}/?replicaSet=rs0&readPreference=secondary", names.join(","));
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let client = client(&uri).await?;
+        let admin = client.database("admin");
+        let hello = admin.run_command(doc! { "hello": 1 });
+        let secondary = SelectionCriteria::ReadPreference(ReadPreference::Secondary { options: None });
+        let hello = hello.selection_criteria(secondary).await?;
+        ensure!(hello.get_bool("secondary")?, "{hello}");
+        client.shutdown().await;
+        Ok(())
+    })
 }

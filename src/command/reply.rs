@@ -29,25 +29,30 @@ pub fn succeeded(reply: RawDocumentBuf) -> Result<RawDocumentBuf, CommandError> 
 }
 
 /// Whether a reply says that its server is not, or no longer, the primary (Server Discovery and Monitoring, "not
-/// writable primary" and "node is recovering"), as the command's error or as its write concern's.
+/// writable primary" and "node is recovering"), as the command's error, as its write concern's, or as that of a statement.
 #[must_use]
 pub fn says_not_primary(reply: &RawDocument) -> bool {
     const CODES: &[i64] = &[91, 189, 10058, 10107, 11600, 11602, 13435, 13436];
     let code = |of: &RawDocument| super::document::get(of, "code").and_then(as_whole_number);
     let mut succeeded = true;
-    let mut codes = [None, None];
+    let mut codes = [None, None, None];
     // One pass: replies are looked at on the way of every command.
     for (name, value) in reply.iter().flatten() {
         match name.as_str() {
             "ok" => succeeded = as_flag(value).unwrap_or(false),
             "code" => codes[0] = as_whole_number(value),
             "writeConcernError" => codes[1] = value.as_document().and_then(code),
+            // Those behind the first are the same one's, or were found out before.
+            "writeErrors" => {
+                let first = value.as_array().and_then(|errors| errors.into_iter().next()?.ok());
+                codes[2] = first.and_then(RawBsonRef::as_document).and_then(code);
+            }
             _ => {}
         }
     }
-    let [own, write_concern] = codes;
+    let [own, write_concern, statement] = codes;
     let is_one = |code: Option<i64>| code.is_some_and(|code| CODES.contains(&code));
-    (!succeeded && is_one(own)) || is_one(write_concern)
+    (!succeeded && is_one(own)) || is_one(write_concern) || is_one(statement)
 }
 
 /// Repeats in a reply what must be carried over from mongod's.
@@ -116,4 +121,30 @@ pub fn with_closed_cursor(reply: &RawDocument) -> RawDocumentBuf {
         }
     }
     copy
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Document, doc};
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_no_primary_says_so_in_three_places() {
+        let check = |reply: Document, expected| {
+            let raw = RawDocumentBuf::try_from(&reply).unwrap();
+            assert_eq!(says_not_primary(&raw), expected, "{reply}");
+        };
+        check(doc! { "ok": 0.0, "code": 10107 }, true);
+        check(doc! { "ok": 0.0, "code": 13435, "topologyVersion": {} }, true);
+        check(doc! { "n": 1, "writeConcernError": { "code": 91 }, "ok": 1.0 }, true);
+        check(
+            doc! { "n": 1, "writeErrors": [{ "index": 1, "code": 189 }], "ok": 1.0 },
+            true,
+        );
+        check(doc! { "ok": 0.0, "code": 11000 }, false);
+        check(doc! { "n": 0, "writeErrors": [{ "code": 11000 }], "ok": 1.0 }, false);
+        check(doc! { "code": 10107, "ok": 1.0 }, false);
+        check(doc! { "cursor": { "code": 10107 }, "ok": 1.0 }, false);
+    }
 }

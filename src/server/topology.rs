@@ -12,6 +12,8 @@
 //! A primary that the driver merely cannot reach stays current: sessions that can still reach it are not disturbed, and
 //! new ones find out for themselves.
 
+mod distrust;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +26,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::distrust::Distrust;
 use super::metrics::ServerMetrics;
 use super::tls::server_name;
 use crate::session::upstream::{Upstream, UpstreamAddress, UpstreamKind, UpstreamTls, Upstreams};
@@ -114,6 +117,7 @@ enum Finding {
 impl Watcher {
     async fn run(self, mut found: watch::Receiver<Option<TopologyDescription>>) {
         let mut reconsider = None;
+        let mut distrust = Distrust::default();
         loop {
             let current = self.current.borrow().clone();
             let is_current = current.is_some();
@@ -132,6 +136,7 @@ impl Watcher {
             reconsider = None;
             let latest = found.borrow_and_update().clone();
             if let Some(latest) = latest {
+                distrust.tell(&latest);
                 self.follow(&latest);
             }
         }

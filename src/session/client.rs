@@ -17,13 +17,17 @@
 //! own; when that breaks the client's is closed too, and its driver tries again by its own rules. The same after an answer
 //! that the server is not the primary: drivers keep such a connection, and it would lead to the wrong server for ever.
 
+mod beginning;
 mod closed;
+mod compressed;
 mod legacy;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
 use bson::raw::RawDocumentBuf;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -33,17 +37,17 @@ use super::error::RunError;
 use super::handshake::{self, Presentation};
 use super::link::{Link, LinkError};
 use super::metrics::{Direction, Outcome};
-use super::relay::{self, Look, Relay, RelayError, Seen};
+use super::relay::{Look, Relay, RelayError, Request, Seen, Sent};
 use super::route::{self, Route};
 use super::run::Run;
 use super::socket::Socket;
-use super::stream::{FrameStream, Patience};
+use super::stream::{Arrived, FrameStream, Patience};
 use super::upstream::{Upstream, UpstreamKind, Upstreams};
 use super::{Settings, Shared};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
 use crate::command::reply::says_not_primary;
-use crate::wire::{Frame, OpCode, OpMsg, OpMsgBuilder};
+use crate::wire::{Compressor, Compressors, Frame, OpCode, OpCompressed, OpMsg, OpMsgBuilder, OpMsgFlags};
 
 /// A client that has connected.
 #[derive(Debug)]
@@ -67,7 +71,7 @@ pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain
     let connected = tokio::select! {
         biased;
         () = drain.cancelled() => return Closed::Retired.report(client.peer, None, &shared.metrics),
-        connected = upstreams.connect(limits.connect_timeout, limits.max_message_bytes) => connected,
+        connected = upstreams.connect(limits.connect_timeout) => connected,
         () = stream.closed() => return Closed::ByClient.report(client.peer, None, &shared.metrics),
     };
     let (upstream, link) = match connected {
@@ -84,6 +88,9 @@ pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain
         upstream: &upstream,
         presentation: &client.presentation,
         shared,
+        settings: Cache::new(&shared.settings),
+        agreed: Compressors::NONE,
+        compressor: None,
     };
     let closed = loop {
         if let Err(closed) = session.turn().await {
@@ -109,36 +116,63 @@ struct Session<'a> {
     upstream: &'a Upstream,
     presentation: &'a Presentation,
     shared: &'a Shared,
+    settings: Cache<&'a ArcSwap<Settings>, Arc<Settings>>,
+    /// What both ends have agreed on.
+    agreed: Compressors,
+    /// How the message that is being answered is compressed: its answer is compressed alike, as mongod's is.
+    compressor: Option<Compressor>,
+}
+
+/// A client's message.
+#[derive(Clone, Copy, Debug)]
+struct Message<'a> {
+    /// As it came, compressed or not.
+    received: &'a Frame,
+    /// An OP_MSG.
+    opened: &'a Frame,
+}
+
+impl<'a> Message<'a> {
+    fn plain(frame: &'a Frame) -> Self {
+        Self {
+            received: frame,
+            opened: frame,
+        }
+    }
 }
 
 impl Session<'_> {
     /// Waits for a frame and answers it.
     async fn turn(&mut self) -> Result<(), Closed> {
-        let frame = tokio::select! {
+        let arrived = tokio::select! {
             biased;
-            frame = self.client.next() => frame?,
+            arrived = self.client.arrive() => arrived?,
             () = self.link.closed() => return Err(Closed::Upstream(LinkError::Closed)),
             () = self.upstream.retired() => return Err(Closed::Retired),
-            () = self.shared.idle_for_too_long() => return Err(Closed::Idle),
+            () = idle_for_too_long(self.settings.load()) => return Err(Closed::Idle),
         };
-        let Some(frame) = frame else {
-            return Err(Closed::ByClient);
+        self.compressor = None;
+        let frame = match arrived {
+            Some(Arrived::Whole(frame)) => frame,
+            Some(Arrived::Long(long)) => match self.relay_long(long).await? {
+                Some(frame) => frame,
+                None => return Ok(()),
+            },
+            None => return Err(Closed::ByClient),
         };
         self.shared.metrics.bytes(Direction::Received, frame.len());
         match frame.header().op_code {
-            OpCode::Msg => self.message(&frame).await,
+            OpCode::Compressed => self.compressed(&frame).await,
+            OpCode::Msg => self.message(Message::plain(&frame)).await,
             OpCode::Query => self.query(&frame).await,
-            OpCode::Compressed => Err(Closed::Protocol(
-                "OP_COMPRESSED, although no compressor was agreed on".to_owned(),
-            )),
             other => Err(Closed::Protocol(format!(
                 "a message of kind {other:?}, which no client sends"
             ))),
         }
     }
 
-    async fn message(&mut self, frame: &Frame) -> Result<(), Closed> {
-        let begun = Instant::now();
+    async fn message(&mut self, message: Message<'_>) -> Result<(), Closed> {
+        let frame = message.opened;
         let head = match OpMsg::parse_unverified(frame) {
             Ok(message) => Head::of(message),
             // mongod answers some mistakes, and closes the connection for the others.
@@ -149,10 +183,11 @@ impl Session<'_> {
         };
         let head = match head {
             Ok(head) => head,
-            Err(_) if relay::more_to_come(frame) => return Ok(()),
+            Err(_) if is_unanswered(frame) => return Ok(()),
             Err(error) => return self.reply_in_kind(frame, error).await,
         };
-        let done = self.dispatch(frame, &head).await;
+        let begun = Instant::now();
+        let done = self.dispatch(message, &head).await;
         let outcome = *done.as_ref().unwrap_or(&Outcome::Failed);
         self.shared
             .metrics
@@ -160,20 +195,24 @@ impl Session<'_> {
         done.map(|_| ())
     }
 
-    async fn dispatch(&mut self, frame: &Frame, head: &Head<'_>) -> Result<Outcome, Closed> {
-        // A command ends under the settings that it began with.
-        let settings = self.shared.settings();
-        match route::decide(&settings, &self.shared.metrics, head) {
+    async fn dispatch(&mut self, message: Message<'_>, head: &Head<'_>) -> Result<Outcome, Closed> {
+        let frame = message.opened;
+        match route::decide(self.settings.load(), &self.shared.metrics, head) {
             Route::Relay => {
                 let edited = self.without_recovery_token(frame, head)?;
-                let promised = self.presentation.promises_primary();
-                let look = if promised { Look::ForPrimary } else { Look::Passing };
-                self.relay(edited.as_ref().unwrap_or(frame), look).await
+                let request = Request {
+                    sent: Sent::Whole(edited.as_ref().unwrap_or(message.received)),
+                    flags: head.message.flags,
+                };
+                self.relay(request, self.look()).await
             }
             Route::Handshake => {
                 let edited = handshake::edit_message(frame, &head.message).map_err(LinkError::from)?;
-                let look = Look::Handshake(self.presentation);
-                self.relay(edited.as_ref().unwrap_or(frame), look).await
+                let request = Request {
+                    sent: Sent::Whole(edited.as_ref().unwrap_or(message.received)),
+                    flags: head.message.flags,
+                };
+                self.relay(request, Look::Handshake(self.presentation)).await
             }
             Route::Refuse(error) => {
                 if !head.unanswered {
@@ -182,27 +221,22 @@ impl Session<'_> {
                 Ok(Outcome::Rejected)
             }
             // Boxed: an idle connection need not have room for the largest of them.
-            Route::Run(run) => Box::pin(self.rewrite(frame, head, &settings, run)).await,
+            Route::Run(to) => Box::pin(self.rewrite(frame, head, to)).await,
         }
     }
 
-    async fn rewrite(
-        &mut self,
-        frame: &Frame,
-        head: &Head<'_>,
-        settings: &Arc<Settings>,
-        to: route::Rewritten<'_>,
-    ) -> Result<Outcome, Closed> {
+    async fn rewrite(&mut self, frame: &Frame, head: &Head<'_>, to: route::Rewritten<'_>) -> Result<Outcome, Closed> {
         let Some(shape) = to.bucket() else {
             let error = CommandError::unsupported(to.namespace, "the outlier pattern");
             self.reply_in_kind(frame, error).await?;
             return Ok(Outcome::Rejected);
         };
+        self.link.compress_with(self.compressor);
         // The one place where a checksum matters to the proxy: what is relayed is verified by mongod.
         OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
         let run = Run {
             shared: self.shared,
-            settings,
+            settings: &to.settings,
             link: &mut self.link,
             upstream: self.upstream.kind(),
             head,
@@ -243,20 +277,30 @@ impl Session<'_> {
         Ok(outcome)
     }
 
-    async fn relay(&mut self, frame: &Frame, look: Look<'_>) -> Result<Outcome, Closed> {
+    async fn relay(&mut self, request: Request<'_>, look: Look<'_>) -> Result<Outcome, Closed> {
         let mut relay = Relay {
             client: &mut self.client,
             link: &mut self.link,
             metrics: &self.shared.metrics,
             upstream: self.upstream,
+            agreed: &mut self.agreed,
         };
-        match relay.run(frame, look).await {
+        match relay.run(request, look).await {
             Ok(Seen::Nothing) => Ok(Outcome::Relayed),
             Ok(Seen::NotPrimary) | Err(RelayError::NotPrimary) => Err(self.leave()),
             Err(RelayError::Link(error)) => Err(error.into()),
             Err(RelayError::ClientClosed) => Err(Closed::ByClient),
             Err(RelayError::Retired) => Err(Closed::Retired),
             Err(RelayError::Client(error)) => Err(Closed::Client(error)),
+        }
+    }
+
+    /// What to look for in replies that are passed on.
+    fn look(&self) -> Look<'static> {
+        if self.presentation.promises_primary() {
+            Look::ForPrimary
+        } else {
+            Look::Passing
         }
     }
 
@@ -288,9 +332,27 @@ impl Session<'_> {
     }
 
     async fn send(&mut self, reply: &Frame) -> Result<(), Closed> {
+        let compressed = self
+            .compressor
+            .map(|compressor| OpCompressed::compress(reply, compressor));
+        let compressed = compressed.transpose().map_err(LinkError::from)?;
+        let reply = compressed.as_ref().unwrap_or(reply);
         self.shared.metrics.bytes(Direction::Sent, reply.len());
         Ok(self.client.send(reply).await?)
     }
+}
+
+/// Returns when a client that has been idle since the call has been so for long enough. Cancel safe.
+async fn idle_for_too_long(settings: &Settings) {
+    match settings.limits.idle_timeout {
+        Some(limit) => tokio::time::sleep(limit).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether the client waits for no reply.
+fn is_unanswered(frame: &Frame) -> bool {
+    OpMsg::flags_of(frame).is_some_and(|flags| flags.contains(OpMsgFlags::MORE_TO_COME))
 }
 
 /// An error in the kind of message that its request was.

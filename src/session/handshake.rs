@@ -3,17 +3,21 @@
 //! * A member of a replica set is shown as what the listener [presents](Presentation): its own `hosts` would lead
 //!   drivers round the proxy, to where a shaped collection shows raw buckets. A standalone or a mongos names no hosts and
 //!   is shown as it is.
+//! * Compression is agreed on between the two ends, if by a compressor that can be opened on the way.
 //! * Authentication by X.509 is not begun: mongod would see the proxy's certificate, not the client's.
 
 mod presentation;
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use self::presentation::Hello;
 pub use self::presentation::{AddressMap, Presentation};
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode};
-use crate::wire::{Frame, OpMsg, OpMsgBuilder, OpMsgFlags, OpQuery, OpReply, WireError};
+use crate::wire::{
+    Compressor, Compressors, Frame, OpCode, OpMsg, OpMsgBuilder, OpMsgFlags, OpQuery, OpReply, WireError,
+};
 
 /// The mechanism that rests on the client's own TLS connection to mongod.
 const X509: &str = "MONGODB-X509";
@@ -28,15 +32,21 @@ const RECOVERY_TOKEN: &str = "recoveryToken";
 const SPECULATIVE: &str = "speculativeAuthenticate";
 
 /// The client's OP_MSG handshake as mongod is to see it; `None`: as it is.
-pub(super) fn edit_message(frame: &Frame, message: &OpMsg<'_>) -> Result<Option<Frame>, WireError> {
+///
+/// # Errors
+/// [`WireError::TooLong`].
+pub fn edit_message(frame: &Frame, message: &OpMsg<'_>) -> Result<Option<Frame>, WireError> {
     let Some(body) = edit_request(message.body) else {
         return Ok(None);
     };
     rebuilt(frame, message.flags, &body).map(Some)
 }
 
-/// The client's OP_QUERY handshake as mongod is to see it; `None`: as it is.
-pub(super) fn edit_query(frame: &Frame, query: &OpQuery<'_>) -> Result<Option<Frame>, WireError> {
+/// The client's OP_QUERY handshake as mongod is to see it; `None`: as it is. `query` has it without a `$query` around it.
+///
+/// # Errors
+/// [`WireError::TooLong`].
+pub fn edit_query(frame: &Frame, query: &OpQuery<'_>) -> Result<Option<Frame>, WireError> {
     let Some(body) = edit_request(query.query) else {
         return Ok(None);
     };
@@ -47,7 +57,7 @@ pub(super) fn edit_query(frame: &Frame, query: &OpQuery<'_>) -> Result<Option<Fr
 
 /// What becomes of a reply.
 #[derive(Debug)]
-pub(super) enum Shown {
+pub enum Shown {
     /// It is passed on as it is.
     AsIs,
     /// This is passed on instead.
@@ -56,31 +66,47 @@ pub(super) enum Shown {
     NotPrimary,
 }
 
-/// What the client is to see of a reply to a handshake.
-pub(super) fn show(reply: &Frame, presentation: &Presentation) -> Result<Shown, WireError> {
-    if let Ok(legacy) = OpReply::parse(reply) {
+/// What the client is to see of a reply to a handshake, and the compressors that the reply agrees to, if it speaks of them.
+///
+/// # Errors
+/// What is wrong with a reply that is no message.
+pub fn show(reply: &Frame, presentation: &Presentation) -> Result<(Shown, Option<Compressors>), WireError> {
+    let header = reply.header();
+    if header.op_code == OpCode::Reply {
+        let legacy = OpReply::parse(reply)?;
         let Some(hello) = legacy.documents.first() else {
-            return Ok(Shown::AsIs);
+            return Ok((Shown::AsIs, None));
         };
-        let header = reply.header();
-        return match presentation.of(hello) {
-            presentation::Hello::AsIs => Ok(Shown::AsIs),
-            presentation::Hello::NotPrimary => Ok(Shown::NotPrimary),
-            presentation::Hello::Edited(body) => {
-                let edited = OpReply {
-                    documents: vec![&body],
-                    ..legacy
-                };
-                edited.encode(header.request_id, header.response_to).map(Shown::Edited)
+        let agreed = agreed(hello);
+        let shown = match presentation.of(hello) {
+            Hello::AsIs => Shown::AsIs,
+            Hello::NotPrimary => Shown::NotPrimary,
+            Hello::Edited(body) => {
+                let documents = vec![&*body];
+                let edited = OpReply { documents, ..legacy };
+                Shown::Edited(edited.encode(header.request_id, header.response_to)?)
             }
         };
+        return Ok((shown, agreed));
     }
     let message = OpMsg::parse_unverified(reply)?;
-    Ok(match presentation.of(message.body) {
-        presentation::Hello::AsIs => Shown::AsIs,
-        presentation::Hello::NotPrimary => Shown::NotPrimary,
-        presentation::Hello::Edited(body) => Shown::Edited(rebuilt(reply, message.flags, &body)?),
-    })
+    let shown = match presentation.of(message.body) {
+        Hello::AsIs => Shown::AsIs,
+        Hello::NotPrimary => Shown::NotPrimary,
+        Hello::Edited(body) => Shown::Edited(rebuilt(reply, message.flags, &body)?),
+    };
+    Ok((shown, agreed(message.body)))
+}
+
+/// The compressors that the server and the client have in common. mongod names none where there is none.
+fn agreed(hello: &RawDocument) -> Option<Compressors> {
+    Some(compressors(get(hello, COMPRESSION)?).collect())
+}
+
+/// Those of a `hello`'s list that can be opened, in its order.
+fn compressors(list: RawBsonRef<'_>) -> impl Iterator<Item = Compressor> {
+    let names = list.as_array().into_iter().flatten().flatten();
+    names.filter_map(|name| Compressor::from_name(name.as_str()?))
 }
 
 /// The end of a transaction without the token of a mongos; `None`: it has none.
@@ -114,14 +140,18 @@ fn rebuilt(frame: &Frame, mut flags: OpMsgFlags, body: &RawDocument) -> Result<F
 
 fn edit_request(hello: &RawDocument) -> Option<RawDocumentBuf> {
     let mut edits = Vec::new();
-    if get(hello, COMPRESSION).is_some() {
-        edits.push((COMPRESSION, None));
+    // One that the proxy could not open must not be agreed on.
+    let offered: Option<RawArrayBuf> =
+        get(hello, COMPRESSION).map(|list| compressors(list).map(Compressor::name).collect());
+    if let Some(offered) = &offered {
+        edits.push((COMPRESSION, Some(RawBsonRef::Array(offered))));
     }
     let speculative = get(hello, SPECULATIVE).and_then(RawBsonRef::as_document);
     if speculative.is_some_and(names_x509) {
         edits.push((SPECULATIVE, None));
     }
-    (!edits.is_empty()).then(|| with_replaced(hello, &edits))
+    let unchanged = edits.is_empty() || edits == [(COMPRESSION, get(hello, COMPRESSION))];
+    (!unchanged).then(|| with_replaced(hello, &edits))
 }
 
 fn names_x509(body: &RawDocument) -> bool {

@@ -6,9 +6,10 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 
 use super::error::RunError;
 use super::socket::Socket;
-use super::stream::{FrameStream, Patience, StreamError};
+use super::stream::{Arrived, FrameStream, LongFrame, PassError, Patience, StreamError};
 use crate::command::reply::succeeded;
-use crate::wire::{Frame, OpMsg, OpMsgBuilder, WireError};
+use crate::wire::limits::MAX_MESSAGE_BYTES;
+use crate::wire::{Compressor, Frame, OpCode, OpCompressed, OpMsg, OpMsgBuilder, WireError};
 
 /// Commands that are written before their answers are read. Answers to these are small, so that neither side's socket
 /// buffers can fill while the other waits.
@@ -48,6 +49,7 @@ pub(super) enum LinkError {
 pub(super) struct Link {
     stream: FrameStream,
     last_request_id: i32,
+    compressor: Option<Compressor>,
 }
 
 /// A command of the proxy's own: the body, and documents that go in a sequence beside it.
@@ -63,12 +65,33 @@ impl Link {
         Self {
             stream: FrameStream::new(socket, max_message_bytes, PATIENCE),
             last_request_id: 0,
+            compressor: None,
         }
+    }
+
+    /// Compresses commands of the proxy's own from now on, or no longer. The upstream answers alike.
+    pub(super) fn compress_with(&mut self, compressor: Option<Compressor>) {
+        self.compressor = compressor;
     }
 
     /// Sends a client's frame as it is. Not cancel safe.
     pub(super) async fn forward(&mut self, frame: &Frame) -> Result<(), LinkError> {
         Ok(self.stream.send(frame).await?)
+    }
+
+    /// Sends a client's long frame as it comes in. Not cancel safe.
+    pub(super) async fn forward_long(&mut self, long: LongFrame, client: &mut FrameStream) -> Result<(), PassError> {
+        client.pass_on(long, &mut self.stream).await
+    }
+
+    /// The next frame from the upstream, or the beginning of a long one. Cancel safe.
+    pub(super) async fn arrive(&mut self) -> Result<Arrived, LinkError> {
+        self.stream.arrive().await?.ok_or(LinkError::Closed)
+    }
+
+    /// Sends the client the upstream's long frame as it comes in. Not cancel safe.
+    pub(super) async fn pass_on(&mut self, long: LongFrame, client: &mut FrameStream) -> Result<(), PassError> {
+        self.stream.pass_on(long, client).await
     }
 
     /// The next frame from the upstream. Cancel safe.
@@ -113,7 +136,11 @@ impl Link {
         if let Some((identifier, documents)) = request.sequence {
             builder = builder.sequence(identifier, documents.iter().map(AsRef::as_ref));
         }
-        builder.build()
+        let message = builder.build()?;
+        match self.compressor {
+            Some(compressor) => OpCompressed::compress(&message, compressor),
+            None => Ok(message),
+        }
     }
 
     async fn answer(&mut self, request_id: i32) -> Result<RawDocumentBuf, LinkError> {
@@ -121,6 +148,10 @@ impl Link {
         if frame.header().response_to != request_id {
             // Answers come in order; another one's would be shown to the wrong command.
             return Err(LinkError::Closed);
+        }
+        if frame.header().op_code == OpCode::Compressed {
+            let opened = OpCompressed::parse(&frame, MAX_MESSAGE_BYTES)?.inflate()?;
+            return Ok(OpMsg::parse(&opened)?.body.to_owned());
         }
         Ok(OpMsg::parse(&frame)?.body.to_owned())
     }

@@ -1,10 +1,10 @@
 //! What sessions count. Labels are closed sets or configured namespaces, never a client's data.
 
 use prometheus::{
-    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, exponential_buckets,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, exponential_buckets,
 };
 
-/// Commands that have a label of their own; every other one counts as `other`.
+/// Commands that have a label of their own, sorted; every other one counts as `other`.
 const COMMANDS: &[&str] = &[
     "abortTransaction",
     "aggregate",
@@ -143,8 +143,9 @@ pub enum Direction {
 /// The handles.
 #[derive(Clone, Debug)]
 pub struct SessionMetrics {
-    commands: IntCounterVec,
-    durations: HistogramVec,
+    /// By the position of the name in [`COMMANDS`], the last for others, and by outcome: looked up for every command.
+    commands: Vec<[IntCounter; Outcome::ALL.len()]>,
+    durations: [Histogram; Outcome::ALL.len()],
     bytes_received: IntCounter,
     bytes_sent: IntCounter,
     /// Client connections open now.
@@ -178,17 +179,12 @@ impl SessionMetrics {
         };
         let bytes = counters("bytes_total", "Bytes from and to clients.", &["direction"])?;
         let metrics = Self {
-            commands: counters(
+            commands: command_counters(&counters(
                 "commands_total",
                 "Commands by name and by what became of them.",
                 &["command", "outcome"],
-            )?,
-            durations: registered(registry, {
-                let help = "Seconds from a command's last byte to its answer's, by what became of it.";
-                let options = HistogramOpts::new("mongoshape_command_duration_seconds", help)
-                    .buckets(exponential_buckets(0.000_05, 2.0, 20)?);
-                HistogramVec::new(options, &["outcome"])?
-            })?,
+            )?),
+            durations: durations(registry)?,
             bytes_received: bytes.with_label_values(&["received"]),
             bytes_sent: bytes.with_label_values(&["sent"]),
             connections: registered(
@@ -233,16 +229,8 @@ impl SessionMetrics {
 
     /// Every series of a closed set exists before its first event.
     fn begin_at_zero(&self) {
-        for command in COMMANDS.iter().chain(["other"].iter()) {
-            for outcome in Outcome::ALL {
-                self.commands.with_label_values(&[command, outcome.label()]);
-            }
-        }
         for limit in Limit::ALL {
             self.limits_hit.with_label_values(&[limit.label()]);
-        }
-        for outcome in Outcome::ALL {
-            self.durations.with_label_values(&[outcome.label()]);
         }
     }
 
@@ -258,9 +246,11 @@ impl SessionMetrics {
 
     /// Counts a command that ended.
     pub fn command(&self, name: &str, outcome: Outcome, seconds: f64) {
-        let name = COMMANDS.iter().find(|known| **known == name).unwrap_or(&"other");
-        self.commands.with_label_values(&[name, outcome.label()]).inc();
-        self.durations.with_label_values(&[outcome.label()]).observe(seconds);
+        let position = COMMANDS.binary_search(&name).unwrap_or(COMMANDS.len());
+        if let Some(counters) = self.commands.get(position) {
+            counters[outcome as usize].inc();
+        }
+        self.durations[outcome as usize].observe(seconds);
     }
 
     /// Counts the bytes of a frame.
@@ -298,10 +288,37 @@ impl SessionMetrics {
     }
 }
 
+fn command_counters(commands: &IntCounterVec) -> Vec<[IntCounter; Outcome::ALL.len()]> {
+    let names = COMMANDS.iter().copied().chain(["other"]);
+    let of_name = |name| Outcome::ALL.map(|outcome| commands.with_label_values(&[name, outcome.label()]));
+    names.map(of_name).collect()
+}
+
+fn durations(registry: &Registry) -> Result<[Histogram; Outcome::ALL.len()], prometheus::Error> {
+    let help = "Seconds from a command's last byte to its answer's, by what became of it.";
+    let options = HistogramOpts::new("mongoshape_command_duration_seconds", help)
+        .buckets(exponential_buckets(0.000_05, 2.0, 20)?);
+    let durations = registered(registry, HistogramVec::new(options, &["outcome"])?)?;
+    Ok(Outcome::ALL.map(|outcome| durations.with_label_values(&[outcome.label()])))
+}
+
 fn registered<C: prometheus::core::Collector + Clone + 'static>(
     registry: &Registry,
     collector: C,
 ) -> Result<C, prometheus::Error> {
     registry.register(Box::new(collector.clone()))?;
     Ok(collector)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_sorted_and_outcomes_in_their_places() {
+        assert!(COMMANDS.is_sorted());
+        for (place, outcome) in Outcome::ALL.into_iter().enumerate() {
+            assert_eq!(outcome as usize, place);
+        }
+    }
 }

@@ -3,10 +3,17 @@
 use super::handshake::{self, Presentation, Shown};
 use super::link::{Link, LinkError};
 use super::metrics::{Direction, SessionMetrics};
-use super::stream::{FrameStream, StreamError};
+use super::stream::{Arrived, FrameStream, LongFrame, PassError, StreamError};
 use super::upstream::Upstream;
 use crate::command::reply::says_not_primary;
-use crate::wire::{Frame, OpCode, OpMsg, OpMsgFlags};
+use crate::wire::limits::MAX_MESSAGE_BYTES;
+use crate::wire::{Compressors, Frame, Inflated, OpCode, OpCompressed, OpMsg, OpMsgFlags, OpMsgHead, WireError};
+
+/// A compressed reply of more than this is not opened to see whether it is an error. Should one hold so many write errors
+/// that it is longer, and also a write concern's that there is no primary, the next command will tell.
+const ERROR_BYTES: usize = 16 * 1024;
+/// The length of the flags, with which a message begins.
+const FLAGS_BYTES: usize = 4;
 
 /// Why a relay ended before its reply was passed on.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +33,24 @@ pub(super) enum RelayError {
     /// The upstream is not the primary that the client was promised; nothing was passed on.
     #[error("the upstream is not the primary")]
     NotPrimary,
+}
+
+/// A client's message on its way up.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    /// As it is sent, compressed or not.
+    pub(super) sent: Sent<'a>,
+    /// Its flags.
+    pub(super) flags: OpMsgFlags,
+}
+
+/// What there is of a message to be sent.
+#[derive(Debug)]
+pub(super) enum Sent<'a> {
+    /// All of it.
+    Whole(&'a Frame),
+    /// Its beginning; the client is still sending the rest.
+    Long(LongFrame),
 }
 
 /// What the proxy wants to know of a reply on its way.
@@ -54,57 +79,132 @@ pub(super) struct Relay<'a> {
     pub(super) link: &'a mut Link,
     pub(super) metrics: &'a SessionMetrics,
     pub(super) upstream: &'a Upstream,
+    /// The compressors that both ends have agreed on, which a handshake settles.
+    pub(super) agreed: &'a mut Compressors,
 }
 
 impl Relay<'_> {
     /// Sends the frame upstream and passes replies back until the last: one for most commands, none for one that waits for
     /// none (`moreToCome`), any number for an exhaust cursor or a streaming `hello`. Not cancel safe.
-    pub(super) async fn run(&mut self, frame: &Frame, look: Look<'_>) -> Result<Seen, RelayError> {
-        self.link.forward(frame).await?;
-        if more_to_come(frame) {
+    pub(super) async fn run(&mut self, request: Request<'_>, look: Look<'_>) -> Result<Seen, RelayError> {
+        match request.sent {
+            Sent::Whole(frame) => self.link.forward(frame).await?,
+            Sent::Long(long) => self
+                .link
+                .forward_long(long, self.client)
+                .await
+                .map_err(|error| match error {
+                    PassError::From(error) => RelayError::Client(error),
+                    PassError::To(error) => RelayError::Link(error.into()),
+                })?,
+        }
+        if request.flags.contains(OpMsgFlags::MORE_TO_COME) {
             return Ok(Seen::Nothing);
         }
+        let exhaust = request.flags.contains(OpMsgFlags::EXHAUST_ALLOWED);
+        // What is looked at for more than an error is looked at whole. An error is never long.
+        let in_pieces = !exhaust && !matches!(look, Look::Handshake(_));
         // Drivers keep a `hello` waiting for news all the time, and a stream may have no end: to wait would be in vain.
         let mut may_end = matches!(look, Look::Handshake(_));
         loop {
             let reply = tokio::select! {
                 biased;
-                reply = self.link.receive() => reply?,
+                reply = arrive(self.link, in_pieces) => reply?,
                 // mongod ends a command whose client is gone, once its own connection is closed.
                 () = self.client.closed() => return Err(RelayError::ClientClosed),
                 () = self.upstream.retired(), if may_end => return Err(RelayError::Retired),
             };
-            let (reply, seen) = look.at(reply)?;
+            let reply = match reply {
+                Arrived::Whole(reply) => reply,
+                Arrived::Long(long) => return self.pass_on(long).await,
+            };
+            let (reply, seen) = self.look(reply, look)?;
+            // Only where the client has asked for it: another reply need not be opened.
+            let last = !exhaust || !more_to_come(&reply).map_err(LinkError::from)?;
             self.metrics.bytes(Direction::Sent, reply.len());
             self.client.send(&reply).await?;
-            if seen == Seen::NotPrimary || !more_to_come(&reply) {
+            if last || seen == Seen::NotPrimary {
                 return Ok(seen);
             }
             may_end = true;
         }
     }
-}
 
-impl Look<'_> {
+    async fn pass_on(&mut self, long: LongFrame) -> Result<Seen, RelayError> {
+        self.metrics.bytes(Direction::Sent, long.header().message_length);
+        let passed = self.link.pass_on(long, self.client).await;
+        passed.map(|()| Seen::Nothing).map_err(|error| match error {
+            PassError::From(error) => RelayError::Link(error.into()),
+            PassError::To(error) => RelayError::Client(error),
+        })
+    }
+
     /// The reply as it is passed on, and what it says.
-    fn at(self, reply: Frame) -> Result<(Frame, Seen), RelayError> {
-        match self {
-            Self::Passing => Ok((reply, Seen::Nothing)),
-            Self::ForPrimary => {
-                let gone = OpMsg::parse_unverified(&reply).is_ok_and(|message| says_not_primary(message.body));
+    fn look(&mut self, reply: Frame, look: Look<'_>) -> Result<(Frame, Seen), RelayError> {
+        match look {
+            Look::Passing => Ok((reply, Seen::Nothing)),
+            Look::ForPrimary => {
+                let gone = is_not_primary(&reply).map_err(LinkError::from)?;
                 Ok((reply, if gone { Seen::NotPrimary } else { Seen::Nothing }))
             }
-            Self::Handshake(presentation) => match handshake::show(&reply, presentation).map_err(LinkError::from)? {
-                Shown::AsIs => Ok((reply, Seen::Nothing)),
-                Shown::Edited(edited) => Ok((edited, Seen::Nothing)),
-                Shown::NotPrimary => Err(RelayError::NotPrimary),
-            },
+            Look::Handshake(presentation) => {
+                let opened = opened(&reply).map_err(LinkError::from)?;
+                let hello = opened.as_ref().unwrap_or(&reply);
+                let (shown, agreed) = handshake::show(hello, presentation).map_err(LinkError::from)?;
+                if let Some(agreed) = agreed {
+                    *self.agreed = agreed;
+                }
+                match shown {
+                    Shown::AsIs => Ok((reply, Seen::Nothing)),
+                    Shown::Edited(edited) => Ok((edited, Seen::Nothing)),
+                    Shown::NotPrimary => Err(RelayError::NotPrimary),
+                }
+            }
         }
     }
 }
 
-/// Whether another message follows: on a request that the client waits for no reply, on a reply that it is not the last.
-pub(super) fn more_to_come(frame: &Frame) -> bool {
-    let flags = OpMsg::flags_of(frame);
-    frame.header().op_code == OpCode::Msg && flags.is_some_and(|flags| flags.contains(OpMsgFlags::MORE_TO_COME))
+/// The next reply. Cancel safe.
+async fn arrive(link: &mut Link, in_pieces: bool) -> Result<Arrived, LinkError> {
+    if in_pieces {
+        link.arrive().await
+    } else {
+        link.receive().await.map(Arrived::Whole)
+    }
+}
+
+/// The message inside a compressed one; `None`: it is not compressed.
+fn opened(frame: &Frame) -> Result<Option<Frame>, WireError> {
+    if frame.header().op_code != OpCode::Compressed {
+        return Ok(None);
+    }
+    OpCompressed::parse(frame, MAX_MESSAGE_BYTES)?.inflate().map(Some)
+}
+
+fn is_not_primary(reply: &Frame) -> Result<bool, WireError> {
+    let opened = match reply.header().op_code {
+        OpCode::Compressed => {
+            let compressed = OpCompressed::parse(reply, MAX_MESSAGE_BYTES)?;
+            if compressed.uncompressed_bytes > ERROR_BYTES {
+                return Ok(false);
+            }
+            Some(compressed.inflate()?)
+        }
+        _ => None,
+    };
+    let reply = opened.as_ref().unwrap_or(reply);
+    Ok(OpMsg::parse_unverified(reply).is_ok_and(|message| says_not_primary(message.body)))
+}
+
+/// Whether another reply follows.
+fn more_to_come(reply: &Frame) -> Result<bool, WireError> {
+    let flags = match reply.header().op_code {
+        OpCode::Msg => OpMsg::flags_of(reply),
+        OpCode::Compressed => match OpCompressed::parse(reply, MAX_MESSAGE_BYTES)?.inflate_head(FLAGS_BYTES)? {
+            Inflated::Whole(reply) => OpMsg::flags_of(&reply),
+            Inflated::Head(beginning) => OpMsgHead::flags_of_beginning(&beginning),
+        },
+        _ => None,
+    };
+    Ok(flags.is_some_and(|flags| flags.contains(OpMsgFlags::MORE_TO_COME)))
 }

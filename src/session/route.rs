@@ -23,9 +23,10 @@ pub(super) enum Route<'a> {
     Refuse(CommandError),
 }
 
-/// A namespace whose commands are rewritten.
+/// A namespace whose commands are rewritten, and the settings that say so: the command ends under them.
 pub(super) struct Rewritten<'a> {
     pub(super) namespace: Namespace<'a>,
+    pub(super) settings: Arc<Settings>,
     shape: Arc<Shape>,
 }
 
@@ -45,7 +46,7 @@ pub(super) fn is_handshake(name: &str) -> bool {
 }
 
 /// Decides. Costs one look-up for a command that touches no shaped collection and may touch no other than its own.
-pub(super) fn decide<'a>(settings: &Settings, metrics: &SessionMetrics, head: &Head<'a>) -> Route<'a> {
+pub(super) fn decide<'a>(settings: &Arc<Settings>, metrics: &SessionMetrics, head: &Head<'a>) -> Route<'a> {
     if is_handshake(head.name) {
         return Route::Handshake;
     }
@@ -70,7 +71,7 @@ pub(super) fn decide<'a>(settings: &Settings, metrics: &SessionMetrics, head: &H
 }
 
 struct Lookup<'a> {
-    settings: &'a Settings,
+    settings: &'a Arc<Settings>,
     metrics: &'a SessionMetrics,
 }
 
@@ -82,8 +83,11 @@ impl Lookup<'_> {
             self.metrics.observed(&shape.namespace().to_string());
             return None;
         }
-        let shape = Arc::clone(shape);
-        Some(Rewritten { namespace, shape })
+        Some(Rewritten {
+            namespace,
+            settings: Arc::clone(self.settings),
+            shape: Arc::clone(shape),
+        })
     }
 
     fn reached_by_side_door(&self, command: &str, namespace: Namespace<'_>) -> CommandError {

@@ -7,17 +7,21 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::codec::Decoder as _;
 use tokio_util::io::poll_read_buf;
 
 use super::socket::Socket;
-use crate::wire::{Frame, FrameCodec, WireError};
+use crate::wire::{Frame, FrameCodec, HEADER_BYTES, MessageHeader, WireError};
 
 /// Bytes asked of the socket at once.
 const READ_BYTES: usize = 16 * 1024;
+/// A longer frame can be passed on piece by piece, so that what peers are slow to read stays in their sockets.
+const LONG_BYTES: usize = 256 * 1024;
+/// So much of a long frame is there before anything is done with it, and so much is passed on at once.
+const PIECE_BYTES: usize = 64 * 1024;
 /// Bytes that a client may send ahead while its command is being answered; the rest waits in the kernel.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
 /// What a buffer may keep while its connection is idle.
@@ -51,11 +55,47 @@ pub(super) struct Patience {
     pub(super) send: Duration,
 }
 
+/// What has arrived.
+#[derive(Debug)]
+pub(super) enum Arrived {
+    /// A frame.
+    Whole(Frame),
+    /// The beginning of a long one.
+    Long(LongFrame),
+}
+
+/// The beginning of a frame, the rest of which is still to come from its stream. Before anything else is asked of that, the
+/// frame is to be [completed](FrameStream::complete) or [passed on](FrameStream::pass_on).
+#[derive(Debug)]
+pub(super) struct LongFrame {
+    header: MessageHeader,
+    beginning: Bytes,
+}
+
+impl LongFrame {
+    pub(super) fn header(&self) -> MessageHeader {
+        self.header
+    }
+
+    /// The beginning of what follows the header.
+    pub(super) fn payload(&self) -> Bytes {
+        self.beginning.slice(HEADER_BYTES.min(self.beginning.len())..)
+    }
+}
+
+/// Which side of a passage failed.
+#[derive(Debug)]
+pub(super) enum PassError {
+    From(StreamError),
+    To(StreamError),
+}
+
 /// Frames from and to one peer.
 #[derive(Debug)]
 pub(super) struct FrameStream {
     socket: Socket,
     codec: FrameCodec,
+    max_message_bytes: usize,
     received: BytesMut,
     /// When the message that is being received began; lives through a cancelled [`FrameStream::next`].
     began: Option<Instant>,
@@ -71,6 +111,7 @@ impl FrameStream {
         Self {
             socket,
             codec: FrameCodec::new(max_message_bytes),
+            max_message_bytes,
             received: BytesMut::new(),
             began: None,
             patience,
@@ -86,14 +127,74 @@ impl FrameStream {
                 self.began = None;
                 return Ok(Some(frame));
             }
-            let read = if self.received.is_empty() {
-                self.read().await?
-            } else {
-                self.read_more().await?
-            };
-            if read == 0 {
+            if self.receive().await? == 0 {
                 return Ok(self.codec.decode_eof(&mut self.received)?);
             }
+        }
+    }
+
+    /// The next frame, or the beginning of a long one; otherwise as [`FrameStream::next`]. Cancel safe.
+    pub(super) async fn arrive(&mut self) -> Result<Option<Arrived>, StreamError> {
+        loop {
+            if self.received.len() >= PIECE_BYTES
+                && let Some(header) = MessageHeader::of_beginning(&self.received)
+                && (LONG_BYTES..=self.max_message_bytes).contains(&header.message_length)
+                && header.message_length > self.received.len()
+            {
+                let beginning = self.received.split().freeze();
+                return Ok(Some(Arrived::Long(LongFrame { header, beginning })));
+            }
+            if let Some(frame) = self.codec.decode(&mut self.received)? {
+                self.began = None;
+                return Ok(Some(Arrived::Whole(frame)));
+            }
+            if self.receive().await? == 0 {
+                return Ok(self.codec.decode_eof(&mut self.received)?.map(Arrived::Whole));
+            }
+        }
+    }
+
+    /// All of a long frame. Not cancel safe.
+    pub(super) async fn complete(&mut self, long: LongFrame) -> Result<Option<Frame>, StreamError> {
+        let behind = std::mem::take(&mut self.received);
+        self.received = long.beginning.into();
+        self.received.unsplit(behind);
+        self.next().await
+    }
+
+    /// Sends a long frame to another peer as it comes in, no faster than that takes it. Not cancel safe.
+    pub(super) async fn pass_on(&mut self, long: LongFrame, to: &mut Self) -> Result<(), PassError> {
+        let mut missing = long.header.message_length.saturating_sub(long.beginning.len());
+        to.write(&long.beginning).await.map_err(PassError::To)?;
+        drop(long);
+        let mut timed = 0;
+        while missing > 0 {
+            if self.received.is_empty() {
+                self.received.reserve(PIECE_BYTES);
+                if self.read_more().await.map_err(PassError::From)? == 0 {
+                    let received = self.received.len();
+                    return Err(PassError::From(WireError::UnexpectedEof { received }.into()));
+                }
+            }
+            let piece = self.received.split_to(missing.min(self.received.len()));
+            to.write(&piece).await.map_err(PassError::To)?;
+            missing = missing.saturating_sub(piece.len());
+            timed += piece.len();
+            if timed >= TIMED_BYTES {
+                // Each part has its own time, which does not count what the other side was waited for.
+                (timed, self.began) = (0, None);
+            }
+        }
+        self.began = None;
+        Ok(())
+    }
+
+    /// Reads on, for as long as may be waited where the stream is. Cancel safe.
+    async fn receive(&mut self) -> Result<usize, StreamError> {
+        if self.received.is_empty() {
+            Ok(self.read().await?)
+        } else {
+            self.read_more().await
         }
     }
 
@@ -108,7 +209,7 @@ impl FrameStream {
 
     /// Reads what there is. Cancel safe.
     async fn read(&mut self) -> io::Result<usize> {
-        if self.received.is_empty() && self.received.capacity() > IDLE_BUFFER_BYTES {
+        if self.began.is_none() && self.received.is_empty() && self.received.capacity() > IDLE_BUFFER_BYTES {
             // Thousands of connections are idle at a time.
             self.received = BytesMut::new();
         }

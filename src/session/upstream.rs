@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::link::{Link, LinkError};
 use super::socket::Socket;
+use crate::wire::limits::MAX_MESSAGE_BYTES;
 
 /// TLS towards one server.
 #[derive(Clone, Debug)]
@@ -96,7 +97,7 @@ impl Upstream {
         self.retired.cancelled().await;
     }
 
-    async fn connect(&self, deadline: Instant, max_message_bytes: usize) -> Result<Link, LinkError> {
+    async fn connect(&self, deadline: Instant) -> Result<Link, LinkError> {
         let failed = |reason: String| LinkError::Connect {
             address: self.server.address.clone(),
             reason,
@@ -116,7 +117,8 @@ impl Upstream {
             .await
             .map_err(|_| failed("no answer in time".to_owned()))?
             .map_err(|error| failed(error.to_string()))?;
-        Ok(Link::new(socket, max_message_bytes))
+        // Whatever a client may send: mongod's answers are as long as they are.
+        Ok(Link::new(socket, MAX_MESSAGE_BYTES))
     }
 }
 
@@ -138,11 +140,7 @@ impl Upstreams {
 
     /// Connects to the current server, waiting for one while there is none. A server that cannot be reached is tried no
     /// more; where another one takes its place in time, that is tried. `None`: there was none in time.
-    pub(super) async fn connect(
-        &self,
-        within: Duration,
-        max_message_bytes: usize,
-    ) -> Result<Option<Connected>, LinkError> {
+    pub(super) async fn connect(&self, within: Duration) -> Result<Option<Connected>, LinkError> {
         let deadline = Instant::now() + within;
         let mut current = self.current.clone();
         let mut failed = None;
@@ -160,7 +158,7 @@ impl Upstreams {
             let Some(upstream) = found else {
                 return failed.map_or(Ok(None), |(_, error)| Err(error));
             };
-            match upstream.connect(deadline, max_message_bytes).await {
+            match upstream.connect(deadline).await {
                 Ok(link) => return Ok(Some((upstream, link))),
                 Err(error) if upstream.sole => return Err(error),
                 Err(error) => failed = Some((upstream, error)),

@@ -1,6 +1,6 @@
 //! What can be wrong with bytes or with a message to be written. Does not know who sent them, nor how to reply.
 
-use super::header::OpCode;
+use super::{header::OpCode, op_compressed::Compressor};
 
 /// A message that cannot be read or written. Holds no contents of the message, so it may be logged.
 ///
@@ -121,13 +121,49 @@ pub enum WireError {
         /// The part, for a person.
         part: &'static str,
     },
+    /// A compressed message inside a compressed message.
+    #[error("a compressed message holds another one")]
+    NestedCompression,
+    /// A compressor that is none of [`Compressor`].
+    #[error("unknown compressor {id}")]
+    UnknownCompressor {
+        /// Its number in the message.
+        id: u8,
+    },
+    /// A compressed message whose original would be over the limit, or of less than no length.
+    #[error("the uncompressed size {size} is not between 0 and {max}")]
+    UncompressedSize {
+        /// What the message announces, in bytes, without the header.
+        size: i32,
+        /// The limit, in bytes, without the header.
+        max: usize,
+    },
+    /// A compressed message that announces more than its data can possibly stand for.
+    #[error("{compressed} bytes of {compressor} cannot stand for the {announced} that are announced")]
+    ImplausibleSize {
+        /// How it is compressed.
+        compressor: Compressor,
+        /// What it announces, in bytes.
+        announced: usize,
+        /// The compressed data, in bytes.
+        compressed: usize,
+    },
+    /// The data of a compressed message are malformed, or do not stand for as many bytes as it announces.
+    #[error("the compressed message is not {compressor} of {announced} bytes")]
+    MalformedCompression {
+        /// How it is said to be compressed.
+        compressor: Compressor,
+        /// What it announces, in bytes.
+        announced: usize,
+    },
     /// A message that was to be written is over the limit.
     #[error("the message would be over {max} bytes")]
     TooLong {
         /// The limit, in bytes.
         max: usize,
     },
-    /// The stream failed. Only for `tokio_util`'s codecs, whose errors must hold it; nothing on this floor reads one.
+    /// The stream failed, for `tokio_util`'s codecs, whose errors must hold it; nothing on this floor reads one. Or there is
+    /// no memory to compress a message.
     #[error(transparent)]
     Io(#[from] std::io::Error),
 }

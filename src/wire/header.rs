@@ -89,6 +89,15 @@ impl MessageHeader {
         }
     }
 
+    /// Reads the header of a message of which perhaps only the beginning is there; `None` when that is shorter than a
+    /// header, or announces less than one.
+    #[must_use]
+    pub fn of_beginning(beginning: &[u8]) -> Option<Self> {
+        let message_length = Self::announced_length(beginning, usize::MAX).ok()??;
+        let header: &[u8; HEADER_BYTES] = beginning.first_chunk()?;
+        Self::parse_fields(message_length, header).ok()
+    }
+
     /// Reads the header of the one whole message that `bytes` are.
     ///
     /// # Errors
@@ -103,10 +112,15 @@ impl MessageHeader {
                 found: bytes.len(),
             });
         }
+        Self::parse_fields(announced, bytes)
+    }
+
+    fn parse_fields(message_length: usize, bytes: &[u8]) -> Result<Self, WireError> {
+        const PART: &str = "header";
         let mut reader = Reader::new(bytes);
         reader.i32(PART)?;
         Ok(Self {
-            message_length: announced,
+            message_length,
             request_id: reader.i32(PART)?,
             response_to: reader.i32(PART)?,
             op_code: OpCode::from(reader.i32(PART)?),

@@ -2,12 +2,14 @@
 
 mod builder;
 mod flags;
+mod head;
 mod sequence;
 
 use bson::RawDocument;
 
 pub use builder::OpMsgBuilder;
 pub use flags::OpMsgFlags;
+pub use head::OpMsgHead;
 pub use sequence::{DocumentSequence, Documents};
 
 use super::{

@@ -56,6 +56,7 @@ fn read_everything(frame: &Frame) {
             assert!(bytes <= sequence.documents.len());
         }
     }
+    let _ = OpMsgHead::of_beginning(frame.payload());
     let _ = OpQuery::parse(frame);
     let _ = OpReply::parse(frame);
 }

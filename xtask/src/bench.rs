@@ -1,6 +1,7 @@
 //! Benchmarks against a real mongod, each comparing alternatives within one run: the machine may be noisy, ratios are less so.
 
 mod haproxy;
+mod idle;
 mod load;
 mod relay;
 

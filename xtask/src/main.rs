@@ -3,6 +3,7 @@
 
 mod bench;
 mod demo;
+mod drivers;
 mod pymongo;
 
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ enum Command {
     /// Measures
     #[command(subcommand)]
     Bench(bench::Command),
+    /// Compares what the drivers of all languages see through mongoshape with what they see without it
+    Drivers(drivers::Options),
     /// Runs `PyMongo`'s own test suite directly and through mongoshape, and compares
     Pymongo(pymongo::Options),
 }
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(command) => bench::run(&command),
+        Command::Drivers(options) => drivers::run(&options),
         Command::Pymongo(options) => pymongo::run(&options),
     };
     match done {

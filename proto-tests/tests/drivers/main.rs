@@ -1,6 +1,9 @@
-//! Unchanged programs on four drivers: what each sees through the proxy is what it sees on a plain collection.
+//! Unchanged programs on the drivers of all languages: what each sees through the proxy is what it sees without it.
+//!
+//! Here on a shaped collection, in [`matrix`] on plain ones and in every way that the proxy presents itself.
 
 mod install;
+mod matrix;
 mod rust_driver;
 
 use std::process::Command;
@@ -68,29 +71,20 @@ fn pymongo() -> Result<()> {
 
 #[test]
 fn node() -> Result<()> {
-    let Some(folder) = install::node()? else {
-        return Ok(());
-    };
+    let node = install::node()?;
     compare(|uri| {
-        let mut command = Command::new("node");
-        command.arg(folder.join("node_trades.mjs")).arg(uri);
+        let mut command = node.program("node_trades.mjs");
+        command.arg(uri);
         command
     })
 }
 
 #[test]
 fn mongosh() -> Result<()> {
-    let Some(folder) = install::node()? else {
-        return Ok(());
-    };
+    let node = install::node()?;
     compare(|uri| {
-        let mut command = Command::new(folder.join("node_modules/.bin/mongosh"));
-        // Its settings and history belong to whoever runs the tests, not to the tests.
-        command
-            .env("HOME", &folder)
-            .arg(uri)
-            .args(["--quiet", "--norc", "--file"])
-            .arg(folder.join("mongosh_trades.js"));
+        let mut command = node.mongosh(uri);
+        command.arg("--file").arg(node.file("mongosh_trades.js"));
         command
     })
 }

@@ -1,7 +1,6 @@
 //! What the application was told, and what the set holds.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -9,6 +8,8 @@ use bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind, WriteFailure};
 use proto_tests::Mongod;
 use proto_tests::raw::Connection;
+
+use crate::workload::{COUNTERS, Workload};
 
 /// One write.
 #[derive(Debug, Clone)]
@@ -78,43 +79,36 @@ impl Ledger {
         &self.errors
     }
 
-    /// One line for who runs this by hand; the test runner hides it otherwise.
-    #[expect(
-        clippy::print_stdout,
-        reason = "the test's own output, which the test runner captures"
-    )]
-    pub(crate) fn show(&self, name: &str) {
-        let increments: i64 = self.increments.values().map(|count| count.acknowledged).sum();
-        let inserted = self.inserted.len();
-        println!(
-            "{name}: {inserted} documents and {increments} increments acknowledged, errors: {:?}",
-            self.errors
-        );
-        let _ = std::io::stdout().flush();
+    /// How many documents and increments were acknowledged.
+    pub(crate) fn acknowledged(&self) -> (usize, i64) {
+        let increments = self.increments.values().map(|count| count.acknowledged);
+        (self.inserted.len(), increments.sum())
     }
 
     /// Everything in which the set differs from what was acknowledged.
-    pub(crate) fn compare(&self, set: &Mongod) -> Result<Vec<String>> {
+    pub(crate) fn compare(&self, set: &Mongod, workload: Workload) -> Result<Vec<String>> {
         let mut primary = Connection::open(set.addresses()[set.primary()?])?;
-        let mut read = |collection: &str| {
-            let concern = doc! { "level": "majority" };
-            primary.all(&doc! { "find": collection, "readConcern": concern, "$db": &self.database })
-        };
-        let mut wrong = self.compare_documents(&read("documents")?)?;
-        wrong.extend(self.compare_counters(&read("counters")?)?);
+        let (documents, mut wrong) = workload.stored(&mut primary, &self.database)?;
+        wrong.extend(self.compare_documents(&documents)?);
+        let concern = doc! { "level": "majority" };
+        let find = doc! { "find": COUNTERS, "readConcern": concern, "$db": &self.database };
+        wrong.extend(self.compare_counters(&primary.all(&find)?)?);
         Ok(wrong)
     }
 
     fn compare_documents(&self, stored: &[Document]) -> Result<Vec<String>> {
-        let stored = stored.iter().map(|document| document.get_str("_id"));
-        let stored: BTreeSet<_> = stored.collect::<Result<_, _>>()?;
-        let lost = self.inserted.iter().filter(|id| !stored.contains(id.as_str()));
+        let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+        for document in stored {
+            *counts.entry(document.get_str("_id")?).or_default() += 1;
+        }
+        let lost = self.inserted.iter().filter(|id| !counts.contains_key(id.as_str()));
         let lost = lost.map(|id| format!("document {id} was acknowledged and is lost"));
-        let known = |id: &&&str| !self.inserted.contains(**id) && !self.open.contains(**id);
-        let foreign = stored.iter().filter(known);
-        Ok(lost
-            .chain(foreign.map(|id| format!("document {id} was never sent")))
-            .collect())
+        let repeated = counts.iter().filter(|(_, count)| **count > 1);
+        let repeated = repeated.map(|(id, count)| format!("document {id} is stored {count} times"));
+        let is_known = |id: &str| self.inserted.contains(id) || self.open.contains(id);
+        let foreign = counts.keys().filter(|id| !is_known(id));
+        let foreign = foreign.map(|id| format!("document {id} was never sent"));
+        Ok(lost.chain(repeated).chain(foreign).collect())
     }
 
     fn compare_counters(&self, stored: &[Document]) -> Result<Vec<String>> {
@@ -156,5 +150,49 @@ fn kind(error: &Error) -> String {
             let text = format!("{other:?}");
             text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger() -> Ledger {
+        let mut ledger = Ledger::new("d");
+        let error = Error::custom("lost");
+        ledger.acknowledge(Change::Insert(vec!["a".to_owned(), "b".to_owned()]));
+        ledger.leave_open(Change::Insert(vec!["c".to_owned()]), &error);
+        ledger.acknowledge(Change::Increment(1, "n"));
+        ledger.acknowledge(Change::Increment(1, "n"));
+        ledger.leave_open(Change::Increment(1, "n"), &error);
+        ledger
+    }
+
+    fn check_documents(stored: &[&str], expected: &[&str]) {
+        let stored: Vec<_> = stored.iter().map(|id| doc! { "_id": *id }).collect();
+        assert_eq!(ledger().compare_documents(&stored).unwrap(), expected);
+    }
+
+    #[test]
+    fn lost_repeated_and_foreign_documents_are_told_and_open_ones_are_free() {
+        check_documents(&["a", "b"], &[]);
+        check_documents(&["a", "b", "c"], &[]);
+        check_documents(&["a", "c"], &["document b was acknowledged and is lost"]);
+        check_documents(&["a", "b", "c", "c"], &["document c is stored 2 times"]);
+        check_documents(&["a", "b", "x"], &["document x was never sent"]);
+    }
+
+    fn check_counter(stored: i64, expected: &[&str]) {
+        let stored = [doc! { "_id": 1, "n": stored }];
+        assert_eq!(ledger().compare_counters(&stored).unwrap(), expected);
+    }
+
+    #[test]
+    fn counters_may_differ_by_what_is_open() {
+        check_counter(2, &[]);
+        check_counter(3, &[]);
+        check_counter(1, &["counter 1.n is 1 after 2 increments"]);
+        check_counter(4, &["counter 1.n is 4 after 2 increments and 1 with an open end"]);
+        assert!(ledger().compare_counters(&[]).is_err());
     }
 }

@@ -10,14 +10,22 @@
 //! MONGOSHAPE_FAILOVER=full cargo test -p proto-tests --test failover -- --nocapture --test-threads=1
 //! ```
 
+mod attempts;
 mod disturbances;
 mod ledger;
+mod workload;
 mod writers;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
 use proto_tests::{Level, Mongod, Proxy, ProxyOptions};
 
+use attempts::Attempts;
 use disturbances::Measure;
+use ledger::Ledger;
+use workload::Workload;
 use writers::Writers;
 
 /// What the proxy is shown as, and how the application names it.
@@ -29,12 +37,12 @@ enum Shown {
 }
 
 impl Shown {
-    fn options(self, set: &Mongod) -> ProxyOptions {
-        let options = ProxyOptions::new(&set.uri());
+    fn options(self, set: &Mongod, workload: Workload) -> ProxyOptions {
+        let options = ProxyOptions::new(&set.uri()).config(&workload.config());
         match self {
             Self::Mongos => options.listen("present_as = \"mongos\""),
             Self::SetOfOne => options.listen("present_as = \"replica-set\""),
-            Self::Members => options.listen("present_as = \"replica-set\"").members(&set.addresses()),
+            Self::Members => options.members(&set.addresses()),
         }
     }
 
@@ -46,8 +54,8 @@ impl Shown {
     }
 
     /// A proxy before the set, which may say that it lost its upstream.
-    fn start(self, set: &Mongod) -> Result<Proxy> {
-        let proxy = Proxy::start(&self.options(set))?;
+    fn start(self, set: &Mongod, workload: Workload) -> Result<Proxy> {
+        let proxy = Proxy::start(&self.options(set, workload))?;
         for expected in [
             "the upstream's primary is none any more",
             "the upstream is gone",
@@ -59,43 +67,88 @@ impl Shown {
     }
 }
 
-/// Writes through `uri` while `disturb` goes on, and judges what the set holds afterwards.
+/// What a run is called, how it connects, and the servers that it may find there.
+struct Application {
+    name: String,
+    workload: Workload,
+    uri: String,
+    servers: Vec<SocketAddr>,
+}
+
+impl Application {
+    fn behind(proxy: &Proxy, shown: Shown, workload: Workload) -> Self {
+        let members = proxy.member_addresses();
+        let servers = if members.is_empty() {
+            vec![proxy.address()]
+        } else {
+            members.to_vec()
+        };
+        Self {
+            name: format!("{workload:?}, {shown:?}"),
+            workload,
+            uri: shown.uri(proxy),
+            servers,
+        }
+    }
+}
+
+/// Writes while `disturb` goes on, and judges what the set holds afterwards.
 fn run(
-    name: &str,
+    application: &Application,
     set: &mut Mongod,
-    uri: &str,
     disturb: impl FnOnce(&mut Mongod, &Writers) -> Result<()>,
 ) -> Result<()> {
-    let writers = Writers::start(uri)?;
+    let name = &application.name;
+    let writers = Writers::start(&application.uri, application.workload)?;
     let disturbed = writers.wait_for_progress().and_then(|()| disturb(set, &writers));
+    let attempts = writers.attempts().clone();
     let ledger = writers.stop()?;
-    ledger.show(name);
+    show(name, &ledger, &attempts);
     disturbed?;
-    let wrong = ledger.compare(set)?;
+    let wrong = ledger.compare(set, application.workload)?;
     ensure!(wrong.is_empty(), "{name}:\n{}", wrong.join("\n"));
-    ensure!(
-        ledger.errors().is_empty(),
-        "{name}: the application saw {:?}",
-        ledger.errors()
-    );
+    let errors = ledger.errors().keys();
+    let unexpected: Vec<_> = errors.filter(|kind| !application.workload.may_see(kind)).collect();
+    ensure!(unexpected.is_empty(), "{name}: the application saw {unexpected:?}");
+    // A driver that was shown the members themselves would go round the proxy.
+    let found = attempts.servers();
+    let named: BTreeSet<_> = application.servers.iter().map(ToString::to_string).collect();
+    ensure!(found.is_subset(&named), "{name}: the driver went to {found:?}");
+    ensure!(attempts.failed() > 0, "{name}: no write was disturbed");
     Ok(())
 }
 
-fn primaries_change_behind_the_proxy(shown: Shown) -> Result<()> {
-    let mut set = Mongod::replica_set(3)?;
-    let proxy = shown.start(&set)?;
-    let name = format!("primaries change, {shown:?}");
-    run(&name, &mut set, &shown.uri(&proxy), |set, writers| {
-        disturbances::primaries(set, writers, Measure::chosen())
-    })
+/// One line for who runs this by hand; the test runner hides it otherwise.
+#[expect(
+    clippy::print_stdout,
+    reason = "the test's own output, which the test runner captures"
+)]
+fn show(name: &str, ledger: &Ledger, attempts: &Attempts) {
+    let (documents, increments) = ledger.acknowledged();
+    println!(
+        "{name}: {documents} documents and {increments} increments acknowledged; {} commands failed below the driver, {} \
+         were answered again; errors: {:?}",
+        attempts.failed(),
+        attempts.answered_again(),
+        ledger.errors()
+    );
 }
 
-fn the_proxy_is_killed(shown: Shown) -> Result<()> {
+fn primaries_change_behind_the_proxy(shown: Shown, workload: Workload) -> Result<()> {
     let mut set = Mongod::replica_set(3)?;
-    let mut proxy = shown.start(&set)?;
-    let name = format!("the proxy is killed, {shown:?}");
-    let uri = shown.uri(&proxy);
-    run(&name, &mut set, &uri, |_, writers| {
+    let proxy = shown.start(&set, workload)?;
+    run(
+        &Application::behind(&proxy, shown, workload),
+        &mut set,
+        |set, writers| disturbances::primaries(set, writers, Measure::chosen()),
+    )
+}
+
+fn the_proxy_is_killed(shown: Shown, workload: Workload) -> Result<()> {
+    let mut set = Mongod::replica_set(3)?;
+    let mut proxy = shown.start(&set, workload)?;
+    let application = Application::behind(&proxy, shown, workload);
+    run(&application, &mut set, |_, writers| {
         disturbances::proxy(&mut proxy, writers, Measure::chosen())
     })
 }
@@ -104,38 +157,53 @@ fn the_proxy_is_killed(shown: Shown) -> Result<()> {
 #[test]
 fn primaries_change_under_a_direct_application() -> Result<()> {
     let mut set = Mongod::replica_set(3)?;
-    let uri = set.uri();
-    run("primaries change, direct", &mut set, &uri, |set, writers| {
+    let application = Application {
+        name: "Plain, direct".to_owned(),
+        workload: Workload::Plain,
+        uri: set.uri(),
+        servers: set.addresses(),
+    };
+    run(&application, &mut set, |set, writers| {
         disturbances::primaries(set, writers, Measure::chosen())
     })
 }
 
 #[test]
 fn primaries_change_behind_a_mongos() -> Result<()> {
-    primaries_change_behind_the_proxy(Shown::Mongos)
+    primaries_change_behind_the_proxy(Shown::Mongos, Workload::Plain)
 }
 
 #[test]
 fn primaries_change_behind_a_set_of_one() -> Result<()> {
-    primaries_change_behind_the_proxy(Shown::SetOfOne)
+    primaries_change_behind_the_proxy(Shown::SetOfOne, Workload::Plain)
 }
 
 #[test]
 fn primaries_change_behind_a_listener_for_each_member() -> Result<()> {
-    primaries_change_behind_the_proxy(Shown::Members)
+    primaries_change_behind_the_proxy(Shown::Members, Workload::Plain)
+}
+
+#[test]
+fn primaries_change_under_a_shaped_collection() -> Result<()> {
+    primaries_change_behind_the_proxy(Shown::Mongos, Workload::Shaped)
 }
 
 #[test]
 fn the_proxy_shown_as_a_mongos_is_killed() -> Result<()> {
-    the_proxy_is_killed(Shown::Mongos)
+    the_proxy_is_killed(Shown::Mongos, Workload::Plain)
 }
 
 #[test]
 fn the_proxy_shown_as_a_set_of_one_is_killed() -> Result<()> {
-    the_proxy_is_killed(Shown::SetOfOne)
+    the_proxy_is_killed(Shown::SetOfOne, Workload::Plain)
 }
 
 #[test]
 fn the_proxy_with_a_listener_for_each_member_is_killed() -> Result<()> {
-    the_proxy_is_killed(Shown::Members)
+    the_proxy_is_killed(Shown::Members, Workload::Plain)
+}
+
+#[test]
+fn the_proxy_before_a_shaped_collection_is_killed() -> Result<()> {
+    the_proxy_is_killed(Shown::Mongos, Workload::Shaped)
 }

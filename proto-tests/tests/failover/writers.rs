@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
-use mongodb::options::{ClientOptions, WriteConcern};
+use mongodb::options::ClientOptions;
 use mongodb::{Client, Collection};
 use proto_tests::database_name;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
+use crate::attempts::Attempts;
 use crate::ledger::{Change, Ledger};
+use crate::workload::{COUNTERS, DOCUMENTS, Workload};
 
 const WRITERS: i32 = 8;
 /// Writes of each writer that show that it gets on.
@@ -27,14 +29,16 @@ const BATCH: i64 = 3;
 pub(crate) struct Writers {
     runtime: Runtime,
     database: String,
+    workload: Workload,
     stop: Arc<AtomicBool>,
     /// How many writes of each writer were acknowledged.
     acknowledged: Vec<Arc<AtomicI64>>,
     tasks: Vec<JoinHandle<Ledger>>,
+    attempts: Attempts,
 }
 
 impl Writers {
-    pub(crate) fn start(uri: &str) -> Result<Self> {
+    pub(crate) fn start(uri: &str, workload: Workload) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -42,18 +46,21 @@ impl Writers {
         let database = database_name();
         let mut writers = Self {
             database: database.clone(),
+            workload,
             stop: Arc::default(),
             acknowledged: (0..WRITERS).map(|_| Arc::default()).collect(),
             tasks: Vec::new(),
+            attempts: Attempts::default(),
             runtime,
         };
-        let client = writers.runtime.block_on(connect(uri, &database))?;
+        let client = writers.runtime.block_on(writers.connect(uri))?;
         let database = client.database(&database);
         for (id, acknowledged) in (0..).zip(&writers.acknowledged) {
             let writer = Writer {
                 id,
-                documents: database.collection("documents"),
-                counters: database.collection("counters"),
+                workload,
+                documents: database.collection(DOCUMENTS),
+                counters: database.collection(COUNTERS),
                 stop: Arc::clone(&writers.stop),
                 acknowledged: Arc::clone(acknowledged),
                 ledger: Ledger::new(database.name()),
@@ -61,6 +68,22 @@ impl Writers {
             writers.tasks.push(writers.runtime.spawn(writer.run()));
         }
         Ok(writers)
+    }
+
+    /// The application's client, and the counters at zero.
+    async fn connect(&self, uri: &str) -> Result<Client> {
+        let mut options = ClientOptions::parse(uri).await?;
+        self.workload.configure(&mut options);
+        options.command_event_handler = Some(self.attempts.handler());
+        let client = Client::with_options(options)?;
+        let counters: Collection<Document> = client.database(&self.database).collection(COUNTERS);
+        let zero = (0..WRITERS).map(|id| doc! { "_id": id, "updated": 0_i64, "found": 0_i64 });
+        counters.insert_many(zero).await?;
+        Ok(client)
+    }
+
+    pub(crate) fn attempts(&self) -> &Attempts {
+        &self.attempts
     }
 
     /// Waits until every writer has got some further writes through.
@@ -97,19 +120,9 @@ impl Writers {
     }
 }
 
-/// A client with what applications have by default, retryable writes among it, and the counters at zero.
-async fn connect(uri: &str, database: &str) -> Result<Client> {
-    let mut options = ClientOptions::parse(uri).await?;
-    options.write_concern = Some(WriteConcern::majority());
-    let client = Client::with_options(options)?;
-    let counters: Collection<Document> = client.database(database).collection("counters");
-    let zero = (0..WRITERS).map(|id| doc! { "_id": id, "updated": 0_i64, "found": 0_i64 });
-    counters.insert_many(zero).await?;
-    Ok(client)
-}
-
 struct Writer {
     id: i32,
+    workload: Workload,
     documents: Collection<Document>,
     counters: Collection<Document>,
     stop: Arc<AtomicBool>,
@@ -135,10 +148,11 @@ impl Writer {
         self.ledger
     }
 
-    /// All kinds in turn.
+    /// All kinds in turn; a shaped collection takes no updates.
     fn change(&self, next: i64) -> Change {
         let id = |number: i64| format!("{}-{number}", self.id);
-        match (next / BATCH) % 4 {
+        let kinds = if self.workload == Workload::Plain { 4 } else { 2 };
+        match (next / BATCH) % kinds {
             0 => Change::Insert(vec![id(next)]),
             1 => Change::Insert((next..next + BATCH).map(id).collect()),
             2 => Change::Increment(self.id, "updated"),
@@ -149,10 +163,10 @@ impl Writer {
     async fn apply(&self, change: &Change) -> mongodb::error::Result<()> {
         match change {
             Change::Insert(ids) if ids.len() == 1 => {
-                self.documents.insert_one(doc! { "_id": &ids[0] }).await?;
+                self.documents.insert_one(Workload::document(&ids[0])).await?;
             }
             Change::Insert(ids) => {
-                let documents = ids.iter().map(|id| doc! { "_id": id });
+                let documents = ids.iter().map(|id| Workload::document(id));
                 self.documents.insert_many(documents).await?;
             }
             Change::Increment(id, field @ "updated") => {

@@ -19,6 +19,8 @@ pub(super) enum Closed {
     Idle,
     /// The client's bytes are no messages that may be answered.
     Protocol(String),
+    /// The client's compressed message cannot be opened.
+    Compressed(WireError),
     /// The client's socket failed.
     Client(StreamError),
     /// The upstream is gone.
@@ -58,6 +60,9 @@ impl Closed {
             Self::Client(error) => {
                 tracing::warn!(%peer, %error, "closed a connection: the client does not keep to the protocol");
             }
+            Self::Compressed(error) => {
+                tracing::warn!(%peer, %error, "closed a connection: the client does not keep to the protocol");
+            }
             Self::Protocol(reason) => {
                 tracing::warn!(%peer, %reason, "closed a connection: the client does not keep to the protocol");
             }
@@ -76,6 +81,9 @@ impl Closed {
             Self::Client(StreamError::Stalled(_)) => Some(Limit::FrameTimeout),
             Self::Client(StreamError::Unread(_)) => Some(Limit::SendTimeout),
             Self::Client(StreamError::Wire(WireError::MessageLength { .. })) => Some(Limit::MessageBytes),
+            Self::Compressed(WireError::UncompressedSize { .. } | WireError::ImplausibleSize { .. }) => {
+                Some(Limit::InflatedBytes)
+            }
             _ => None,
         }
     }

@@ -2,14 +2,16 @@
 
 use std::time::Instant;
 
+use bson::raw::RawDocument;
+
 use super::{Closed, Session};
 use crate::command::document::first_field;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::session::link::LinkError;
 use crate::session::metrics::Outcome;
-use crate::session::relay::Look;
+use crate::session::relay::{Look, Request, Sent};
 use crate::session::{handshake, route};
-use crate::wire::{Frame, OpQuery, OpReply};
+use crate::wire::{Frame, OpMsgFlags, OpQuery, OpReply};
 
 /// Bit 3 of an OP_REPLY's flags, which mongod always sets.
 const AWAIT_CAPABLE: i32 = 8;
@@ -31,22 +33,37 @@ impl Session<'_> {
     /// Answers an OP_QUERY.
     pub(super) async fn query(&mut self, frame: &Frame) -> Result<(), Closed> {
         let query = OpQuery::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
-        let name = legacy_command(&query).unwrap_or_default();
+        let (name, command) = legacy_command(&query).unwrap_or(("", query.query));
         if !query.full_collection_name.ends_with(".$cmd") || !LEGACY_COMMANDS.contains(&name) {
             let message = format!("Unsupported OP_QUERY command: {name}. The client driver may require an upgrade.");
             let error = CommandError::new(ErrorCode::UnsupportedOpQueryCommand, message);
             return self.reply_in_kind(frame, error).await;
         }
-        if let Err(error) = handshake::check_mechanism(name, query.query) {
+        if let Err(error) = handshake::check_mechanism(name, command) {
             return self.reply_in_kind(frame, error).await;
         }
         let begun = Instant::now();
+        let flags = OpMsgFlags::default();
         let done = if route::is_handshake(name) {
-            let edited = handshake::edit_query(frame, &query).map_err(LinkError::from)?;
-            let look = Look::Handshake(self.presentation);
-            self.relay(edited.as_ref().unwrap_or(frame), look).await
+            let edited = handshake::edit_query(frame, &OpQuery { query: command, ..query }).map_err(LinkError::from)?;
+            let frame = edited.as_ref().unwrap_or(frame);
+            self.relay(
+                Request {
+                    sent: Sent::Whole(frame),
+                    flags,
+                },
+                Look::Handshake(self.presentation),
+            )
+            .await
         } else {
-            self.relay(frame, Look::Passing).await
+            self.relay(
+                Request {
+                    sent: Sent::Whole(frame),
+                    flags,
+                },
+                Look::Passing,
+            )
+            .await
         };
         let outcome = *done.as_ref().unwrap_or(&Outcome::Failed);
         self.shared
@@ -68,11 +85,12 @@ pub(super) fn error_reply(request: &Frame, error: CommandError) -> Result<Frame,
     Ok(reply.encode(0, request.header().request_id)?)
 }
 
-/// The name of the command in an OP_QUERY, which may be wrapped in `$query`.
-fn legacy_command<'a>(query: &OpQuery<'a>) -> Option<&'a str> {
+/// The command in an OP_QUERY and its name. It may be wrapped in `$query`, which mongod takes off (`upconvertRequest`): what
+/// is checked must be what mongod runs.
+fn legacy_command<'a>(query: &OpQuery<'a>) -> Option<(&'a str, &'a RawDocument)> {
     let (name, value) = first_field(query.query)?;
     match (name, value.as_document()) {
-        ("$query" | "query", Some(wrapped)) => first_field(wrapped).map(|(name, _)| name),
-        _ => Some(name),
+        ("$query" | "query", Some(wrapped)) => first_field(wrapped).map(|(name, _)| (name, wrapped)),
+        _ => Some((name, query.query)),
     }
 }

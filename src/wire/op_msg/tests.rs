@@ -304,6 +304,11 @@ proptest! {
         prop_assert_eq!(message.flags, parts.flags);
         prop_assert_eq!(OpMsg::flags_of(&frame), Some(parts.flags));
         prop_assert_eq!(message.body, parts.body.as_ref());
+        if let Some(head) = OpMsgHead::of_beginning(frame.payload()) {
+            prop_assert_eq!((head.flags, head.body), (message.flags, message.body));
+        } else {
+            prop_assert!(parts.body_place > 0 && !parts.sequences.is_empty());
+        }
         prop_assert_eq!(message.sequences.len(), parts.sequences.len());
         for (sequence, (identifier, documents)) in message.sequences.iter().zip(&parts.sequences) {
             prop_assert_eq!(sequence.identifier, identifier);
@@ -312,4 +317,36 @@ proptest! {
             prop_assert_eq!(read, written);
         }
     }
+}
+
+#[test]
+fn a_head_is_read_from_the_beginning_that_holds_the_body() {
+    let documents = sequence(b"documents\0", b"\x05\0\0\0\0", 0);
+    let whole = [&[2, 0, 1, 0][..], &body(), &documents].concat();
+    let end = 4 + body().len();
+    for size in 0..=whole.len() {
+        let head = OpMsgHead::of_beginning(&whole[..size]);
+        assert_eq!(head.is_some(), size >= end, "{size}");
+    }
+    let head = OpMsgHead::of_beginning(&whole).unwrap();
+    assert_eq!(head.flags, OpMsgFlags::MORE_TO_COME | OpMsgFlags::EXHAUST_ALLOWED);
+    let frame = frame(OpCode::Msg, &whole);
+    let message = OpMsg::parse(&frame).unwrap();
+    let without_sequences = head.without_sequences();
+    assert_eq!(without_sequences.body, message.body);
+    assert_eq!(without_sequences.flags, message.flags);
+    assert!(without_sequences.sequences.is_empty());
+}
+
+#[test]
+fn a_message_that_begins_otherwise_has_no_head() {
+    let check = |flags: u32, section: &[u8]| {
+        let beginning = [&flags.to_le_bytes()[..], section].concat();
+        assert_eq!(OpMsgHead::of_beginning(&beginning), None);
+    };
+    check(0, &[&sequence(b"a\0", b"", 0)[..], &body()].concat());
+    check(1 << 5, &body());
+    check(0, &[2]);
+    check(0, b"\0\x04\0\0\0\0");
+    check(0, b"\0\x05\0\0\0\x01");
 }

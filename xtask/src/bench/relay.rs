@@ -12,6 +12,7 @@ use proto_tests::proxy::{Profile, build_binary};
 use proto_tests::{Mongod, Proxy, ProxyOptions, raw};
 
 use super::haproxy::HaProxy;
+use super::idle;
 use super::load::{self, Figures};
 
 #[derive(Debug, Args)]
@@ -25,6 +26,9 @@ pub(crate) struct Options {
     /// In each round every way is measured once, so that noise hits all alike; the figures are medians
     #[arg(long, default_value_t = 3)]
     rounds: u32,
+    /// Numbers of idle connections to measure memory with, separated by commas; 0 for none
+    #[arg(long, value_delimiter = ',', default_value = "1000,5000")]
+    idle: Vec<usize>,
     /// Measures this binary of mongoshape; otherwise the release build is made and measured
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -55,7 +59,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .binary
         .clone()
         .map_or_else(|| build_binary(Profile::Release), Ok)?;
-    let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(SHAPES).binary(&binary))?;
+    let proxy_options = ProxyOptions::new(&mongod.uri()).config(SHAPES);
+    let proxy = Proxy::start(&proxy_options.clone().binary(&binary))?;
 
     let mut ways = vec![Way {
         name: "direct",
@@ -78,6 +83,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
     for (title, command) in commands() {
         compare(title, &command, &ways, options)?;
+    }
+    measure_idle(&proxy_options.binary(&binary), &options.idle)
+}
+
+/// In a proxy of its own each time: memory that a process has once had it keeps.
+fn measure_idle(proxy: &ProxyOptions, numbers: &[usize]) -> Result<()> {
+    println!("\nidle connections   resident kB each");
+    for connections in numbers.iter().filter(|number| **number > 0) {
+        let proxy = Proxy::start(proxy)?;
+        let each = idle::kilobytes_per_connection(proxy.address(), proxy.id(), *connections)?;
+        println!("{connections:>16}{each:>19.1}");
     }
     Ok(())
 }

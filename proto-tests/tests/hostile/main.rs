@@ -1,12 +1,18 @@
-//! Clients that break the protocol, or do nothing: they harm nobody else, and the log says one line for each.
+//! Clients that break the protocol, want too much, or do nothing: they harm nobody else, and the log says one line for each.
+
+mod compressed;
+mod crowd;
+mod slow;
+mod unread;
 
 use std::net::{Shutdown, SocketAddr};
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bson::doc;
+use bson::{Document, doc};
 use proto_tests::frame::{self, OP_COMPRESSED, OP_MSG};
 use proto_tests::proxy::Line;
 use proto_tests::raw::Connection;
@@ -14,6 +20,7 @@ use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{Level, Proxy, ProxyOptions, mongod};
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng as _};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// How soon a healthy client is to be answered, whatever the others do.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -21,10 +28,45 @@ const BROKEN: &str = "the client does not keep to the protocol";
 const SLOW: &str = "the client is too slow";
 
 fn shaped(listen: &str) -> Result<Shaped> {
+    allow_many_files();
     let options = ProxyOptions::new(&mongod::shared().uri())
         .listen(listen)
         .filter("info,mongoshape=debug");
     Shaped::with("", &options)
+}
+
+/// Lets this process, and the servers that it starts from now on, have as many files as the system allows.
+fn allow_many_files() {
+    static ALLOWED: Once = Once::new();
+    ALLOWED.call_once(|| {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let current = maximum;
+        setrlimit(Resource::Nofile, Rlimit { current, maximum }).expect("up to the hard limit");
+    });
+}
+
+fn ping() -> Document {
+    doc! { "ping": 1, "$db": "admin" }
+}
+
+/// How often each limit was hit: as often as listed, and no other one ever.
+fn check_limits(proxy: &Proxy, expected: &[(&str, u32)]) -> Result<()> {
+    let all = [
+        "connections",
+        "message_bytes",
+        "inflated_bytes",
+        "handshake_timeout",
+        "frame_timeout",
+        "idle_timeout",
+        "send_timeout",
+    ];
+    for name in all {
+        let listed = expected.iter().find(|(listed, _)| *listed == name);
+        let hits = f64::from(listed.map_or(0, |(_, hits)| *hits));
+        let counted = proxy.metric(&format!("mongoshape_limits_hit_total{{limit=\"{name}\"}}"));
+        ensure!((counted - hits).abs() < 0.5, "{name}: {counted}, not {hits}");
+    }
+    Ok(())
 }
 
 /// What the log says of one client once it is gone: one line.
@@ -153,19 +195,20 @@ fn checksums_are_verified_where_the_proxy_itself_reads() -> Result<()> {
     Ok(())
 }
 
-fn resident_kilobytes(process: u32) -> Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+/// The most memory that the proxy has had so far, in kilobytes.
+fn peak_kilobytes(proxy: &Proxy) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.id()))?;
     let line = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .context("no VmRSS")?;
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .context("no VmHWM")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
 #[test]
 fn announced_bytes_take_no_memory() -> Result<()> {
     let shaped = shaped("")?;
-    let before = resident_kilobytes(shaped.proxy.id())?;
+    let before = peak_kilobytes(&shaped.proxy)?;
     let announced = frame::announcing(48_000_000, OP_MSG, 1, &[0; 84]);
     beside_a_healthy_client(&shaped.proxy, || {
         let clients = (0..200).map(|_| -> Result<Connection> {
@@ -179,42 +222,8 @@ fn announced_bytes_take_no_memory() -> Result<()> {
         while shaped.proxy.metric("mongoshape_client_connections") < 201.0 {
             ensure!(Instant::now() < deadline, "not all clients were accepted");
         }
-        let grown = resident_kilobytes(shaped.proxy.id())?.saturating_sub(before);
+        let grown = peak_kilobytes(&shaped.proxy)?.saturating_sub(before);
         ensure!(grown < 64 * 1024, "{grown} kB for 200 clients");
         Ok(())
     })
-}
-
-#[test]
-fn connections_beyond_the_limit_are_refused_while_those_within_are_served() -> Result<()> {
-    let shaped = shaped("max_connections = 3")?;
-    shaped.proxy.expect_log(Level::Warn, "too many are open");
-    let mut within = (0..2).map(|_| shaped.application()).collect::<Result<Vec<_>>>()?;
-    for connection in &mut within {
-        connection.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
-    }
-    beside_a_healthy_client(&shaped.proxy, || {
-        // The healthy client has the third place as soon as its first ping is answered.
-        shaped.proxy.wait_for_log("serving")?;
-        while shaped.proxy.metric("mongoshape_client_connections") < 3.0 {}
-        for _ in 0..5 {
-            let mut beyond = shaped.application()?;
-            ensure!(beyond.is_closed()?, "a fourth connection is open");
-        }
-        for connection in &mut within {
-            connection.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
-        }
-        Ok(())
-    })?;
-    // A place that is given back is taken again.
-    drop(within);
-    let deadline = Instant::now() + DEADLINE;
-    while shaped
-        .application()?
-        .command(&doc! { "ping": 1, "$db": "admin" })
-        .is_err()
-    {
-        ensure!(Instant::now() < deadline, "no place became free");
-    }
-    Ok(())
 }

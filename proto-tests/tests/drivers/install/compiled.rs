@@ -1,0 +1,56 @@
+//! The programs in Go, Java and Rust, built below the target directory.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Result;
+use proto_tests::{commands, paths};
+
+use super::{PROGRAMS, locked};
+
+/// The program in Go.
+pub(crate) fn go() -> Result<PathBuf> {
+    let folder = paths::target().join("drivers/go");
+    let _lock = locked(&folder)?;
+    let program = folder.join("script");
+    let mut go = Command::new("go");
+    go.current_dir(PROGRAMS.join("go"))
+        .args(["build", "-o"])
+        .arg(&program)
+        .arg(".");
+    commands::run(&mut go, "install Go 1.25 or later, or 1.21, which fetches it")?;
+    Ok(program)
+}
+
+/// The class path of the program in Java.
+pub(crate) fn java() -> Result<OsString> {
+    let folder = paths::target().join("drivers/java");
+    let _lock = locked(&folder)?;
+    let mut output = OsString::from("-Doutput=");
+    output.push(&folder);
+    let mut maven = Command::new("mvn");
+    maven
+        .current_dir(PROGRAMS.join("java"))
+        .args(["--quiet", "--batch-mode"])
+        .arg(output)
+        .arg("compile");
+    commands::run(&mut maven, "install a JDK 17 or later and Maven")?;
+    Ok(std::env::join_paths([
+        folder.join("classes"),
+        folder.join("dependencies/*"),
+    ])?)
+}
+
+/// The program in Rust. Its workspace is not ours: see its manifest.
+pub(crate) fn rust() -> Result<PathBuf> {
+    let folder = paths::target().join("drivers/rust");
+    let _lock = locked(&folder)?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .current_dir(PROGRAMS.join("rust"))
+        .env("CARGO_TARGET_DIR", &folder)
+        .args(["build", "--quiet", "--locked"]);
+    commands::run(&mut cargo, "see what `cargo build` says in proto-tests/drivers/rust")?;
+    Ok(folder.join("debug/drivers"))
+}

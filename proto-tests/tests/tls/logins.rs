@@ -1,0 +1,84 @@
+//! Logins through the proxy: the user is the client's own, whatever is between it and mongod.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Document, doc};
+use proto_tests::mongod::Options;
+use proto_tests::{Certificates, Mongod, Proxy, ProxyOptions, client};
+
+use super::{SHAPE, works};
+
+const MECHANISMS: [&str; 2] = ["SCRAM-SHA-1", "SCRAM-SHA-256"];
+
+/// A user for each mechanism who can only write to the databases of these tests, and one for both.
+async fn create_users(mongod: &Mongod) -> Result<()> {
+    let admin = client(&mongod.uri()).await?;
+    let users = [("one", &MECHANISMS[..1]), ("two", &MECHANISMS[1..]), ("both", &MECHANISMS[..])];
+    for (user, mechanisms) in users {
+        let create = doc! { "createUser": user, "pwd": "p@ss:/", "roles": ["readWriteAnyDatabase"], "mechanisms": mechanisms };
+        admin.database("admin").run_command(create).await.context(user)?;
+    }
+    admin.shutdown().await;
+    Ok(())
+}
+
+/// Each user by each mechanism: those that they have work, and nothing else.
+async fn check_users(uri_as: &dyn Fn(&str, &str) -> String) -> Result<()> {
+    let cases = [
+        ("one", [true, false]),
+        ("two", [false, true]),
+        ("both", [true, true]),
+    ];
+    for (user, may) in cases {
+        for (mechanism, may) in MECHANISMS.into_iter().zip(may) {
+            let uri = format!("{}&authMechanism={mechanism}", uri_as(user, "p@ss:/"));
+            let worked = works(&uri).await;
+            ensure!(worked.is_ok() == may, "{user} by {mechanism}: {worked:?}");
+        }
+    }
+    // Without a mechanism the driver asks for the user's in its first handshake.
+    works(&uri_as("two", "p@ss:/")).await?;
+    ensure!(works(&uri_as("both", "wrong")).await.is_err(), "a wrong password");
+    Ok(())
+}
+
+#[tokio::test]
+async fn users_of_a_standalone_log_in_through_tls_on_both_sides() -> Result<()> {
+    let certificates = Certificates::new()?;
+    let mongod = Options::default().mutual_tls(&certificates).auth().standalone()?;
+    create_users(&mongod).await?;
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(SHAPE).tls(&certificates))?;
+    check_users(&|user, password| proxy.uri_as(user, password)).await?;
+    nobody_else_is_logged_in(&proxy).await
+}
+
+/// The configuration's own user is none of the clients'.
+async fn nobody_else_is_logged_in(proxy: &Proxy) -> Result<()> {
+    let nobody = client(&proxy.uri()).await?;
+    let database = nobody.database("d");
+    let status = database.run_command(doc! { "connectionStatus": 1 }).await?;
+    let users = status.get_document("authInfo")?.get_array("authenticatedUsers")?;
+    ensure!(users.is_empty(), "{status}");
+    ensure!(database.collection::<Document>("plain").count_documents(doc! {}).await.is_err());
+    ensure!(database.collection::<Document>("items").count_documents(doc! {}).await.is_err());
+    nobody.shutdown().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn users_of_a_set_log_in_through_tls_on_both_sides() -> Result<()> {
+    let certificates = Certificates::new()?;
+    let set = Options::default().tls(&certificates).auth().replica_set(2)?;
+    create_users(&set).await?;
+    let options = ProxyOptions::new(&set.uri()).config(SHAPE).tls(&certificates);
+    for options in [options.clone(), options.members(&set.addresses())] {
+        let proxy = Proxy::start(&options)?;
+        let found = proxy.discovery_uri();
+        let rest = found.strip_prefix("mongodb://").context("no connection string")?;
+        let escaped = |text: &str| text.replace('@', "%40").replace(':', "%3A").replace('/', "%2F");
+        check_users(&|user, password| {
+            format!("mongodb://{user}:{}@{rest}&authSource=admin", escaped(password))
+        })
+        .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! TLS towards mongod: what is shown to it, and what is made of what it shows.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use anyhow::{Result, ensure};
+use proto_tests::mongod::Options;
+use proto_tests::raw::Connection;
+use proto_tests::{Certificates, Identity, Level, Mongod, Proxy, ProxyOptions};
+
+use super::{SHAPE, answers, ping, works};
+
+const GONE: &str = "the upstream is gone";
+const REFUSED: &str = "the upstream's certificate or ours is not accepted";
+
+#[tokio::test]
+async fn a_mongod_may_ask_for_tls_and_for_a_certificate() -> Result<()> {
+    let certificates = Certificates::new()?;
+    let servers = [Options::default().tls(&certificates), Options::default().mutual_tls(&certificates)];
+    for server in servers {
+        let mongod = server.standalone()?;
+        let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(SHAPE))?;
+        works(&proxy.uri()).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_set_with_tls_is_shown_with_tls_as_a_mongos_and_member_by_member() -> Result<()> {
+    let certificates = Certificates::new()?;
+    let set = Options::default().mutual_tls(&certificates).replica_set(2)?;
+    let options = ProxyOptions::new(&set.uri()).config(SHAPE);
+    for options in [options.clone(), options.members(&set.addresses())] {
+        // Plain in front, then TLS on both sides, then certificates on both sides.
+        for options in [options.clone(), options.clone().tls(&certificates), options.mutual_tls(&certificates)] {
+            let proxy = Proxy::start(&options)?;
+            works(&proxy.discovery_uri()).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The connection string of a standalone with these options for TLS.
+fn uri(address: SocketAddr, options: &str) -> String {
+    format!("mongodb://{address}/?directConnection=true&tls=true&{options}")
+}
+
+/// A proxy that cannot use its upstream: a client is closed, and these lines say why.
+fn check_closed(tls: &str, address: SocketAddr, certificates: &Certificates, told: &[(&str, &str)]) -> Result<()> {
+    let uri = format!("mongodb://{address}/?directConnection=true&tls=true&{tls}");
+    let proxy = Proxy::start_unready(&ProxyOptions::new(&uri).tls(certificates))?;
+    ensure!(!answers(&proxy, certificates, Identity::Nobody)?, "{tls}: an answer");
+    for (part, reason) in told {
+        proxy.expect_log(Level::Warn, part);
+        let line = proxy.wait_for_log(part)?;
+        ensure!(line.text.contains(reason), "{tls}: {}", line.text);
+    }
+    let ready = proxy.admin_get("/readyz")?;
+    ensure!(ready.status == 503, "{tls}: {ready:?}");
+    Ok(())
+}
+
+#[test]
+fn a_mongod_that_is_not_trusted_or_does_not_trust_is_told_of() -> Result<()> {
+    let certificates = Certificates::new()?;
+    let mongod = Options::default().mutual_tls(&certificates).standalone()?;
+    let address = mongod.address();
+    let text = |path: std::path::PathBuf| path.display().to_string();
+    let ca = format!("tlsCAFile={}", text(certificates.ca()));
+    let with = |ca: &str, client: std::path::PathBuf| format!("{ca}&tlsCertificateKeyFile={}", text(client));
+
+    let other = format!("tlsCAFile={}", text(certificates.other_ca()));
+    let told = [(GONE, "UnknownIssuer"), (REFUSED, "UnknownIssuer")];
+    check_closed(&with(&other, certificates.client()), address, &certificates, &told)?;
+    // Under an address that its certificate does not name.
+    let told = [(GONE, "not valid for name"), (REFUSED, "not valid for name")];
+    check_closed(&with(&ca, certificates.client()), forwarded(address)?, &certificates, &told)?;
+    // mongod closes without a word, and says in its own log why.
+    for tls in [ca.clone(), with(&ca, certificates.stranger())] {
+        check_closed(&tls, address, &certificates, &[(GONE, "")])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_set_that_is_not_trusted_is_told_of_too() -> Result<()> {
+    let certificates = Certificates::new()?;
+    let set = Options::default().tls(&certificates).replica_set(1)?;
+    let other = certificates.other_ca();
+    let uri = format!("mongodb://{}/?replicaSet=rs0&tls=true&tlsCAFile={}", set.address(), other.display());
+    let proxy = Proxy::start_unready(&ProxyOptions::new(&uri).tls(&certificates))?;
+    proxy.expect_log(Level::Warn, REFUSED);
+    let line = proxy.wait_for_log(REFUSED)?;
+    ensure!(line.text.contains("UnknownIssuer"), "{}", line.text);
+    Ok(())
+}
+
+#[test]
+fn a_mongod_with_tls_that_is_spoken_to_in_plain_bytes_closes() -> Result<()> {
+    let mongod: Mongod = Options::default().tls(&Certificates::new()?).standalone()?;
+    let uri = format!("mongodb://{}/?directConnection=true", mongod.address());
+    let proxy = Proxy::start_unready(&ProxyOptions::new(&uri))?;
+    proxy.expect_log(Level::Warn, GONE);
+    ensure!(Connection::open(proxy.address())?.command(&ping()).is_err(), "an answer");
+    proxy.wait_for_log(GONE)?;
+    Ok(())
+}
+
+/// An address of this machine that leads to `server`, and that no certificate here names.
+fn forwarded(server: SocketAddr) -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.2:0")?;
+    let address = listener.local_addr()?;
+    let copy = |mut from: TcpStream, mut to: TcpStream| {
+        thread::spawn(move || {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Both);
+        });
+    };
+    // Ends with the process.
+    thread::spawn(move || -> io::Result<()> {
+        for near in listener.incoming() {
+            let (near, far) = (near?, TcpStream::connect(server)?);
+            copy(near.try_clone()?, far.try_clone()?);
+            copy(far, near);
+        }
+        Ok(())
+    });
+    Ok(address)
+}

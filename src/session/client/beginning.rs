@@ -1,0 +1,60 @@
+//! Messages of which the beginning is enough to know that they are none of the proxy's business.
+
+use std::time::Instant;
+
+use super::{Closed, Session};
+use crate::command::head::Head;
+use crate::session::metrics::{Direction, Outcome};
+use crate::session::relay::{Request, Sent};
+use crate::session::route::{self, Route};
+use crate::session::stream::LongFrame;
+use crate::wire::{Frame, OpCode, OpMsgFlags, OpMsgHead};
+
+/// Commands that are never told by their beginning: namespaces may stand in a sequence of the first, and the others may
+/// have to be edited.
+const READ_WHOLE: &[&str] = &["abortTransaction", "bulkWrite", "commitTransaction"];
+
+/// A command that is to be relayed.
+pub(super) struct Beginning<'a> {
+    name: &'a str,
+    flags: OpMsgFlags,
+}
+
+impl Session<'_> {
+    /// Passes a long message on while it comes in. Gives it back, whole, when its beginning does not say that it may.
+    pub(super) async fn relay_long(&mut self, long: LongFrame) -> Result<Option<Frame>, Closed> {
+        let header = long.header();
+        let beginning = long.payload();
+        if header.op_code == OpCode::Msg
+            && let Some(command) = self.beginning_to_relay(&beginning)
+        {
+            self.shared.metrics.bytes(Direction::Received, header.message_length);
+            self.relay_beginning(Sent::Long(long), &command).await?;
+            return Ok(None);
+        }
+        self.client.complete(long).await?.map(Some).ok_or(Closed::ByClient)
+    }
+
+    /// The command that begins so, if it is to be relayed for sure. `beginning` is what follows a header.
+    pub(super) fn beginning_to_relay<'b>(&mut self, beginning: &'b [u8]) -> Option<Beginning<'b>> {
+        let opened = OpMsgHead::of_beginning(beginning)?;
+        let flags = opened.flags;
+        let head = Head::of(opened.without_sequences()).ok()?;
+        if READ_WHOLE.contains(&head.name) {
+            return None;
+        }
+        let route = route::decide(self.settings.load(), &self.shared.metrics, &head);
+        matches!(route, Route::Relay).then_some(Beginning { name: head.name, flags })
+    }
+
+    pub(super) async fn relay_beginning(&mut self, sent: Sent<'_>, command: &Beginning<'_>) -> Result<(), Closed> {
+        let begun = Instant::now();
+        let flags = command.flags;
+        let relayed = self.relay(Request { sent, flags }, self.look()).await;
+        let outcome = *relayed.as_ref().unwrap_or(&Outcome::Failed);
+        self.shared
+            .metrics
+            .command(command.name, outcome, begun.elapsed().as_secs_f64());
+        relayed.map(|_| ())
+    }
+}

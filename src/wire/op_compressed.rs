@@ -1,0 +1,168 @@
+//! `OP_COMPRESSED`: another message, compressed. Does not know who agreed on which compressor.
+//!
+//! A message is inflated only as far as someone must read it. [`OpCompressed::inflate_head`] gives its beginning, which
+//! [`OpMsgHead`](super::OpMsgHead) reads; what is none of our business is then relayed as the compressed frame it came in,
+//! and only what must be understood is inflated by [`OpCompressed::inflate`].
+
+mod compress;
+mod compressor;
+mod inflate;
+
+pub use compressor::{Compressor, Compressors};
+
+use bytes::Bytes;
+
+use super::{Frame, HEADER_BYTES, OpCode, WireError, limits::MAX_MESSAGE_BYTES, reader::Reader};
+
+/// A view of one `OP_COMPRESSED`.
+///
+/// Invariants: the original message is not itself compressed; its length, header included, is within the limit it was
+/// read with, and not more than `compressed` can possibly stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpCompressed<'a> {
+    /// The header's, which are those of the original message.
+    ids: (i32, i32),
+    /// The kind of the original message.
+    pub original_op_code: OpCode,
+    /// The length that the original message's payload is said to have, in bytes, without its header.
+    pub uncompressed_bytes: usize,
+    /// How it is compressed.
+    pub compressor: Compressor,
+    /// Its payload, compressed. Not checked.
+    pub compressed: &'a [u8],
+}
+
+/// What [`OpCompressed::inflate_head`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inflated {
+    /// The whole original message, checked as by [`OpCompressed::inflate`].
+    Whole(Frame),
+    /// The beginning of the original message's payload. The rest is neither read nor checked.
+    Head(Bytes),
+}
+
+impl<'a> OpCompressed<'a> {
+    /// Reads a message whose original may be up to `max_message_bytes`, header included. Inflates nothing.
+    ///
+    /// # Errors
+    /// [`WireError::WrongOpCode`], [`WireError::Truncated`], [`WireError::NestedCompression`],
+    /// [`WireError::UnknownCompressor`]; [`WireError::UncompressedSize`] when the announced size is over the limit, and
+    /// [`WireError::ImplausibleSize`] when it is more than the data can possibly stand for.
+    pub fn parse(frame: &'a Frame, max_message_bytes: usize) -> Result<Self, WireError> {
+        let mut reader = Reader::new(frame.payload_of(OpCode::Compressed)?);
+        let original_op_code = OpCode::from(reader.i32("original op code")?);
+        if original_op_code == OpCode::Compressed {
+            return Err(WireError::NestedCompression);
+        }
+        let size = reader.i32("uncompressed size")?;
+        let max = max_message_bytes.saturating_sub(HEADER_BYTES);
+        let uncompressed_bytes = usize::try_from(size)
+            .ok()
+            .filter(|&size| size <= max)
+            .ok_or(WireError::UncompressedSize { size, max })?;
+        let compressor = Compressor::from_id(reader.u8("compressor")?)?;
+        let compressed = reader.into_rest();
+        if uncompressed_bytes > compressor.most_expanded(compressed.len()) {
+            return Err(WireError::ImplausibleSize {
+                compressor,
+                announced: uncompressed_bytes,
+                compressed: compressed.len(),
+            });
+        }
+        let header = frame.header();
+        Ok(Self {
+            ids: (header.request_id, header.response_to),
+            original_op_code,
+            uncompressed_bytes,
+            compressor,
+            compressed,
+        })
+    }
+
+    /// The original message: the same ids, and its own op code and length in the header. A checksum in it is right as it is.
+    ///
+    /// Takes memory as output comes, and not much more than the announced size. The work is in proportion to the output and
+    /// is done in this call; for a large message that is long for a thread on which others wait.
+    ///
+    /// # Errors
+    /// [`WireError::MalformedCompression`] when the data are not the compressor's, stand for more or fewer bytes than
+    /// announced, or are followed by others.
+    pub fn inflate(&self) -> Result<Frame, WireError> {
+        let length = HEADER_BYTES.saturating_add(self.uncompressed_bytes);
+        let mut bytes = Vec::new();
+        put_header(&mut bytes, length, self.ids, self.original_op_code)?;
+        inflate::inflate(self.compressor, self.compressed, self.uncompressed_bytes, &mut bytes)
+            .map_err(|inflate::Malformed| self.malformed())?;
+        Frame::from_bytes(bytes.into())
+    }
+
+    /// At least the first `count` bytes of the original message's payload, exactly those if it has more and they can be had
+    /// without the rest, and otherwise the whole message.
+    ///
+    /// They can be had for zlib and zstd. Snappy's data, which decompress faster than they arrive, are read whole, and so
+    /// is a zstd stream with a window so large that keeping it would take more memory than the message.
+    ///
+    /// # Errors
+    /// Those of [`OpCompressed::inflate`], as far as was read.
+    pub fn inflate_head(&self, count: usize) -> Result<Inflated, WireError> {
+        if count < self.uncompressed_bytes
+            && let Some(head) = inflate::inflate_head(self.compressor, self.compressed, self.uncompressed_bytes, count)
+        {
+            return Ok(Inflated::Head(head.into()));
+        }
+        self.inflate().map(Inflated::Whole)
+    }
+
+    /// Compresses a message, which [`OpCompressed::inflate`] gives back byte for byte. The new message has its ids.
+    ///
+    /// A checksum stays in it: it is that of the original message, as mongod 6.0.5 too computes it before it compresses,
+    /// and verifies it after it inflated. The work is as with [`OpCompressed::inflate`], and several times as long with zlib.
+    ///
+    /// # Errors
+    /// [`WireError::NestedCompression`] when it is compressed already. [`WireError::TooLong`] when it does not get shorter and
+    /// is at the limit; it can then be sent as it is.
+    pub fn compress(frame: &Frame, compressor: Compressor) -> Result<Frame, WireError> {
+        let header = frame.header();
+        if header.op_code == OpCode::Compressed {
+            return Err(WireError::NestedCompression);
+        }
+        let ids = (header.request_id, header.response_to);
+        let mut bytes = Vec::new();
+        put_header(&mut bytes, 0, ids, OpCode::Compressed)?;
+        bytes.extend(i32::from(header.op_code).to_le_bytes());
+        bytes.extend(length_number(frame.payload().len())?.to_le_bytes());
+        bytes.push(compressor.id());
+        compress::compress(compressor, frame.payload(), &mut bytes)?;
+        if bytes.len() > MAX_MESSAGE_BYTES {
+            return Err(WireError::TooLong { max: MAX_MESSAGE_BYTES });
+        }
+        let length = length_number(bytes.len())?;
+        if let Some(place) = bytes.first_chunk_mut() {
+            *place = length.to_le_bytes();
+        }
+        // What was kept for incompressible input.
+        bytes.shrink_to_fit();
+        Frame::from_bytes(bytes.into())
+    }
+
+    fn malformed(&self) -> WireError {
+        WireError::MalformedCompression {
+            compressor: self.compressor,
+            announced: self.uncompressed_bytes,
+        }
+    }
+}
+
+fn put_header(bytes: &mut Vec<u8>, length: usize, ids: (i32, i32), op_code: OpCode) -> Result<(), WireError> {
+    for number in [length_number(length)?, ids.0, ids.1, op_code.into()] {
+        bytes.extend(number.to_le_bytes());
+    }
+    Ok(())
+}
+
+fn length_number(length: usize) -> Result<i32, WireError> {
+    i32::try_from(length).map_err(|_| WireError::TooLong { max: MAX_MESSAGE_BYTES })
+}
+
+#[cfg(test)]
+mod tests;
