@@ -71,14 +71,24 @@ fn a_running_connection_sees_a_new_bucket_and_a_removed_one() -> Result<()> {
     hang_up(&mut shaped.proxy, RELOADED)?;
     application.command_ok(&insert(&database, "later", 0..3))?;
     ensure!(stored(server, &database, "later")?.len() == 1, "`later` is not shaped");
-    ensure!(application.find(&database, "later", doc! { "k": 1 })?.len() == 3, "`later` is not read as shaped");
+    ensure!(
+        application.find(&database, "later", doc! { "k": 1 })?.len() == 3,
+        "`later` is not read as shaped"
+    );
     // Its series are there from the first event on.
     let series = format!("mongoshape_bucket_items_inserted_total{{namespace=\"{database}.later\"}}");
-    ensure!((shaped.proxy.metric(&series) - 3.0).abs() < 0.5, "{}", shaped.proxy.metric(&series));
+    ensure!(
+        (shaped.proxy.metric(&series) - 3.0).abs() < 0.5,
+        "{}",
+        shaped.proxy.metric(&series)
+    );
 
     edit(&shaped.proxy, |file| file.replace(&bucket(&database, "later"), ""))?;
     hang_up(&mut shaped.proxy, RELOADED)?;
-    ensure!(application.find(&database, "later", doc! {})?.len() == 1, "`later` is still shaped");
+    ensure!(
+        application.find(&database, "later", doc! {})?.len() == 1,
+        "`later` is still shaped"
+    );
     // The other one is what it was.
     application.command_ok(&shaped.insert(&[doc! { "_id": 1, "k": 1 }, doc! { "_id": 2, "k": 1 }]))?;
     ensure!(shaped.stored()?.len() == 1, "`{COLLECTION}` is not shaped");
@@ -97,7 +107,9 @@ fn limits_change_for_those_who_come() -> Result<()> {
     };
     let mut within = vec![open()?, open()?];
     ensure!(open().is_err(), "a third one of two");
-    edit(&proxy, |file| file.replace("max_connections = 2", "max_connections = 3"))?;
+    edit(&proxy, |file| {
+        file.replace("max_connections = 2", "max_connections = 3")
+    })?;
     hang_up(&mut proxy, RELOADED)?;
     let open = || -> Result<Connection> {
         let mut connection = Connection::open(proxy.address())?;
@@ -107,12 +119,17 @@ fn limits_change_for_those_who_come() -> Result<()> {
     within.push(open()?);
     ensure!(open().is_err(), "a fourth one of three");
     // Fewer than are there: nobody is closed, and nobody comes in until enough have gone.
-    edit(&proxy, |file| file.replace("max_connections = 3", "max_connections = 1"))?;
+    edit(&proxy, |file| {
+        file.replace("max_connections = 3", "max_connections = 1")
+    })?;
     hang_up(&mut proxy, RELOADED)?;
     for connection in &mut within {
         connection.command_ok(&ping)?;
     }
-    ensure!(Connection::open(proxy.address())?.command(&ping).is_err(), "a second one of one");
+    ensure!(
+        Connection::open(proxy.address())?.command(&ping).is_err(),
+        "a second one of one"
+    );
     drop(within);
     let deadline = Instant::now() + LIMIT;
     while Connection::open(proxy.address())?.command(&ping).is_err() {
@@ -149,7 +166,11 @@ fn a_certificate_is_exchanged_under_open_connections() -> Result<()> {
     open(&new)?;
     before.command_ok(&ping)?;
     let told = proxy.wait_for_log(NOT_RELOADED)?;
-    ensure!(told.text.contains("does not belong to the certificate"), "{}", told.text);
+    ensure!(
+        told.text.contains("does not belong to the certificate"),
+        "{}",
+        told.text
+    );
     Ok(())
 }
 
@@ -180,7 +201,10 @@ fn a_broken_file_changes_nothing() -> Result<()> {
     ensure!(lines(&shaped.proxy, RELOADED) == 0, "{:?}", shaped.proxy.log());
     fs::write(&file, other)?;
     hang_up(&mut shaped.proxy, RELOADED)?;
-    ensure!(application.find(&database, COLLECTION, doc! {})?.len() == 1, "still shaped");
+    ensure!(
+        application.find(&database, COLLECTION, doc! {})?.len() == 1,
+        "still shaped"
+    );
     Ok(())
 }
 
@@ -193,9 +217,15 @@ fn what_only_a_restart_can_change_is_named() -> Result<()> {
     let admin = proxy.admin_address().to_string();
     let cases = [
         ("listen.address", good.replace(&address, "127.0.0.1:1")),
-        ("present_as", good.replace("[listen]", "[listen]\npresent_as = \"replica-set\"")),
+        (
+            "present_as",
+            good.replace("[listen]", "[listen]\npresent_as = \"replica-set\""),
+        ),
         ("listen.workers", good.replace("[listen]", "[listen]\nworkers = 3")),
-        ("listen.drain_timeout_ms", good.replace("[listen]", "[listen]\ndrain_timeout_ms = 1")),
+        (
+            "listen.drain_timeout_ms",
+            good.replace("[listen]", "[listen]\ndrain_timeout_ms = 1"),
+        ),
         ("upstream.uri", good.replace("mongodb://", "mongodb://127.0.0.2:1,")),
         ("admin.address", good.replace(&admin, "127.0.0.1:1")),
         ("\"log\"", good.replace("\"info\"", "\"debug\"")),
@@ -204,8 +234,15 @@ fn what_only_a_restart_can_change_is_named() -> Result<()> {
         ensure!(file != good, "{option}: the file is the same");
         fs::write(proxy.config_file(), file)?;
         hang_up(&mut proxy, RELOADED)?;
-        let told: Vec<_> = proxy.log().into_iter().filter(|line| line.text.contains(LATER)).collect();
-        ensure!(told.len() == number && told[number - 1].text.contains(option), "{option}: {told:?}");
+        let told: Vec<_> = proxy
+            .log()
+            .into_iter()
+            .filter(|line| line.text.contains(LATER))
+            .collect();
+        ensure!(
+            told.len() == number && told[number - 1].text.contains(option),
+            "{option}: {told:?}"
+        );
         Connection::open(proxy.address())?.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
     }
     fs::write(proxy.config_file(), good)?;
@@ -247,7 +284,8 @@ fn a_command_ends_under_the_settings_that_it_began_with() -> Result<()> {
     wait_until_held(&mut direct)?;
     edit(&proxy, |file| file.replace(&shape, ""))?;
     hang_up(&mut proxy, RELOADED)?;
-    let batch = |reply: &Document| -> Result<usize> { Ok(reply.get_document("cursor")?.get_array("firstBatch")?.len()) };
+    let batch =
+        |reply: &Document| -> Result<usize> { Ok(reply.get_document("cursor")?.get_array("firstBatch")?.len()) };
     let reply = raw::document(&application.receive()?)?;
     ensure!(batch(&reply)? == 2, "{reply}");
     let reply = application.command_ok(&aggregate)?;
@@ -264,7 +302,10 @@ fn a_command_ends_under_the_settings_that_it_began_with() -> Result<()> {
     let reply = raw::document(&application.receive()?)?;
     ensure!(reply.get_i32("n")? == 2, "{reply}");
     let buckets = stored(&server, &database, COLLECTION)?;
-    ensure!(buckets.len() == 1 && buckets[0].get_array("history")?.len() == 4, "{buckets:?}");
+    ensure!(
+        buckets.len() == 1 && buckets[0].get_array("history")?.len() == 4,
+        "{buckets:?}"
+    );
     Ok(())
 }
 
@@ -293,7 +334,10 @@ fn write(proxy: &Proxy, database: &str, writer: i32, done: &AtomicBool) -> Resul
 fn reloads_under_load_lose_nothing() -> Result<()> {
     const WRITERS: i32 = 8;
     const RELOADS: usize = 40;
-    let mut shaped = Shaped::with("", &ProxyOptions::new(&mongod::shared().uri()).listen("max_connections = 100"))?;
+    let mut shaped = Shaped::with(
+        "",
+        &ProxyOptions::new(&mongod::shared().uri()).listen("max_connections = 100"),
+    )?;
     let database = shaped.database.clone();
     let other = bucket(&database, "other");
     let done = AtomicBool::new(false);
@@ -333,9 +377,18 @@ fn reloads_under_load_lose_nothing() -> Result<()> {
     let mut application = shaped.application()?;
     let mut found = application.find(&database, COLLECTION, doc! {})?;
     found.extend(application.find(&database, "plain", doc! {})?);
-    let ids = found.iter().map(|document| document.get_i32("_id")).collect::<Result<BTreeSet<_>, _>>()?;
+    let ids = found
+        .iter()
+        .map(|document| document.get_i32("_id"))
+        .collect::<Result<BTreeSet<_>, _>>()?;
     ensure!(ids.len() == found.len(), "something is there twice");
-    ensure!(ids == acknowledged.into_iter().collect(), "something is lost, or there unasked");
-    ensure!(shaped.stored()?.iter().all(|bucket| bucket.contains_key("history")), "an item beside the buckets");
+    ensure!(
+        ids == acknowledged.into_iter().collect(),
+        "something is lost, or there unasked"
+    );
+    ensure!(
+        shaped.stored()?.iter().all(|bucket| bucket.contains_key("history")),
+        "an item beside the buckets"
+    );
     shaped.proxy.stop()
 }

@@ -33,6 +33,9 @@ impl Room {
     /// in their order. `None`: there was none in time. Cancel safe.
     pub(super) async fn take(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         let kilobytes = u32::try_from(bytes.div_ceil(KILOBYTE)).ok()?;
-        timeout(PATIENCE, self.kilobytes.acquire_many(kilobytes)).await.ok()?.ok()
+        timeout(PATIENCE, self.kilobytes.acquire_many(kilobytes))
+            .await
+            .ok()?
+            .ok()
     }
 }

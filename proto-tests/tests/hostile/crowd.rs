@@ -4,12 +4,14 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use bson::doc;
+use proto_tests::Level;
 use proto_tests::frame::{self, OP_MSG};
 use proto_tests::raw::Connection;
-use proto_tests::Level;
 use rustix::process::{Resource, getrlimit};
 
-use super::{BROKEN, DEADLINE, allow_many_files, beside_a_healthy_client, check_limits, line_of, peak_kilobytes, ping, shaped};
+use super::{
+    BROKEN, DEADLINE, allow_many_files, beside_a_healthy_client, check_limits, line_of, peak_kilobytes, ping, shaped,
+};
 
 const FULL: &str = "too many are open";
 
@@ -37,11 +39,7 @@ fn connections_beyond_the_limit_are_refused_while_those_within_are_served() -> R
     // A place that is given back is taken again.
     drop(within);
     let deadline = Instant::now() + DEADLINE;
-    while shaped
-        .application()?
-        .command(&ping())
-        .is_err()
-    {
+    while shaped.application()?.command(&ping()).is_err() {
         ensure!(Instant::now() < deadline, "no place became free");
     }
     Ok(())
@@ -64,7 +62,9 @@ fn of_ten_thousand_connections_a_thousand_are_served() -> Result<()> {
     let open = || -> Result<Connection> { Ok(shaped.application()?) };
     let mut within = (0..most).map(|_| open()).collect::<Result<Vec<_>>>()?;
     let serve = |within: &mut Vec<Connection>| -> Result<()> {
-        within.iter_mut().try_for_each(|connection| connection.command_ok(&ping()).map(|_| ()))
+        within
+            .iter_mut()
+            .try_for_each(|connection| connection.command_ok(&ping()).map(|_| ()))
     };
     serve(&mut within)?;
     let mut beyond = (most..all).map(|_| open()).collect::<Result<Vec<_>>>()?;
@@ -74,9 +74,18 @@ fn of_ten_thousand_connections_a_thousand_are_served() -> Result<()> {
     serve(&mut within)?;
     check_limits(&shaped.proxy, &[("connections", u32::try_from(all - most)?)])?;
     // One at once, and then one in ten seconds.
-    let told = shaped.proxy.log().iter().filter(|line| line.text.contains(FULL)).count();
+    let told = shaped
+        .proxy
+        .log()
+        .iter()
+        .filter(|line| line.text.contains(FULL))
+        .count();
     let most_told = 1 + usize::try_from(begun.elapsed().as_secs() / 10)?;
-    ensure!((1..=most_told).contains(&told), "{told} lines for {} connections", all - most);
+    ensure!(
+        (1..=most_told).contains(&told),
+        "{told} lines for {} connections",
+        all - most
+    );
     let grown = peak_kilobytes(&shaped.proxy)?.saturating_sub(before);
     ensure!(grown < 64 * 1024, "{grown} kB for {most} clients");
     Ok(())
@@ -87,7 +96,9 @@ fn the_limit_of_a_message_is_the_clients_and_not_the_servers() -> Result<()> {
     let shaped = shaped("max_message_bytes = 65536")?;
     shaped.proxy.expect_log(Level::Warn, BROKEN);
     let mut application = shaped.application()?;
-    let documents: Vec<_> = (0..10).map(|number| doc! { "_id": number, "k": 1, "text": "x".repeat(40_000) }).collect();
+    let documents: Vec<_> = (0..10)
+        .map(|number| doc! { "_id": number, "k": 1, "text": "x".repeat(40_000) })
+        .collect();
     for collection in ["plain", proto_tests::shaped::COLLECTION] {
         for document in &documents {
             let insert = doc! { "insert": collection, "documents": [document], "$db": &shaped.database };
@@ -100,7 +111,12 @@ fn the_limit_of_a_message_is_the_clients_and_not_the_servers() -> Result<()> {
     let client = application.stream().local_addr()?;
     application.send(&frame::announcing(65_537, OP_MSG, 1, &[0; 5]))?;
     ensure!(application.is_closed()?, "too long a message was taken");
-    ensure!(line_of(&shaped.proxy, client).context("too long")?.text.contains(BROKEN));
+    ensure!(
+        line_of(&shaped.proxy, client)
+            .context("too long")?
+            .text
+            .contains(BROKEN)
+    );
     check_limits(&shaped.proxy, &[("message_bytes", 1)])?;
     Ok(())
 }

@@ -67,8 +67,14 @@ fn who_sends_byte_by_byte_is_cut() -> Result<()> {
 
 /// The bytes of an insert of some megabytes, in five parts.
 fn large(shaped: &proto_tests::Shaped) -> Result<Vec<Vec<u8>>> {
-    let documents: Vec<_> = (0..4).map(|number| doc! { "_id": number, "text": "x".repeat(1 << 20) }).collect();
-    let bytes = frame::command(9, 0, &doc! { "insert": "plain", "documents": documents, "$db": &shaped.database })?;
+    let documents: Vec<_> = (0..4)
+        .map(|number| doc! { "_id": number, "text": "x".repeat(1 << 20) })
+        .collect();
+    let bytes = frame::command(
+        9,
+        0,
+        &doc! { "insert": "plain", "documents": documents, "$db": &shaped.database },
+    )?;
     Ok(bytes.chunks(bytes.len() / 4).map(<[u8]>::to_vec).collect())
 }
 

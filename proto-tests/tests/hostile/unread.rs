@@ -30,14 +30,20 @@ fn who_reads_nothing_holds_one_answer_and_is_cut() -> Result<()> {
             let mut connection = shaped.application()?;
             let collection = if number % 2 == 0 { "plain" } else { COLLECTION };
             let find = doc! { "find": collection, "filter": { "k": 1 }, "$db": &shaped.database };
-            let frames = (0..100).map(|request| frame::command(request, 0, &find)).collect::<Result<Vec<_>>>()?;
+            let frames = (0..100)
+                .map(|request| frame::command(request, 0, &find))
+                .collect::<Result<Vec<_>>>()?;
             connection.send(&frames.concat())?;
             clients.push(connection);
         }
         let series = "mongoshape_limits_hit_total{limit=\"send_timeout\"}";
         let deadline = Instant::now() + Duration::from_secs(30);
         while shaped.proxy.metric(series) < f64::from(CLIENTS) - 0.5 {
-            ensure!(Instant::now() < deadline, "only {} were cut", shaped.proxy.metric(series));
+            ensure!(
+                Instant::now() < deadline,
+                "only {} were cut",
+                shaped.proxy.metric(series)
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
         for client in &clients {

@@ -68,7 +68,11 @@ fn nothing_else(proxy: &Proxy, part: &str) -> Result<()> {
     let metrics = proxy.admin_get("/metrics")?.body;
     let counted: Vec<_> = metrics
         .lines()
-        .filter(|line| ["mongoshape_limits_hit_total", "mongoshape_commands_total"].iter().any(|name| line.starts_with(name)))
+        .filter(|line| {
+            ["mongoshape_limits_hit_total", "mongoshape_commands_total"]
+                .iter()
+                .any(|name| line.starts_with(name))
+        })
         .filter(|line| !line.ends_with(" 0"))
         .collect();
     ensure!(counted.is_empty(), "{counted:?}");
@@ -89,7 +93,10 @@ fn who_speaks_the_wrong_one_of_tls_and_plain_is_told_in_one_line() -> Result<()>
 
     let proxy = Proxy::start(&options())?;
     proxy.expect_log(Level::Warn, "listen.tls");
-    ensure!(!answers(&proxy, &certificates, Identity::Nobody)?, "TLS where there is none");
+    ensure!(
+        !answers(&proxy, &certificates, Identity::Nobody)?,
+        "TLS where there is none"
+    );
     proxy.wait_for_log("the client speaks TLS")?;
     nothing_else(&proxy, "listen.tls")
 }
@@ -110,13 +117,27 @@ fn who_stalls_in_the_handshake_is_cut() -> Result<()> {
         socket.write_all(bytes)?;
         socket.set_read_timeout(Some(Duration::from_secs(10)))?;
         let read = std::io::Read::read(&mut socket, &mut [0; 64]);
-        ensure!(matches!(read, Ok(0)) || read.is_err(), "{} bytes: {read:?}", bytes.len());
+        ensure!(
+            matches!(read, Ok(0)) || read.is_err(),
+            "{} bytes: {read:?}",
+            bytes.len()
+        );
         let waited = begun.elapsed();
-        ensure!((Duration::from_millis(400)..Duration::from_secs(8)).contains(&waited), "{waited:?}");
+        ensure!(
+            (Duration::from_millis(400)..Duration::from_secs(8)).contains(&waited),
+            "{waited:?}"
+        );
         proxy.wait_for_log(&format!("\"peer\":\"{}\"", socket.local_addr().context("gone")?))?;
-        ensure!((proxy.metric(series) - f64::from(stalled)).abs() < 0.5, "{}", proxy.metric(series));
+        ensure!(
+            (proxy.metric(series) - f64::from(stalled)).abs() < 0.5,
+            "{}",
+            proxy.metric(series)
+        );
         ensure!(lines(&proxy, told) == stalled as usize, "{:?}", proxy.log());
     }
-    ensure!(answers(&proxy, &certificates, Identity::Nobody)?, "a client that goes on");
+    ensure!(
+        answers(&proxy, &certificates, Identity::Nobody)?,
+        "a client that goes on"
+    );
     Ok(())
 }

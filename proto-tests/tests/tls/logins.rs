@@ -12,9 +12,14 @@ const MECHANISMS: [&str; 2] = ["SCRAM-SHA-1", "SCRAM-SHA-256"];
 /// A user for each mechanism who can only write to the databases of these tests, and one for both.
 async fn create_users(mongod: &Mongod) -> Result<()> {
     let admin = client(&mongod.uri()).await?;
-    let users = [("one", &MECHANISMS[..1]), ("two", &MECHANISMS[1..]), ("both", &MECHANISMS[..])];
+    let users = [
+        ("one", &MECHANISMS[..1]),
+        ("two", &MECHANISMS[1..]),
+        ("both", &MECHANISMS[..]),
+    ];
     for (user, mechanisms) in users {
-        let create = doc! { "createUser": user, "pwd": "p@ss:/", "roles": ["readWriteAnyDatabase"], "mechanisms": mechanisms };
+        let create =
+            doc! { "createUser": user, "pwd": "p@ss:/", "roles": ["readWriteAnyDatabase"], "mechanisms": mechanisms };
         admin.database("admin").run_command(create).await.context(user)?;
     }
     admin.shutdown().await;
@@ -23,11 +28,7 @@ async fn create_users(mongod: &Mongod) -> Result<()> {
 
 /// Each user by each mechanism: those that they have work, and nothing else.
 async fn check_users(uri_as: &dyn Fn(&str, &str) -> String) -> Result<()> {
-    let cases = [
-        ("one", [true, false]),
-        ("two", [false, true]),
-        ("both", [true, true]),
-    ];
+    let cases = [("one", [true, false]), ("two", [false, true]), ("both", [true, true])];
     for (user, may) in cases {
         for (mechanism, may) in MECHANISMS.into_iter().zip(may) {
             let uri = format!("{}&authMechanism={mechanism}", uri_as(user, "p@ss:/"));
@@ -58,8 +59,20 @@ async fn nobody_else_is_logged_in(proxy: &Proxy) -> Result<()> {
     let status = database.run_command(doc! { "connectionStatus": 1 }).await?;
     let users = status.get_document("authInfo")?.get_array("authenticatedUsers")?;
     ensure!(users.is_empty(), "{status}");
-    ensure!(database.collection::<Document>("plain").count_documents(doc! {}).await.is_err());
-    ensure!(database.collection::<Document>("items").count_documents(doc! {}).await.is_err());
+    ensure!(
+        database
+            .collection::<Document>("plain")
+            .count_documents(doc! {})
+            .await
+            .is_err()
+    );
+    ensure!(
+        database
+            .collection::<Document>("items")
+            .count_documents(doc! {})
+            .await
+            .is_err()
+    );
     nobody.shutdown().await;
     Ok(())
 }
@@ -75,10 +88,8 @@ async fn users_of_a_set_log_in_through_tls_on_both_sides() -> Result<()> {
         let found = proxy.discovery_uri();
         let rest = found.strip_prefix("mongodb://").context("no connection string")?;
         let escaped = |text: &str| text.replace('@', "%40").replace(':', "%3A").replace('/', "%2F");
-        check_users(&|user, password| {
-            format!("mongodb://{user}:{}@{rest}&authSource=admin", escaped(password))
-        })
-        .await?;
+        check_users(&|user, password| format!("mongodb://{user}:{}@{rest}&authSource=admin", escaped(password)))
+            .await?;
     }
     Ok(())
 }

@@ -39,7 +39,10 @@ async fn works(uri: &str) -> Result<()> {
     for name in ["plain", "items"] {
         let collection = database.collection::<Document>(name);
         let documents: Vec<_> = (0..25).map(|number| doc! { "_id": number, "k": number % 2 }).collect();
-        collection.insert_many(documents).await.with_context(|| name.to_owned())?;
+        collection
+            .insert_many(documents)
+            .await
+            .with_context(|| name.to_owned())?;
         let found = collection.count_documents(doc! { "k": 1 }).await?;
         ensure!(found == 12, "{found} in {name}");
     }

@@ -17,7 +17,10 @@ const REFUSED: &str = "the upstream's certificate or ours is not accepted";
 #[tokio::test]
 async fn a_mongod_may_ask_for_tls_and_for_a_certificate() -> Result<()> {
     let certificates = Certificates::new()?;
-    let servers = [Options::default().tls(&certificates), Options::default().mutual_tls(&certificates)];
+    let servers = [
+        Options::default().tls(&certificates),
+        Options::default().mutual_tls(&certificates),
+    ];
     for server in servers {
         let mongod = server.standalone()?;
         let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(SHAPE))?;
@@ -33,7 +36,11 @@ async fn a_set_with_tls_is_shown_with_tls_as_a_mongos_and_member_by_member() -> 
     let options = ProxyOptions::new(&set.uri()).config(SHAPE);
     for options in [options.clone(), options.members(&set.addresses())] {
         // Plain in front, then TLS on both sides, then certificates on both sides.
-        for options in [options.clone(), options.clone().tls(&certificates), options.mutual_tls(&certificates)] {
+        for options in [
+            options.clone(),
+            options.clone().tls(&certificates),
+            options.mutual_tls(&certificates),
+        ] {
             let proxy = Proxy::start(&options)?;
             works(&proxy.discovery_uri()).await?;
         }
@@ -70,7 +77,12 @@ fn a_mongod_that_is_not_trusted_or_does_not_trust_is_told_of() -> Result<()> {
     check_closed(&with(&other, certificates.client()), address, &certificates, &told)?;
     // Under an address that its certificate does not name.
     let told = [(GONE, "not valid for name"), (REFUSED, "not valid for name")];
-    check_closed(&with(&ca, certificates.client()), forwarded(address)?, &certificates, &told)?;
+    check_closed(
+        &with(&ca, certificates.client()),
+        forwarded(address)?,
+        &certificates,
+        &told,
+    )?;
     // mongod closes without a word, and says in its own log why.
     for tls in [ca.clone(), with(&ca, certificates.stranger())] {
         check_closed(&tls, address, &certificates, &[(GONE, "")])?;
@@ -83,7 +95,11 @@ fn a_set_that_is_not_trusted_is_told_of_too() -> Result<()> {
     let certificates = Certificates::new()?;
     let set = Options::default().tls(&certificates).replica_set(1)?;
     let other = certificates.other_ca();
-    let uri = format!("mongodb://{}/?replicaSet=rs0&tls=true&tlsCAFile={}", set.address(), other.display());
+    let uri = format!(
+        "mongodb://{}/?replicaSet=rs0&tls=true&tlsCAFile={}",
+        set.address(),
+        other.display()
+    );
     let proxy = Proxy::start_unready(&ProxyOptions::new(&uri).tls(&certificates))?;
     proxy.expect_log(Level::Warn, REFUSED);
     let line = proxy.wait_for_log(REFUSED)?;
@@ -97,7 +113,10 @@ fn a_mongod_with_tls_that_is_spoken_to_in_plain_bytes_closes() -> Result<()> {
     let uri = format!("mongodb://{}/?directConnection=true", mongod.address());
     let proxy = Proxy::start_unready(&ProxyOptions::new(&uri))?;
     proxy.expect_log(Level::Warn, GONE);
-    ensure!(Connection::open(proxy.address())?.command(&ping()).is_err(), "an answer");
+    ensure!(
+        Connection::open(proxy.address())?.command(&ping()).is_err(),
+        "an answer"
+    );
     proxy.wait_for_log(GONE)?;
     Ok(())
 }

@@ -40,7 +40,10 @@ async fn start() -> Result<(Certificates, Mongod, Proxy)> {
 
 fn is_logged_in(connection: &mut Connection) -> Result<bool> {
     let status = connection.command_ok(&doc! { "connectionStatus": 1, "$db": "admin" })?;
-    Ok(!status.get_document("authInfo")?.get_array("authenticatedUsers")?.is_empty())
+    Ok(!status
+        .get_document("authInfo")?
+        .get_array("authenticatedUsers")?
+        .is_empty())
 }
 
 /// Sends an OP_QUERY and gives the answer's document.
@@ -55,7 +58,10 @@ fn check_refused(reply: &Document) -> Result<()> {
     ensure!(reply.get_i32("code").ok() == Some(18), "{reply}");
     ensure!(reply.get_str("codeName")? == "AuthenticationFailed", "{reply}");
     let message = reply.get_str("errmsg")?;
-    ensure!(message.contains("MONGODB-X509 does not work through mongoshape"), "{reply}");
+    ensure!(
+        message.contains("MONGODB-X509 does not work through mongoshape"),
+        "{reply}"
+    );
     ensure!(message.contains("SCRAM-SHA-256"), "{reply}");
     Ok(())
 }
@@ -70,7 +76,10 @@ async fn every_way_to_log_in_by_x509_is_refused_in_words() -> Result<()> {
     ensure!(is_logged_in(&mut direct)?, "the test proves nothing");
     let mut wrapped = Connection::open_tls(mongod.address(), &config)?;
     query(&mut wrapped, &doc! { "$query": authenticate() })?;
-    ensure!(is_logged_in(&mut wrapped)?, "the test proves nothing of what is wrapped");
+    ensure!(
+        is_logged_in(&mut wrapped)?,
+        "the test proves nothing of what is wrapped"
+    );
 
     for command in [authenticate(), sasl_start()] {
         let mut application = Connection::open(proxy.address())?;
@@ -88,7 +97,10 @@ async fn every_way_to_log_in_by_x509_is_refused_in_words() -> Result<()> {
 async fn a_handshake_with_x509_succeeds_without_logging_in() -> Result<()> {
     let (certificates, mongod, proxy) = start().await?;
     let config = certificates.client_config(Identity::Client)?;
-    for first in [with(authenticate(), "db", "$external"), with(sasl_start(), "db", "$external")] {
+    for first in [
+        with(authenticate(), "db", "$external"),
+        with(sasl_start(), "db", "$external"),
+    ] {
         let hello = |name: &str| doc! { name: 1, "helloOk": true, "speculativeAuthenticate": first.clone() };
         let mut direct = Connection::open_tls(mongod.address(), &config)?;
         direct.command_ok(&with(hello("hello"), "$db", "admin"))?;
@@ -102,7 +114,11 @@ async fn a_handshake_with_x509_succeeds_without_logging_in() -> Result<()> {
             ensure!(reply.contains_key("maxWireVersion"), "{reply}");
             ensure!(!is_logged_in(&mut application)?, "{name}");
 
-            for legacy in [hello(name), doc! { "$query": hello(name) }, doc! { "query": hello(name) }] {
+            for legacy in [
+                hello(name),
+                doc! { "$query": hello(name) },
+                doc! { "query": hello(name) },
+            ] {
                 let mut application = Connection::open(proxy.address())?;
                 let reply = query(&mut application, &legacy)?;
                 ensure!(!reply.contains_key("speculativeAuthenticate"), "{legacy}: {reply}");

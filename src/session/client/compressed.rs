@@ -27,7 +27,9 @@ impl Session<'_> {
         }
         let original = compressed.original_op_code;
         if !matches!(original, OpCode::Msg | OpCode::Query) {
-            return Err(Closed::Protocol(format!("a compressed {original}, which no client sends")));
+            return Err(Closed::Protocol(format!(
+                "a compressed {original}, which no client sends"
+            )));
         }
         if compressed.uncompressed_bytes <= HEAD_BYTES {
             let opened = compressed.inflate().map_err(Closed::Compressed)?;

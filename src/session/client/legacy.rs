@@ -45,7 +45,14 @@ impl Session<'_> {
         let begun = Instant::now();
         let flags = OpMsgFlags::default();
         let done = if route::is_handshake(name) {
-            let edited = handshake::edit_query(frame, &OpQuery { query: command, ..query }).map_err(LinkError::from)?;
+            let edited = handshake::edit_query(
+                frame,
+                &OpQuery {
+                    query: command,
+                    ..query
+                },
+            )
+            .map_err(LinkError::from)?;
             let frame = edited.as_ref().unwrap_or(frame);
             self.relay(
                 Request {
