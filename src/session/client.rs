@@ -311,9 +311,10 @@ impl Session<'_> {
         let mut hello = RawDocumentBuf::new();
         hello.append(cstr!("hello"), 1);
         hello.append(cstr!("$db"), "admin");
-        match self.link.run(&hello).await {
-            Ok(reply) if handshake::is_writable(&reply) => Ok(()),
-            Err(RunError::Link(error)) => Err(error.into()),
+        let deadline = self.settings.load().limits.connect_timeout;
+        match timeout(deadline, self.link.run(&hello)).await {
+            Ok(Ok(reply)) if handshake::is_writable(&reply) => Ok(()),
+            Ok(Err(RunError::Link(error))) => Err(error.into()),
             _ => Err(self.leave()),
         }
     }

@@ -23,7 +23,7 @@ use rand::{Rng as _, SeedableRng as _};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// How soon a healthy client is to be answered, whatever the others do.
-const DEADLINE: Duration = Duration::from_secs(5);
+const DEADLINE: Duration = Duration::from_secs(10);
 const BROKEN: &str = "the client does not keep to the protocol";
 const SLOW: &str = "the client is too slow";
 
