@@ -5,8 +5,9 @@ use bson::{Bson, Document, doc};
 use mongodb::Client;
 use mongodb::options::{ClientOptions, ReadPreference, SelectionCriteria};
 use proto_tests::frame::{self, EXHAUST_ALLOWED};
+use proto_tests::mongod::{self, Options};
 use proto_tests::raw::{self, Connection};
-use proto_tests::{Level, Mongod, Proxy, ProxyOptions, mongod};
+use proto_tests::{Level, Mongod, Proxy, ProxyOptions};
 
 fn hello(connection: &mut Connection) -> Result<Document> {
     connection.command_ok(&doc! { "hello": 1, "$db": "admin" })
@@ -150,6 +151,26 @@ fn after_a_stepdown_the_next_command_goes_to_the_new_primary() -> Result<()> {
             client.shutdown().await;
             Ok(())
         })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_primary_that_only_says_it_is_none_is_kept() -> Result<()> {
+    let set = Options::default().parameter("enableTestCommands=1").replica_set(1)?;
+    let proxy = Proxy::start(&ProxyOptions::new(&set.uri()))?;
+    let mut others = Connection::open(proxy.address())?;
+    hello(&mut others)?;
+    let mut connection = Connection::open(proxy.address())?;
+    hello(&mut connection)?;
+    for code in [10107, 13435, 91] {
+        let data = doc! { "failCommands": ["ping"], "errorCode": code };
+        let fail = doc! { "configureFailPoint": "failCommand", "mode": { "times": 1 }, "data": data, "$db": "admin" };
+        others.command_ok(&fail)?;
+        let ping = doc! { "ping": 1, "$db": "admin" };
+        assert_eq!(connection.command(&ping)?.get_i32("code")?, code);
+        connection.command_ok(&ping)?;
+        others.command_ok(&ping)?;
     }
     Ok(())
 }

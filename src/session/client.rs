@@ -28,7 +28,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawDocumentBuf, cstr};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -272,7 +272,7 @@ impl Session<'_> {
             self.reply(frame, reply).await?;
         }
         if gone {
-            return Err(self.leave());
+            self.see_to_primary().await?;
         }
         Ok(outcome)
     }
@@ -287,7 +287,8 @@ impl Session<'_> {
         };
         match relay.run(request, look).await {
             Ok(Seen::Nothing) => Ok(Outcome::Relayed),
-            Ok(Seen::NotPrimary) | Err(RelayError::NotPrimary) => Err(self.leave()),
+            Ok(Seen::NotPrimary) => self.see_to_primary().await.map(|()| Outcome::Relayed),
+            Err(RelayError::NotPrimary) => Err(self.leave()),
             Err(RelayError::Link(error)) => Err(error.into()),
             Err(RelayError::ClientClosed) => Err(Closed::ByClient),
             Err(RelayError::Retired) => Err(Closed::Retired),
@@ -301,6 +302,20 @@ impl Session<'_> {
             Look::ForPrimary
         } else {
             Look::Passing
+        }
+    }
+
+    /// After an answer "not primary": asks the server itself. It may be the primary again, or a fail point may have spoken;
+    /// drivers keep their connection after such an answer, so it must not end without need.
+    async fn see_to_primary(&mut self) -> Result<(), Closed> {
+        let mut hello = RawDocumentBuf::new();
+        hello.append(cstr!("hello"), 1);
+        hello.append(cstr!("$db"), "admin");
+        let deadline = self.settings.load().limits.connect_timeout;
+        match timeout(deadline, self.link.run(&hello)).await {
+            Ok(Ok(reply)) if handshake::is_writable(&reply) => Ok(()),
+            Ok(Err(RunError::Link(error))) => Err(error.into()),
+            _ => Err(self.leave()),
         }
     }
 

@@ -11,6 +11,7 @@ mod presentation;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use self::presentation::Hello;
+pub(super) use self::presentation::is_writable;
 pub use self::presentation::{AddressMap, Presentation};
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;

@@ -107,7 +107,8 @@ impl Presentation {
     }
 }
 
-fn is_writable(hello: &RawDocument) -> bool {
+/// Whether a server says that it takes writes.
+pub(in crate::session) fn is_writable(hello: &RawDocument) -> bool {
     ["isWritablePrimary", "ismaster"]
         .iter()
         .any(|field| get(hello, field).and_then(as_flag) == Some(true))

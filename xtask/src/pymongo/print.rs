@@ -7,6 +7,8 @@ use super::outcome::{Ended, Outcome, Outcomes, count};
 
 /// Of what a test said, enough to recognise it.
 const DETAIL_LIMIT: usize = 240;
+/// Of the tests that have one known cause in common.
+const EXPECTED_SHOWN: usize = 10;
 /// Of the proxy's log.
 const LINES_SHOWN: usize = 20;
 
@@ -82,9 +84,12 @@ fn expected(one: &Compared, list: &[Expected]) {
             tests.len(),
             entry.cause
         );
-        for (_, difference) in tests {
+        for (_, difference) in tests.iter().take(EXPECTED_SHOWN) {
             let (direct, proxied) = (difference.direct.outcome, difference.proxied.outcome);
             println!("- `{}` {direct} → {proxied}", difference.short_name());
+        }
+        if let Some(others @ 1..) = tests.len().checked_sub(EXPECTED_SHOWN) {
+            println!("- and {others} others");
         }
     }
 }
