@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 
-/// Of all sessions together there is room for so many of the longest messages. What is made of a message on its way, of
-/// which there may be two at a time, comes on top.
+/// Of all sessions together there is room for so many of the longest messages. What is made of a message on its way comes on
+/// top: rewritten, encoded and compressed again it is up to five times as much.
 const LONGEST_MESSAGES: usize = 4;
 const KILOBYTE: usize = 1024;
 /// How long a session waits for room. Others have theirs for as long as mongod takes for their commands.
