@@ -21,6 +21,8 @@ mod beginning;
 mod closed;
 mod compressed;
 mod legacy;
+mod primary;
+mod reply;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,11 +30,12 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
-use bson::raw::{RawDocumentBuf, cstr};
+use bson::raw::RawDocumentBuf;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::closed::Closed;
+use self::reply::error_reply;
 use super::error::RunError;
 use super::handshake::{self, Presentation};
 use super::link::{Link, LinkError};
@@ -42,12 +45,12 @@ use super::route::{self, Route};
 use super::run::Run;
 use super::socket::Socket;
 use super::stream::{Arrived, FrameStream, Patience};
-use super::upstream::{Upstream, UpstreamKind, Upstreams};
+use super::upstream::{Upstream, Upstreams};
 use super::{Settings, Shared};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
 use crate::command::reply::says_not_primary;
-use crate::wire::{Compressor, Compressors, Frame, OpCode, OpCompressed, OpMsg, OpMsgBuilder, OpMsgFlags};
+use crate::wire::{Compressor, Compressors, Frame, OpCode, OpMsg, OpMsgFlags};
 
 /// A client that has connected.
 #[derive(Debug)]
@@ -295,66 +298,6 @@ impl Session<'_> {
             Err(RelayError::Client(error)) => Err(Closed::Client(error)),
         }
     }
-
-    /// What to look for in replies that are passed on.
-    fn look(&self) -> Look<'static> {
-        if self.presentation.promises_primary() {
-            Look::ForPrimary
-        } else {
-            Look::Passing
-        }
-    }
-
-    /// After an answer "not primary": asks the server itself. It may be the primary again, or a fail point may have spoken;
-    /// drivers keep their connection after such an answer, so it must not end without need.
-    async fn see_to_primary(&mut self) -> Result<(), Closed> {
-        let mut hello = RawDocumentBuf::new();
-        hello.append(cstr!("hello"), 1);
-        hello.append(cstr!("$db"), "admin");
-        let deadline = self.settings.load().limits.connect_timeout;
-        match timeout(deadline, self.link.run(&hello)).await {
-            Ok(Ok(reply)) if handshake::is_writable(&reply) => Ok(()),
-            Ok(Err(RunError::Link(error))) => Err(error.into()),
-            _ => Err(self.leave()),
-        }
-    }
-
-    /// The server is no longer the primary: its other sessions need not find out by themselves.
-    fn leave(&self) -> Closed {
-        self.upstream.retire();
-        Closed::Retired
-    }
-
-    /// A mongos gives drivers a token with which another one may finish a transaction; a mongod takes none.
-    fn without_recovery_token(&self, frame: &Frame, head: &Head<'_>) -> Result<Option<Frame>, Closed> {
-        if self.upstream.kind() == UpstreamKind::Mongos
-            || !matches!(head.name, "commitTransaction" | "abortTransaction")
-        {
-            return Ok(None);
-        }
-        let edited = handshake::without_recovery_token(frame, &head.message);
-        Ok(edited.map_err(LinkError::from)?)
-    }
-
-    async fn reply(&mut self, request: &Frame, body: RawDocumentBuf) -> Result<(), Closed> {
-        let reply = OpMsgBuilder::new(0, request.header().request_id).body(&body).build();
-        self.send(&reply.map_err(LinkError::from)?).await
-    }
-
-    /// Answers OP_QUERY with OP_REPLY and OP_MSG with OP_MSG, as a client expects.
-    async fn reply_in_kind(&mut self, request: &Frame, error: CommandError) -> Result<(), Closed> {
-        self.send(&error_reply(request, error)?).await
-    }
-
-    async fn send(&mut self, reply: &Frame) -> Result<(), Closed> {
-        let compressed = self
-            .compressor
-            .map(|compressor| OpCompressed::compress(reply, compressor));
-        let compressed = compressed.transpose().map_err(LinkError::from)?;
-        let reply = compressed.as_ref().unwrap_or(reply);
-        self.shared.metrics.bytes(Direction::Sent, reply.len());
-        Ok(self.client.send(reply).await?)
-    }
 }
 
 /// Returns when a client that has been idle since the call has been so for long enough. Cancel safe.
@@ -368,14 +311,4 @@ async fn idle_for_too_long(settings: &Settings) {
 /// Whether the client waits for no reply.
 fn is_unanswered(frame: &Frame) -> bool {
     OpMsg::flags_of(frame).is_some_and(|flags| flags.contains(OpMsgFlags::MORE_TO_COME))
-}
-
-/// An error in the kind of message that its request was.
-fn error_reply(request: &Frame, error: CommandError) -> Result<Frame, LinkError> {
-    if request.header().op_code == OpCode::Query {
-        return legacy::error_reply(request, error);
-    }
-    let body = error.into_reply();
-    let reply = OpMsgBuilder::new(0, request.header().request_id).body(&body).build();
-    Ok(reply?)
 }
