@@ -147,18 +147,19 @@ impl<'a> Message<'a> {
 impl Session<'_> {
     /// Waits for a frame and answers it.
     async fn turn(&mut self) -> Result<(), Closed> {
+        let idle = self.settings.load().limits.idle_timeout;
         let arrived = tokio::select! {
             biased;
-            arrived = self.client.arrive() => arrived?,
+            arrived = self.client.arrive(idle) => arrived?,
             () = self.link.closed() => return Err(Closed::Upstream(LinkError::Closed)),
             () = self.upstream.retired() => return Err(Closed::Retired),
-            () = idle_for_too_long(self.settings.load()) => return Err(Closed::Idle),
         };
         self.compressor = None;
-        let frame = match arrived {
-            Some(Arrived::Whole(frame)) => frame,
+        // Room for a long message is taken until it is answered.
+        let (frame, _room) = match arrived {
+            Some(Arrived::Whole(frame)) => (frame, None),
             Some(Arrived::Long(long)) => match self.relay_long(long).await? {
-                Some(frame) => frame,
+                Some(whole) => whole,
                 None => return Ok(()),
             },
             None => return Err(Closed::ByClient),
@@ -297,14 +298,6 @@ impl Session<'_> {
             Err(RelayError::Retired) => Err(Closed::Retired),
             Err(RelayError::Client(error)) => Err(Closed::Client(error)),
         }
-    }
-}
-
-/// Returns when a client that has been idle since the call has been so for long enough. Cancel safe.
-async fn idle_for_too_long(settings: &Settings) {
-    match settings.limits.idle_timeout {
-        Some(limit) => tokio::time::sleep(limit).await,
-        None => std::future::pending().await,
     }
 }
 

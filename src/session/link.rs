@@ -86,7 +86,7 @@ impl Link {
 
     /// The next frame from the upstream, or the beginning of a long one. Cancel safe.
     pub(super) async fn arrive(&mut self) -> Result<Arrived, LinkError> {
-        self.stream.arrive().await?.ok_or(LinkError::Closed)
+        self.stream.arrive(None).await?.ok_or(LinkError::Closed)
     }
 
     /// Sends the client the upstream's long frame as it comes in. Not cancel safe.

@@ -97,6 +97,8 @@ pub enum Limit {
     MessageBytes,
     /// Bytes in one message once it is inflated.
     InflatedBytes,
+    /// Room for long messages, which all clients share.
+    LongMessages,
     /// Time until the first message, or for the TLS handshake.
     HandshakeTimeout,
     /// Time for a message that has begun.
@@ -108,10 +110,11 @@ pub enum Limit {
 }
 
 impl Limit {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Connections,
         Self::MessageBytes,
         Self::InflatedBytes,
+        Self::LongMessages,
         Self::HandshakeTimeout,
         Self::FrameTimeout,
         Self::IdleTimeout,
@@ -123,6 +126,7 @@ impl Limit {
             Self::Connections => "connections",
             Self::MessageBytes => "message_bytes",
             Self::InflatedBytes => "inflated_bytes",
+            Self::LongMessages => "long_messages",
             Self::HandshakeTimeout => "handshake_timeout",
             Self::FrameTimeout => "frame_timeout",
             Self::IdleTimeout => "idle_timeout",

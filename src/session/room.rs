@@ -1,5 +1,5 @@
-//! Room for messages that are much longer than what was sent of them: one that is compressed costs its sender next to
-//! nothing, and who has sent it need not even be logged in.
+//! Room for long messages that have to be whole in memory. One that is compressed costs its sender next to nothing, and who
+//! has sent it need not even be logged in.
 
 use std::time::Duration;
 

@@ -41,6 +41,9 @@ pub(super) enum StreamError {
     /// The peer began a message and took too long over it.
     #[error("a message was not complete after {} ms", .0.as_millis())]
     Stalled(Duration),
+    /// The peer began no message for as long as it may.
+    #[error("no message for {} ms", .0.as_millis())]
+    Idle(Duration),
     /// The peer took nothing of what was sent to it.
     #[error("the other side read nothing for {} ms", .0.as_millis())]
     Unread(Duration),
@@ -133,8 +136,9 @@ impl FrameStream {
         }
     }
 
-    /// The next frame, or the beginning of a long one; otherwise as [`FrameStream::next`]. Cancel safe.
-    pub(super) async fn arrive(&mut self) -> Result<Option<Arrived>, StreamError> {
+    /// The next frame, or the beginning of a long one; otherwise as [`FrameStream::next`]. Waits for it to begin for as long
+    /// as `idle`. Cancel safe.
+    pub(super) async fn arrive(&mut self, idle: Option<Duration>) -> Result<Option<Arrived>, StreamError> {
         loop {
             if self.received.len() >= PIECE_BYTES
                 && let Some(header) = MessageHeader::of_beginning(&self.received)
@@ -148,7 +152,14 @@ impl FrameStream {
                 self.began = None;
                 return Ok(Some(Arrived::Whole(frame)));
             }
-            if self.receive().await? == 0 {
+            let read = match idle {
+                Some(limit) if self.received.is_empty() => {
+                    let read = timeout(limit, self.read()).await;
+                    read.map_err(|_| StreamError::Idle(limit))??
+                }
+                _ => self.receive().await?,
+            };
+            if read == 0 {
                 return Ok(self.codec.decode_eof(&mut self.received)?.map(Arrived::Whole));
             }
         }

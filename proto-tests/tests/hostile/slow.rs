@@ -113,7 +113,6 @@ fn who_is_idle_for_too_long_is_let_go_and_nobody_else() -> Result<()> {
 }
 
 #[test]
-#[ignore = "the proxy takes a client that is in the middle of a message for idle"]
 fn who_is_in_the_middle_of_a_message_is_not_idle() -> Result<()> {
     let shaped = shaped("idle_timeout_ms = 700")?;
     let mut application = shaped.application()?;

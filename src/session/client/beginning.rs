@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use tokio::sync::SemaphorePermit;
+
 use super::{Closed, Session};
 use crate::command::head::Head;
 use crate::session::metrics::{Direction, Outcome};
@@ -20,9 +22,13 @@ pub(super) struct Beginning<'a> {
     flags: OpMsgFlags,
 }
 
-impl Session<'_> {
-    /// Passes a long message on while it comes in. Gives it back, whole, when its beginning does not say that it may.
-    pub(super) async fn relay_long(&mut self, long: LongFrame) -> Result<Option<Frame>, Closed> {
+impl<'a> Session<'a> {
+    /// Passes a long message on while it comes in. Gives it back, whole and with the room that it takes, when its beginning
+    /// does not say that it may.
+    pub(super) async fn relay_long(
+        &mut self,
+        long: LongFrame,
+    ) -> Result<Option<(Frame, Option<SemaphorePermit<'a>>)>, Closed> {
         let header = long.header();
         let beginning = long.payload();
         if header.op_code == OpCode::Msg
@@ -32,7 +38,19 @@ impl Session<'_> {
             self.relay_beginning(Sent::Long(long), &command).await?;
             return Ok(None);
         }
-        self.client.complete(long).await?.map(Some).ok_or(Closed::ByClient)
+        // A compressed one takes room once, when it is opened: two steps could wait for each other.
+        let room = match header.op_code {
+            OpCode::Compressed => None,
+            _ => Some(
+                self.shared
+                    .room
+                    .take(header.message_length)
+                    .await
+                    .ok_or(Closed::NoRoom)?,
+            ),
+        };
+        let whole = self.client.complete(long).await?.ok_or(Closed::ByClient)?;
+        Ok(Some((whole, room)))
     }
 
     /// The command that begins so, if it is to be relayed for sure. `beginning` is what follows a header.

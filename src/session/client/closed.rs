@@ -21,7 +21,7 @@ pub(super) enum Closed {
     Protocol(String),
     /// The client's compressed message cannot be opened.
     Compressed(WireError),
-    /// There was no room in time to open the client's compressed message.
+    /// There was no room in time for the client's long message.
     NoRoom,
     /// The client's socket failed.
     Client(StreamError),
@@ -39,7 +39,10 @@ impl From<LinkError> for Closed {
 
 impl From<StreamError> for Closed {
     fn from(error: StreamError) -> Self {
-        Self::Client(error)
+        match error {
+            StreamError::Idle(_) => Self::Idle,
+            error => Self::Client(error),
+        }
     }
 }
 
@@ -69,7 +72,7 @@ impl Closed {
                 tracing::warn!(%peer, %reason, "closed a connection: the client does not keep to the protocol");
             }
             Self::NoRoom => {
-                tracing::warn!(%peer, "closed a connection: too many long compressed messages at once");
+                tracing::warn!(%peer, "closed a connection: too many long messages at once");
             }
             // Of a primary that steps down or dies the topology tells, once and not for each of its connections.
             Self::Upstream(error) if upstream.is_some_and(Upstream::is_retired) => {
@@ -89,7 +92,7 @@ impl Closed {
             Self::Compressed(WireError::UncompressedSize { .. } | WireError::ImplausibleSize { .. }) => {
                 Some(Limit::InflatedBytes)
             }
-            Self::NoRoom => Some(Limit::InflatedBytes),
+            Self::NoRoom => Some(Limit::LongMessages),
             _ => None,
         }
     }
