@@ -1,15 +1,11 @@
 //! What the section `upstream` means. Parses the connection string with the driver; resolves no name, opens no socket.
 
-use std::net::Ipv6Addr;
-
-use mongodb::options::{ConnectionString, HostInfo, ServerAddress};
+use mongodb::options::{ConnectionString, HostInfo};
 
 use super::resolve::milliseconds;
 use super::section::Section;
 use super::{UpstreamConfig, tls};
-
-/// Where a server listens when the connection string names no port.
-const DEFAULT_PORT: u16 = 27017;
+use crate::server::topology::dial_address;
 
 /// `None` only after a mistake was noted.
 pub(super) fn resolve(section: &mut Section<'_>) -> Option<UpstreamConfig> {
@@ -57,17 +53,4 @@ fn malformed(section: &mut Section<'_>, uri: &str, error: &mongodb::error::Error
     };
     let problem = format!("it is not a connection string ({reason})");
     section.refuse("uri", &problem, "write mongodb://host:port")
-}
-
-/// What `TcpStream::connect` takes. `None` for a Unix socket.
-fn dial_address(address: &ServerAddress) -> Option<String> {
-    let ServerAddress::Tcp { host, port } = address else {
-        return None;
-    };
-    let port = port.unwrap_or(DEFAULT_PORT);
-    // The driver keeps an IPv6 address without its brackets.
-    Some(match host.parse::<Ipv6Addr>() {
-        Ok(address) => format!("[{address}]:{port}"),
-        Err(_) => format!("{host}:{port}"),
-    })
 }

@@ -50,10 +50,9 @@ impl Dialing {
     /// How one server is connected to. `None` for what is no host and port.
     #[must_use]
     pub fn address(&self, address: &ServerAddress, kind: UpstreamKind) -> Option<UpstreamAddress> {
-        let ServerAddress::Tcp { host, port } = address else {
+        let ServerAddress::Tcp { host, .. } = address else {
             return None;
         };
-        let port = port.unwrap_or(DEFAULT_PORT);
         let tls = match &self.tls {
             Some(config) => Some(UpstreamTls {
                 config: Arc::clone(config),
@@ -61,14 +60,24 @@ impl Dialing {
             }),
             None => None,
         };
-        // The driver keeps an IPv6 address without its brackets.
-        let address = if host.contains(':') {
-            format!("[{host}]:{port}")
-        } else {
-            format!("{host}:{port}")
-        };
+        let address = dial_address(address)?;
         Some(UpstreamAddress { address, tls, kind })
     }
+}
+
+/// What `TcpStream::connect` takes. `None` for a Unix socket.
+#[must_use]
+pub fn dial_address(address: &ServerAddress) -> Option<String> {
+    let ServerAddress::Tcp { host, port } = address else {
+        return None;
+    };
+    let port = port.unwrap_or(DEFAULT_PORT);
+    // The driver keeps an IPv6 address without its brackets.
+    Some(if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    })
 }
 
 /// Begins to watch. The driver's client may be used for other things too, and is to be closed at the end.
