@@ -3,9 +3,13 @@
 //! Codes and names are mongod's own (`src/mongo/base/error_codes.yml`), so that drivers and applications treat them as
 //! they treat the server's.
 
-use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::arguments::with_replaced;
 use super::namespace::Namespace;
+
+/// What a server that is no primary says to a read.
+const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13435;
 
 /// A command's failure as the client will read it.
 #[derive(Clone, Debug)]
@@ -178,6 +182,28 @@ impl CommandError {
         match self {
             Self::Own { code: own, .. } => *own == code,
             Self::Upstream(reply) => reply.get_i32("code").is_ok_and(|number| number == code.number()),
+        }
+    }
+
+    /// The failure of a read that a write begins with, as mongod words it for the write itself: a server that is no primary
+    /// refuses the two with different codes.
+    #[must_use]
+    pub fn of_write(self) -> Self {
+        let primary = ErrorCode::NotWritablePrimary;
+        match self {
+            Self::Upstream(reply)
+                if reply
+                    .get_i32("code")
+                    .is_ok_and(|code| code == NOT_PRIMARY_NO_SECONDARY_OK) =>
+            {
+                let replaced = [
+                    ("errmsg", Some(RawBsonRef::String("not primary"))),
+                    ("code", Some(RawBsonRef::Int32(primary.number()))),
+                    ("codeName", Some(RawBsonRef::String(primary.name()))),
+                ];
+                Self::Upstream(with_replaced(&reply, &replaced))
+            }
+            other => other,
         }
     }
 

@@ -12,6 +12,16 @@ pub(super) enum RunError {
     Link(LinkError),
 }
 
+impl RunError {
+    /// See [`CommandError::of_write`].
+    pub(super) fn of_write(self) -> Self {
+        match self {
+            Self::Command(error) => Self::Command(error.of_write()),
+            link @ Self::Link(_) => link,
+        }
+    }
+}
+
 impl From<CommandError> for RunError {
     fn from(error: CommandError) -> Self {
         Self::Command(error)

@@ -1,5 +1,6 @@
 //! The upstream connection of one client: relayed frames and the proxy's own commands, in order.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use bson::raw::{RawDocument, RawDocumentBuf};
@@ -36,12 +37,27 @@ pub(super) enum LinkError {
     /// It was closed or broke.
     #[error("the upstream closed the connection")]
     Closed,
+    /// It was closed without the farewell that TLS has.
+    #[error(
+        "the upstream broke off TLS: it ended, or it wants a certificate (tlsCertificateKeyFile) and was shown none"
+    )]
+    BrokenOff,
     /// The stream failed.
     #[error("the upstream connection failed: {0}")]
-    Stream(#[from] StreamError),
+    Stream(StreamError),
     /// A command of ours could not be encoded, or its answer not read.
     #[error("the upstream connection carried what is no message: {0}")]
     Wire(#[from] WireError),
+}
+
+impl From<StreamError> for LinkError {
+    fn from(error: StreamError) -> Self {
+        match error {
+            // From rustls, and from nobody else: without TLS this is an end like any other.
+            StreamError::Io(error) if error.kind() == ErrorKind::UnexpectedEof => Self::BrokenOff,
+            error => Self::Stream(error),
+        }
+    }
 }
 
 /// The upstream connection.

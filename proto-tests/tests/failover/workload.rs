@@ -27,8 +27,6 @@ const SEEN_WITHOUT_RETRIES: &[&str] = &[
 /// refuses that in other words. Drivers treat them all alike.
 const SEEN_BEHIND_THE_PROXY_ONLY: &[&str] = &[
     "ConnectionPoolCleared",
-    // The look-up for an insert.
-    "command: NotPrimaryNoSecondaryOk",
     "command: InterruptedDueToReplStateChange",
     "insertMany: 189",
 ];

@@ -6,7 +6,7 @@ use tokio::task::spawn_blocking;
 use super::{Closed, Message, Session};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::session::relay::Sent;
-use crate::wire::{Frame, Inflated, OpCode, OpCompressed};
+use crate::wire::{Frame, Inflated, OpCode, OpCompressed, WireError};
 
 /// So much of a message is opened at first; its command, without documents in a sequence, is hardly ever longer.
 const HEAD_BYTES: usize = 64 * 1024;
@@ -35,16 +35,17 @@ impl Session<'_> {
             let opened = compressed.inflate().map_err(Closed::Compressed)?;
             return self.opened(frame, &opened, &compressed).await;
         }
+        // Until it is answered, or known that it need not be kept.
+        let room = self.shared.room.take(compressed.uncompressed_bytes).await;
+        let room = room.ok_or(Closed::NoRoom)?;
         if original == OpCode::Msg {
-            let beginning = beginning(&compressed)?;
+            let beginning = apart(frame.clone(), limit, beginning).await?;
             if let Some(command) = self.beginning_to_relay(&beginning) {
+                drop(room);
                 return self.relay_beginning(Sent::Whole(frame), &command).await;
             }
         }
-        // Until it is answered.
-        let room = self.shared.room.take(compressed.uncompressed_bytes).await;
-        let _room = room.ok_or(Closed::NoRoom)?;
-        let opened = open_apart(frame.clone(), limit).await?;
+        let opened = apart(frame.clone(), limit, whole).await?;
         self.opened(frame, &opened, &compressed).await
     }
 
@@ -60,8 +61,8 @@ impl Session<'_> {
 
 /// The beginning of a long message. Of one that must be opened whole for that it is a copy: the whole is not kept while the
 /// message is relayed.
-fn beginning(compressed: &OpCompressed<'_>) -> Result<Bytes, Closed> {
-    Ok(match compressed.inflate_head(HEAD_BYTES).map_err(Closed::Compressed)? {
+fn beginning(compressed: &OpCompressed<'_>) -> Result<Bytes, WireError> {
+    Ok(match compressed.inflate_head(HEAD_BYTES)? {
         Inflated::Head(beginning) => beginning,
         Inflated::Whole(opened) => {
             let payload = opened.payload();
@@ -70,9 +71,17 @@ fn beginning(compressed: &OpCompressed<'_>) -> Result<Bytes, Closed> {
     })
 }
 
+fn whole(compressed: &OpCompressed<'_>) -> Result<Frame, WireError> {
+    compressed.inflate()
+}
+
 /// Opens a long message on another thread: other sessions live on this one.
-async fn open_apart(frame: Frame, limit: usize) -> Result<Frame, Closed> {
-    let opened = spawn_blocking(move || OpCompressed::parse(&frame, limit)?.inflate()).await;
+async fn apart<T: Send + 'static>(
+    frame: Frame,
+    limit: usize,
+    open: fn(&OpCompressed<'_>) -> Result<T, WireError>,
+) -> Result<T, Closed> {
+    let opened = spawn_blocking(move || open(&OpCompressed::parse(&frame, limit)?)).await;
     // The threads end with the proxy.
     let opened = opened.map_err(|_| Closed::Retired)?;
     opened.map_err(Closed::Compressed)

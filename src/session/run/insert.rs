@@ -31,7 +31,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     refuse_retryable(run)?;
     let mut batch = Batch::prepare(run, &command);
     while batch.has_work() {
-        batch.round(run).await?;
+        batch.round(run).await.map_err(RunError::of_write)?;
     }
     run.shared.metrics.inserted(&run.label(), batch.inserted);
     Ok(batch.reply(&command))
