@@ -7,6 +7,7 @@ pub mod client;
 mod cursor;
 mod error;
 pub mod handshake;
+mod hint;
 mod link;
 pub mod metrics;
 mod mint;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use self::cursor::CursorRegistry;
+use self::hint::Hints;
 use self::metrics::SessionMetrics;
 use self::mint::Timestamps;
 use self::readiness::Readiness;
@@ -53,17 +55,18 @@ pub struct Settings {
     limits: SessionLimits,
     /// What was found under these shapes.
     readiness: Readiness,
+    hints: Hints,
 }
 
 impl Settings {
     /// Settings under which nothing has been found yet.
     #[must_use]
     pub fn new(shapes: Shapes, limits: SessionLimits) -> Self {
-        let readiness = Readiness::default();
         Self {
             shapes,
             limits,
-            readiness,
+            readiness: Readiness::default(),
+            hints: Hints::default(),
         }
     }
 }

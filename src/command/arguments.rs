@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::document::{as_flag, as_whole_number, fields, put, type_name};
+use super::document::{as_flag, as_whole_number, fields, get, put, single, type_name};
 use super::error::{CommandError, ErrorCode};
 
 /// Fields that any command may carry and that every command made from it must carry too.
@@ -44,13 +44,42 @@ pub fn is_generic(field: &str) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub struct Carried<'a> {
     body: &'a RawDocument,
+    /// A command made from it has been sent before.
+    begun: bool,
+    numbered: bool,
+    at_once: bool,
 }
 
 impl<'a> Carried<'a> {
     /// The fields to carry of a client's command.
     #[must_use]
     pub fn of(body: &'a RawDocument) -> Self {
-        Self { body }
+        Self {
+            body,
+            begun: false,
+            numbered: true,
+            at_once: false,
+        }
+    }
+
+    /// For all but the first command made from it: what begins a transaction is said once.
+    #[must_use]
+    pub fn begun(self, begun: bool) -> Self {
+        Self { begun, ..self }
+    }
+
+    /// For a write that may be done twice: not as part of a retryable write.
+    #[must_use]
+    pub fn unnumbered(self) -> Self {
+        let numbered = get(self.body, "autocommit").is_some();
+        Self { numbered, ..self }
+    }
+
+    /// For a write that need not have reached other members yet: `w: 1`, whatever the client asked for.
+    #[must_use]
+    pub fn at_once(self) -> Self {
+        let at_once = true;
+        Self { at_once, ..self }
     }
 
     /// Appends them for a command that reads: no `writeConcern`.
@@ -61,11 +90,16 @@ impl<'a> Carried<'a> {
     /// Appends them for a command that writes: no `readConcern`, and no `writeConcern` that asks for no answer, since
     /// the proxy needs the answer.
     pub fn append_to_write(&self, command: &mut RawDocumentBuf) {
+        let begins = get(self.body, "startTransaction").is_some() && !self.begun;
         self.append(command, |name, value| match name {
-            "readConcern" | "$readPreference" => false,
-            "writeConcern" => !is_unacknowledged(value),
+            "$readPreference" => false,
+            "readConcern" => begins,
+            "writeConcern" => !self.at_once && !is_unacknowledged(value),
             _ => true,
         });
+        if self.at_once {
+            put(command, "writeConcern", single("w", 1));
+        }
     }
 
     /// Appends only what says who asks and where: for commands about the collection itself.
@@ -81,9 +115,25 @@ impl<'a> Carried<'a> {
         self.append(command, |name, _| kept.contains(&name));
     }
 
+    /// Appends what says who asks, where, and in which transaction: for a read of the proxy's own that a write begins with.
+    pub fn append_to_look_up(&self, command: &mut RawDocumentBuf) {
+        if get(self.body, "autocommit").is_none() {
+            return self.append_identity(command);
+        }
+        self.append_to_read(command);
+    }
+
     fn append(&self, command: &mut RawDocumentBuf, keep: impl Fn(&str, RawBsonRef<'_>) -> bool) {
         for (name, value) in self.body.iter().flatten() {
-            if is_generic(name.as_str()) && keep(name.as_str(), value) {
+            let name_text = name.as_str();
+            let said = match name_text {
+                // A transaction's readConcern goes with its first command; any other read has its own.
+                "readConcern" => self.begun && get(self.body, "startTransaction").is_some(),
+                "startTransaction" => self.begun,
+                "txnNumber" => !self.numbered,
+                _ => false,
+            };
+            if !said && is_generic(name_text) && keep(name_text, value) {
                 command.append(name, value);
             }
         }
@@ -93,9 +143,7 @@ impl<'a> Carried<'a> {
 /// Whether a write concern asks for no acknowledgement (`w: 0`).
 #[must_use]
 pub fn is_unacknowledged(write_concern: RawBsonRef<'_>) -> bool {
-    let w = write_concern
-        .as_document()
-        .and_then(|document| super::document::get(document, "w"));
+    let w = write_concern.as_document().and_then(|document| get(document, "w"));
     w.and_then(as_whole_number) == Some(0)
 }
 
@@ -157,6 +205,26 @@ impl<'a> Field<'a> {
         self.number()?
             .map(|number| u64::try_from(number).map_err(|_| self.negative(number)))
             .transpose()
+    }
+
+    /// The id of a statement. A negative one stands for none in mongod, and is for its own use.
+    pub fn statement_id(self) -> Result<i32, CommandError> {
+        self.as_statement_id(self.value)
+    }
+
+    /// The ids of a command's statements.
+    pub fn statement_ids(self) -> Result<Vec<i32>, CommandError> {
+        let RawBsonRef::Array(array) = self.value else {
+            return Err(self.wrong_type("array"));
+        };
+        let elements = array.into_iter().flatten();
+        elements.map(|element| self.as_statement_id(element)).collect()
+    }
+
+    fn as_statement_id(self, value: RawBsonRef<'_>) -> Result<i32, CommandError> {
+        let number = as_whole_number(value).ok_or_else(|| self.wrong_type("int"))?;
+        let id = i32::try_from(number).ok().filter(|id| *id >= 0);
+        id.ok_or_else(|| self.negative(number))
     }
 
     /// The error for a field that the command does not have.

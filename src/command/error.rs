@@ -3,11 +3,16 @@
 //! Codes and names are mongod's own (`src/mongo/base/error_codes.yml`), so that drivers and applications treat them as
 //! they treat the server's.
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::arguments::with_replaced;
+use super::document::{get, put};
 use super::namespace::Namespace;
 
+/// Where a reply has its labels.
+const LABELS: &str = "errorLabels";
+/// The label of an error after which a retryable write may be sent again.
+const RETRYABLE_WRITE: &str = "RetryableWriteError";
 /// What a server that is no primary says to a read.
 const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13435;
 
@@ -207,6 +212,22 @@ impl CommandError {
         }
     }
 
+    /// The same, of a retryable write: with the label by which drivers know that it may be sent again, which mongod gives
+    /// only to those of its replies that it takes for one to such a write (`db/error_labels.cpp`).
+    #[must_use]
+    pub fn labelled(self) -> Self {
+        match self {
+            Self::Upstream(mut reply)
+                if reply.get_i32("code").is_ok_and(is_retryable) && get(&reply, LABELS).is_none() =>
+            {
+                let labels: RawArrayBuf = [RETRYABLE_WRITE].into_iter().collect();
+                put(&mut reply, LABELS, &labels);
+                Self::Upstream(reply)
+            }
+            other => other,
+        }
+    }
+
     /// A field of the wrong type, in mongod's words.
     #[must_use]
     pub fn wrong_type(field: &str, is: &str, expected: &str) -> Self {
@@ -240,6 +261,38 @@ impl CommandError {
     }
 }
 
+/// Whether a write that failed so may be sent again as it is (Retryable Writes, "Determining Retryable Errors").
+#[must_use]
+pub fn is_retryable(code: i32) -> bool {
+    const CODES: &[i32] = &[6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
+    CODES.contains(&code)
+}
+
+fn name_of_server_error(code: i32) -> Option<&'static str> {
+    Some(match code {
+        6 => "HostUnreachable",
+        7 => "HostNotFound",
+        24 => "LockTimeout",
+        50 => "MaxTimeMSExpired",
+        89 => "NetworkTimeout",
+        91 => "ShutdownInProgress",
+        112 => "WriteConflict",
+        134 => "ReadConcernMajorityNotAvailableYet",
+        189 => "PrimarySteppedDown",
+        246 => "SnapshotUnavailable",
+        251 => "NoSuchTransaction",
+        262 => "ExceededTimeLimit",
+        9001 => "SocketException",
+        10107 => "NotWritablePrimary",
+        11600 => "InterruptedAtShutdown",
+        11601 => "Interrupted",
+        11602 => "InterruptedDueToReplStateChange",
+        13435 => "NotPrimaryNoSecondaryOk",
+        13436 => "NotPrimaryOrSecondary",
+        _ => return None,
+    })
+}
+
 /// What mongod said of one statement of a write command, or what the proxy says of one item.
 #[derive(Clone, Debug)]
 pub struct WriteError {
@@ -260,6 +313,27 @@ impl WriteError {
             message: message.into(),
             detail: RawDocumentBuf::new(),
         }
+    }
+
+    /// Whether it says nothing of the statement but that the server could not go on with it: the whole command may be sent
+    /// again.
+    #[must_use]
+    pub fn is_of_server(&self) -> bool {
+        is_retryable(self.code) || name_of_server_error(self.code).is_some()
+    }
+
+    /// As the error of the whole command.
+    #[must_use]
+    pub fn into_command_error(self) -> CommandError {
+        let mut reply = RawDocumentBuf::new();
+        reply.append(cstr!("ok"), 0.0);
+        reply.append(cstr!("errmsg"), self.message);
+        reply.append(cstr!("code"), self.code);
+        match name_of_server_error(self.code) {
+            Some(name) => reply.append(cstr!("codeName"), name),
+            None => reply.append(cstr!("codeName"), format!("Location{}", self.code)),
+        }
+        CommandError::Upstream(reply)
     }
 
     /// Reads an element of `writeErrors`: the statement's index and the error.

@@ -246,6 +246,7 @@ impl Session<'_> {
             head,
             shape,
             namespace: to.namespace,
+            begun: false.into(),
         };
         let answer = if Run::only_reads(head.name) {
             tokio::select! {

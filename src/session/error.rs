@@ -13,10 +13,10 @@ pub(super) enum RunError {
 }
 
 impl RunError {
-    /// See [`CommandError::of_write`].
-    pub(super) fn of_write(self) -> Self {
+    /// The same with another command's error.
+    pub(super) fn map_command(self, map: impl FnOnce(CommandError) -> CommandError) -> Self {
         match self {
-            Self::Command(error) => Self::Command(error.of_write()),
+            Self::Command(error) => Self::Command(map(error)),
             link @ Self::Link(_) => link,
         }
     }

@@ -12,9 +12,11 @@ use crate::command::reply::succeeded;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Compressor, Frame, OpCode, OpCompressed, OpMsg, OpMsgBuilder, WireError};
 
-/// Commands that are written before their answers are read. Answers to these are small, so that neither side's socket
-/// buffers can fill while the other waits.
+/// Commands that are written before their answers are read.
 const MAX_IN_FLIGHT: usize = 64;
+/// Bytes of such commands. They fit in the sockets' buffers, whatever the answers' length: else each side could wait for the
+/// other one to read.
+const MAX_BYTES_IN_FLIGHT: usize = 64 * 1024;
 
 /// How long the upstream may take over a message that it has begun, and to read one. How long a command takes is mongod's
 /// to say (`maxTimeMS`).
@@ -75,6 +77,13 @@ pub(super) struct Request<'a> {
     pub(super) sequence: Option<(&'static str, &'a [RawDocumentBuf])>,
 }
 
+impl<'a> Request<'a> {
+    /// A command without a sequence.
+    pub(super) fn plain(body: &'a RawDocument) -> Self {
+        Self { body, sequence: None }
+    }
+}
+
 impl Link {
     /// A link over a connection that was just made.
     pub(super) fn new(socket: Socket, max_message_bytes: usize) -> Self {
@@ -129,21 +138,34 @@ impl Link {
 
     /// Runs a command without a sequence; an answer that says `ok: 0` is an error. Not cancel safe.
     pub(super) async fn run(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
-        Ok(succeeded(self.call(Request { body, sequence: None }).await?)?)
+        Ok(succeeded(self.call(Request::plain(body)).await?)?)
     }
 
-    /// Runs commands back to back, in as few round trips as can be. Their answers must be small. Not cancel safe.
-    pub(super) async fn call_all(&mut self, bodies: &[RawDocumentBuf]) -> Result<Vec<RawDocumentBuf>, LinkError> {
-        let mut answers = Vec::with_capacity(bodies.len());
-        for window in bodies.chunks(MAX_IN_FLIGHT) {
-            let requests = window.iter().map(|body| self.encode(&Request { body, sequence: None }));
-            let requests = requests.collect::<Result<Vec<Frame>, _>>()?;
-            self.stream.send_all(&requests).await?;
-            for request in requests {
-                answers.push(self.answer(request.header().request_id).await?);
+    /// Runs commands one after the other, short ones back to back in as few round trips as can be. Not cancel safe.
+    pub(super) async fn call_all(&mut self, requests: &[Request<'_>]) -> Result<Vec<RawDocumentBuf>, LinkError> {
+        let mut answers = Vec::with_capacity(requests.len());
+        let mut window: Vec<Frame> = Vec::new();
+        let mut bytes = 0;
+        for request in requests {
+            let request = self.encode(request)?;
+            bytes += request.len();
+            if window.len() >= MAX_IN_FLIGHT || bytes > MAX_BYTES_IN_FLIGHT {
+                self.exchange(&mut window, &mut answers).await?;
+                bytes = request.len();
             }
+            window.push(request);
         }
+        self.exchange(&mut window, &mut answers).await?;
         Ok(answers)
+    }
+
+    /// Sends what is in the window, which is empty afterwards, and reads the answers.
+    async fn exchange(&mut self, window: &mut Vec<Frame>, answers: &mut Vec<RawDocumentBuf>) -> Result<(), LinkError> {
+        self.stream.send_all(window).await?;
+        for request in window.drain(..) {
+            answers.push(self.answer(request.header().request_id).await?);
+        }
+        Ok(())
     }
 
     fn encode(&mut self, request: &Request<'_>) -> Result<Frame, WireError> {

@@ -1,8 +1,12 @@
 //! What sessions count. Labels are closed sets or configured namespaces, never a client's data.
 
+mod inserts;
+
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, exponential_buckets,
 };
+
+pub use self::inserts::{HintUse, InsertMetrics, Placing};
 
 /// Commands that have a label of their own, sorted; every other one counts as `other`.
 const COMMANDS: &[&str] = &[
@@ -161,10 +165,8 @@ pub struct SessionMetrics {
     rejected: IntCounterVec,
     observed: IntCounterVec,
     limits_hit: IntCounterVec,
-    /// Buckets begun.
-    pub buckets_opened: IntCounter,
-    /// Statements that found a page other than as it was known, and were planned again.
-    pub conflicts: IntCounter,
+    /// What inserts on bucket collections count.
+    pub inserts: InsertMetrics,
 }
 
 impl SessionMetrics {
@@ -221,11 +223,7 @@ impl SessionMetrics {
                 "Connections closed or refused because a client wanted more than it may have.",
                 &["limit"],
             )?,
-            buckets_opened: counter("buckets_opened_total", "Buckets begun.")?,
-            conflicts: counter(
-                "bucket_conflicts_total",
-                "Statements that lost a race for a page and were planned again.",
-            )?,
+            inserts: InsertMetrics::register(registry)?,
         };
         metrics.begin_at_zero();
         Ok(metrics)

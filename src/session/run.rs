@@ -7,6 +7,8 @@ mod cursor;
 mod find;
 mod insert;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use super::error::RunError;
@@ -30,6 +32,8 @@ pub(super) struct Run<'a> {
     pub(super) head: &'a Head<'a>,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,
+    /// Whether a command made from the client's has been sent that began its transaction.
+    pub(super) begun: AtomicBool,
 }
 
 impl<'a> Run<'a> {
@@ -39,8 +43,8 @@ impl<'a> Run<'a> {
         if self.upstream == UpstreamKind::Mongos {
             return Err(self.unsupported("a sharded cluster").into());
         }
-        if self.head.in_transaction() {
-            return Err(self.refused_in_transaction().into());
+        if self.head.in_transaction() && self.upstream == UpstreamKind::Standalone {
+            return Err(no_transaction_numbers().into());
         }
         match self.head.name {
             "insert" => insert::run(&mut self).await,
@@ -49,6 +53,7 @@ impl<'a> Run<'a> {
             "aggregate" => aggregate::run(&mut self).await,
             "getMore" => cursor::get_more(&mut self).await,
             "killCursors" => cursor::kill(&mut self).await,
+            "create" if self.head.in_transaction() => Err(self.unsupported("create in a transaction").into()),
             "create" => collection::create(&mut self).await,
             "drop" => collection::drop(&mut self).await,
             name => Err(self.unsupported(&format!("the command {name}")).into()),
@@ -60,12 +65,13 @@ impl<'a> Run<'a> {
         matches!(name, "find" | "count" | "aggregate" | "getMore")
     }
 
+    /// What the next command made from the client's carries of it.
     fn carried(&self) -> Carried<'a> {
-        Carried::of(self.head.body())
+        Carried::of(self.head.body()).begun(self.begun.swap(true, Ordering::Relaxed))
     }
 
     fn asker(&mut self) -> Asker<'_> {
-        let carried = self.carried();
+        let carried = Carried::of(self.head.body());
         Asker {
             link: self.link,
             shape: self.shape,
@@ -86,14 +92,6 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn refused_in_transaction(&self) -> CommandError {
-        if self.upstream == UpstreamKind::Standalone {
-            let message = "Transaction numbers are only allowed on a replica set member or mongos";
-            return CommandError::new(ErrorCode::IllegalOperation, message);
-        }
-        self.unsupported("transactions")
-    }
-
     /// The error for what the shape cannot do, counted.
     fn unsupported(&self, what: &str) -> CommandError {
         self.shared.metrics.rejected(&self.label());
@@ -104,4 +102,10 @@ impl<'a> Run<'a> {
     fn label(&self) -> String {
         self.shape.namespace().to_string()
     }
+}
+
+/// What mongod says of them where it stands alone.
+fn no_transaction_numbers() -> CommandError {
+    let message = "Transaction numbers are only allowed on a replica set member or mongos";
+    CommandError::new(ErrorCode::IllegalOperation, message)
 }

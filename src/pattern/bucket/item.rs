@@ -5,12 +5,20 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{DateTime, Timestamp};
 
 use super::key::{Key, same_bytes};
-use crate::command::document::{put, type_name};
+use crate::command::document::{get, put, type_name};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// The largest document that a client may insert: hello's `maxBsonObjectSize`.
 const MAX_DOCUMENT_BYTES: usize = 16 * 1024 * 1024;
+/// What mongod takes for a timestamp that is still to be given.
+const NO_TIMESTAMP: RawBsonRef<'_> = RawBsonRef::Timestamp(Timestamp { time: 0, increment: 0 });
+/// What a bucket of one item weighs beside the item and its key, at most; field names of any reasonable length included.
+const BUCKET_BYTES: usize = 1024;
+/// The deepest nesting that mongod stores (`BSONDepth::getMaxDepthForUserStorage`).
+const MAX_DEPTH: u32 = 180;
+/// How much deeper an item lies in its bucket: in the array, in the document.
+const BUCKET_DEPTH: u32 = 2;
 
 /// The clock and the ids, which a pure planner is given.
 pub trait Mint {
@@ -69,22 +77,40 @@ impl Item {
             let message = format!("object to insert too large. size in bytes: {size}, max size: {MAX_DOCUMENT_BYTES}");
             return Err(WriteError::new(ErrorCode::BadValue, message));
         }
-        let named = with_id_and_times(document, mint)?;
-        let key = Key::of(shape, &named)?;
+        let id = id_of(document)?;
+        check_depth(document)?;
+        let filled;
+        let document = if document.iter().flatten().any(|(_, value)| value == NO_TIMESTAMP) {
+            filled = with_timestamps(document, mint);
+            &filled
+        } else {
+            document
+        };
+        let key = Key::of(shape, document)?;
         let time = shape
             .time()
-            .and_then(|field| named.get(field).ok().flatten())
+            .and_then(|field| get(document, field))
             .and_then(RawBsonRef::as_datetime);
-        let id = match shape.item_ids() {
-            ItemIds::Unique | ItemIds::Stored => named.get("_id").ok().flatten().map(RawBson::from),
-            ItemIds::Dropped => None,
-        };
-        let stored = stored(shape, &key, &named)?;
+        // As mongod does it: where there is none, the document gets one.
+        let id = id.map_or_else(|| RawBson::ObjectId(mint.object_id()), RawBson::from);
+        let stored = stored(shape, (&key, &id), document)?;
+        let identity = key.identity();
+        let bytes = stored
+            .as_bytes()
+            .len()
+            .saturating_add(identity.len())
+            .saturating_add(BUCKET_BYTES);
+        if bytes > MAX_DOCUMENT_BYTES {
+            let message = format!(
+                "mongoshape keeps this collection's items in buckets, and no bucket has room for one of {size} bytes"
+            );
+            return Err(WriteError::new(ErrorCode::BsonObjectTooLarge, message));
+        }
         Ok(Self {
             index,
-            identity: key.identity(),
+            identity,
             key,
-            id,
+            id: (shape.item_ids() != ItemIds::Dropped).then_some(id),
             stored,
             time,
         })
@@ -133,33 +159,50 @@ impl Item {
     }
 }
 
-/// The document as a naive insert would store it: an `_id` first, `Timestamp(0, 0)` at the top filled in.
-fn with_id_and_times(document: &RawDocument, mint: &mut dyn Mint) -> Result<RawDocumentBuf, WriteError> {
-    let mut id = None;
-    let mut rest = RawDocumentBuf::new();
-    for field in document {
-        let (name, value) = field.map_err(|error| malformed(&error))?;
-        match (name.as_str(), value) {
-            ("_id", _) if id.is_some() => {
-                return Err(WriteError::new(
-                    ErrorCode::BadValue,
-                    "can't have multiple _id fields in one document",
-                ));
-            }
-            ("_id", value) => id = Some(check_id(value)?),
-            (_, RawBsonRef::Timestamp(Timestamp { time: 0, increment: 0 })) => rest.append(name, mint.timestamp()),
-            (_, value) => rest.append(name, value),
+/// The document's `_id`, if it has one.
+fn id_of(document: &RawDocument) -> Result<Option<RawBsonRef<'_>>, WriteError> {
+    let mut ids = document.iter().flatten().filter(|(name, _)| name.as_str() == "_id");
+    let first = ids.next().map(|(_, id)| check_id(id)).transpose()?;
+    if ids.next().is_some() {
+        let message = "can't have multiple _id fields in one document";
+        return Err(WriteError::new(ErrorCode::BadValue, message));
+    }
+    Ok(first)
+}
+
+/// Refuses a document that mongod would not store, or not two levels deeper, where its item lies in the bucket.
+fn check_depth(document: &RawDocument) -> Result<(), WriteError> {
+    let deeper = |levels| !is_within(document, levels);
+    if !deeper(MAX_DEPTH.saturating_sub(BUCKET_DEPTH)) {
+        return Ok(());
+    }
+    let message = if deeper(MAX_DEPTH) {
+        format!("cannot insert document because it exceeds {MAX_DEPTH} levels of nesting")
+    } else {
+        format!(
+            "mongoshape keeps this collection's items in buckets: cannot insert document because it exceeds {} levels of \
+             nesting",
+            MAX_DEPTH.saturating_sub(BUCKET_DEPTH)
+        )
+    };
+    Err(WriteError::new(ErrorCode::Overflow, message))
+}
+
+/// Whether nothing in a document is nested deeper than so many levels, the document itself being the first.
+fn is_within(document: &RawDocument, levels: u32) -> bool {
+    let Some(inner) = levels.checked_sub(1) else {
+        return false;
+    };
+    let within = |value: RawBsonRef<'_>| match value {
+        RawBsonRef::Document(document) => is_within(document, inner),
+        // Read as the document that it is in all but its type.
+        RawBsonRef::Array(array) => {
+            RawDocument::from_bytes(array.as_bytes()).is_ok_and(|array| is_within(array, inner))
         }
-    }
-    let mut named = RawDocumentBuf::new();
-    match id {
-        Some(id) => named.append(cstr!("_id"), id),
-        None => named.append(cstr!("_id"), mint.object_id()),
-    }
-    for (name, value) in rest.iter().flatten() {
-        named.append(name, value);
-    }
-    Ok(named)
+        RawBsonRef::JavaScriptCodeWithScope(code) => is_within(code.scope, inner),
+        _ => true,
+    };
+    document.iter().flatten().all(|(_, value)| within(value))
 }
 
 fn check_id(id: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, WriteError> {
@@ -184,15 +227,35 @@ fn check_id(id: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, WriteError> {
     }
 }
 
-/// The item without what the bucket holds for it: its `_id` where that is dropped, and each key field whose value is the
+/// The document with each `Timestamp(0, 0)` at its top filled in, as mongod does it.
+fn with_timestamps(document: &RawDocument, mint: &mut dyn Mint) -> RawDocumentBuf {
+    let mut filled = RawDocumentBuf::new();
+    for (name, value) in document.iter().flatten() {
+        if value == NO_TIMESTAMP && name.as_str() != "_id" {
+            filled.append(name, mint.timestamp());
+        } else {
+            filled.append(name, value);
+        }
+    }
+    filled
+}
+
+/// The item as it will lie in the bucket: as a naive insert would store it, with its `_id` first, without what the bucket holds for it: its `_id` where that is dropped, and each key field whose value is the
 /// lifted one in every bit.
-fn stored(shape: &BucketShape, key: &Key, named: &RawDocument) -> Result<RawDocumentBuf, WriteError> {
+fn stored(
+    shape: &BucketShape,
+    (key, id): (&Key, &RawBson),
+    document: &RawDocument,
+) -> Result<RawDocumentBuf, WriteError> {
     let mut stored = RawDocumentBuf::new();
+    if shape.item_ids() != ItemIds::Dropped {
+        stored.append(cstr!("_id"), id.as_raw_bson_ref());
+    }
     let mut seen: Vec<&str> = Vec::new();
-    for field in named {
+    for field in document {
         let (name, value) = field.map_err(|error| malformed(&error))?;
         let name = name.as_str();
-        if name == "_id" && shape.item_ids() == ItemIds::Dropped {
+        if name == "_id" {
             continue;
         }
         if let Some(position) = shape.key().iter().position(|key| key == name) {

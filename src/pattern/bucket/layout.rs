@@ -19,7 +19,6 @@ use bson::DateTime;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::item::Item;
-use super::key::Key;
 use crate::command::document::{as_whole_number, get, put};
 use crate::pattern::shapes::BucketShape;
 
@@ -95,55 +94,69 @@ impl PageFacts {
     }
 }
 
-/// A new page that begins with one item.
+/// A new page.
 #[derive(Clone, Copy, Debug)]
 pub struct NewPage<'a> {
     /// The bucket's `_id`.
     pub id: &'a str,
     /// Its number.
     pub page: i32,
-    /// Whether its first item is older than the newest of the page before, or has no time at all.
+    /// Whether an item is older than one before it or than the newest of the page before, or has no time at all.
     pub late: bool,
+    /// Whether it takes no more items although it is not full.
+    pub short: bool,
 }
 
-/// Builds the bucket.
+/// Builds the bucket of some items, all of one key.
 #[must_use]
-pub fn build(shape: &BucketShape, key: &Key, new: NewPage<'_>, first: &Item) -> RawDocumentBuf {
+pub fn build(shape: &BucketShape, new: NewPage<'_>, items: &[&Item]) -> RawDocumentBuf {
     let mut bucket = RawDocumentBuf::new();
     bucket.append(cstr!("_id"), new.id);
-    for (field, value) in shape.key().iter().zip(key.lifted()) {
+    let lifted = items.first().map(|item| item.key().lifted()).unwrap_or_default();
+    for (field, value) in shape.key().iter().zip(lifted) {
         if let Some(value) = value {
             put(&mut bucket, field, value);
         }
     }
-    put(&mut bucket, shape.count(), 1_i32);
-    let mut items = RawArrayBuf::new();
-    items.push(first.stored());
-    put(&mut bucket, shape.items(), &items);
-    bucket.append(cstr!("control"), control(shape, new, first));
+    let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
+    put(&mut bucket, shape.count(), whole_number(count));
+    let elements: RawArrayBuf = items.iter().map(|item| item.stored()).collect();
+    put(&mut bucket, shape.items(), &elements);
+    bucket.append(cstr!("control"), control(shape, new, items));
     bucket
 }
 
-/// An item's length as it is added up in `control.bytes`: an int32 for as long as it fits. `$inc` widens the sum where it
-/// does not, and keeps it an int32 where both are.
-pub(super) fn bytes(item: &Item) -> RawBson {
-    i32::try_from(item.bytes()).map_or(RawBson::Int64(item.bytes()), RawBson::Int32)
+/// The sum of the items' lengths.
+pub(super) fn sum_of_bytes(items: &[&Item]) -> i64 {
+    items.iter().map(|item| item.bytes()).fold(0, i64::saturating_add)
 }
 
-fn control(shape: &BucketShape, new: NewPage<'_>, first: &Item) -> RawDocumentBuf {
+/// A number that is added up in a bucket: an int32 for as long as it fits. `$inc` widens the sum where it does not, and
+/// keeps it an int32 where both are.
+pub(super) fn whole_number(number: i64) -> RawBson {
+    i32::try_from(number).map_or(RawBson::Int64(number), RawBson::Int32)
+}
+
+fn control(shape: &BucketShape, new: NewPage<'_>, items: &[&Item]) -> RawDocumentBuf {
     let mut control = RawDocumentBuf::new();
     control.append(cstr!("v"), VERSION);
     control.append(cstr!("page"), new.page);
-    control.append(cstr!("bytes"), bytes(first));
+    control.append(cstr!("bytes"), whole_number(sum_of_bytes(items)));
     if shape.time().is_some() {
-        if let Some(time) = first.time() {
-            control.append(cstr!("from"), time);
-            control.append(cstr!("to"), time);
+        let times = || items.iter().filter_map(|item| item.time());
+        if let (Some(from), Some(to)) = (times().min(), times().max()) {
+            control.append(cstr!("from"), from);
+            control.append(cstr!("to"), to);
         }
-        if new.late {
-            control.append(cstr!("exception"), true);
-            control.append(cstr!("late"), true);
-        }
+    }
+    if new.late || new.short {
+        control.append(cstr!("exception"), true);
+    }
+    if new.short {
+        control.append(cstr!("short"), true);
+    }
+    if new.late {
+        control.append(cstr!("late"), true);
     }
     control
 }

@@ -57,13 +57,13 @@ mod tests {
         let prepared = Item::prepare(&shape, 0, item, &mut FixedMint).unwrap();
         let bucket = build(
             &shape,
-            prepared.key(),
             NewPage {
                 id: "x",
                 page: 0,
                 late: false,
+                short: false,
             },
-            &prepared,
+            &[&prepared],
         );
         let unpacked: Vec<_> = items(&shape, &bucket).collect();
         assert_eq!(unpacked.iter().map(|item| &**item).collect::<Vec<_>>(), [expected]);

@@ -18,9 +18,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let find = Find::parse(run.head.body())?;
     check(run, &find)?;
     run.ready_to_read(find.hint).await?;
-    // In a transaction the first command upstream must be the one that begins it, so one command it is.
-    if !run.head.in_transaction()
-        && let Some(read) = PageRead::of(run.shape, &find)
+    if let Some(read) = PageRead::of(run.shape, &find)
         && let Some(reply) = by_page::run(run, &read).await?
     {
         run.shared.metrics.read(&run.label(), Strategy::Page);
@@ -89,6 +87,6 @@ async fn kill(run: &mut Run<'_>, id: i64) -> Result<(), RunError> {
     let mut command = single("killCursors", run.namespace.collection);
     let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
     command.append(cstr!("cursors"), &ids);
-    run.carried().append_identity(&mut command);
+    run.carried().append_to_look_up(&mut command);
     run.link.run(&command).await.map(|_| ())
 }

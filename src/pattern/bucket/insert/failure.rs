@@ -1,8 +1,5 @@
-//! What mongod says of a statement that failed, and what it means for the item.
+//! What mongod says of a statement that failed, and what it means for its items.
 
-use bson::raw::RawDocumentBuf;
-
-use crate::command::document::single;
 use crate::command::error::WriteError;
 use crate::pattern::bucket::index;
 use crate::pattern::shapes::BucketShape;
@@ -10,13 +7,19 @@ use crate::pattern::shapes::BucketShape;
 /// What a failed statement means.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// The page is not as it was known: look again.
+    /// The page is not as it was known, or holds one of the `_id`s: look again.
     Miss,
+    /// Another writer has begun that page: look again.
+    PageTaken,
     /// Another page has that `_id`: look again, and take another name.
     NameTaken,
+    /// Another page holds one of the items' `_id`s.
+    Duplicate,
+    /// The bucket would be too large.
+    TooLarge(WriteError),
     /// The collection is not the one that was made ready: make it ready and look again.
     NotReady,
-    /// The application's own error.
+    /// Anything else.
     Final(WriteError),
 }
 
@@ -26,7 +29,9 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
     const BAD_VALUE: i32 = 2;
     const IMMUTABLE_FIELD: i32 = 66;
     const COLLECTION_UUID_MISMATCH: i32 = 361;
+    const BSON_OBJECT_TOO_LARGE: i32 = 10334;
     const DUPLICATE_KEY: i32 = 11000;
+    const RESULT_TOO_LARGE: i32 = 17419;
     match error.code {
         IMMUTABLE_FIELD => Failure::Miss,
         COLLECTION_UUID_MISMATCH => Failure::NotReady,
@@ -37,43 +42,16 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
         {
             Failure::NotReady
         }
+        BSON_OBJECT_TOO_LARGE | RESULT_TOO_LARGE => Failure::TooLarge(error),
         DUPLICATE_KEY => {
             let pattern = error.detail.get_document("keyPattern").ok();
-            match pattern
-                .and_then(|pattern| pattern.iter().next()?.ok())
-                .map(|(name, _)| name.as_str())
-            {
+            let first = pattern.and_then(|pattern| pattern.iter().next()?.ok());
+            match first.map(|(name, _)| name.as_str()) {
                 Some("_id") => Failure::NameTaken,
-                Some(field) if field == index::item_id_path(shape) => Failure::Final(as_naive_duplicate(shape, &error)),
-                _ => Failure::Miss,
+                Some(field) if field == index::item_id_path(shape) => Failure::Duplicate,
+                _ => Failure::PageTaken,
             }
         }
         _ => Failure::Final(error),
-    }
-}
-
-/// A duplicate in the items' index, told as the naive collection's index on `_id` would.
-fn as_naive_duplicate(shape: &BucketShape, error: &WriteError) -> WriteError {
-    let path = index::item_id_path(shape);
-    let message = error
-        .message
-        .replacen(&format!("index: {}", index::ITEM_ID), "index: _id_", 1)
-        .replacen(&format!("dup key: {{ {path}:"), "dup key: { _id:", 1);
-    let mut detail = RawDocumentBuf::new();
-    for (name, value) in error.detail.iter().flatten() {
-        match (
-            name.as_str(),
-            value
-                .as_document()
-                .and_then(|document| document.get(&path).ok().flatten()),
-        ) {
-            ("keyPattern" | "keyValue", Some(value)) => detail.append(name, single("_id", value)),
-            _ => detail.append(name, value),
-        }
-    }
-    WriteError {
-        code: error.code,
-        message,
-        detail,
     }
 }

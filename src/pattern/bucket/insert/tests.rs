@@ -1,9 +1,13 @@
+use bson::raw::{RawBson, RawDocumentBuf};
 use bson::{DateTime, rawdoc};
 
 use super::*;
+use crate::command::document::single;
 use crate::command::error::WriteError;
-use crate::pattern::bucket::item::FixedMint;
-use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::item::{FixedMint, Item};
+use crate::pattern::bucket::layout::{PageFacts, path};
+use crate::pattern::shapes::{BucketOptions, BucketShape, NamespacePattern};
 
 fn shape(time: Option<&str>) -> BucketShape {
     let options = BucketOptions {
@@ -15,62 +19,156 @@ fn shape(time: Option<&str>) -> BucketShape {
     BucketShape::new(options).unwrap()
 }
 
-fn pending(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<Pending> {
-    let item =
-        |(index, document): (usize, &RawDocumentBuf)| Item::prepare(shape, index, document, &mut FixedMint).unwrap();
-    let items = documents.iter().enumerate().map(item);
-    items
-        .map(|item| Pending {
-            item,
-            names_taken: 0,
-            misses: 0,
-        })
-        .collect()
+fn groups(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<Group> {
+    let mut groups = Groups::default();
+    for (index, document) in documents.iter().enumerate() {
+        let item = Item::prepare(shape, index, document, &mut FixedMint).unwrap();
+        groups.add(item, i32::try_from(index).unwrap());
+    }
+    groups.into_vec()
 }
 
-/// What each statement does, in a word and the page's name.
-fn outline(shape: &BucketShape, documents: &[RawDocumentBuf], pages: &mut Pages) -> Vec<String> {
-    let statements = plan(shape, &pending(shape, documents), pages, &FixedMint);
-    let outline = |statement: &Statement| {
-        let query = statement.update.get_document("q").unwrap();
-        let change = statement.update.get_document("u").unwrap();
-        let id = |id: bson::raw::RawBsonRef<'_>| id.as_str().map(str::to_owned);
-        let id = query.get("_id").unwrap().and_then(|value| {
-            id(value).or_else(|| {
-                value
-                    .as_document()
-                    .and_then(|value| id(value.get("$eq").unwrap().unwrap()))
-            })
-        });
-        let what = match statement.kind {
-            StatementKind::Push => "push",
-            StatementKind::Open => "open",
-            StatementKind::Close => "close",
-        };
-        let late = change
-            .get_document("control")
-            .is_ok_and(|control| control.get("late").unwrap().is_some())
-            || change
-                .get_document("$set")
-                .is_ok_and(|marks| marks.get(path::LATE).unwrap().is_some());
-        format!("{what} {}{}", id.unwrap(), if late { " late" } else { "" })
+/// A group's next statements, which then succeed.
+fn step(shape: &BucketShape, care: Care, groups: &mut [Group]) -> Vec<Statement> {
+    let mut planner = Planner::new(shape, &FixedMint, care);
+    let mut statements = Vec::new();
+    for (number, group) in groups.iter().enumerate() {
+        planner.plan(number, group, &mut statements);
+    }
+    for statement in &statements {
+        assert!(groups[statement.group].apply(statement, Outcome::Stored).is_none());
+    }
+    statements
+}
+
+/// What a statement does, in a word, the page's name and how many items it stores.
+fn outline(statement: &Statement) -> String {
+    let what = match statement.kind {
+        StatementKind::Push => "push",
+        StatementKind::Page => "page",
+        StatementKind::Close => "close",
     };
-    statements.iter().map(outline).collect()
+    let id = statement.after.id.as_str().unwrap();
+    let late = if statement.late > 0 { " late" } else { "" };
+    format!("{what} {id} {}{late}", statement.items.len())
+}
+
+/// What happens until all is stored: a line each round.
+fn rounds(shape: &BucketShape, care: Care, groups: &mut [Group]) -> Vec<String> {
+    let mut rounds = Vec::new();
+    while groups.iter().any(Group::has_work) {
+        let statements = step(shape, care, groups);
+        assert!(!statements.is_empty());
+        rounds.push(statements.iter().map(outline).collect::<Vec<_>>().join(", "));
+    }
+    rounds
+}
+
+fn of_key(numbers: std::ops::Range<i32>) -> Vec<RawDocumentBuf> {
+    numbers.map(|number| rawdoc! { "_id": number, "k": 1 }).collect()
+}
+
+fn page(count: u32) -> PageFacts {
+    PageFacts {
+        id: RawBson::String("1_5".to_owned()),
+        page: 8,
+        count,
+        bytes: 100,
+        to: None,
+        short: false,
+    }
+}
+
+fn check(shape: &BucketShape, care: Care, documents: &[RawDocumentBuf], highest: Option<PageFacts>, expected: &[&str]) {
+    let mut groups = groups(shape, documents);
+    for group in &mut groups {
+        assert!(group.is_lost());
+        group.know(highest.clone());
+    }
+    assert_eq!(rounds(shape, care, &mut groups), expected);
 }
 
 #[test]
-fn a_page_is_filled_before_the_next_is_begun() {
-    let documents: Vec<_> = (0..7).map(|number| rawdoc! { "_id": number, "k": 1 }).collect();
+fn room_is_filled_and_pages_are_whole() {
+    let shape = shape(None);
+    let expected = ["page 1_77 3, page 1_77_1 3, page 1_77_2 1"];
+    check(&shape, Care::Free, &of_key(0..7), None, &expected);
+    let expected = ["push 1_5 2", "page 1_77 3, page 1_77_10 2"];
+    check(&shape, Care::Free, &of_key(0..7), Some(page(1)), &expected);
+    check(&shape, Care::Free, &of_key(0..2), Some(page(1)), &["push 1_5 2"]);
+    check(&shape, Care::Free, &of_key(0..1), Some(page(3)), &["page 1_77 1"]);
+    // A short page takes nothing, whatever room it has.
+    let short = PageFacts { short: true, ..page(0) };
+    check(&shape, Care::Free, &of_key(0..2), Some(short), &["page 1_77 2"]);
+}
+
+#[test]
+fn what_may_be_sent_again_is_pushed_one_by_one_and_its_first_page_goes_alone() {
+    let shape = shape(None);
     let expected = [
-        "open 1_77",
-        "push 1_77",
-        "push 1_77",
-        "open 1_77_1",
-        "push 1_77_1",
-        "push 1_77_1",
-        "open 1_77_2",
+        "push 1_5 1",
+        "push 1_5 1",
+        "page 1_77 3",
+        "page 1_77_10 3, page 1_77_11 1",
     ];
-    assert_eq!(outline(&shape(None), &documents, &mut Pages::new()), expected);
+    check(&shape, Care::Once, &of_key(0..9), Some(page(1)), &expected);
+}
+
+#[test]
+fn a_page_of_fewer_items_than_could_be_says_so_in_its_name() {
+    let shape = shape(None);
+    let mut groups = groups(&shape, &of_key(0..4));
+    groups[0].know(None);
+    groups[0].refuse(1);
+    let expected = ["page 1_77s 1", "push 1_77s 1", "push 1_77s 1"];
+    assert_eq!(rounds(&shape, Care::Once, &mut groups), expected);
+}
+
+#[test]
+fn another_writers_page_is_closed_where_a_chain_goes_on_with_pages() {
+    let shape = shape(None);
+    let mut groups = groups(&shape, &of_key(0..6));
+    groups[0].know(None);
+    assert_eq!(step(&shape, Care::Once, &mut groups).len(), 1);
+    groups[0].know(Some(page(1)));
+    assert_eq!(rounds(&shape, Care::Once, &mut groups), ["close 1_5 0", "page 1_77 3"]);
+}
+
+#[test]
+fn what_was_stored_before_is_found_by_what_mongod_remembers() {
+    let shape = shape(None);
+    let mut groups = groups(&shape, &of_key(0..9));
+    let whole = Recorded::Insert(RawBson::String("1_77".to_owned()));
+    let lone = Recorded::Insert(RawBson::String("1_77_1s".to_owned()));
+    let recorded = [(0, Recorded::Update), (1, whole), (4, lone)];
+    assert_eq!(groups[0].recover(&shape, &recorded), [0, 1, 2, 3, 4]);
+    assert_eq!(groups[0].stored(), 5);
+    assert_eq!(groups[0].pending().collect::<Vec<_>>(), [5, 6, 7, 8]);
+    assert!(groups[0].is_lost());
+    // Not several at once before one of this attempt is stored.
+    groups[0].know(None);
+    assert_eq!(
+        rounds(&shape, Care::Once, &mut groups),
+        ["page 1_77 3", "page 1_77_1 1"]
+    );
+}
+
+#[test]
+fn a_resent_statement_of_the_last_item_is_that_items() {
+    let shape = shape(None);
+    let mut groups = groups(&shape, &of_key(0..2));
+    let mut statements = Vec::new();
+    for expected in [true, false] {
+        groups[0].know(Some(page(1)));
+        statements.clear();
+        Planner::new(&shape, &FixedMint, Care::Once).plan(0, &groups[0], &mut statements);
+        groups[0].apply(&statements[0], Outcome::Resent);
+        assert_eq!(groups[0].is_resent(), expected);
+        if expected {
+            assert_eq!(groups[0].recover(&shape, &[(0, Recorded::Update)]), [0]);
+        }
+    }
+    assert_eq!(groups[0].stored(), 2);
 }
 
 #[test]
@@ -81,21 +179,30 @@ fn keys_do_not_meet_and_names_are_told_apart() {
         rawdoc! { "k": 12.0 },
         rawdoc! {},
     ];
-    let expected = ["open 12_77", "open 12_77_0", "push 12_77", "open null_77"];
-    assert_eq!(outline(&shape(None), &documents, &mut Pages::new()), expected);
+    let expected = ["page 12_77 2, page 12_77_0 1, page null_77 1"];
+    check(&shape(None), Care::Free, &documents, None, &expected);
 }
 
 #[test]
 fn a_page_without_room_for_the_bytes_is_closed() {
+    let shape = shape(None);
     let large = "x".repeat(600);
-    let documents = [0, 1].map(|number| rawdoc! { "_id": number, "k": 1, "x": large.as_str() });
-    assert_eq!(
-        outline(&shape(None), &documents, &mut Pages::new()),
-        ["open 1_77", "close 1_77", "open 1_77_1"]
-    );
+    let documents = [0, 1, 2].map(|number| rawdoc! { "_id": number, "k": 1, "x": large.as_str() });
+    let expected = ["page 1_77 1, page 1_77_1 1, page 1_77_2 1"];
+    check(&shape, Care::Free, &documents, None, &expected);
+    let mut groups = groups(&shape, &documents);
+    groups[0].know(None);
+    let short = step(&shape, Care::Free, &mut groups)
+        .iter()
+        .map(|page| page.after.short)
+        .collect::<Vec<_>>();
+    assert_eq!(short, [true, true, false]);
+    let nearly_full = PageFacts { bytes: 1000, ..page(1) };
+    let expected = ["close 1_5 0", "page 1_77 1"];
+    check(&shape, Care::Free, &documents[..1], Some(nearly_full), &expected);
     // An item that is larger than a page has one of its own.
     let larger = rawdoc! { "_id": 2, "k": 2, "x": "x".repeat(5000) };
-    assert_eq!(outline(&shape(None), &[larger], &mut Pages::new()), ["open 2_77"]);
+    check(&shape, Care::Free, &[larger], None, &["page 2_77 1"]);
 }
 
 #[test]
@@ -111,49 +218,40 @@ fn late_items_mark_their_page() {
         rawdoc! { "k": 1 },
         rawdoc! { "k": 1, "t": "no date" },
     ];
-    let expected = [
-        "open 1_5",
-        "push 1_5",
-        "push 1_5 late",
-        "open 1_3 late",
-        "push 1_3",
-        "push 1_3 late",
-        "open 1_77 late",
-    ];
-    assert_eq!(outline(&shape, &documents, &mut Pages::new()), expected);
+    let expected = ["page 1_5 3 late, page 1_3 3 late, page 1_77 1 late"];
+    check(&shape, Care::Free, &documents, None, &expected);
 }
 
 #[test]
-fn a_known_page_is_used_as_it_is() {
-    let shape = shape(None);
-    let documents = [rawdoc! { "_id": 1, "k": 1 }, rawdoc! { "_id": 2, "k": 1 }];
-    let facts = PageFacts {
-        id: RawBson::Int32(5),
-        page: 8,
-        count: 2,
-        bytes: 100,
-        to: None,
-        short: false,
-    };
-    let identity = pending(&shape, &documents).first().unwrap().item.identity().to_vec();
-    let mut pages = Pages::from([(identity.clone(), Some(facts.clone()))]);
-    let statements = plan(&shape, &pending(&shape, &documents), &mut pages, &FixedMint);
-    let pushed = &statements.first().unwrap().update;
-    let query = pushed.get_document("q").unwrap();
-    assert_eq!(query.get_document("_id").unwrap(), &*rawdoc! { "$eq": 5 });
+fn a_push_demands_what_it_assumes() {
+    let shape = shape(Some("t"));
+    let at = |id: i32, seconds: i64| rawdoc! { "_id": id, "k": 1, "t": DateTime::from_millis(seconds * 1000) };
+    let mut groups = groups(&shape, &[at(1, 7), at(2, 8)]);
+    let to = Some(DateTime::from_millis(7500));
+    groups[0].know(Some(PageFacts { to, ..page(1) }));
+    let statements = step(&shape, Care::Free, &mut groups);
+    let update = &statements[0].document;
+    let query = update.get_document("q").unwrap();
+    let operator = |path: &str| query.get_document(path).unwrap().to_owned();
+    assert_eq!(operator("_id"), rawdoc! { "$eq": "1_5" });
     assert_eq!(query.get_i32(path::PAGE).unwrap(), 8);
-    assert_eq!(query.get_document("history._id").unwrap(), &*rawdoc! { "$ne": 1 });
-    assert!(pushed.get_bool("upsert").unwrap());
-    assert_eq!(statements.get(1).unwrap().update.get_str("hint").unwrap(), index::PAGE);
-    assert_eq!(pages.get(&identity).unwrap().as_ref().unwrap().page, 9);
-    // A short page takes nothing, whatever room it has.
-    let short = PageFacts {
-        short: true,
-        count: 0,
-        ..facts
-    };
-    let mut pages = Pages::from([(identity, Some(short))]);
-    assert_eq!(outline(&shape, &documents, &mut pages), ["open 1_77", "push 1_77"]);
+    assert_eq!(operator("history._id"), rawdoc! { "$nin": [1, 2] });
+    assert_eq!(operator("count"), rawdoc! { "$lte": 1_i64 });
+    assert_eq!(operator(path::SHORT), rawdoc! { "$exists": false });
+    assert_eq!(operator(path::TO), rawdoc! { "$gt": DateTime::from_millis(7000) });
+    assert!(update.get_bool("upsert").unwrap());
+    let change = update.get_document("u").unwrap();
+    assert!(change.get_document("$set").unwrap().get_bool(path::LATE).unwrap());
+}
+
+#[test]
+fn under_the_stable_api_a_page_is_an_upsert_with_a_hint() {
+    let bucket = rawdoc! { "_id": "1_77", "k": 1, "count": 1, "history": [{}], "control": { "page": 0 } };
+    let statement = page_as_upsert(&shape(None), &bucket);
+    let query = rawdoc! { "_id": { "$eq": "1_77" }, "k": { "$eq": 1 }, "count": -1 };
+    assert_eq!(statement.get_document("q").unwrap(), &*query);
+    assert_eq!(statement.get_document("u").unwrap(), &*bucket);
+    assert_eq!(statement.get_str("hint").unwrap(), index::PAGE);
 }
 
 #[test]
@@ -166,44 +264,20 @@ fn failures_are_told_apart() {
     };
     let empty = RawDocumentBuf::new;
     let duplicate = |field: &str| error(11000, "E11000", single("keyPattern", single(field, 1)));
-    assert!(matches!(
-        failure(&shape, error(66, "immutable", empty())),
-        Failure::Miss
-    ));
-    assert!(matches!(failure(&shape, duplicate("k")), Failure::Miss));
-    assert!(matches!(failure(&shape, duplicate("_id")), Failure::NameTaken));
-    assert!(matches!(
-        failure(&shape, error(361, "uuid", empty())),
-        Failure::NotReady
-    ));
-    let hint = "hint provided does not correspond to an existing index";
-    assert!(matches!(failure(&shape, error(2, hint, empty())), Failure::NotReady));
-    assert!(matches!(failure(&shape, error(2, "other", empty())), Failure::Final(_)));
-    assert!(matches!(
-        failure(&shape, error(10334, "large", empty())),
-        Failure::Final(_)
-    ));
-}
-
-#[test]
-fn a_duplicate_is_told_in_the_applications_names() {
-    let mut detail = single("keyPattern", single("history._id", 1));
-    detail.append(cstr!("keyValue"), single("history._id", 5));
-    let message = "E11000 duplicate key error collection: d.c index: mongoshape_item_id dup key: { history._id: 5 }";
-    let error = WriteError {
-        code: 11000,
-        message: message.to_owned(),
-        detail,
+    let is = |error: WriteError, expected: &str| {
+        let failure = format!("{:?}", failure(&shape, error));
+        assert!(failure.starts_with(expected), "{failure}");
     };
-    let Failure::Final(error) = failure(&shape(None), error) else {
-        panic!("not final")
-    };
-    assert_eq!(
-        error.message,
-        "E11000 duplicate key error collection: d.c index: _id_ dup key: { _id: 5 }"
+    is(error(66, "immutable", empty()), "Miss");
+    is(duplicate("k"), "PageTaken");
+    is(duplicate("_id"), "NameTaken");
+    is(duplicate("history._id"), "Duplicate");
+    is(error(361, "uuid", empty()), "NotReady");
+    is(
+        error(2, "hint provided does not correspond to an existing index", empty()),
+        "NotReady",
     );
-    assert_eq!(
-        error.detail,
-        rawdoc! { "keyPattern": { "_id": 1 }, "keyValue": { "_id": 5 } }
-    );
+    is(error(2, "other", empty()), "Final");
+    is(error(10334, "large", empty()), "TooLarge");
+    is(error(17419, "large", empty()), "TooLarge");
 }

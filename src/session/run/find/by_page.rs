@@ -12,6 +12,7 @@ use crate::pattern::bucket::layout::PageFacts;
 use crate::pattern::bucket::page::Exceptions;
 use crate::pattern::bucket::read::{Order, PageRead, Progress, Window};
 use crate::session::error::RunError;
+use crate::session::link::Request;
 use crate::session::run::Run;
 
 /// Looks at the buckets before the pipeline is asked instead. A second is needed where pages are short; a third where one
@@ -129,6 +130,7 @@ async fn ask<const N: usize>(
     requests: [RawDocumentBuf; N],
 ) -> Result<Option<[RawDocumentBuf; N]>, RunError> {
     let requests = requests.map(|request| complete(run, request));
+    let requests = requests.each_ref().map(|request| Request::plain(request));
     let answers = run.link.call_all(&requests).await?;
     let answers: Result<Vec<_>, _> = answers.into_iter().map(succeeded).collect();
     Ok(answers.ok().and_then(|answers| answers.try_into().ok()))

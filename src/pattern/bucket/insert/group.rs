@@ -1,0 +1,352 @@
+//! The items of one command under one key, and how far they have come.
+
+use std::collections::HashMap;
+
+use bson::raw::RawBson;
+
+use super::failure::Failure;
+use super::statement::{Statement, StatementKind};
+use super::{LONE, extent};
+use crate::command::error::WriteError;
+use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::layout::PageFacts;
+use crate::pattern::shapes::BucketShape;
+
+/// What became of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is still to be stored.
+    Pending,
+    /// It is stored, by this attempt at the command or by one before.
+    Stored,
+    /// It is not to be stored.
+    Refused,
+}
+
+/// One of the items.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) item: Item,
+    /// The id of a statement that begins with it.
+    pub(super) statement_id: i32,
+    pub(super) state: State,
+}
+
+/// What is known of a key's highest page.
+#[derive(Clone, Debug)]
+pub(super) enum Highest {
+    Unknown,
+    /// `None`: the key has no page.
+    Known(Option<PageFacts>),
+    /// It takes no more, whatever its facts say.
+    Full(PageFacts),
+}
+
+/// How far the chain of statements has come; only of interest with [`super::Care::Once`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Chain {
+    /// No page of it is stored.
+    Pushes,
+    /// One is.
+    Pages,
+    /// One is, and what is known of the highest page was so when the items before the next were stored and the next was
+    /// not.
+    Settled,
+}
+
+/// The items of one command under one key.
+///
+/// Invariants: never empty; members stand in the client's order, and those that may never be stored are not among them, so
+/// that two attempts at one command have the same members.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub(super) members: Vec<Member>,
+    /// All members before it are no longer pending.
+    next: usize,
+    pub(super) highest: Highest,
+    /// How many names for a new page were found taken.
+    pub(super) names_taken: u32,
+    pub(super) chain: Chain,
+    /// One item a statement: something was wrong with one of several.
+    pub(super) cautious: bool,
+    ids_suspect: bool,
+    resent: bool,
+}
+
+/// What came of a statement.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// It was executed.
+    Stored,
+    /// Its id was executed before: by an earlier attempt at the command.
+    Resent,
+    /// It failed without a trace.
+    Failed(Failure),
+}
+
+/// What mongod remembers of a statement.
+#[derive(Clone, Debug)]
+pub enum Recorded {
+    /// An update.
+    Update,
+    /// An insert, of a document with this `_id`.
+    Insert(RawBson),
+}
+
+impl Group {
+    fn new(first: Member) -> Self {
+        Self {
+            members: vec![first],
+            next: 0,
+            highest: Highest::Unknown,
+            names_taken: 0,
+            chain: Chain::Pushes,
+            cautious: false,
+            ids_suspect: false,
+            resent: false,
+        }
+    }
+
+    /// An item of the group, by its position. All have the same key.
+    #[must_use]
+    pub fn item(&self, position: usize) -> Option<&Item> {
+        self.members.get(position).map(|member| &member.item)
+    }
+
+    /// [`crate::pattern::bucket::key::Key::identity`].
+    #[must_use]
+    pub fn identity(&self) -> &[u8] {
+        self.item(0).map(Item::identity).unwrap_or_default()
+    }
+
+    /// Whether an item is still to be stored.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.next < self.members.len()
+    }
+
+    /// The positions of the items that are still to be stored.
+    pub fn pending(&self) -> impl Iterator<Item = usize> + '_ {
+        let rest = self.members.iter().enumerate().skip(self.next);
+        rest.filter(|(_, member)| member.state == State::Pending)
+            .map(|(position, _)| position)
+    }
+
+    /// How many are stored.
+    #[must_use]
+    pub fn stored(&self) -> usize {
+        let stored = |member: &&Member| member.state == State::Stored;
+        self.members.iter().filter(stored).count()
+    }
+
+    /// The ids that statements of the pending items would have, with their positions.
+    pub fn statement_ids(&self) -> impl Iterator<Item = (usize, i32)> + '_ {
+        self.pending()
+            .filter_map(|position| Some((position, self.members.get(position)?.statement_id)))
+    }
+
+    /// Whether the highest page must be looked up.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self.highest, Highest::Unknown)
+    }
+
+    /// What is known of the key's highest page; the inner `None` says that there is none.
+    #[must_use]
+    pub fn highest(&self) -> Option<Option<&PageFacts>> {
+        match &self.highest {
+            Highest::Unknown => None,
+            Highest::Known(facts) => Some(facts.as_ref()),
+            Highest::Full(facts) => Some(Some(facts)),
+        }
+    }
+
+    /// Tells what the key's highest page is, or was a while ago.
+    pub fn know(&mut self, highest: Option<PageFacts>) {
+        self.highest = Highest::Known(highest);
+        self.unsettle();
+    }
+
+    /// Forgets what was known of the highest page.
+    pub fn forget(&mut self) {
+        self.highest = Highest::Unknown;
+        self.unsettle();
+    }
+
+    fn unsettle(&mut self) {
+        if self.chain == Chain::Settled {
+            self.chain = Chain::Pages;
+        }
+    }
+
+    /// Says that another page has the name of the one to be begun.
+    pub fn name_is_taken(&mut self) {
+        self.names_taken = self.names_taken.saturating_add(1);
+    }
+
+    /// Whether some of the pending items' `_id`s may be stored already.
+    #[must_use]
+    pub fn ids_are_suspect(&self) -> bool {
+        self.ids_suspect && self.has_work()
+    }
+
+    /// Says whether they may be.
+    pub fn suspect_ids(&mut self, suspect: bool) {
+        self.ids_suspect = suspect;
+    }
+
+    /// Whether an earlier attempt may have stored pending items.
+    #[must_use]
+    pub fn is_resent(&self) -> bool {
+        self.resent && self.has_work()
+    }
+
+    /// Says that one may have.
+    pub fn suspect_resend(&mut self) {
+        self.resent = true;
+    }
+
+    /// Takes over what earlier attempts stored, by what mongod remembers of statements that began with an item. Gives the
+    /// positions of their items.
+    pub fn recover(&mut self, shape: &BucketShape, recorded: &[(usize, Recorded)]) -> Vec<usize> {
+        let mut found = Vec::new();
+        for (position, recorded) in recorded {
+            match recorded {
+                Recorded::Insert(id) if !is_lone(id) => {
+                    self.chain = Chain::Pages;
+                    found.extend(extent::of_page(shape, self.members.iter().enumerate().skip(*position)));
+                }
+                Recorded::Insert(_) | Recorded::Update => found.push(*position),
+            }
+        }
+        found.retain(|position| {
+            self.members
+                .get(*position)
+                .is_some_and(|member| member.state == State::Pending)
+        });
+        self.mark(&found, State::Stored);
+        self.resent = false;
+        self.forget();
+        found
+    }
+
+    /// The positions of the items that a page which begins with this one would have, if all could be stored. The same for
+    /// every attempt at a command.
+    pub(super) fn extent(&self, shape: &BucketShape, from: usize) -> Vec<usize> {
+        extent::of_page(shape, self.members.iter().enumerate().skip(from))
+    }
+
+    /// Gives up on an item.
+    pub fn refuse(&mut self, position: usize) {
+        self.mark(&[position], State::Refused);
+    }
+
+    /// Gives up on all pending items behind one of the client's command.
+    pub fn refuse_behind(&mut self, index: usize) {
+        let behind: Vec<usize> = self
+            .pending()
+            .filter(|position| self.item(*position).is_some_and(|item| item.index() > index))
+            .collect();
+        self.mark(&behind, State::Refused);
+    }
+
+    /// Takes in what came of a statement; the error of an item that is refused for it, which is the statement's first.
+    pub fn apply(&mut self, statement: &Statement, outcome: Outcome) -> Option<WriteError> {
+        match outcome {
+            Outcome::Stored => self.advance(statement),
+            Outcome::Resent => {
+                self.forget();
+                // One item is covered by one statement, of whatever kind.
+                if self.pending().nth(1).is_none() {
+                    self.mark(&statement.items, State::Stored);
+                } else {
+                    self.resent = true;
+                }
+            }
+            Outcome::Failed(failure) => return self.learn(statement, failure),
+        }
+        None
+    }
+
+    fn advance(&mut self, statement: &Statement) {
+        self.mark(&statement.items, State::Stored);
+        self.know(Some(statement.after.clone()));
+        self.names_taken = 0;
+        if statement.kind == StatementKind::Page && !is_lone(&statement.after.id) {
+            self.chain = Chain::Settled;
+        }
+    }
+
+    fn learn(&mut self, statement: &Statement, failure: Failure) -> Option<WriteError> {
+        match failure {
+            Failure::Miss | Failure::Duplicate => self.ids_suspect = true,
+            Failure::PageTaken | Failure::NotReady => {}
+            Failure::NameTaken => self.name_is_taken(),
+            Failure::TooLarge(_) if statement.kind == StatementKind::Push => {
+                if let Highest::Known(Some(page)) = &self.highest {
+                    self.highest = Highest::Full(page.clone());
+                }
+                return None;
+            }
+            Failure::TooLarge(error) | Failure::Final(error) => match statement.items.as_slice() {
+                [position] => {
+                    self.mark(&[*position], State::Refused);
+                    return Some(error);
+                }
+                _ => self.cautious = true,
+            },
+        }
+        self.forget();
+        None
+    }
+
+    fn mark(&mut self, positions: &[usize], state: State) {
+        for position in positions {
+            if let Some(member) = self.members.get_mut(*position) {
+                member.state = state;
+            }
+        }
+        let pending = |member: &Member| member.state == State::Pending;
+        let rest = self.members.get(self.next..).unwrap_or_default();
+        let done = rest.iter().position(pending).unwrap_or(rest.len());
+        self.next = self.next.saturating_add(done);
+    }
+}
+
+/// Whether the page of that name was begun with one item whatever it could have had.
+fn is_lone(page: &RawBson) -> bool {
+    page.as_str().is_some_and(|name| name.ends_with(LONE))
+}
+
+/// Gathers the items of a command into groups, in the order of each one's first.
+#[derive(Debug, Default)]
+pub struct Groups {
+    groups: Vec<Group>,
+    by_identity: HashMap<Vec<u8>, usize>,
+}
+
+impl Groups {
+    /// Adds the next item. `statement_id` is what the client's command numbers it.
+    pub fn add(&mut self, item: Item, statement_id: i32) {
+        let position = self.by_identity.get(item.identity()).copied();
+        let identity = position.is_none().then(|| item.identity().to_vec());
+        let member = Member {
+            item,
+            statement_id,
+            state: State::Pending,
+        };
+        match (position.and_then(|position| self.groups.get_mut(position)), identity) {
+            (Some(group), _) => group.members.push(member),
+            (None, identity) => {
+                self.by_identity.insert(identity.unwrap_or_default(), self.groups.len());
+                self.groups.push(Group::new(member));
+            }
+        }
+    }
+
+    /// The groups.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<Group> {
+        self.groups
+    }
+}

@@ -1,0 +1,71 @@
+//! Looking up which `_id`s are taken.
+
+use std::collections::HashSet;
+
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::document::{array_of, get, single};
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::key::canonical;
+use crate::pattern::shapes::BucketShape;
+
+/// `_id`s, told apart as MongoDB tells them apart.
+#[derive(Clone, Debug, Default)]
+pub struct Hits(HashSet<Vec<u8>>);
+
+impl Hits {
+    /// Adds one; whether it is new.
+    pub fn add(&mut self, id: RawBsonRef<'_>) -> bool {
+        self.0.insert(identity(id))
+    }
+
+    /// Whether it is among them.
+    #[must_use]
+    pub fn contains(&self, id: RawBsonRef<'_>) -> bool {
+        self.0.contains(&identity(id))
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds those of a bucket's items.
+    pub fn add_of(&mut self, shape: &BucketShape, bucket: &RawDocument) {
+        let items = bucket.get_array(shape.items()).ok();
+        for item in items.into_iter().flatten().flatten() {
+            if let Some(id) = item.as_document().and_then(|item| get(item, "_id")) {
+                self.add(id);
+            }
+        }
+    }
+}
+
+fn identity(id: RawBsonRef<'_>) -> Vec<u8> {
+    let mut bytes = RawDocumentBuf::new();
+    bytes.append(cstr!(""), canonical(id));
+    bytes.into_bytes()
+}
+
+/// The query for the buckets that hold one of these `_id`s: its arguments of a `find`, without the collection.
+pub fn ids_query<'a>(shape: &BucketShape, ids: impl Iterator<Item = &'a RawBson>, find: &mut RawDocumentBuf) {
+    let path = index::item_id_path(shape);
+    let mut values = RawArrayBuf::new();
+    let mut null = false;
+    for id in ids {
+        match id.as_raw_bson_ref() {
+            RawBsonRef::Null => null = true,
+            id => values.push(id),
+        }
+    }
+    let among = single(&path, single("$in", &values));
+    let filter = if null {
+        // An equality with null would be met by what is missing too, and take no sparse index.
+        single("$or", array_of(&[among, single(&path, single("$type", "null"))]))
+    } else {
+        among
+    };
+    find.append(cstr!("filter"), &filter);
+    find.append(cstr!("projection"), single(&path, 1));
+}

@@ -1,0 +1,163 @@
+//! What the last writer of a key left behind: its highest page, as far as this proxy knows. And who writes it now: writers of
+//! one key queue up here rather than collide in mongod.
+//!
+//! A hint may be wrong, since other proxies write too: statements demand of a page what they assume. Losing one costs a look
+//! at the collection, so the least recently used go first.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bson::Binary;
+use lru::LruCache;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::{Instant, timeout_at};
+
+use crate::pattern::bucket::layout::PageFacts;
+
+/// Keys remembered. One takes some 300 bytes.
+const MAX_KEYS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
+
+/// How long a writer waits for those before it. Behind one that mongod keeps waiting it does better to go on: mongod
+/// decides who was first.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What is known of a key: nothing, or its highest page, or that it has none.
+pub(super) type Hint = Option<Option<PageFacts>>;
+
+/// A key of a collection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    /// A collection that was dropped and made again has no pages any more.
+    collection: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// The hints of a proxy.
+#[derive(Debug)]
+pub(super) struct Hints {
+    places: Mutex<LruCache<Place, Arc<tokio::sync::Mutex<Hint>>>>,
+}
+
+impl Default for Hints {
+    fn default() -> Self {
+        // Grows as it is used.
+        let mut places = LruCache::unbounded();
+        places.resize(MAX_KEYS);
+        Self {
+            places: Mutex::new(places),
+        }
+    }
+}
+
+/// The right to write a key; others wait until it is dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// `None`: the wait was given up, and what was known is not to be relied on.
+    hint: Option<OwnedMutexGuard<Hint>>,
+}
+
+impl Hints {
+    /// Waits for one's turn at each of some keys, which are to be in an order that all writers keep to.
+    pub(super) async fn turns(&self, collection: &Binary, keys: impl Iterator<Item = &[u8]>) -> Vec<Turn> {
+        let places: Vec<_> = {
+            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            let place = |key: &[u8]| Place {
+                collection: collection.bytes.clone(),
+                key: key.to_vec(),
+            };
+            keys.map(|key| Arc::clone(places.get_or_insert(place(key), Arc::default)))
+                .collect()
+        };
+        let deadline = Instant::now() + PATIENCE;
+        let mut turns = Vec::with_capacity(places.len());
+        for place in places {
+            let hint = match Arc::clone(&place).try_lock_owned() {
+                Ok(hint) => Some(hint),
+                Err(_) => timeout_at(deadline, place.lock_owned()).await.ok(),
+            };
+            turns.push(Turn { hint });
+        }
+        turns
+    }
+}
+
+impl Turn {
+    /// What the last writer left.
+    pub(super) fn hint(&self) -> Hint {
+        self.hint.as_deref().cloned().flatten()
+    }
+
+    /// Whether another writer of the key is there.
+    pub(super) fn is_waited_for(&self) -> bool {
+        // The cache has one, and this turn; whoever waits has another.
+        let shared = |hint| Arc::strong_count(OwnedMutexGuard::mutex(hint)) > 2;
+        self.hint.as_ref().is_none_or(shared)
+    }
+
+    /// Leaves what is known to the next writer.
+    pub(super) fn leave(mut self, hint: Hint) {
+        if let Some(place) = self.hint.as_deref_mut() {
+            *place = hint;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::raw::RawBson;
+    use bson::spec::BinarySubtype;
+
+    use super::*;
+
+    fn collection(byte: u8) -> Binary {
+        Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes: vec![byte; 16],
+        }
+    }
+
+    fn page(page: i32) -> PageFacts {
+        PageFacts {
+            id: RawBson::Null,
+            page,
+            count: 1,
+            bytes: 1,
+            to: None,
+            short: false,
+        }
+    }
+
+    async fn turn(hints: &Hints, byte: u8, key: &[u8]) -> Turn {
+        hints.turns(&collection(byte), [key].into_iter()).await.remove(0)
+    }
+
+    #[tokio::test]
+    async fn a_hint_is_left_to_the_next_writer_of_the_key_in_that_collection() {
+        let hints = Hints::default();
+        assert!(turn(&hints, 1, b"a").await.hint().is_none());
+        turn(&hints, 1, b"a").await.leave(Some(Some(page(7))));
+        assert_eq!(
+            turn(&hints, 1, b"a").await.hint().flatten().map(|page| page.page),
+            Some(7)
+        );
+        assert!(turn(&hints, 1, b"b").await.hint().is_none());
+        assert!(turn(&hints, 2, b"a").await.hint().is_none());
+        turn(&hints, 1, b"a").await.leave(None);
+        assert!(turn(&hints, 1, b"a").await.hint().is_none());
+    }
+
+    #[tokio::test]
+    async fn who_waits_too_long_goes_on_without_a_hint() {
+        let hints = Hints::default();
+        turn(&hints, 1, b"a").await.leave(Some(None));
+        let first = turn(&hints, 1, b"a").await;
+        assert!(!first.is_waited_for());
+        let begun = Instant::now();
+        let second = turn(&hints, 1, b"a").await;
+        assert!(begun.elapsed() >= PATIENCE);
+        assert!(second.is_waited_for() && second.hint().is_none());
+        second.leave(Some(Some(page(1))));
+        assert_eq!(first.hint().map(|page| page.is_none()), Some(true));
+    }
+}

@@ -1,0 +1,134 @@
+//! What inserts on bucket collections count.
+
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry};
+
+use super::registered;
+
+/// What a statement did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placing {
+    /// It put items on an open page.
+    Push,
+    /// It began a page.
+    Page,
+    /// It closed a page.
+    Close,
+}
+
+impl Placing {
+    const ALL: [Self; 3] = [Self::Push, Self::Page, Self::Close];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Push => "push",
+            Self::Page => "page",
+            Self::Close => "close",
+        }
+    }
+}
+
+/// Whether a writer knew its key's highest page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HintUse {
+    /// It did.
+    Hit,
+    /// It had to look.
+    Miss,
+}
+
+impl HintUse {
+    const ALL: [Self; 2] = [Self::Hit, Self::Miss];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Miss => "miss",
+        }
+    }
+}
+
+/// The handles.
+#[derive(Clone, Debug)]
+pub struct InsertMetrics {
+    /// As they are in [`Placing::ALL`].
+    placed: [IntCounter; Placing::ALL.len()],
+    hints: [IntCounter; HintUse::ALL.len()],
+    /// Statements that failed, since a page was not as it was known, and were planned again.
+    pub conflicts: IntCounter,
+    /// Items that an earlier attempt at the same command had stored.
+    pub resent_items: IntCounter,
+    /// Items stored behind newer ones, or without a time.
+    pub late_items: IntCounter,
+    /// Items in a bucket when the next one of its key is begun.
+    pub bucket_fill: Histogram,
+    /// Buckets begun.
+    pub buckets_opened: IntCounter,
+}
+
+impl InsertMetrics {
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let counter =
+            |name: &str, help: &str| registered(registry, IntCounter::new(format!("mongoshape_{name}"), help)?);
+        let counters = |name: &str, help: &str, label: &str| {
+            let options = Opts::new(format!("mongoshape_{name}"), help);
+            registered(registry, IntCounterVec::new(options, &[label])?)
+        };
+        let placed = counters(
+            "bucket_statements_total",
+            "Statements that inserts were written with, by what they did.",
+            "kind",
+        )?;
+        let hints = counters(
+            "bucket_hints_total",
+            "Keys of inserts whose highest page was known, or had to be looked up.",
+            "outcome",
+        )?;
+        Ok(Self {
+            placed: Placing::ALL.map(|placing| placed.with_label_values(&[placing.label()])),
+            hints: HintUse::ALL.map(|hint| hints.with_label_values(&[hint.label()])),
+            conflicts: counter(
+                "bucket_conflicts_total",
+                "Statements that lost a race for a page and were planned again.",
+            )?,
+            resent_items: counter(
+                "bucket_resent_items_total",
+                "Items that an earlier attempt at the same command had stored.",
+            )?,
+            late_items: counter("late_items_total", "Items stored behind newer ones, or without a time.")?,
+            bucket_fill: bucket_fill(registry)?,
+            buckets_opened: counter("buckets_opened_total", "Buckets begun.")?,
+        })
+    }
+
+    /// Counts an executed statement.
+    pub fn placed(&self, placing: Placing) {
+        self.placed[placing as usize].inc();
+    }
+
+    /// Counts a writer's question for a hint.
+    pub fn hint(&self, hint: HintUse) {
+        self.hints[hint as usize].inc();
+    }
+}
+
+fn bucket_fill(registry: &Registry) -> Result<Histogram, prometheus::Error> {
+    let help = "Items in a bucket when the next one of its key is begun.";
+    let bounds = vec![1.0, 2.0, 5.0, 9.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 10_000.0];
+    let options = HistogramOpts::new("mongoshape_bucket_fill_items", help).buckets(bounds);
+    registered(registry, Histogram::with_opts(options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_in_their_places() {
+        for (place, placing) in Placing::ALL.into_iter().enumerate() {
+            assert_eq!(placing as usize, place);
+        }
+        for (place, hint) in HintUse::ALL.into_iter().enumerate() {
+            assert_eq!(hint as usize, place);
+        }
+    }
+}

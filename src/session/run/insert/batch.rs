@@ -1,0 +1,250 @@
+//! The items of one command, and what became of them.
+
+use std::collections::HashSet;
+
+use bson::raw::{RawBson, RawDocumentBuf, cstr};
+
+use super::concern::Concern;
+use crate::command::document::{array_of, as_flag, get};
+use crate::command::duplicate::duplicate_id;
+use crate::command::error::{ErrorCode, WriteError};
+use crate::command::insert::Insert;
+use crate::command::reply::carry;
+use crate::pattern::bucket::insert::{Care, Group, Groups, Hits, Outcome, Planner, Statement, StatementKind};
+use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::layout::PageFacts;
+use crate::pattern::shapes::ItemIds;
+use crate::session::hint::Hint;
+use crate::session::metrics::{InsertMetrics, Placing};
+use crate::session::mint::SystemMint;
+use crate::session::run::Run;
+
+/// The items of one command, and what became of them.
+pub(super) struct Batch<'a> {
+    pub(super) groups: Vec<Group>,
+    pub(super) ordered: bool,
+    pub(super) care: Care,
+    pub(super) bypass_document_validation: Option<bool>,
+    pub(super) strict_api: bool,
+    pub(super) concern: Concern,
+    /// Failures, by the client's index. In an ordered command there is one at most, and nothing behind it is placed.
+    pub(super) failed: Vec<(usize, WriteError)>,
+    /// What this attempt has stored, where an ordered command may have to take it back: the bucket, and where the item is
+    /// in its group.
+    pub(super) log: Vec<(RawBson, usize, usize)>,
+    /// The client's indexes of what an earlier attempt had stored.
+    pub(super) resent: Vec<usize>,
+    /// mongod's last answer, for what a reply repeats of it.
+    pub(super) last_answer: RawDocumentBuf,
+    mint: SystemMint<'a>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn prepare(run: &Run<'a>, command: &Insert<'_>) -> Self {
+        let care = if run.head.in_transaction() {
+            Care::Transaction
+        } else if get(run.head.body(), "txnNumber").is_some() {
+            Care::Once
+        } else {
+            Care::Free
+        };
+        let mut batch = Self {
+            groups: Vec::new(),
+            ordered: command.ordered,
+            care,
+            bypass_document_validation: command.bypass_document_validation,
+            strict_api: get(run.head.body(), "apiStrict").and_then(as_flag).unwrap_or(false),
+            concern: Concern::of(run),
+            failed: Vec::new(),
+            log: Vec::new(),
+            resent: Vec::new(),
+            last_answer: RawDocumentBuf::new(),
+            mint: SystemMint::new(&run.shared.timestamps),
+        };
+        batch.gather(run, command);
+        batch
+    }
+
+    /// Items under one key each, but for those that cannot be stored. What is left out only depends on the command.
+    fn gather(&mut self, run: &Run<'a>, command: &Insert<'_>) {
+        let mut groups = Groups::default();
+        let mut ids = Hits::default();
+        for (index, document) in command.documents.iter().enumerate() {
+            match Item::prepare(run.shape, index, document, &mut self.mint) {
+                Ok(item) => {
+                    let taken = run.shape.item_ids() == ItemIds::Unique
+                        && item.id().is_some_and(|id| !ids.add(id.as_raw_bson_ref()));
+                    if taken && let Some(id) = item.id() {
+                        self.failed
+                            .push((index, duplicate_id(run.namespace, id.as_raw_bson_ref())));
+                    } else {
+                        groups.add(item, command.statement_id(index));
+                        continue;
+                    }
+                }
+                Err(error) => self.failed.push((index, error)),
+            }
+            if self.ordered {
+                break;
+            }
+        }
+        self.groups = groups.into_vec();
+        // Of a single item mongod itself says whether its `_id` is taken, but that would end a transaction.
+        let look_first = self.in_transaction() || self.pending() > 1;
+        if run.shape.item_ids() == ItemIds::Unique && look_first {
+            self.groups.iter_mut().for_each(|group| group.suspect_ids(true));
+        }
+    }
+
+    pub(super) fn in_transaction(&self) -> bool {
+        self.care == Care::Transaction
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        self.groups.iter().any(Group::has_work)
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.groups.iter().map(|group| group.pending().count()).sum()
+    }
+
+    /// How many items the command has stored, in this attempt or an earlier one.
+    pub(super) fn stored(&self) -> u64 {
+        let stored: usize = self.groups.iter().map(Group::stored).sum();
+        u64::try_from(stored).unwrap_or(u64::MAX)
+    }
+
+    /// The identity of a group's key.
+    pub(super) fn identity(&self, group: usize) -> &[u8] {
+        self.groups.get(group).map(Group::identity).unwrap_or_default()
+    }
+
+    /// What a group leaves to the next writer of its key.
+    pub(super) fn hint(&self, group: usize) -> Hint {
+        let highest = self.groups.get(group).and_then(Group::highest);
+        highest.map(Option::<&PageFacts>::cloned)
+    }
+
+    /// What each group is at next.
+    pub(super) fn plan(&self, run: &Run<'_>) -> Vec<Statement> {
+        let mut planner = Planner::new(run.shape, &self.mint, self.care);
+        let mut statements = Vec::new();
+        for (number, group) in self.groups.iter().enumerate() {
+            planner.plan(number, group, &mut statements);
+        }
+        statements
+    }
+
+    /// Takes in what came of a statement.
+    pub(super) fn apply(&mut self, metrics: &InsertMetrics, statement: &Statement, outcome: Outcome) {
+        match &outcome {
+            Outcome::Stored => {
+                count(metrics, statement);
+                if self.ordered {
+                    let id = &statement.after.id;
+                    let items = statement.items.iter();
+                    self.log.extend(items.map(|item| (id.clone(), statement.group, *item)));
+                }
+            }
+            Outcome::Resent => {}
+            Outcome::Failed(_) => metrics.conflicts.inc(),
+        }
+        let Some(group) = self.groups.get_mut(statement.group) else {
+            return;
+        };
+        let resent = matches!(outcome, Outcome::Resent);
+        let error = group.apply(statement, outcome);
+        let first = statement.items.first();
+        let index = first.and_then(|position| Some(group.item(*position)?.index()));
+        if resent && !group.has_work() {
+            metrics.resent_items.inc();
+            self.resent.extend(index);
+        }
+        if let (Some(index), Some(error)) = (index, error) {
+            self.refuse(vec![(index, error)]);
+        }
+    }
+
+    /// Records refused items, by the client's index; in an ordered command nothing behind the first is placed. A
+    /// transaction ends with any.
+    pub(super) fn refuse(&mut self, refused: Vec<(usize, WriteError)>) {
+        self.failed.extend(refused);
+        if !self.ordered && !self.in_transaction() {
+            return;
+        }
+        if let Some(first) = self.failed.iter().map(|(index, _)| *index).min() {
+            self.failed.retain(|(index, _)| *index == first);
+            for group in &mut self.groups {
+                group.refuse_behind(first);
+            }
+        }
+    }
+
+    /// Ends with an error for each item that is left.
+    pub(super) fn give_up(&mut self) {
+        let mut refused = Vec::new();
+        for group in &mut self.groups {
+            let left: Vec<usize> = group.pending().collect();
+            for position in left {
+                group.refuse(position);
+                let message = "mongoshape lost the race for a page too often; nothing was stored of this document";
+                let error = WriteError::new(ErrorCode::WriteConflict, message);
+                refused.extend(group.item(position).map(|item| (item.index(), error)));
+            }
+        }
+        self.refuse(refused);
+    }
+
+    pub(super) fn reply(mut self, command: &Insert<'_>) -> RawDocumentBuf {
+        self.failed.sort_by_key(|(index, _)| *index);
+        let mut reply = RawDocumentBuf::new();
+        if command.unacknowledged {
+            reply.append(cstr!("n"), 0);
+            reply.append(cstr!("ok"), 1.0);
+            return reply;
+        }
+        let stored = self.stored();
+        reply.append(cstr!("n"), i32::try_from(stored).unwrap_or(i32::MAX));
+        if !self.failed.is_empty() {
+            let errors: Vec<_> = self
+                .failed
+                .iter()
+                .map(|(index, error)| error.to_document(*index))
+                .collect();
+            reply.append(cstr!("writeErrors"), array_of(&errors));
+        }
+        if let Some(error) = get(&self.last_answer, "writeConcernError") {
+            reply.append(cstr!("writeConcernError"), error);
+        }
+        if !self.resent.is_empty() {
+            let unique: HashSet<usize> = self.resent.drain(..).collect();
+            let mut ids: Vec<i32> = unique.into_iter().map(|index| command.statement_id(index)).collect();
+            ids.sort_unstable();
+            reply.append(
+                cstr!("retriedStmtIds"),
+                ids.into_iter().collect::<bson::raw::RawArrayBuf>(),
+            );
+        }
+        if let Some(labels) = get(&self.last_answer, "errorLabels") {
+            reply.append(cstr!("errorLabels"), labels);
+        }
+        reply.append(cstr!("ok"), 1.0);
+        carry(&mut reply, &self.last_answer);
+        reply
+    }
+}
+
+fn count(metrics: &InsertMetrics, statement: &Statement) {
+    metrics.late_items.inc_by(statement.late.into());
+    metrics.placed(match statement.kind {
+        StatementKind::Push => Placing::Push,
+        StatementKind::Page => Placing::Page,
+        StatementKind::Close => Placing::Close,
+    });
+    if statement.kind == StatementKind::Page {
+        metrics.buckets_opened.inc();
+        if let Some(items) = statement.closed {
+            metrics.bucket_fill.observe(items.into());
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The client's `writeConcern`.
+//!
+//! An insert may take several statements. Were each to wait until other members have it, the next writer of a key would
+//! wait as well, and the command for each of them in turn. So statements are written with `w: 1`, and one that changes nothing
+//! waits at the end, for all of them: mongod makes it wait for the newest write that there is.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::batch::Batch;
+use crate::command::arguments::Carried;
+use crate::command::document::{array_of, as_whole_number, get, put, single};
+use crate::command::error::{CommandError, is_retryable};
+use crate::command::reply::succeeded;
+use crate::pattern::bucket::insert::no_statement;
+use crate::session::error::RunError;
+use crate::session::run::Run;
+use crate::session::upstream::UpstreamKind;
+
+/// When it is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Concern {
+    /// By each statement.
+    Each,
+    /// At the end; nothing has been written yet.
+    AtEnd,
+    /// At the end, and something has been written.
+    Owed,
+}
+
+impl Concern {
+    /// Before a mongod that stands alone there is nobody to wait for; a write concern that may be refused must be seen by
+    /// mongod before anything is written.
+    pub(super) fn of(run: &Run<'_>) -> Self {
+        let known = match get(run.head.body(), "writeConcern") {
+            None => true,
+            Some(RawBsonRef::Document(concern)) => is_known(concern),
+            Some(_) => false,
+        };
+        if run.upstream == UpstreamKind::Member && !run.head.in_transaction() && known {
+            Self::AtEnd
+        } else {
+            Self::Each
+        }
+    }
+
+    /// Something has been written that was not waited for.
+    pub(super) fn owe(&mut self) {
+        if *self == Self::AtEnd {
+            *self = Self::Owed;
+        }
+    }
+}
+
+fn is_known(concern: &RawDocument) -> bool {
+    let mut fields = concern.iter();
+    fields.all(|field| match field {
+        Ok((name, value)) => match (name.as_str(), value) {
+            ("w", RawBsonRef::String(mode)) => mode == "majority",
+            ("w", value) => as_whole_number(value).is_some_and(|members| (0..=50).contains(&members)),
+            ("j", value) => matches!(value, RawBsonRef::Boolean(_)),
+            ("wtimeout", value) => as_whole_number(value).is_some_and(|millis| i32::try_from(millis).is_ok()),
+            _ => false,
+        },
+        Err(_) => false,
+    })
+}
+
+/// Whether the client waits for more than that mongod has it: it does not say how much, or says so.
+fn asks_for_more(run: &Run<'_>) -> bool {
+    let Some(RawBsonRef::Document(concern)) = get(run.head.body(), "writeConcern") else {
+        return true;
+    };
+    let journal = get(concern, "j").is_some_and(|journal| journal == RawBsonRef::Boolean(true));
+    let members = get(concern, "w").and_then(as_whole_number);
+    journal || !matches!(members, Some(0 | 1))
+}
+
+/// Waits for what the client's write concern asks, if that is still to be done.
+pub(super) async fn settle(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
+    if batch.concern != Concern::Owed || !asks_for_more(run) {
+        return Ok(());
+    }
+    let mut command = single("update", run.namespace.collection);
+    command.append(cstr!("updates"), array_of(&[no_statement()]));
+    Carried::of(run.head.body()).unnumbered().append_to_write(&mut command);
+    let answer = run.link.call(crate::session::link::Request::plain(&command)).await?;
+    batch.last_answer = match succeeded(answer) {
+        Ok(answer) => answer,
+        // What was written is written: mongod says of one that it could not wait for that as well.
+        Err(CommandError::Upstream(error)) => as_concern_error(run, &batch.last_answer, &error),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(())
+}
+
+fn as_concern_error(run: &Run<'_>, answer: &RawDocument, error: &RawDocument) -> RawDocumentBuf {
+    let mut told = RawDocumentBuf::new();
+    for name in ["code", "codeName", "errmsg"] {
+        if let Some(value) = get(error, name) {
+            put(&mut told, name, value);
+        }
+    }
+    let mut answer = answer.to_owned();
+    answer.append(cstr!("writeConcernError"), &told);
+    let retryable = get(run.head.body(), "txnNumber").is_some() && error.get_i32("code").is_ok_and(is_retryable);
+    if retryable {
+        let labels: bson::raw::RawArrayBuf = ["RetryableWriteError"].into_iter().collect();
+        answer.append(cstr!("errorLabels"), &labels);
+    }
+    answer
+}

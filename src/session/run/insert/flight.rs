@@ -1,0 +1,226 @@
+//! The planned statements on their way: as few commands as can be, back to back.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use bson::Binary;
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::batch::Batch;
+use super::concern::Concern;
+use crate::command::document::{as_whole_number, single};
+use crate::command::error::{CommandError, WriteError};
+use crate::command::reply::succeeded;
+use crate::pattern::bucket::insert::{Care, Failure, Outcome, Statement, StatementKind, failure, page_as_upsert};
+use crate::session::error::RunError;
+use crate::session::hint::Turn;
+use crate::session::link::Request;
+use crate::session::run::Run;
+
+/// Bytes of statements in one command, with room for the rest of a message of 48,000,000.
+const MAX_COMMAND_BYTES: usize = 40_000_000;
+/// Statements in one command: hello's `maxWriteBatchSize`.
+const MAX_STATEMENTS: usize = 100_000;
+
+/// A command of some statements of one kind.
+struct Command<'a> {
+    kind: StatementKind,
+    statements: Vec<&'a Statement>,
+    body: RawDocumentBuf,
+    field: &'static str,
+    elements: Vec<RawDocumentBuf>,
+    ordered: bool,
+}
+
+impl Command<'_> {
+    fn request(&self) -> Request<'_> {
+        Request {
+            body: &self.body,
+            sequence: Some((self.field, &self.elements)),
+        }
+    }
+}
+
+/// Sends statements and lets the batch know what came of each.
+pub(super) async fn send(
+    run: &mut Run<'_>,
+    batch: &mut Batch<'_>,
+    statements: &[Statement],
+    (uuid, turns): (&Binary, &[Turn]),
+) -> Result<(), RunError> {
+    if statements.is_empty() {
+        return Ok(());
+    }
+    let at_once = at_once(batch, statements, turns);
+    if at_once {
+        batch.concern.owe();
+    }
+    let mut together = Vec::new();
+    let mut later = Vec::new();
+    for kind in [StatementKind::Close, StatementKind::Push, StatementKind::Page] {
+        let chosen: Vec<&Statement> = statements.iter().filter(|statement| statement.kind == kind).collect();
+        for (number, range) in cut(&chosen).into_iter().enumerate() {
+            let part = chosen.get(range).unwrap_or_default();
+            let command = command(run, batch, (kind, part), (uuid, at_once));
+            // Behind pages that failed there must be no others of the same keys.
+            if kind == StatementKind::Page && number > 0 {
+                later.push(command);
+            } else {
+                together.push(command);
+            }
+        }
+    }
+    let requests: Vec<Request<'_>> = together.iter().map(Command::request).collect();
+    let answers = run.link.call_all(&requests).await?;
+    let mut failed = Ok(());
+    let mut pages_failed = false;
+    for (command, answer) in together.iter().zip(answers) {
+        match settle(run, batch, command, answer) {
+            Ok(all) => pages_failed |= command.kind == StatementKind::Page && !all,
+            Err(error) => failed = Err(error),
+        }
+    }
+    failed?;
+    for command in later {
+        if pages_failed {
+            break;
+        }
+        let answer = run.link.call(command.request()).await?;
+        pages_failed = !settle(run, batch, &command, answer)?;
+    }
+    Ok(())
+}
+
+/// Whether what the client waits for is left to the end. A command of a single statement that nobody else waits for does
+/// best to wait for all of it at once.
+fn at_once(batch: &Batch<'_>, statements: &[Statement], turns: &[Turn]) -> bool {
+    let items: usize = statements.iter().map(|statement| statement.items.len()).sum();
+    let single = statements.len() == 1 && items == batch.pending();
+    match batch.concern {
+        Concern::Each => false,
+        Concern::AtEnd => !single || turns.iter().any(Turn::is_waited_for),
+        Concern::Owed => true,
+    }
+}
+
+/// As few commands as there may be, as ranges of the statements.
+fn cut(statements: &[&Statement]) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    let mut from = 0;
+    let mut bytes = 0;
+    for (position, statement) in statements.iter().enumerate() {
+        let more = statement.document.as_bytes().len();
+        if position > from && (bytes + more > MAX_COMMAND_BYTES || position - from == MAX_STATEMENTS) {
+            ranges.push(from..position);
+            (from, bytes) = (position, 0);
+        }
+        bytes += more;
+    }
+    if from < statements.len() {
+        ranges.push(from..statements.len());
+    }
+    ranges
+}
+
+fn command<'a>(
+    run: &Run<'_>,
+    batch: &Batch<'_>,
+    (kind, statements): (StatementKind, &[&'a Statement]),
+    (uuid, at_once): (&Binary, bool),
+) -> Command<'a> {
+    // Under `apiStrict` a page index that is missing tells a collection that was made anew; otherwise its UUID does.
+    let inserts = kind == StatementKind::Page && !batch.strict_api;
+    let (name, field) = if inserts {
+        ("insert", "documents")
+    } else {
+        ("update", "updates")
+    };
+    let mut seen = HashSet::new();
+    let ordered = !statements.iter().all(|statement| seen.insert(statement.group));
+    let mut body = single(name, run.namespace.collection);
+    body.append(cstr!("ordered"), ordered);
+    if let Some(bypass) = batch.bypass_document_validation {
+        body.append(cstr!("bypassDocumentValidation"), bypass);
+    }
+    if !batch.strict_api {
+        body.append(cstr!("collectionUUID"), uuid);
+    }
+    let mut carried = run.carried();
+    if at_once {
+        carried = carried.at_once();
+    }
+    if kind == StatementKind::Close {
+        // It may be done twice.
+        carried = carried.unnumbered();
+    } else if batch.care == Care::Once {
+        let ids: RawArrayBuf = statements.iter().map(|statement| statement.id).collect();
+        body.append(cstr!("stmtIds"), &ids);
+    }
+    carried.append_to_write(&mut body);
+    let element = |statement: &&Statement| match kind {
+        StatementKind::Page if !inserts => page_as_upsert(run.shape, &statement.document),
+        _ => statement.document.clone(),
+    };
+    Command {
+        kind,
+        body,
+        field,
+        elements: statements.iter().map(element).collect(),
+        statements: statements.to_vec(),
+        ordered,
+    }
+}
+
+/// Lets the batch know what came of a command's statements; whether all were executed, now or before.
+fn settle(
+    run: &Run<'_>,
+    batch: &mut Batch<'_>,
+    command: &Command<'_>,
+    answer: RawDocumentBuf,
+) -> Result<bool, RunError> {
+    let answer = succeeded(answer)?;
+    let resent = retried(&answer);
+    let mut errors = write_errors(&answer).peekable();
+    let mut all = true;
+    for (position, statement) in command.statements.iter().enumerate() {
+        let outcome = match errors.next_if(|(failed, _)| *failed == position) {
+            Some((_, error)) => {
+                all = false;
+                Outcome::Failed(failure_of(run, error)?)
+            }
+            None if resent.contains(&statement.id) && command.kind != StatementKind::Close => Outcome::Resent,
+            None => Outcome::Stored,
+        };
+        batch.apply(&run.shared.metrics.inserts, statement, outcome);
+        if command.ordered && !all {
+            break;
+        }
+    }
+    drop(errors);
+    batch.last_answer = answer;
+    Ok(all)
+}
+
+fn failure_of(run: &Run<'_>, error: WriteError) -> Result<Failure, CommandError> {
+    if error.is_of_server() {
+        return Err(error.into_command_error());
+    }
+    let failure = failure(run.shape, error);
+    if matches!(failure, Failure::NotReady) {
+        run.settings.readiness.forget(run.namespace);
+    }
+    Ok(failure)
+}
+
+/// Ids of statements that had been executed before.
+pub(super) fn retried(answer: &RawDocument) -> HashSet<i32> {
+    let ids = answer.get_array("retriedStmtIds").ok();
+    let ids = ids.into_iter().flatten().flatten();
+    ids.filter_map(|id| i32::try_from(as_whole_number(id)?).ok()).collect()
+}
+
+fn write_errors(answer: &RawDocument) -> impl Iterator<Item = (usize, WriteError)> + '_ {
+    let errors = answer.get_array("writeErrors").ok();
+    let errors = errors.into_iter().flatten().flatten();
+    errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse)
+}

@@ -1,0 +1,213 @@
+//! Looking before writing: the highest page of each key that is not known, and which `_id`s are taken.
+
+use std::collections::HashMap;
+
+use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
+
+use super::batch::Batch;
+use crate::command::document::{put, single};
+use crate::command::duplicate::duplicate_id;
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::reply::{CursorReply, succeeded};
+use crate::pattern::bucket::insert::{Care, Facts, Group, Hits, append_facts_query, ids_query};
+use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::layout::PageFacts;
+use crate::session::error::RunError;
+use crate::session::link::Request;
+use crate::session::run::Run;
+
+/// Keys, or `_id`s, in one query: few enough for a query that is short and an answer that is one batch, as a rule.
+const MAX_IN_QUERY: usize = 1000;
+/// Documents in a batch; mongod ends it before that when it gets too large for a reply.
+const BATCH_SIZE: i32 = 100_000;
+
+/// A query, and what its answer is for.
+enum Query {
+    /// The highest pages of some groups, by their numbers.
+    Together(RawDocumentBuf, Vec<usize>),
+    /// The highest page of one.
+    Apart(RawDocumentBuf, usize),
+    /// Which `_id`s are taken.
+    Ids(RawDocumentBuf),
+}
+
+impl Query {
+    fn command(&self) -> &RawDocument {
+        match self {
+            Self::Together(command, _) | Self::Apart(command, _) | Self::Ids(command) => command,
+        }
+    }
+}
+
+/// Items whose `_id` is taken, perhaps by themselves: by the numbers of their groups, their positions.
+pub(super) type Suspects = Vec<(usize, Vec<usize>)>;
+
+/// Looks up what must be known for the next statements, and refuses items whose `_id` is taken. In a command that may have
+/// been sent before those are only named.
+pub(super) async fn look(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<Suspects, RunError> {
+    let queries = queries(run, batch);
+    let requests: Vec<Request<'_>> = queries.iter().map(|query| Request::plain(query.command())).collect();
+    let answers = run.link.call_all(&requests).await?;
+    let mut hits = Hits::default();
+    for (query, answer) in queries.iter().zip(answers) {
+        let answer = succeeded(answer)?;
+        match query {
+            Query::Together(_, groups) => together(run, batch, groups, answer).await?,
+            Query::Apart(_, group) => apart(run, batch, *group, &answer)?,
+            Query::Ids(_) => {
+                let shape = run.shape;
+                each(run, answer, |bucket| {
+                    hits.add_of(shape, bucket);
+                    Ok(())
+                })
+                .await?;
+            }
+        }
+    }
+    let mut suspects = Suspects::new();
+    for (number, group) in batch.groups.iter_mut().enumerate() {
+        let taken = taken(group, &hits);
+        if !taken.is_empty() {
+            suspects.push((number, taken));
+        }
+    }
+    if batch.care != Care::Once {
+        for (number, taken) in suspects.drain(..) {
+            refuse(run, batch, number, &taken);
+        }
+    }
+    Ok(suspects)
+}
+
+fn queries(run: &Run<'_>, batch: &Batch<'_>) -> Vec<Query> {
+    let groups = || batch.groups.iter().enumerate();
+    let mut queries = Vec::new();
+    let suspects = groups().map(|(_, group)| group).filter(|group| group.ids_are_suspect());
+    let ids: Vec<&RawBson> = suspects.flat_map(pending_ids).collect();
+    for ids in ids.chunks(MAX_IN_QUERY) {
+        let mut find = single("find", run.namespace.collection);
+        ids_query(run.shape, ids.iter().copied(), &mut find);
+        find.append(cstr!("batchSize"), BATCH_SIZE);
+        run.carried().append_to_look_up(&mut find);
+        queries.push(Query::Ids(find));
+    }
+    let lost: Vec<(usize, &Item)> = groups()
+        .filter(|(_, group)| group.has_work() && group.is_lost())
+        .filter_map(|(number, group)| Some((number, group.item(0)?)))
+        .collect();
+    for lost in lost.chunks(MAX_IN_QUERY) {
+        let numbers = lost.iter().map(|(number, _)| *number);
+        match Facts::of(run.shape, lost.iter().map(|(_, item)| *item)) {
+            Facts::Together(pipeline) => {
+                let mut aggregate = single("aggregate", run.namespace.collection);
+                put(&mut aggregate, "pipeline", &pipeline);
+                aggregate.append(cstr!("cursor"), single("batchSize", BATCH_SIZE));
+                run.carried().append_to_look_up(&mut aggregate);
+                queries.push(Query::Together(aggregate, numbers.collect()));
+            }
+            Facts::Apart => queries.extend(lost.iter().map(|(number, item)| {
+                let mut find = single("find", run.namespace.collection);
+                append_facts_query(run.shape, item, &mut find);
+                run.carried().append_to_look_up(&mut find);
+                Query::Apart(find, *number)
+            })),
+        }
+    }
+    queries
+}
+
+fn pending_ids(group: &Group) -> impl Iterator<Item = &RawBson> {
+    group.pending().filter_map(|position| group.item(position)?.id())
+}
+
+async fn together(
+    run: &mut Run<'_>,
+    batch: &mut Batch<'_>,
+    groups: &[usize],
+    answer: RawDocumentBuf,
+) -> Result<(), RunError> {
+    let mut found: HashMap<Vec<u8>, PageFacts> = HashMap::new();
+    let shape = run.shape;
+    let unreadable = unreadable(run);
+    each(run, answer, |page| {
+        let (key, facts) = Facts::parse(shape, page).ok_or_else(|| unreadable.clone())?;
+        found.insert(key, facts);
+        Ok(())
+    })
+    .await?;
+    for number in groups {
+        if let Some(group) = batch.groups.get_mut(*number) {
+            let highest = found.remove(group.identity());
+            group.know(highest);
+        }
+    }
+    Ok(())
+}
+
+fn apart(run: &Run<'_>, batch: &mut Batch<'_>, group: usize, answer: &RawDocument) -> Result<(), CommandError> {
+    let bucket = CursorReply::parse(answer).and_then(|cursor| cursor.documents().next());
+    let facts = bucket.map(|bucket| PageFacts::parse(run.shape, bucket).ok_or_else(|| unreadable(run)));
+    let facts = facts.transpose()?;
+    if let Some(group) = batch.groups.get_mut(group) {
+        group.know(facts);
+    }
+    Ok(())
+}
+
+/// Every document of an answer and of the batches that follow it.
+async fn each(
+    run: &mut Run<'_>,
+    mut answer: RawDocumentBuf,
+    mut take: impl FnMut(&RawDocument) -> Result<(), CommandError>,
+) -> Result<(), RunError> {
+    loop {
+        let Some(cursor) = CursorReply::parse(&answer) else {
+            return Ok(());
+        };
+        cursor.documents().try_for_each(&mut take)?;
+        if cursor.id == 0 {
+            return Ok(());
+        }
+        let mut more = single("getMore", cursor.id);
+        put(&mut more, "collection", run.namespace.collection);
+        run.carried().append_to_look_up(&mut more);
+        answer = run.link.run(&more).await?;
+    }
+}
+
+/// The positions of a group's items whose `_id` is taken. They are looked up once.
+fn taken(group: &mut Group, hits: &Hits) -> Vec<usize> {
+    if !group.ids_are_suspect() {
+        return Vec::new();
+    }
+    group.suspect_ids(false);
+    let is_taken = |position: &usize| {
+        let id = group.item(*position).and_then(Item::id);
+        id.is_some_and(|id| hits.contains(id.as_raw_bson_ref()))
+    };
+    group.pending().filter(is_taken).collect()
+}
+
+/// Refuses items whose `_id` is taken.
+pub(super) fn refuse(run: &Run<'_>, batch: &mut Batch<'_>, number: usize, taken: &[usize]) {
+    let Some(group) = batch.groups.get_mut(number) else {
+        return;
+    };
+    let mut refused = Vec::new();
+    for position in taken {
+        group.refuse(*position);
+        let Some((index, id)) = group.item(*position).and_then(|item| Some((item.index(), item.id()?))) else {
+            continue;
+        };
+        refused.push((index, duplicate_id(run.namespace, id.as_raw_bson_ref())));
+    }
+    batch.refuse(refused);
+}
+
+fn unreadable(run: &Run<'_>) -> CommandError {
+    let message = format!(
+        "{} holds a document that is no bucket of layout version 1: run `mongoshape check`",
+        run.namespace
+    );
+    CommandError::new(ErrorCode::InvalidOptions, message)
+}

@@ -1,0 +1,52 @@
+//! Taking back what an ordered command stored behind an item that was refused; see [`take_back`].
+
+use std::collections::BTreeMap;
+
+use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf};
+
+use super::batch::Batch;
+use crate::command::document::{array_of, single};
+use crate::command::reply::succeeded;
+use crate::pattern::bucket::insert::take_back;
+use crate::pattern::bucket::item::Item;
+use crate::session::error::RunError;
+use crate::session::link::Request;
+use crate::session::run::Run;
+
+pub(super) async fn take(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
+    let first = batch.failed.iter().map(|(index, _)| *index).min();
+    let (true, false, Some(first)) = (batch.ordered, batch.in_transaction(), first) else {
+        return Ok(());
+    };
+    let mut buckets: BTreeMap<String, (RawBson, RawArrayBuf)> = BTreeMap::new();
+    let mut taken = Vec::new();
+    for (bucket, group, position) in &batch.log {
+        let item = batch.groups.get(*group).and_then(|group| group.item(*position));
+        let behind = item.filter(|item| item.index() > first);
+        if let (Some(id), Some(name)) = (behind.and_then(Item::id), bucket.as_str()) {
+            let (_, ids) = buckets
+                .entry(name.to_owned())
+                .or_insert_with(|| (bucket.clone(), RawArrayBuf::new()));
+            ids.push(id.as_raw_bson_ref());
+            taken.push((*group, *position));
+        }
+    }
+    if taken.is_empty() {
+        return Ok(());
+    }
+    let statements: Vec<RawDocumentBuf> = buckets
+        .values()
+        .map(|(bucket, ids)| take_back(run.shape, bucket, ids))
+        .collect();
+    let mut body = single("update", run.namespace.collection);
+    let updates = array_of(&statements);
+    crate::command::document::put(&mut body, "updates", &updates);
+    run.carried().unnumbered().append_to_write(&mut body);
+    succeeded(run.link.call(Request::plain(&body)).await?)?;
+    for (group, position) in taken {
+        if let Some(group) = batch.groups.get_mut(group) {
+            group.refuse(position);
+        }
+    }
+    Ok(())
+}

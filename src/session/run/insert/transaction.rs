@@ -1,0 +1,77 @@
+//! What is different in a client's transaction: nothing may be tried there that can fail, since that ends it, and what fails
+//! must end it, as it does with mongod.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
+
+use super::batch::Batch;
+use crate::command::document::{get, single};
+use crate::command::reply::{CursorReply, succeeded};
+use crate::pattern::bucket::insert::{Hits, Statement, StatementKind};
+use crate::session::error::RunError;
+use crate::session::link::Request;
+use crate::session::run::Run;
+
+/// The statements, planned again for as long as a page would get a name that is taken.
+pub(super) async fn with_free_names(
+    run: &mut Run<'_>,
+    batch: &mut Batch<'_>,
+    mut statements: Vec<Statement>,
+) -> Result<Vec<Statement>, RunError> {
+    if !batch.in_transaction() {
+        return Ok(statements);
+    }
+    loop {
+        let taken = taken_names(run, &statements).await?;
+        if taken.is_empty() {
+            return Ok(statements);
+        }
+        for statement in &statements {
+            if taken.contains(statement.after.id.as_raw_bson_ref())
+                && statement.kind == StatementKind::Page
+                && let Some(group) = batch.groups.get_mut(statement.group)
+            {
+                group.name_is_taken();
+            }
+        }
+        statements = batch.plan(run);
+    }
+}
+
+async fn taken_names(run: &mut Run<'_>, statements: &[Statement]) -> Result<Hits, RunError> {
+    let pages = statements
+        .iter()
+        .filter(|statement| statement.kind == StatementKind::Page);
+    let names: RawArrayBuf = pages.map(|page| page.after.id.as_raw_bson_ref()).collect();
+    let mut hits = Hits::default();
+    if names.is_empty() {
+        return Ok(hits);
+    }
+    let mut find = single("find", run.namespace.collection);
+    find.append(cstr!("filter"), single("_id", single("$in", &names)));
+    find.append(cstr!("projection"), single("_id", 1));
+    find.append(cstr!("limit"), 1000);
+    find.append(cstr!("singleBatch"), true);
+    find.append(cstr!("batchSize"), 1000);
+    run.carried().append_to_look_up(&mut find);
+    let answer = run.link.run(&find).await?;
+    let found = CursorReply::parse(&answer);
+    for bucket in found.iter().flat_map(CursorReply::documents) {
+        if let Some(id) = get(bucket, "_id") {
+            hits.add(id);
+        }
+    }
+    Ok(hits)
+}
+
+/// Ends the transaction where an item was refused: an insert that fails does so. Any error does, and this one is certain.
+pub(super) async fn end_if_failed(run: &mut Run<'_>, batch: &Batch<'_>) -> Result<(), RunError> {
+    if !batch.in_transaction() || batch.failed.is_empty() {
+        return Ok(());
+    }
+    let mut find: RawDocumentBuf = single("find", run.namespace.collection);
+    find.append(cstr!("filter"), single("$mongoshape", RawBsonRef::Null));
+    run.carried().append_to_look_up(&mut find);
+    // That it fails is what it is for.
+    let _ = succeeded(run.link.call(Request::plain(&find)).await?);
+    Ok(())
+}
