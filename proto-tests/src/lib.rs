@@ -5,10 +5,12 @@
 //!
 //! It must not use `mongoshape`'s own code to speak the protocol: what is tested does not check itself.
 
+pub mod balancer;
 pub mod buckets;
 pub mod certificates;
 mod client;
 pub mod commands;
+pub mod cut;
 pub mod differential;
 pub mod frame;
 pub mod guarded;

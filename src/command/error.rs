@@ -217,14 +217,12 @@ impl CommandError {
     #[must_use]
     pub fn labelled(self) -> Self {
         match self {
-            Self::Upstream(mut reply)
-                if reply.get_i32("code").is_ok_and(is_retryable) && get(&reply, LABELS).is_none() =>
-            {
-                let labels: RawArrayBuf = [RETRYABLE_WRITE].into_iter().collect();
-                put(&mut reply, LABELS, &labels);
+            own @ Self::Own { .. } => Self::Upstream(own.into_reply()).labelled(),
+            Self::Upstream(mut reply) if reply.get_i32("code").is_ok_and(is_retryable) => {
+                label_retryable(&mut reply);
                 Self::Upstream(reply)
             }
-            other => other,
+            upstream @ Self::Upstream(_) => upstream,
         }
     }
 
@@ -266,6 +264,14 @@ impl CommandError {
 pub fn is_retryable(code: i32) -> bool {
     const CODES: &[i32] = &[6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
     CODES.contains(&code)
+}
+
+/// Gives a reply the label by which drivers know that the retryable write may be sent again, unless it has labels.
+pub fn label_retryable(reply: &mut RawDocumentBuf) {
+    if get(reply, LABELS).is_none() {
+        let labels: RawArrayBuf = [RETRYABLE_WRITE].into_iter().collect();
+        put(reply, LABELS, &labels);
+    }
 }
 
 fn name_of_server_error(code: i32) -> Option<&'static str> {

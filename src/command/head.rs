@@ -84,6 +84,12 @@ impl<'a> Head<'a> {
     pub fn in_transaction(&self) -> bool {
         matches!(self.body().get("autocommit"), Ok(Some(_)))
     }
+
+    /// Whether the client may send it again as it is.
+    #[must_use]
+    pub fn is_retryable_write(&self) -> bool {
+        matches!(self.body().get("txnNumber"), Ok(Some(_))) && !self.in_transaction()
+    }
 }
 
 fn database(body: &RawDocument) -> Result<&str, CommandError> {

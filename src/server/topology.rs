@@ -195,6 +195,10 @@ impl Watcher {
         };
         match found.topology_type() {
             TopologyType::Single => match servers.iter().next() {
+                // It stays what it was known to be.
+                Some((_, server)) if server.server_type() == ServerType::Unknown && current.is_some() => {
+                    Finding::Unreachable
+                }
                 Some((address, server)) => to(address, kind(server.server_type()), true),
                 None => Finding::NoPrimary,
             },
@@ -226,8 +230,8 @@ impl Watcher {
 fn kind(server: ServerType) -> UpstreamKind {
     match server {
         ServerType::Mongos => UpstreamKind::Mongos,
-        // What was not reached yet: its commands are relayed alike, and a standalone's error is the clearer one.
-        ServerType::Standalone | ServerType::Unknown => UpstreamKind::Standalone,
+        ServerType::Standalone => UpstreamKind::Standalone,
+        ServerType::Unknown => UpstreamKind::Unknown,
         _ => UpstreamKind::Member,
     }
 }

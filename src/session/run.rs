@@ -40,8 +40,10 @@ impl<'a> Run<'a> {
     /// Runs it and gives the reply. Not cancel safe: the link is of no use after.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
         self.head.validate()?;
-        if self.upstream == UpstreamKind::Mongos {
-            return Err(self.unsupported("a sharded cluster").into());
+        match self.upstream {
+            UpstreamKind::Mongos => return Err(self.unsupported("a sharded cluster").into()),
+            UpstreamKind::Unknown => return Err(unknown_upstream(self.head).into()),
+            UpstreamKind::Standalone | UpstreamKind::Member => {}
         }
         if self.head.in_transaction() && self.upstream == UpstreamKind::Standalone {
             return Err(no_transaction_numbers().into());
@@ -101,6 +103,17 @@ impl<'a> Run<'a> {
     /// The namespace as metrics name it: as configured.
     fn label(&self) -> String {
         self.shape.namespace().to_string()
+    }
+}
+
+/// Nothing is written before it is known to what; drivers try again.
+fn unknown_upstream(head: &Head<'_>) -> CommandError {
+    let message = "mongoshape does not know yet what kind of server it is connected to";
+    let error = CommandError::new(ErrorCode::NotWritablePrimary, message);
+    if head.is_retryable_write() {
+        error.labelled()
+    } else {
+        error
     }
 }
 

@@ -33,6 +33,8 @@ pub enum UpstreamKind {
     Member,
     /// A router of a sharded cluster.
     Mongos,
+    /// It was not reached yet, and it is the only one there is. Its sessions end as soon as more is known.
+    Unknown,
 }
 
 /// Where a server is, and how it is spoken to.

@@ -44,7 +44,7 @@ pub use self::statement::{Statement, StatementKind, no_statement, page_as_upsert
 pub use self::take_back::take_back;
 
 /// How the name of a page ends that was begun with one item of a group where [`Group::extent`] would have had more.
-const LONE: char = 's';
+const LONE: &str = "_s";
 
 #[cfg(test)]
 mod tests;

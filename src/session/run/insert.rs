@@ -18,7 +18,6 @@ use bson::raw::RawDocumentBuf;
 
 use self::batch::Batch;
 use super::Run;
-use crate::command::document::get;
 use crate::command::error::CommandError;
 use crate::command::insert::Insert;
 use crate::pattern::bucket::insert::Group;
@@ -50,7 +49,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
 
 /// Retryable writes need a replica set: before a standalone, mongod refuses them in these words.
 fn is_retryable(run: &Run<'_>) -> Result<bool, CommandError> {
-    let numbered = get(run.head.body(), "txnNumber").is_some() && !run.head.in_transaction();
+    let numbered = run.head.is_retryable_write();
     if numbered && run.upstream == UpstreamKind::Standalone {
         return Err(super::no_transaction_numbers());
     }

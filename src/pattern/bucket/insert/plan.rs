@@ -154,7 +154,7 @@ impl<'a> Planner<'a> {
         let page = before.map_or(0, |before| before.page.saturating_add(1));
         let mut name = self.name(group, (chosen.first().copied(), before), page);
         if lone {
-            name.push(LONE);
+            name.push_str(LONE);
         }
         let times = Times::of(chosen.iter().copied(), before.and_then(|before| before.to));
         let late = self.late(&times);

@@ -51,10 +51,8 @@ mod tests {
         let time = Some("t".to_owned());
         let shape = BucketShape::new(BucketOptions { time, ..options }).unwrap();
         let items = times.iter().enumerate().map(|(index, millis)| {
-            let item = match millis {
-                Some(millis) => rawdoc! { "t": DateTime::from_millis(*millis) },
-                None => rawdoc! { "t": "no date" },
-            };
+            let date = millis.map(DateTime::from_millis);
+            let item = date.map_or_else(|| rawdoc! { "t": "no date" }, |date| rawdoc! { "t": date });
             Item::prepare(&shape, index, &item, &mut FixedMint).unwrap()
         });
         let items: Vec<Item> = items.collect();

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use bson::raw::{RawBson, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawBsonRef, RawDocumentBuf, cstr};
 
 use super::concern::Concern;
 use crate::command::document::{array_of, as_flag, get};
 use crate::command::duplicate::duplicate_id;
-use crate::command::error::{ErrorCode, WriteError};
+use crate::command::error::{ErrorCode, WriteError, is_retryable, label_retryable};
 use crate::command::insert::Insert;
 use crate::command::reply::carry;
 use crate::pattern::bucket::insert::{Care, Group, Groups, Hits, Outcome, Planner, Statement, StatementKind};
@@ -43,7 +43,7 @@ impl<'a> Batch<'a> {
     pub(super) fn prepare(run: &Run<'a>, command: &Insert<'_>) -> Self {
         let care = if run.head.in_transaction() {
             Care::Transaction
-        } else if get(run.head.body(), "txnNumber").is_some() {
+        } else if run.head.is_retryable_write() {
             Care::Once
         } else {
             Care::Free
@@ -213,7 +213,8 @@ impl<'a> Batch<'a> {
                 .collect();
             reply.append(cstr!("writeErrors"), array_of(&errors));
         }
-        if let Some(error) = get(&self.last_answer, "writeConcernError") {
+        let concern = get(&self.last_answer, "writeConcernError");
+        if let Some(error) = concern {
             reply.append(cstr!("writeConcernError"), error);
         }
         if !self.resent.is_empty() {
@@ -225,11 +226,14 @@ impl<'a> Batch<'a> {
                 ids.into_iter().collect::<bson::raw::RawArrayBuf>(),
             );
         }
-        if let Some(labels) = get(&self.last_answer, "errorLabels") {
-            reply.append(cstr!("errorLabels"), labels);
-        }
         reply.append(cstr!("ok"), 1.0);
         carry(&mut reply, &self.last_answer);
+        let code = concern
+            .and_then(RawBsonRef::as_document)
+            .map(|error| error.get_i32("code"));
+        if self.care == Care::Once && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
+            label_retryable(&mut reply);
+        }
         reply
     }
 }

@@ -9,10 +9,11 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::batch::Batch;
 use crate::command::arguments::Carried;
 use crate::command::document::{array_of, as_whole_number, get, put, single};
-use crate::command::error::{CommandError, is_retryable};
+use crate::command::error::CommandError;
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::insert::no_statement;
 use crate::session::error::RunError;
+use crate::session::link::Request;
 use crate::session::run::Run;
 use crate::session::upstream::UpstreamKind;
 
@@ -83,17 +84,17 @@ pub(super) async fn settle(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(
     let mut command = single("update", run.namespace.collection);
     command.append(cstr!("updates"), array_of(&[no_statement()]));
     Carried::of(run.head.body()).unnumbered().append_to_write(&mut command);
-    let answer = run.link.call(crate::session::link::Request::plain(&command)).await?;
+    let answer = run.link.call(Request::plain(&command)).await?;
     batch.last_answer = match succeeded(answer) {
         Ok(answer) => answer,
         // What was written is written: mongod says of one that it could not wait for that as well.
-        Err(CommandError::Upstream(error)) => as_concern_error(run, &batch.last_answer, &error),
+        Err(CommandError::Upstream(error)) => as_concern_error(&batch.last_answer, &error),
         Err(error) => return Err(error.into()),
     };
     Ok(())
 }
 
-fn as_concern_error(run: &Run<'_>, answer: &RawDocument, error: &RawDocument) -> RawDocumentBuf {
+fn as_concern_error(answer: &RawDocument, error: &RawDocument) -> RawDocumentBuf {
     let mut told = RawDocumentBuf::new();
     for name in ["code", "codeName", "errmsg"] {
         if let Some(value) = get(error, name) {
@@ -102,10 +103,5 @@ fn as_concern_error(run: &Run<'_>, answer: &RawDocument, error: &RawDocument) ->
     }
     let mut answer = answer.to_owned();
     answer.append(cstr!("writeConcernError"), &told);
-    let retryable = get(run.head.body(), "txnNumber").is_some() && error.get_i32("code").is_ok_and(is_retryable);
-    if retryable {
-        let labels: bson::raw::RawArrayBuf = ["RetryableWriteError"].into_iter().collect();
-        answer.append(cstr!("errorLabels"), &labels);
-    }
     answer
 }

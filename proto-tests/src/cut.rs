@@ -1,0 +1,164 @@
+//! A way to a server that breaks where a test says: before a command gets there, or once it was executed and before its
+//! answer gets back.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use anyhow::Result;
+
+use crate::frame::{HEADER_LENGTH, header_field};
+
+/// Commands that are counted: those that write.
+const COUNTED: [&[u8]; 2] = [b"insert\0", b"update\0"];
+
+/// When the way breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// The server does not get the command.
+    Before,
+    /// The server executes it, and its answer is lost.
+    After,
+}
+
+/// A way to a server. Its threads end with the process.
+#[derive(Debug)]
+pub struct Cut {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The moment, and the writing commands until then.
+    armed: Option<(Moment, usize)>,
+    broke: bool,
+}
+
+/// What becomes of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Passes,
+    IsLost,
+    AnswerIsLost,
+}
+
+impl Cut {
+    /// Opens the way.
+    pub fn to(server: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let state = Arc::new(Mutex::new(State::default()));
+        let shared = Arc::clone(&state);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let state = Arc::clone(&shared);
+                thread::spawn(move || carry(&client, server, &state));
+            }
+        });
+        Ok(Self { address, state })
+    }
+
+    /// Its near end.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Breaks the connection that has the writing command number `command` from now on, counted from 1.
+    pub fn arm(&self, moment: Moment, command: usize) {
+        let armed = Some((moment, command));
+        *lock(&self.state) = State { armed, broke: false };
+    }
+
+    /// Whether it broke. It breaks no more.
+    #[must_use]
+    pub fn disarm(&self) -> bool {
+        std::mem::take(&mut *lock(&self.state)).broke
+    }
+}
+
+fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    fn fate(&mut self, frame: &[u8]) -> Fate {
+        // Behind header, flags, kind, the document's length and the first element's type is its name.
+        let name = frame.get(26..).unwrap_or_default();
+        if !COUNTED.iter().any(|counted| name.starts_with(counted)) {
+            return Fate::Passes;
+        }
+        let Some((moment, left)) = self.armed.take() else {
+            return Fate::Passes;
+        };
+        if left > 1 {
+            self.armed = Some((moment, left - 1));
+            return Fate::Passes;
+        }
+        self.broke = true;
+        match moment {
+            Moment::Before => Fate::IsLost,
+            Moment::After => Fate::AnswerIsLost,
+        }
+    }
+}
+
+/// Carries one connection until either end closes, or it breaks.
+fn carry(client: &TcpStream, server: SocketAddr, state: &Mutex<State>) {
+    let Ok(server) = TcpStream::connect(server) else {
+        return close(client);
+    };
+    let lost = Mutex::new(None);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = answers(&server, client, &lost);
+            close(client);
+            close(&server);
+        });
+        let _ = requests(client, &server, (state, &lost));
+        close(client);
+        close(&server);
+    });
+}
+
+fn requests(
+    mut client: &TcpStream,
+    mut server: &TcpStream,
+    (state, lost): (&Mutex<State>, &Mutex<Option<i32>>),
+) -> io::Result<()> {
+    loop {
+        let frame = read(&mut client)?;
+        let fate = lock(state).fate(&frame);
+        match fate {
+            Fate::Passes => {}
+            Fate::IsLost => return Ok(()),
+            Fate::AnswerIsLost => *lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(header_field(&frame, 1)),
+        }
+        server.write_all(&frame)?;
+    }
+}
+
+fn answers(mut server: &TcpStream, mut client: &TcpStream, lost: &Mutex<Option<i32>>) -> io::Result<()> {
+    loop {
+        let frame = read(&mut server)?;
+        if *lost.lock().unwrap_or_else(PoisonError::into_inner) == Some(header_field(&frame, 2)) {
+            return Ok(());
+        }
+        client.write_all(&frame)?;
+    }
+}
+
+fn read(stream: &mut &TcpStream) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; HEADER_LENGTH];
+    stream.read_exact(&mut frame)?;
+    let length = usize::try_from(header_field(&frame, 0)).unwrap_or_default();
+    frame.resize(length.max(HEADER_LENGTH), 0);
+    stream.read_exact(frame.split_at_mut(HEADER_LENGTH).1)?;
+    Ok(frame)
+}
+
+fn close(stream: &TcpStream) {
+    let _ = stream.shutdown(Shutdown::Both);
+}

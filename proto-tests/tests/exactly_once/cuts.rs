@@ -1,0 +1,225 @@
+//! The way to mongod breaks at each command in turn, then the same command comes again through another proxy.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Document, doc};
+use proto_tests::cut::{Cut, Moment};
+use proto_tests::raw::Connection;
+use proto_tests::{ItemIds, Level, Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
+
+const COLLECTION: &str = "items";
+
+/// Two proxies before one set, of which the first reaches it on a way that breaks.
+struct Scene {
+    shape: Shape,
+    cut: Cut,
+    first: Proxy,
+    second: Proxy,
+    sessions: u8,
+}
+
+impl Scene {
+    fn new(item_ids: ItemIds) -> Result<Self> {
+        let shape = Shape {
+            item_ids,
+            time: Some("date".to_owned()),
+            max_items: 4,
+            ..Shape::new(&["k"])
+        };
+        let set = mongod::shared_replica_set();
+        let cut = Cut::to(set.address())?;
+        let config = shape.toml(&format!("*.{COLLECTION}"));
+        let uri = |address| format!("mongodb://{address}/?directConnection=true");
+        let first = Proxy::start(&ProxyOptions::new(&uri(cut.address())).config(&config))?;
+        let second = Proxy::start(&ProxyOptions::new(&uri(set.address())).config(&config))?;
+        first.expect_log(Level::Warn, "the upstream is gone");
+        Ok(Self {
+            shape,
+            cut,
+            first,
+            second,
+            sessions: 0,
+        })
+    }
+
+    /// The logical session of one attempt after the other.
+    fn session(&mut self) -> Document {
+        self.sessions += 1;
+        let mut bytes = database_name().into_bytes();
+        bytes.resize(15, 0);
+        bytes.push(self.sessions);
+        let id = Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes,
+        };
+        doc! { "id": id }
+    }
+}
+
+/// A command to be cut, what was there before it, and what another client does between its attempts.
+struct Case {
+    before: Vec<Document>,
+    items: Vec<Document>,
+    ordered: bool,
+    between: Vec<Document>,
+}
+
+impl Case {
+    /// Items over keys that have no page, one with room and one without; enough of one key for several pages.
+    fn plain(ordered: bool) -> Self {
+        let keys = [
+            "a", "b", "a", "c", "a", "a", "d", "a", "b", "a", "a", "a", "a", "c", "a", "a",
+        ];
+        Self {
+            before: items(1000, &["a", "b", "b", "b", "b"]),
+            items: items(0, &keys),
+            ordered,
+            between: items(2000, &["a", "a", "a", "b", "e"]),
+        }
+    }
+
+    /// One of the items has an `_id` that is taken.
+    fn with_duplicate(ordered: bool, index: usize) -> Self {
+        let mut case = Self::plain(ordered);
+        let mut taken = case.items[index].clone();
+        taken.insert("k", "z");
+        case.before.push(taken);
+        case
+    }
+}
+
+fn items(first: i32, keys: &[&str]) -> Vec<Document> {
+    let item = |(id, key): (i32, &&str)| {
+        let date = bson::DateTime::from_millis(i64::from(id) * 1000);
+        doc! { "_id": id, "k": *key, "n": id, "date": date }
+    };
+    (first..).zip(keys).map(item).collect()
+}
+
+fn insert(database: &str, items: &[Document]) -> Document {
+    doc! { "insert": COLLECTION, "documents": items, "$db": database }
+}
+
+/// What a naive collection says to the command, and what it then holds, by `n`.
+fn expected(case: &Case) -> Result<(Document, BTreeMap<i32, usize>)> {
+    let database = database_name();
+    let mut mongod = Connection::open(mongod::shared_replica_set().address())?;
+    mongod.command_ok(&insert(&database, &case.before))?;
+    let mut command = insert(&database, &case.items);
+    command.insert("ordered", case.ordered);
+    let reply = mongod.command_ok(&command)?;
+    mongod.command_ok(&insert(&database, &case.between))?;
+    let stored = mongod.find(&database, COLLECTION, doc! {})?;
+    let reply = said(&reply, &database);
+    Ok((reply, numbers(&stored)?))
+}
+
+/// What matters of a reply, without the database's name.
+fn said(reply: &Document, database: &str) -> Document {
+    let mut said = Document::new();
+    for name in ["n", "writeErrors", "ok"] {
+        said.extend(reply.get(name).map(|value| (name.to_owned(), value.clone())));
+    }
+    for error in said.get_array_mut("writeErrors").into_iter().flatten() {
+        if let Some(error) = error.as_document_mut() {
+            let text = error
+                .get_str("errmsg")
+                .unwrap_or_default()
+                .replace(database, "DATABASE");
+            error.insert("errmsg", text);
+        }
+    }
+    said
+}
+
+fn numbers(items: &[Document]) -> Result<BTreeMap<i32, usize>> {
+    let mut numbers = BTreeMap::new();
+    for item in items {
+        *numbers.entry(item.get_i32("n")?).or_default() += 1;
+    }
+    Ok(numbers)
+}
+
+/// Cuts the command at the writing command number `at`; whether there was one.
+fn cut_at(scene: &mut Scene, case: &Case, moment: Moment, at: usize) -> Result<bool> {
+    let (reply, stored) = expected(case)?;
+    let database = database_name();
+    let mut other = Connection::open(scene.second.address())?;
+    other.command_ok(&insert(&database, &case.before))?;
+    let mut command = insert(&database, &case.items);
+    command.insert("ordered", case.ordered);
+    command.insert("lsid", scene.session());
+    command.insert("txnNumber", 1_i64);
+    // Known to the first proxy, so that what is counted is the command's own.
+    let mut first = Connection::open(scene.first.address())?;
+    first.command_ok(&doc! { "find": COLLECTION, "$db": &database })?;
+    scene.cut.arm(moment, at);
+    let answer = first.command(&command);
+    let broke = scene.cut.disarm();
+    ensure!(broke == answer.is_err(), "broke: {broke}, and answered {answer:?}");
+    other.command_ok(&insert(&database, &case.between))?;
+    for _ in 0..2 {
+        let again = other.command_ok(&command)?;
+        ensure!(
+            said(&again, &database) == reply,
+            "answered {again}, and naively {reply}"
+        );
+    }
+    let mut mongod = Connection::open(mongod::shared_replica_set().address())?;
+    invariants::check(&mut mongod, &database, COLLECTION, &scene.shape)?;
+    let found = numbers(&other.find(&database, COLLECTION, doc! {})?)?;
+    ensure!(found == stored, "stored {found:?}, and naively {stored:?}");
+    mongod.command_ok(&doc! { "dropDatabase": 1, "$db": &database })?;
+    Ok(broke)
+}
+
+fn cut_everywhere(scene: &mut Scene, name: &str, case: &Case) -> Result<()> {
+    for moment in [Moment::Before, Moment::After] {
+        let mut at = 1;
+        while cut_at(scene, case, moment, at).with_context(|| format!("{name}, {moment:?} command {at}"))? {
+            at += 1;
+        }
+        ensure!(at > 3, "{name}: only {at} commands were cut");
+    }
+    Ok(())
+}
+
+fn check(item_ids: ItemIds) -> Result<()> {
+    let mut scene = Scene::new(item_ids)?;
+    for ordered in [true, false] {
+        let name = format!("{item_ids:?}, ordered: {ordered}");
+        cut_everywhere(&mut scene, &name, &Case::plain(ordered))?;
+        if item_ids == ItemIds::Unique {
+            for index in [0, 5, 15] {
+                let name = format!("{name}, duplicate at {index}");
+                let case = Case::with_duplicate(ordered, index);
+                for moment in [Moment::Before, Moment::After] {
+                    let mut at = 1;
+                    while cut_at(&mut scene, &case, moment, at)
+                        .with_context(|| format!("{name}, {moment:?} command {at}"))?
+                    {
+                        at += 1;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn unique_items_are_stored_once_wherever_the_way_breaks() -> Result<()> {
+    check(ItemIds::Unique)
+}
+
+#[test]
+fn items_with_stored_ids_are_stored_once_wherever_the_way_breaks() -> Result<()> {
+    check(ItemIds::Stored)
+}
+
+#[test]
+fn items_without_ids_are_stored_once_wherever_the_way_breaks() -> Result<()> {
+    check(ItemIds::Dropped)
+}
