@@ -1,6 +1,7 @@
 //! Random operations on a naive and on a shaped collection, one shape a test. [`proto_tests::differential`] says how.
 
 use anyhow::Result;
+use proto_tests::differential::operation::{FAMILIES, WRITES};
 use proto_tests::differential::{Outcome, Run};
 use proto_tests::{ItemIds, Shape, mongod};
 
@@ -16,6 +17,7 @@ fn check(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()> {
         shape,
         seeds: seeds.into_iter().collect(),
         operations: OPERATIONS,
+        families: FAMILIES,
     };
     let report = run.against(mongod::shared())?;
     eprintln!("{report}");
@@ -121,5 +123,76 @@ fn dropped_ids_without_time_that_close_short() -> Result<()> {
             ..Shape::new(&["k"])
         },
         71..=72,
+    )
+}
+
+/// Inserts, many of them retryable and sent more than once, and transactions. An ordinary run takes the first of the seeds;
+/// `MONGOSHAPE_DIFFERENTIAL=full` all: 5,000 operations over 20 seeds.
+#[expect(
+    clippy::print_stderr,
+    reason = "the test's own output, which the test runner captures"
+)]
+fn check_writes(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()> {
+    let full = std::env::var("MONGOSHAPE_DIFFERENTIAL").is_ok_and(|measure| measure == "full");
+    let run = Run {
+        shape,
+        seeds: seeds.into_iter().take(if full { usize::MAX } else { 1 }).collect(),
+        operations: OPERATIONS,
+        families: WRITES,
+    };
+    let report = run.against(mongod::shared_replica_set())?;
+    eprintln!("{report}");
+    if std::env::var_os("MONGOSHAPE_OPERATIONS").is_none() {
+        assert!(
+            report.of(Outcome::Done) * 10 > report.operations() * 3,
+            "few did anything: {report}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn writes_with_unique_ids() -> Result<()> {
+    check_writes(renamed(with_time(&["k"])), 101..=104)
+}
+
+#[test]
+fn writes_with_unique_ids_on_small_pages() -> Result<()> {
+    let shape = with_time(&["k"]);
+    check_writes(Shape { max_items: 3, ..shape }, 111..=114)
+}
+
+#[test]
+fn writes_on_pages_that_close_short() -> Result<()> {
+    let shape = Shape::new(&["k"]);
+    check_writes(
+        Shape {
+            max_bytes: 1024,
+            ..shape
+        },
+        121..=124,
+    )
+}
+
+#[test]
+fn writes_with_a_key_of_two_fields_and_stored_ids() -> Result<()> {
+    check_writes(
+        Shape {
+            item_ids: ItemIds::Stored,
+            ..with_time(&["k", "region"])
+        },
+        131..=134,
+    )
+}
+
+#[test]
+fn writes_with_dropped_ids() -> Result<()> {
+    check_writes(
+        Shape {
+            item_ids: ItemIds::Dropped,
+            max_items: 3,
+            ..Shape::new(&["k"])
+        },
+        141..=144,
     )
 }

@@ -62,7 +62,7 @@ impl World {
     }
 
     /// Equality on every key field.
-    fn one_key(&mut self) -> Document {
+    pub fn one_key(&mut self) -> Document {
         let mut clauses = Vec::new();
         for field in 0..self.shape.key.len() {
             let name = self.shape.key[field].clone();

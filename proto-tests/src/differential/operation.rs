@@ -6,6 +6,7 @@ mod count;
 mod cursor;
 mod find;
 mod insert;
+mod transaction;
 
 use std::fmt::Debug;
 
@@ -40,35 +41,39 @@ pub struct Family {
     pub name: &'static str,
     /// How frequent it is, beside the others.
     pub weight: u32,
+    /// Whether it needs a replica set.
+    pub needs_sessions: bool,
     /// Makes one up.
     pub generate: fn(&mut World) -> Box<dyn Operation>,
 }
 
-/// All kinds.
+impl Family {
+    const fn new(name: &'static str, weight: u32, generate: fn(&mut World) -> Box<dyn Operation>) -> Self {
+        Self {
+            name,
+            weight,
+            needs_sessions: false,
+            generate,
+        }
+    }
+}
+
+/// All kinds that a standalone does.
 pub const FAMILIES: &[Family] = &[
+    Family::new("insert", 30, insert::generate),
+    Family::new("find", 40, find::generate),
+    Family::new("count", 10, count::generate),
+    Family::new("aggregate", 20, aggregate::generate),
+    Family::new("create or drop", 1, collection::generate),
+];
+
+/// Mostly writes, on a replica set: retryable ones, some of them sent twice, and transactions.
+pub const WRITES: &[Family] = &[
+    Family::new("insert", 50, insert::generate),
     Family {
-        name: "insert",
-        weight: 30,
-        generate: insert::generate,
+        needs_sessions: true,
+        ..Family::new("transaction", 30, transaction::generate)
     },
-    Family {
-        name: "find",
-        weight: 40,
-        generate: find::generate,
-    },
-    Family {
-        name: "count",
-        weight: 10,
-        generate: count::generate,
-    },
-    Family {
-        name: "aggregate",
-        weight: 20,
-        generate: aggregate::generate,
-    },
-    Family {
-        name: "create or drop",
-        weight: 1,
-        generate: collection::generate,
-    },
+    Family::new("find", 15, find::generate),
+    Family::new("count", 5, count::generate),
 ];

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::operation::{FAMILIES, Outcome};
+use super::operation::{Family, Outcome};
 use super::sides::COLLECTION;
 use super::{Sides, World, contents};
 use crate::{Mongod, Proxy, ProxyOptions, Shape, invariants};
@@ -26,6 +26,8 @@ pub struct Run {
     pub seeds: Vec<u64>,
     /// Operations a seed, unless the environment says how many.
     pub operations: u32,
+    /// What is done.
+    pub families: &'static [Family],
 }
 
 /// What was run.
@@ -91,8 +93,9 @@ impl Run {
 
     fn seed(&self, seed: u64, operations: u32, sides: &mut Sides, report: &mut Report) -> Result<()> {
         let mut world = World::new(seed, self.shape.clone());
+        world.has_sessions = self.families.iter().any(|family| family.needs_sessions);
         for number in 1..=operations {
-            let family = world.pick_weighted(FAMILIES, |family| family.weight);
+            let family = world.pick_weighted(self.families, |family| family.weight);
             let operation = (family.generate)(&mut world);
             let again = || format!("to see it again: {SEED}={seed} {OPERATIONS}={number}, and this test's name");
             let outcome = operation

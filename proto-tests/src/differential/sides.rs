@@ -1,8 +1,9 @@
 //! The two collections and how they are reached.
 
 use anyhow::Result;
-use bson::Document;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Document, doc};
 
 use crate::{Mongod, Proxy, database_name, raw};
 
@@ -14,6 +15,8 @@ pub(super) const COLLECTION: &str = "things";
 pub struct Side {
     pub(super) connection: raw::Connection,
     pub(super) database: String,
+    /// The logical session's id, of this side alone: both sides are on one mongod.
+    session: Binary,
 }
 
 impl Side {
@@ -22,6 +25,15 @@ impl Side {
         let mut command = command.clone();
         command.insert("$db", self.database.as_str());
         self.connection.command_raw(&command)
+    }
+
+    /// The command as part of this side's session, with these fields of a retryable write or a transaction.
+    #[must_use]
+    pub fn in_session(&self, command: &Document, fields: Document) -> Document {
+        let mut command = command.clone();
+        command.insert("lsid", doc! { "id": self.session.clone() });
+        command.extend(fields);
+        command
     }
 
     /// A text that names no database of ours.
@@ -40,6 +52,8 @@ pub struct Sides {
     pub shaped: Side,
     /// The buckets.
     pub stored: Side,
+    /// The last transaction number given.
+    number: i64,
 }
 
 impl Sides {
@@ -50,18 +64,35 @@ impl Sides {
             Ok(Side {
                 connection: raw::Connection::open(address)?,
                 database: format!("{name}_{suffix}"),
+                session: session(&format!("{suffix}{name}")),
             })
         };
         Ok(Self {
             naive: side(mongod.address(), "n")?,
             shaped: side(proxy.address(), "s")?,
             stored: side(mongod.address(), "s")?,
+            number: 0,
         })
+    }
+
+    /// A transaction number that none had before.
+    pub fn next_number(&mut self) -> i64 {
+        self.number += 1;
+        self.number
     }
 
     /// The same command on both: naive, then shaped.
     pub fn both(&mut self, command: &Document) -> Result<[RawDocumentBuf; 2]> {
         Ok([self.naive.run(command)?, self.shaped.run(command)?])
+    }
+}
+
+fn session(name: &str) -> Binary {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.resize(16, b'_');
+    Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes,
     }
 }
 

@@ -27,6 +27,8 @@ pub struct World {
     clock: i64,
     /// The `_id`s given so far.
     ids: Vec<Bson>,
+    /// Whether there are sessions, and with them retryable writes and transactions.
+    pub has_sessions: bool,
 }
 
 impl World {
@@ -52,6 +54,7 @@ impl World {
             serial: 0,
             clock: 1_698_335_223_434,
             ids: Vec::new(),
+            has_sessions: false,
         }
     }
 

@@ -7,18 +7,34 @@ use bson::{Bson, Document, doc};
 use super::{Operation, Outcome};
 use crate::differential::compare;
 use crate::differential::sides::{COLLECTION, field, show};
-use crate::differential::{Sides, World};
+use crate::differential::{Side, Sides, World};
 
 #[derive(Debug)]
-struct Insert {
+pub(super) struct Insert {
     documents: Vec<Document>,
     /// `None`: not said, and so true.
     ordered: Option<bool>,
     /// The first that the shape refuses in an ordered command, or all in an unordered one: what is no key.
     no_keys: Vec<usize>,
+    /// How often it is sent as a retryable write; 0: it is none.
+    sent: u32,
 }
 
 pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
+    Box::new(make_up(world))
+}
+
+/// One without a document that is no key: the naive side gets all of it.
+pub(super) fn with_keys_only(world: &mut World) -> Insert {
+    loop {
+        let insert = make_up(world);
+        if insert.no_keys.is_empty() {
+            return insert;
+        }
+    }
+}
+
+fn make_up(world: &mut World) -> Insert {
     let count = match world.below(20) {
         0..=7 => 1,
         8..=14 => world.between(2, 8),
@@ -35,11 +51,17 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
         |document: &Document| !has_forbidden_id(document) && keys.iter().any(|key| no_key(document.get(key)));
     let no_keys = documents.iter().enumerate().filter(|(_, document)| is_no_key(document));
     let no_keys = no_keys.map(|(index, _)| index).collect();
-    Box::new(Insert {
+    let sent = if world.has_sessions {
+        world.pick(&[0, 1, 2, 3])
+    } else {
+        0
+    };
+    Insert {
         ordered: world.pick(&[None, Some(true), Some(false), Some(false)]),
         documents,
         no_keys,
-    })
+        sent,
+    }
 }
 
 /// A load of one key, as an import has it.
@@ -98,14 +120,35 @@ impl Insert {
 
 impl Operation for Insert {
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
-        let shaped = sides.shaped.run(&self.command(self.documents.iter().collect()))?;
+        if self.sent == 0 {
+            return self.run_with(sides, &doc! {});
+        }
+        let number = doc! { "txnNumber": sides.next_number() };
+        let mut outcome = Outcome::Done;
+        for _ in 0..self.sent {
+            outcome = self.run_with(sides, &number)?;
+        }
+        Ok(outcome)
+    }
+}
+
+impl Insert {
+    /// Runs it on both sides with fields of a retryable write or a transaction.
+    pub(super) fn run_with(&self, sides: &mut Sides, fields: &Document) -> Result<Outcome> {
+        let with = |side: &Side, command: Document| match fields.is_empty() {
+            true => command,
+            false => side.in_session(&command, fields.clone()),
+        };
+        let command = with(&sides.shaped, self.command(self.documents.iter().collect()));
+        let shaped = sides.shaped.run(&command)?;
         let acceptable = self.acceptable();
         if acceptable.is_empty() && !self.no_keys.is_empty() {
             ensure!(compare::succeeded(&shaped), "{}", show(&shaped));
             return self.compare(sides, None, &acceptable, &shaped);
         }
         let documents = acceptable.iter().map(|index| &self.documents[*index]).collect();
-        let naive = sides.naive.run(&self.command(documents))?;
+        let command = with(&sides.naive, self.command(documents));
+        let naive = sides.naive.run(&command)?;
         if !compare::succeeded(&naive) || !compare::succeeded(&shaped) {
             compare::outcomes(&naive, &shaped)?;
             return Ok(Outcome::Failed);

@@ -84,7 +84,7 @@ impl<'a> Batch<'a> {
                 }
                 Err(error) => self.failed.push((index, error)),
             }
-            if self.ordered {
+            if self.ends_with_first_failure() {
                 break;
             }
         }
@@ -98,6 +98,10 @@ impl<'a> Batch<'a> {
 
     pub(super) fn in_transaction(&self) -> bool {
         self.care == Care::Transaction
+    }
+
+    fn ends_with_first_failure(&self) -> bool {
+        self.ordered || self.in_transaction()
     }
 
     pub(super) fn has_work(&self) -> bool {
@@ -169,7 +173,7 @@ impl<'a> Batch<'a> {
     /// transaction ends with any.
     pub(super) fn refuse(&mut self, refused: Vec<(usize, WriteError)>) {
         self.failed.extend(refused);
-        if !self.ordered && !self.in_transaction() {
+        if !self.ends_with_first_failure() {
             return;
         }
         if let Some(first) = self.failed.iter().map(|(index, _)| *index).min() {

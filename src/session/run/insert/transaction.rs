@@ -5,6 +5,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
 use super::batch::Batch;
 use crate::command::document::{get, single};
+use crate::command::error::ErrorCode;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::insert::{Hits, Statement, StatementKind};
 use crate::session::error::RunError;
@@ -63,7 +64,8 @@ async fn taken_names(run: &mut Run<'_>, statements: &[Statement]) -> Result<Hits
     Ok(hits)
 }
 
-/// Ends the transaction where an item was refused: an insert that fails does so. Any error does, and this one is certain.
+/// Ends the transaction where an item was refused: an insert that fails does so. Any error does, and this one is certain;
+/// another one says that there is no transaction to end.
 pub(super) async fn end_if_failed(run: &mut Run<'_>, batch: &Batch<'_>) -> Result<(), RunError> {
     if !batch.in_transaction() || batch.failed.is_empty() {
         return Ok(());
@@ -71,7 +73,8 @@ pub(super) async fn end_if_failed(run: &mut Run<'_>, batch: &Batch<'_>) -> Resul
     let mut find: RawDocumentBuf = single("find", run.namespace.collection);
     find.append(cstr!("filter"), single("$mongoshape", RawBsonRef::Null));
     run.carried().append_to_look_up(&mut find);
-    // That it fails is what it is for.
-    let _ = succeeded(run.link.call(Request::plain(&find)).await?);
-    Ok(())
+    match succeeded(run.link.call(Request::plain(&find)).await?) {
+        Err(error) if !error.is(ErrorCode::BadValue) => Err(error.into()),
+        _ => Ok(()),
+    }
 }

@@ -1,0 +1,118 @@
+//! A transaction: inserts and reads of its own writes, committed or not.
+
+use anyhow::{Context as _, Result};
+use bson::raw::RawDocumentBuf;
+use bson::{Document, doc};
+
+use super::insert::{Insert, with_keys_only};
+use super::{Operation, Outcome};
+use crate::differential::compare::{self, Canon, Order};
+use crate::differential::sides::{COLLECTION, Side, field};
+use crate::differential::{Sides, World};
+
+#[derive(Debug)]
+struct Transaction {
+    steps: Vec<Step>,
+    /// How it ends.
+    end: &'static str,
+    has_ids: bool,
+}
+
+#[derive(Debug)]
+enum Step {
+    Insert(Insert),
+    /// The documents of one key, in the order of their insertion.
+    Find(Document),
+    /// How many documents there are.
+    Count,
+    /// A command that no transaction may have.
+    Forbidden,
+}
+
+pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
+    let mut steps = Vec::new();
+    for _ in 0..world.between(1, 5) {
+        steps.push(match world.below(20) {
+            0..=10 => Step::Insert(with_keys_only(world)),
+            11..=15 => Step::Find(world.one_key()),
+            16..=18 => Step::Count,
+            _ => Step::Forbidden,
+        });
+    }
+    Box::new(Transaction {
+        steps,
+        end: world.pick(&["commitTransaction", "commitTransaction", "abortTransaction"]),
+        has_ids: world.has_ids(),
+    })
+}
+
+impl Operation for Transaction {
+    fn run(&self, sides: &mut Sides) -> Result<Outcome> {
+        // Nothing that a transaction makes by the way is to be compared.
+        for side in [&mut sides.naive, &mut sides.shaped] {
+            side.run(&doc! { "create": COLLECTION })?;
+        }
+        let number = sides.next_number();
+        let mut outcome = Outcome::Done;
+        for (position, step) in self.steps.iter().enumerate() {
+            let mut fields = doc! { "txnNumber": number, "autocommit": false };
+            if position == 0 {
+                fields.insert("startTransaction", true);
+            }
+            let of_step = self
+                .step(sides, step, &fields)
+                .with_context(|| format!("step {position} of the transaction"))?;
+            if of_step != Outcome::Done {
+                outcome = of_step;
+            }
+        }
+        let fields = doc! { "txnNumber": number, "autocommit": false };
+        let end = doc! { self.end: 1 };
+        let [naive, shaped] = both(sides, |side| {
+            let mut command = side.in_session(&end, fields.clone());
+            command.insert("$db", "admin");
+            side.connection.command_raw(&command)
+        })?;
+        compare::outcomes(&naive, &shaped).context("the end of the transaction")?;
+        Ok(outcome)
+    }
+}
+
+impl Transaction {
+    fn step(&self, sides: &mut Sides, step: &Step, fields: &Document) -> Result<Outcome> {
+        let command = match step {
+            Step::Insert(insert) => return insert.run_with(sides, fields),
+            Step::Find(filter) => doc! { "find": COLLECTION, "filter": filter, "batchSize": 100_000 },
+            Step::Count => {
+                let pipeline = [doc! { "$count": "documents" }];
+                doc! { "aggregate": COLLECTION, "pipeline": &pipeline, "cursor": {} }
+            }
+            Step::Forbidden => doc! { "count": COLLECTION },
+        };
+        let [naive, shaped] = both(sides, |side| side.run(&side.in_session(&command, fields.clone())))?;
+        if !compare::outcomes(&naive, &shaped)? {
+            return Ok(Outcome::Failed);
+        }
+        let canon = Canon {
+            without_id: !self.has_ids,
+            loose: false,
+        };
+        compare::documents(canon, &Order::Defined, &batch(&naive)?, &batch(&shaped)?, &[])?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Naive, then shaped.
+fn both(sides: &mut Sides, mut ask: impl FnMut(&mut Side) -> Result<RawDocumentBuf>) -> Result<[RawDocumentBuf; 2]> {
+    Ok([ask(&mut sides.naive)?, ask(&mut sides.shaped)?])
+}
+
+fn batch(reply: &RawDocumentBuf) -> Result<Vec<RawDocumentBuf>> {
+    let cursor = field(reply, "cursor").and_then(|cursor| cursor.as_document());
+    let batch = cursor.context("no cursor")?.get_array("firstBatch")?;
+    let documents = batch
+        .into_iter()
+        .flatten()
+        .filter_map(|document| document.as_document());
+    Ok(documents.map(ToOwned::to_owned).collect())
+}
