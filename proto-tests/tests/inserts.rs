@@ -1,0 +1,310 @@
+//! Inserts of every size and with every option, on a naive collection and on a shaped one of one replica set.
+
+use anyhow::{Result, ensure};
+use bson::{Bson, Document, doc};
+use proto_tests::raw::{self, Connection};
+use proto_tests::{Proxy, ProxyOptions, Shape, database_name, frame, invariants, mongod};
+
+const COLLECTION: &str = "items";
+
+/// A naive collection and a shaped one.
+struct Sides {
+    shape: Shape,
+    database: String,
+    naive: Connection,
+    shaped: Connection,
+    proxy: Proxy,
+}
+
+impl Sides {
+    fn open() -> Result<Self> {
+        Self::with(Shape::new(&["k"]))
+    }
+
+    fn with(shape: Shape) -> Result<Self> {
+        let set = mongod::shared_replica_set();
+        let database = database_name();
+        let config = shape.toml(&format!("{database}_s.{COLLECTION}"));
+        let proxy = Proxy::start(&ProxyOptions::new(&set.uri()).config(&config))?;
+        Ok(Self {
+            shape,
+            naive: Connection::open(set.address())?,
+            shaped: Connection::open(proxy.address())?,
+            database,
+            proxy,
+        })
+    }
+
+    /// An insert on both sides, as a message with a sequence; the replies without the databases' names and what only one
+    /// server can know.
+    fn insert(&mut self, body: &Document, documents: &[Document]) -> Result<[Document; 2]> {
+        let run = |connection: &mut Connection, database: String| -> Result<Document> {
+            let mut command = doc! { "insert": COLLECTION };
+            command.extend(body.clone());
+            command.insert("$db", &database);
+            let sections = [
+                frame::body_section(&command)?,
+                frame::sequence_section("documents", documents)?,
+            ];
+            connection.send(&frame::message(1, 0, &sections))?;
+            let reply = raw::document(&connection.receive()?)?;
+            Ok(said(&reply, &database))
+        };
+        Ok([
+            run(&mut self.naive, format!("{}_n", self.database))?,
+            run(&mut self.shaped, format!("{}_s", self.database))?,
+        ])
+    }
+
+    /// An insert that both sides answer alike.
+    fn alike(&mut self, body: &Document, documents: &[Document]) -> Result<Document> {
+        let [naive, shaped] = self.insert(body, documents)?;
+        ensure!(naive == shaped, "{body}\n  naive:  {naive}\n  shaped: {shaped}");
+        Ok(naive)
+    }
+
+    /// How many documents both sides have, as the application counts them; the layout is checked.
+    fn count(&mut self) -> Result<i32> {
+        let count = |connection: &mut Connection, database: String| -> Result<i32> {
+            let reply = connection.command_ok(&doc! { "count": COLLECTION, "query": {}, "$db": database })?;
+            Ok(reply.get_i32("n")?)
+        };
+        let naive = count(&mut self.naive, format!("{}_n", self.database))?;
+        let shaped = count(&mut self.shaped, format!("{}_s", self.database))?;
+        ensure!(naive == shaped, "{naive} and {shaped} documents");
+        let database = format!("{}_s", self.database);
+        invariants::check(&mut self.naive, &database, COLLECTION, &self.shape)?;
+        Ok(shaped)
+    }
+}
+
+fn said(reply: &Document, database: &str) -> Document {
+    const KEPT: [&str; 7] = [
+        "n",
+        "writeErrors",
+        "writeConcernError",
+        "ok",
+        "errmsg",
+        "code",
+        "codeName",
+    ];
+    let fields = reply.iter().filter(|(name, _)| KEPT.contains(&name.as_str()));
+    let mut said: Document = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+    for error in said.get_array_mut("writeErrors").into_iter().flatten() {
+        if let Some(error) = error.as_document_mut() {
+            let text = error
+                .get_str("errmsg")
+                .unwrap_or_default()
+                .replace(database, "DATABASE");
+            error.insert("errmsg", text);
+        }
+    }
+    said
+}
+
+/// A document of exactly so many bytes.
+fn of_bytes(id: i32, bytes: usize) -> Document {
+    let with = |length: usize| doc! { "_id": id, "k": id % 7, "x": "x".repeat(length) };
+    let empty = with(0).to_vec().expect("a document").len();
+    with(bytes - empty)
+}
+
+/// A document that is so many levels deep, itself being the first.
+fn of_depth(id: i32, depth: usize) -> Document {
+    let nested = (2..depth).fold(doc! { "a": 1 }, |inner, _| doc! { "a": inner });
+    doc! { "_id": id, "k": 1, "a": nested }
+}
+
+#[test]
+fn as_many_documents_as_a_command_may_have() -> Result<()> {
+    let mut sides = Sides::open()?;
+    let documents: Vec<Document> = (0..100_000).map(|id| doc! { "_id": id, "k": id % 333 }).collect();
+    sides.alike(&doc! { "ordered": false }, &documents)?;
+    ensure!(sides.count()? == 100_000);
+    let more: Vec<Document> = (100_000..200_001).map(|id| doc! { "_id": id, "k": id % 333 }).collect();
+    sides.alike(&doc! {}, &more)?;
+    sides.alike(&doc! {}, &[])?;
+    ensure!(sides.count()? == 100_000);
+    let metric = |series: &str| sides.proxy.metric(series);
+    ensure!(
+        metric(&format!(
+            "mongoshape_bucket_items_inserted_total{{namespace=\"{}_s.items\"}}",
+            sides.database
+        )) >= 100_000.0
+    );
+    Ok(())
+}
+
+#[test]
+fn messages_as_long_as_they_may_be() -> Result<()> {
+    let mut sides = Sides::open()?;
+    // Ten of them on a page would be more than its bytes allow.
+    let large: Vec<Document> = (0..45).map(|id| of_bytes(id, 1_060_000)).collect();
+    sides.alike(&doc! {}, &large)?;
+    let small: Vec<Document> = (1000..1400).map(|id| of_bytes(id, 119_000)).collect();
+    sides.alike(&doc! {}, &small)?;
+    let tiny: Vec<Document> = (10_000..90_000).map(|id| of_bytes(id, 590)).collect();
+    sides.alike(&doc! { "ordered": false }, &tiny)?;
+    ensure!(sides.count()? == 80_445);
+    Ok(())
+}
+
+#[test]
+fn documents_that_are_too_large_are_refused() -> Result<()> {
+    const MAX: usize = 16 << 20;
+    let mut sides = Sides::open()?;
+    sides.alike(&doc! {}, &[of_bytes(1, MAX - 4096)])?;
+    sides.alike(
+        &doc! { "ordered": false },
+        &[of_bytes(2, 100), of_bytes(3, MAX + 1), of_bytes(4, 100)],
+    )?;
+    ensure!(sides.count()? == 3);
+    // Where the bucket has no room for it, the proxy says so.
+    let [_, shaped] = sides.insert(&doc! {}, &[of_bytes(5, 100), of_bytes(6, MAX), of_bytes(7, 100)])?;
+    let errors = shaped.get_array("writeErrors")?;
+    let error = errors[0].as_document().expect("an error");
+    ensure!(shaped.get_i32("n")? == 1 && errors.len() == 1, "{shaped}");
+    ensure!(
+        error.get_i32("index")? == 1 && error.get_i32("code")? == 10334,
+        "{shaped}"
+    );
+    let buckets = sides.shaped.command_ok(&doc! {
+        "count": COLLECTION, "query": { "_id": { "$gte": 5 } }, "$db": format!("{}_s", sides.database)
+    })?;
+    ensure!(buckets.get_i32("n")? == 1, "{buckets}");
+    Ok(())
+}
+
+#[test]
+fn documents_that_are_too_deep_are_refused() -> Result<()> {
+    let mut sides = Sides::open()?;
+    sides.alike(&doc! {}, &[of_depth(1, 178)])?;
+    for depth in [181, 190] {
+        let documents = [of_depth(2, depth), of_depth(3, 3)];
+        let [naive, shaped] = sides.insert(&doc! {}, &documents)?;
+        let code = |reply: &Document| -> Result<Bson> {
+            let error = reply.get_array("writeErrors")?[0]
+                .as_document()
+                .cloned()
+                .unwrap_or_default();
+            Ok(error.get("code").cloned().unwrap_or(Bson::Null))
+        };
+        ensure!(code(&naive)? == code(&shaped)?, "{depth}: {naive} and {shaped}");
+        ensure!(naive.get("n") == shaped.get("n"));
+    }
+    ensure!(sides.count()? == 1);
+    // mongod would store them, and cannot two levels deeper.
+    for depth in [179, 180] {
+        let [_, shaped] = sides.insert(&doc! {}, &[of_depth(4, depth), of_depth(5, 3)])?;
+        let errors = shaped.get_array("writeErrors")?;
+        let error = errors[0].as_document().expect("an error");
+        ensure!(shaped.get_i32("n")? == 0 && error.get_i32("code")? == 15, "{shaped}");
+    }
+    Ok(())
+}
+
+#[test]
+fn write_concerns_are_waited_for_and_their_errors_told() -> Result<()> {
+    let mut sides = Sides::open()?;
+    let mut id = 0;
+    let mut some = |count: i32| -> Vec<Document> {
+        id += count;
+        (id - count..id).map(|id| doc! { "_id": id, "k": id % 3 }).collect()
+    };
+    for concern in [
+        doc! { "w": 1 },
+        doc! { "w": "majority", "wtimeout": 10_000 },
+        doc! { "w": 1, "j": true },
+        doc! { "w": 3, "wtimeout": 50 },
+        doc! { "w": "nobody" },
+        doc! { "w": 0 },
+        // Refused before anything is written.
+        doc! { "w": 51 },
+        doc! { "w": -1 },
+        doc! { "w": 1, "x": 1 },
+        doc! { "w": 1, "wtimeout": "long" },
+    ] {
+        for count in [1, 25] {
+            let documents = some(count);
+            sides.alike(&doc! { "writeConcern": concern.clone() }, &documents)?;
+        }
+    }
+    sides.count()?;
+    Ok(())
+}
+
+#[test]
+fn options_that_change_nothing_are_taken() -> Result<()> {
+    let mut sides = Sides::open()?;
+    let documents: Vec<Document> = (0..25).map(|id| doc! { "_id": id, "k": id % 3 }).collect();
+    let options = doc! {
+        "bypassDocumentValidation": true,
+        "comment": { "why": "a test" },
+        "maxTimeMS": 10_000,
+        "apiVersion": "1",
+        "apiStrict": true,
+    };
+    sides.alike(&options, &documents)?;
+    // Again: all are duplicates.
+    let [naive, shaped] = [true, false].map(|ordered| {
+        let mut options = options.clone();
+        options.insert("ordered", ordered);
+        sides.alike(&options, &documents)
+    });
+    naive?;
+    shaped?;
+    ensure!(sides.count()? == 25);
+    Ok(())
+}
+
+#[test]
+fn statement_ids_of_the_clients_own_are_kept_apart() -> Result<()> {
+    let mut sides = Sides::open()?;
+    let documents: Vec<Document> = (0..4).map(|id| doc! { "_id": id, "k": 1 }).collect();
+    for (number, ids) in [
+        doc! { "stmtId": 7 },
+        doc! { "stmtIds": [9, 3, 5, 1] },
+        doc! { "stmtIds": [1, 2] },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // Sent twice.
+        for _ in 0..2 {
+            let run = |connection: &mut Connection, database: String| -> Result<Document> {
+                let lsid = session(&format!("{number}{database}"));
+                let mut command = doc! { "insert": COLLECTION, "documents": &documents };
+                command.extend(doc! { "lsid": lsid, "txnNumber": 1_i64, "$db": &database });
+                command.extend(ids.clone());
+                Ok(said(&connection.command(&command)?, &database))
+            };
+            let naive = run(&mut sides.naive, format!("{}_n", sides.database))?;
+            let shaped = run(&mut sides.shaped, format!("{}_s", sides.database))?;
+            let same = ["n", "ok", "code", "writeErrors"]
+                .iter()
+                .all(|name| naive.get(name) == shaped.get(name));
+            ensure!(same, "{ids}\n  naive:  {naive}\n  shaped: {shaped}");
+        }
+    }
+    ensure!(sides.count()? == 4);
+    // mongod would abort its process.
+    let database = format!("{}_s", sides.database);
+    let reply = sides.shaped.command(&doc! {
+        "insert": COLLECTION, "documents": &documents[..2], "stmtIds": [5, 5],
+        "lsid": session(&format!("twice{database}")), "txnNumber": 1_i64, "$db": database
+    })?;
+    ensure!(reply.get_i32("code")? == 72, "{reply}");
+    Ok(())
+}
+
+/// A logical session of a name's own.
+fn session(name: &str) -> Document {
+    let sum = name.bytes().fold(7_u128, |sum, byte| {
+        sum.wrapping_mul(1_000_003).wrapping_add(byte.into())
+    });
+    let id = bson::Binary {
+        subtype: bson::spec::BinarySubtype::Uuid,
+        bytes: sum.to_le_bytes().to_vec(),
+    };
+    doc! { "id": id }
+}
