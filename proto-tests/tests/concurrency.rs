@@ -114,6 +114,45 @@ fn sixteen_clients_on_two_proxies_store_every_item_once_on_full_pages() -> Resul
     Ok(())
 }
 
+#[test]
+fn thirty_two_clients_on_three_proxies_share_one_key() -> Result<()> {
+    const CLIENTS: u32 = 32;
+    const EACH: u32 = 60;
+    let shaped = Shaped::start("")?;
+    let others = [shaped.another_proxy("")?, shaped.another_proxy("")?];
+    thread::scope(|scope| -> Result<()> {
+        let writers: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let proxies = [&shaped.proxy, &others[0], &others[1]];
+                let address = proxies[client as usize % 3].address();
+                let shaped = &shaped;
+                scope.spawn(move || -> Result<()> {
+                    let mut connection = Connection::open(address)?;
+                    for number in 0..EACH {
+                        let item = doc! { "_id": i64::from(client * EACH + number), "k": 1 };
+                        let reply = connection.command_ok(&shaped.insert(&[item]))?;
+                        ensure!(reply.get_i32("n")? == 1, "{reply}");
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        writers
+            .into_iter()
+            .try_for_each(|writer| writer.join().expect("a writer panicked"))
+    })?;
+    let layout = Layout { time: None, ..LAYOUT };
+    let keys = layout.check(&shaped.stored()?)?;
+    let [pages] = keys.as_slice() else {
+        anyhow::bail!("{} keys", keys.len())
+    };
+    assert!(pages.iter().rev().skip(1).all(|page| buckets::items(page).len() == 10));
+    let mut stored = ids(&pages.iter().flat_map(buckets::items).collect::<Vec<_>>());
+    stored.sort_unstable();
+    assert!(stored.into_iter().eq(0..i64::from(CLIENTS * EACH)));
+    Ok(())
+}
+
 /// A writer waits for each answer, so its items of one key lie in the order in which it sent them.
 fn check_order_of_each_writer(stored: &[Vec<Document>], written: &[Vec<Sent>]) {
     for of_writer in written {

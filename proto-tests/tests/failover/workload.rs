@@ -1,4 +1,4 @@
-//! What the application writes, and which errors are its own affair.
+//! What the application writes.
 
 use anyhow::Result;
 use bson::raw::RawDocumentBuf;
@@ -13,29 +13,11 @@ pub(crate) const COUNTERS: &str = "counters";
 /// The field that a shaped collection's documents are grouped by.
 const KEY: &str = "k";
 
-/// What an application sees that does not retry: seen in runs on the set itself, with `retryWrites=false`.
-const SEEN_WITHOUT_RETRIES: &[&str] = &[
-    "I/O: ",
-    "command: NotWritablePrimary",
-    "insertMany: InterruptedDueToReplStateChange",
-    "write concern: InterruptedDueToReplStateChange",
-    // PrimarySteppedDown.
-    "write: 189",
-];
-
-/// What was seen behind the proxy only, in this version: it reads and updates where the application inserts, and mongod
-/// refuses that in other words. Drivers treat them all alike.
-const SEEN_BEHIND_THE_PROXY_ONLY: &[&str] = &[
-    "ConnectionPoolCleared",
-    "command: InterruptedDueToReplStateChange",
-    "insertMany: 189",
-];
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Workload {
     /// Documents and counters, with the driver's default: retryable writes.
     Plain,
-    /// Documents of a shaped collection, each sent once: such a collection takes no retryable writes in this version.
+    /// Documents of a shaped collection, with the same default.
     Shaped,
 }
 
@@ -52,23 +34,14 @@ impl Workload {
         }
     }
 
-    pub(crate) fn configure(self, options: &mut ClientOptions) {
+    pub(crate) fn configure(options: &mut ClientOptions) {
         options.write_concern = Some(WriteConcern::majority());
-        if self == Self::Shaped {
-            options.retry_writes = Some(false);
-        }
     }
 
     /// Writers share keys, and with them pages.
     pub(crate) fn document(id: &str) -> Document {
         let key = i32::try_from(id.len() % 3).unwrap_or_default();
         doc! { "_id": id, KEY: key }
-    }
-
-    /// Whether an error is one that the application would see without the proxy too, or else a known one.
-    pub(crate) fn may_see(self, kind: &str) -> bool {
-        let mut known = SEEN_WITHOUT_RETRIES.iter().chain(SEEN_BEHIND_THE_PROXY_ONLY);
-        self == Self::Shaped && known.any(|seen| kind.starts_with(seen))
     }
 
     /// The documents that the set holds, as a majority of it has them, and what is wrong with how it holds them.

@@ -29,7 +29,6 @@ const BATCH: i64 = 3;
 pub(crate) struct Writers {
     runtime: Runtime,
     database: String,
-    workload: Workload,
     stop: Arc<AtomicBool>,
     /// How many writes of each writer were acknowledged.
     acknowledged: Vec<Arc<AtomicI64>>,
@@ -46,7 +45,6 @@ impl Writers {
         let database = database_name();
         let mut writers = Self {
             database: database.clone(),
-            workload,
             stop: Arc::default(),
             acknowledged: (0..WRITERS).map(|_| Arc::default()).collect(),
             tasks: Vec::new(),
@@ -73,7 +71,7 @@ impl Writers {
     /// The application's client, and the counters at zero.
     async fn connect(&self, uri: &str) -> Result<Client> {
         let mut options = ClientOptions::parse(uri).await?;
-        self.workload.configure(&mut options);
+        Workload::configure(&mut options);
         options.command_event_handler = Some(self.attempts.handler());
         let client = Client::with_options(options)?;
         let counters: Collection<Document> = client.database(&self.database).collection(COUNTERS);

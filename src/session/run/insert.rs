@@ -42,7 +42,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
             if retryable { error.labelled() } else { error }
         })
     });
-    run.shared.metrics.inserted(&run.label(), batch.stored());
+    run.shared.metrics.inserted(&run.label(), batch.stored_now());
     stored?;
     Ok(batch.reply(&command))
 }

@@ -135,9 +135,12 @@ impl Operation for Insert {
 impl Insert {
     /// Runs it on both sides with fields of a retryable write or a transaction.
     pub(super) fn run_with(&self, sides: &mut Sides, fields: &Document) -> Result<Outcome> {
-        let with = |side: &Side, command: Document| match fields.is_empty() {
-            true => command,
-            false => side.in_session(&command, fields.clone()),
+        let with = |side: &Side, command: Document| {
+            if fields.is_empty() {
+                command
+            } else {
+                side.in_session(&command, fields.clone())
+            }
         };
         let command = with(&sides.shaped, self.command(self.documents.iter().collect()));
         let shaped = sides.shaped.run(&command)?;

@@ -1,7 +1,7 @@
 //! A transaction: inserts and reads of its own writes, committed or not.
 
 use anyhow::{Context as _, Result};
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawBsonRef, RawDocumentBuf};
 use bson::{Document, doc};
 
 use super::insert::{Insert, with_keys_only};
@@ -108,11 +108,8 @@ fn both(sides: &mut Sides, mut ask: impl FnMut(&mut Side) -> Result<RawDocumentB
 }
 
 fn batch(reply: &RawDocumentBuf) -> Result<Vec<RawDocumentBuf>> {
-    let cursor = field(reply, "cursor").and_then(|cursor| cursor.as_document());
+    let cursor = field(reply, "cursor").and_then(RawBsonRef::as_document);
     let batch = cursor.context("no cursor")?.get_array("firstBatch")?;
-    let documents = batch
-        .into_iter()
-        .flatten()
-        .filter_map(|document| document.as_document());
+    let documents = batch.into_iter().flatten().filter_map(RawBsonRef::as_document);
     Ok(documents.map(ToOwned::to_owned).collect())
 }

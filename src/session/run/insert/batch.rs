@@ -118,6 +118,12 @@ impl<'a> Batch<'a> {
         u64::try_from(stored).unwrap_or(u64::MAX)
     }
 
+    /// How many of them in this attempt.
+    pub(super) fn stored_now(&self) -> u64 {
+        let before = u64::try_from(self.resent.len()).unwrap_or(u64::MAX);
+        self.stored().saturating_sub(before)
+    }
+
     /// The identity of a group's key.
     pub(super) fn identity(&self, group: usize) -> &[u8] {
         self.groups.get(group).map(Group::identity).unwrap_or_default()
