@@ -13,6 +13,9 @@ use crate::frame::{HEADER_LENGTH, header_field};
 /// Commands that are counted: those that write.
 const COUNTED: [&[u8]; 2] = [b"insert\0", b"update\0"];
 
+/// What happens while a command waits.
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
 /// When the way breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
@@ -29,17 +32,30 @@ pub struct Cut {
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
-    /// The moment, and the writing commands until then.
-    armed: Option<(Moment, usize)>,
+    /// What is to happen, and the writing commands until then.
+    armed: Option<(Event, usize)>,
     broke: bool,
 }
 
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State")
+            .field("broke", &self.broke)
+            .finish_non_exhaustive()
+    }
+}
+
+enum Event {
+    Breaks(Moment),
+    Waits(Meanwhile),
+}
+
 /// What becomes of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Passes,
+    Waits(Meanwhile),
     IsLost,
     AnswerIsLost,
 }
@@ -68,7 +84,13 @@ impl Cut {
 
     /// Breaks the connection that has the writing command number `command` from now on, counted from 1.
     pub fn arm(&self, moment: Moment, command: usize) {
-        let armed = Some((moment, command));
+        let armed = Some((Event::Breaks(moment), command));
+        *lock(&self.state) = State { armed, broke: false };
+    }
+
+    /// Keeps the writing command number `command` from now on, counted from 1, waiting while something else happens.
+    pub fn meanwhile(&self, command: usize, happens: impl FnOnce() + Send + 'static) {
+        let armed = Some((Event::Waits(Box::new(happens)), command));
         *lock(&self.state) = State { armed, broke: false };
     }
 
@@ -90,17 +112,18 @@ impl State {
         if !COUNTED.iter().any(|counted| name.starts_with(counted)) {
             return Fate::Passes;
         }
-        let Some((moment, left)) = self.armed.take() else {
+        let Some((event, left)) = self.armed.take() else {
             return Fate::Passes;
         };
         if left > 1 {
-            self.armed = Some((moment, left - 1));
+            self.armed = Some((event, left - 1));
             return Fate::Passes;
         }
-        self.broke = true;
-        match moment {
-            Moment::Before => Fate::IsLost,
-            Moment::After => Fate::AnswerIsLost,
+        self.broke = matches!(event, Event::Breaks(_));
+        match event {
+            Event::Breaks(Moment::Before) => Fate::IsLost,
+            Event::Breaks(Moment::After) => Fate::AnswerIsLost,
+            Event::Waits(meanwhile) => Fate::Waits(meanwhile),
         }
     }
 }
@@ -133,6 +156,7 @@ fn requests(
         let fate = lock(state).fate(&frame);
         match fate {
             Fate::Passes => {}
+            Fate::Waits(meanwhile) => meanwhile(),
             Fate::IsLost => return Ok(()),
             Fate::AnswerIsLost => *lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(header_field(&frame, 1)),
         }

@@ -1,8 +1,9 @@
 //! Retryable inserts on bucket collections: whatever breaks between two of the proxy's statements, every item is stored once,
 //! and the answer to the resend is that of a first success.
 //!
-//! [`cuts`] breaks the way to mongod at each of the proxy's commands in turn; [`crashes`] kills proxies at random.
+//! [`races`] lets another writer in at the worst moment, [`cuts`] breaks the way to mongod at each of the proxy's commands in turn; [`crashes`] kills proxies at random.
 
 mod crashes;
 mod cuts;
+mod races;
 mod writers;

@@ -3,7 +3,7 @@
 //! An ordered command ends with its first failure, and what stands behind that is not stored. Items of other keys may have
 //! been stored by then: only where another writer took an `_id` after it had been looked up, so hardly ever.
 
-use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf, cstr};
 
 use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::index;
@@ -11,8 +11,7 @@ use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
 
 /// The element of `updates` that takes items with these `_id`s out of a bucket. The page is closed by it: it may have been
-/// full, and such a page takes no more. Its bounds of time stay as they were, which is wider than need be; nothing that
-/// reads them asks for more.
+/// full, and such a page takes no more.
 #[must_use]
 pub fn take_back(shape: &BucketShape, bucket: &RawBson, ids: &RawArrayBuf) -> RawDocumentBuf {
     let items = format!("${}", shape.items());
@@ -26,6 +25,12 @@ pub fn take_back(shape: &BucketShape, bucket: &RawBson, ids: &RawArrayBuf) -> Ra
     put(&mut counted, path::BYTES, single("$sum", single("$map", &lengths)));
     put(&mut counted, path::EXCEPTION, true);
     put(&mut counted, path::SHORT, true);
+    if let Some(field) = shape.time() {
+        let field = format!("$$item.{}", shape.rename().stored(field));
+        for (path, bound) in [(path::FROM, "$min"), (path::TO, "$max")] {
+            put(&mut counted, path, bound_of_times(&items, &field, bound));
+        }
+    }
     let stages = [
         single("$set", single(shape.items(), single("$filter", &kept))),
         single("$set", &counted),
@@ -34,6 +39,21 @@ pub fn take_back(shape: &BucketShape, bucket: &RawBson, ids: &RawArrayBuf) -> Ra
     statement.append(cstr!("q"), &query);
     statement.append(cstr!("u"), array_of(&stages));
     statement
+}
+
+/// The least or greatest date of the items' times; nothing where none is a date.
+fn bound_of_times(items: &str, field: &str, bound: &str) -> RawDocumentBuf {
+    let is_date = single("$eq", array_of_two("date", &single("$type", field)));
+    let mut date = single("if", &is_date);
+    put(&mut date, "then", field);
+    put(&mut date, "else", RawBsonRef::Null);
+    let dates = single("$map", over(items, "in", &single("$cond", &date)));
+    let bound = single(bound, &dates);
+    // Which leaves the field out.
+    let mut otherwise = RawArrayBuf::new();
+    otherwise.push(&bound);
+    otherwise.push("$$REMOVE");
+    single("$ifNull", &otherwise)
 }
 
 /// Arguments of `$filter` and of `$map` over the items.

@@ -1,0 +1,96 @@
+//! Another writer takes an `_id` between the proxy's look at what is taken and its write.
+
+use anyhow::{Result, ensure};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, DateTime, Document, doc};
+use proto_tests::cut::Cut;
+use proto_tests::raw::Connection;
+use proto_tests::{Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
+
+const COLLECTION: &str = "items";
+
+/// The command's items: of one key, of another, of the first again.
+const KEYS: [&str; 7] = ["a", "b", "a", "c", "a", "b", "d"];
+
+fn item(id: i32, key: &str) -> Document {
+    doc! { "_id": id, "k": key, "date": DateTime::from_millis(i64::from(id) * 1000) }
+}
+
+/// Sends the command while somebody else stores an item with the `_id` of the one at `taken`; the reply, and the `_id`s
+/// that are stored then.
+fn race(ordered: bool, retryable: bool, taken: i32, command: usize) -> Result<(Document, Vec<i32>)> {
+    let shape = Shape {
+        time: Some("date".to_owned()),
+        ..Shape::new(&["k"])
+    };
+    let set = mongod::shared_replica_set();
+    let cut = Cut::to(set.address())?;
+    let config = shape.toml(&format!("*.{COLLECTION}"));
+    let uri = |address| format!("mongodb://{address}/?directConnection=true");
+    let proxy = Proxy::start(&ProxyOptions::new(&uri(cut.address())).config(&config))?;
+    let other = Proxy::start(&ProxyOptions::new(&uri(set.address())).config(&config))?;
+    let database = database_name();
+    let mut application = Connection::open(proxy.address())?;
+    let mut stranger = Connection::open(other.address())?;
+    let insert = |items: Vec<Document>| doc! { "insert": COLLECTION, "documents": items, "$db": &database };
+    // Room for some of the items.
+    stranger.command_ok(&insert(vec![item(-1, "a")]))?;
+    application.command_ok(&doc! { "find": COLLECTION, "$db": &database })?;
+    let theirs = insert(vec![item(taken, "z")]);
+    cut.meanwhile(command, move || {
+        stranger.command_ok(&theirs).expect("the stranger's insert");
+    });
+    let mut ours = insert((0..).zip(KEYS).map(|(id, key)| item(id, key)).collect());
+    ours.insert("ordered", ordered);
+    if retryable {
+        let id = Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes: database.bytes().chain([b'-'; 16]).take(16).collect(),
+        };
+        ours.extend(doc! { "lsid": { "id": id }, "txnNumber": 1_i64 });
+    }
+    let reply = application.command_ok(&ours)?;
+    let mut direct = Connection::open(set.address())?;
+    invariants::check(&mut direct, &database, COLLECTION, &shape)?;
+    let stored = application.all(&doc! { "find": COLLECTION, "filter": { "_id": { "$gte": 0 } }, "$db": &database })?;
+    let mut ids: Vec<i32> = stored.iter().filter_map(|item| item.get_i32("_id").ok()).collect();
+    ids.sort_unstable();
+    Ok((reply, ids))
+}
+
+#[test]
+fn an_ordered_insert_stores_nothing_behind_what_somebody_else_took() -> Result<()> {
+    for retryable in [false, true] {
+        for taken in 0..7 {
+            let (reply, stored) = race(true, retryable, taken, 1)?;
+            let expected: Vec<i32> = (0..=taken).collect();
+            ensure!(
+                stored == expected,
+                "{taken} was taken, and {stored:?} is stored: {reply}"
+            );
+            ensure!(reply.get_i32("n")? == taken, "{reply}");
+            ensure!(indexes(&reply)? == [taken], "{reply}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_unordered_insert_stores_all_but_what_somebody_else_took() -> Result<()> {
+    for retryable in [false, true] {
+        for taken in [0, 1, 4, 6] {
+            let (reply, stored) = race(false, retryable, taken, 1)?;
+            ensure!(
+                stored == (0..7).collect::<Vec<_>>(),
+                "{taken} was taken, and {stored:?} is stored"
+            );
+            ensure!(reply.get_i32("n")? == 6 && indexes(&reply)? == [taken], "{reply}");
+        }
+    }
+    Ok(())
+}
+
+fn indexes(reply: &Document) -> Result<Vec<i32>> {
+    let errors = reply.get_array("writeErrors")?.iter().filter_map(Bson::as_document);
+    Ok(errors.filter_map(|error| error.get_i32("index").ok()).collect())
+}
