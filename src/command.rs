@@ -25,3 +25,4 @@ pub mod insert;
 pub mod mentions;
 pub mod namespace;
 pub mod reply;
+pub mod value_text;
