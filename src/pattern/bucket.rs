@@ -2,8 +2,10 @@
 //!
 //! An item's way in: [`item`] prepares it, [`key`] groups it, [`insert`] plans the statements that put it on a page
 //! ([`layout`] says what a page looks like). Its way out: [`read`] decides between looking at one page ([`page`] has the
-//! arithmetic, [`unpack`] the items) and a pipeline that unpacks in mongod ([`pipeline`], narrowed by [`filter`]).
+//! arithmetic, [`unpack`] the items) and a pipeline that unpacks in mongod ([`pipeline`], narrowed by [`filter`]). What was
+//! there before, written by hand, becomes pages by [`adopt`].
 
+pub mod adopt;
 pub mod filter;
 mod find_projection;
 pub mod index;

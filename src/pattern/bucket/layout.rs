@@ -1,7 +1,7 @@
 //! Layout version 1: what a bucket looks like in mongod.
 //!
 //! ```js
-//! { _id: "123_1698335223",              // key text, "_", seconds of the first item's time
+//! { _id: "123_1698335223",              // key text, "_", seconds of the first item's time; of an adopted bucket any
 //!   customerId: 123,                    // the key, lifted out of the items
 //!   count: 2, history: [ {..}, {..} ],  // the items, at most `max_items`
 //!   control: { v: 1, page: 0,           // layout version; this page's number among its key's, from 0
@@ -14,6 +14,8 @@
 //!
 //! Invariants: `count` is the length of the array and at most `max_items`; a key's pages are numbered without gaps; all
 //! but the highest are full or `short`; only the highest takes new items, and not when it is `short`.
+//!
+//! Buckets that were written by hand have no `control` until they are adopted, see [`super::adopt`].
 
 use bson::DateTime;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -122,7 +124,16 @@ pub fn build(shape: &BucketShape, new: NewPage<'_>, items: &[&Item]) -> RawDocum
     put(&mut bucket, shape.count(), whole_number(count));
     let elements: RawArrayBuf = items.iter().map(|item| item.stored()).collect();
     put(&mut bucket, shape.items(), &elements);
-    bucket.append(cstr!("control"), control(shape, new, items));
+    // An item has a time only where the shape has one.
+    let times = || items.iter().filter_map(|item| item.time());
+    let control = Control {
+        page: new.page,
+        bytes: sum_of_bytes(items),
+        span: times().min().zip(times().max()),
+        short: new.short,
+        late: new.late,
+    };
+    bucket.append(cstr!("control"), control.document());
     bucket
 }
 
@@ -137,26 +148,41 @@ pub(super) fn whole_number(number: i64) -> RawBson {
     i32::try_from(number).map_or(RawBson::Int64(number), RawBson::Int32)
 }
 
-fn control(shape: &BucketShape, new: NewPage<'_>, items: &[&Item]) -> RawDocumentBuf {
-    let mut control = RawDocumentBuf::new();
-    control.append(cstr!("v"), VERSION);
-    control.append(cstr!("page"), new.page);
-    control.append(cstr!("bytes"), whole_number(sum_of_bytes(items)));
-    if shape.time().is_some() {
-        let times = || items.iter().filter_map(|item| item.time());
-        if let (Some(from), Some(to)) = (times().min(), times().max()) {
+/// What `control` says of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Control {
+    /// The page's number.
+    pub(super) page: i32,
+    /// Sum of the items' lengths.
+    pub(super) bytes: i64,
+    /// Least and greatest time; `None` where no item has one.
+    pub(super) span: Option<(DateTime, DateTime)>,
+    /// Whether it is closed before it is full.
+    pub(super) short: bool,
+    /// Whether times in it do not ascend.
+    pub(super) late: bool,
+}
+
+impl Control {
+    /// As it is stored.
+    pub(super) fn document(&self) -> RawDocumentBuf {
+        let mut control = RawDocumentBuf::new();
+        control.append(cstr!("v"), VERSION);
+        control.append(cstr!("page"), self.page);
+        control.append(cstr!("bytes"), whole_number(self.bytes));
+        if let Some((from, to)) = self.span {
             control.append(cstr!("from"), from);
             control.append(cstr!("to"), to);
         }
+        if self.late || self.short {
+            control.append(cstr!("exception"), true);
+        }
+        if self.short {
+            control.append(cstr!("short"), true);
+        }
+        if self.late {
+            control.append(cstr!("late"), true);
+        }
+        control
     }
-    if new.late || new.short {
-        control.append(cstr!("exception"), true);
-    }
-    if new.short {
-        control.append(cstr!("short"), true);
-    }
-    if new.late {
-        control.append(cstr!("late"), true);
-    }
-    control
 }

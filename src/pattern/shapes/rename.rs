@@ -12,6 +12,8 @@ use super::{ShapeError, check_field_name};
 pub struct RenameMap {
     /// (item field, stored field), each name once on either side.
     pairs: Vec<(String, String)>,
+    /// How many of them, the first, are configured; the others close chains.
+    configured: usize,
 }
 
 impl RenameMap {
@@ -46,6 +48,7 @@ impl RenameMap {
         }
         let differing = rename.iter().filter(|(item, stored)| item != stored);
         let mut pairs: Vec<(String, String)> = differing.map(|(item, stored)| (item.clone(), stored.clone())).collect();
+        let configured = pairs.len();
         // A stored name that is no item name ends a chain; it is stored under the name that begins the chain.
         for end in rename.values().filter(|stored| !rename.contains_key(*stored)) {
             let mut begin = end.as_str();
@@ -54,7 +57,7 @@ impl RenameMap {
             }
             pairs.push((end.clone(), begin.to_owned()));
         }
-        Ok(Self { pairs })
+        Ok(Self { pairs, configured })
     }
 
     /// The stored name of an item field.
@@ -73,6 +76,14 @@ impl RenameMap {
             .iter()
             .find(|(_, to)| to == stored)
             .map_or(stored, |(from, _)| from)
+    }
+
+    /// Whether a stored name is only there to close a chain. Whoever writes buckets by hand knows of no chains: a `quantity`
+    /// in a bucket is then a `quantity` that was not renamed.
+    #[must_use]
+    pub fn only_closes_a_chain(&self, stored: &str) -> bool {
+        let mut closing = self.pairs.iter().skip(self.configured);
+        closing.any(|(_, to)| to == stored)
     }
 
     /// (item field, stored field) of every name that differs.

@@ -95,6 +95,22 @@ fn every_contradiction_is_reported() {
 }
 
 #[test]
+fn names_that_only_close_a_chain_are_told_apart() {
+    let check = |pairs: &[(&str, &str)], expected: &[&str]| {
+        let shape = BucketShape::new(renamed(pairs)).unwrap();
+        let closing: Vec<&str> = ["a", "b", "c", "d"]
+            .into_iter()
+            .filter(|name| shape.rename().only_closes_a_chain(name))
+            .collect();
+        assert_eq!(closing, expected, "{pairs:?}");
+    };
+    check(&[], &[]);
+    check(&[("a", "b")], &["a"]);
+    check(&[("a", "b"), ("b", "c")], &["a"]);
+    check(&[("a", "b"), ("b", "a"), ("c", "d")], &["c"]);
+}
+
+#[test]
 fn renames_are_closed_to_a_permutation() {
     for pairs in [
         &[("quantity", "qty")][..],

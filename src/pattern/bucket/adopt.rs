@@ -1,0 +1,199 @@
+//! Buckets written by hand, in the pattern's bare shape, and how they become pages of [layout version 1](super::layout).
+//!
+//! Such a bucket has the key fields, the number of items and the array, and no `control`. A [`Walk`] over a collection's
+//! documents, key by key and page by page ([`order`]), says of each what it is: a page, a bucket to adopt and the statements
+//! that do it, or why it is neither. It does so from one document at a time and what it keeps of the one before.
+//!
+//! * The buckets of a key are numbered behind the pages that it has, in the order of their first time, then of their `_id`.
+//! * Their documents stay where they are, under their own `_id`: nothing that reads pages looks at it.
+//! * A statement demands the bucket as it was looked at, and fails as a miss (error 66) where somebody changed it.
+//! * Statements go in order, and none behind one that failed. So whatever becomes of them, the pages of a key are numbered
+//!   without gaps, and all but the highest are full or `short`.
+//! * Nothing is taken for something that it only may be: a document that a bucket of this shape would not look like, in any
+//!   part, is a [`Misfit`].
+
+mod examined;
+mod query;
+mod statement;
+
+use std::fmt;
+
+use bson::DateTime;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use self::examined::Examined;
+pub use self::query::{doubled_ids, order, strays};
+use super::key::Key;
+use super::layout::{Control, PageFacts};
+use crate::command::document::get;
+use crate::pattern::shapes::BucketShape;
+
+/// Why a document is no bucket, in words that end a sentence on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit(String);
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a document is.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// A page as the layout has it.
+    Page,
+    /// A bucket that can be adopted.
+    ByHand(Adoption),
+}
+
+/// How a bucket is adopted.
+#[derive(Clone, Debug)]
+pub struct Adoption {
+    /// The elements of an ordered `updates`: the page before it is closed, if need be, and the bucket becomes a page.
+    pub statements: Vec<RawDocumentBuf>,
+    /// Whether its number of items was wrong and is set right.
+    pub is_miscounted: bool,
+}
+
+/// A walk over a collection's documents in their [`order`].
+#[derive(Debug)]
+pub struct Walk<'a> {
+    shape: &'a BucketShape,
+    /// [`Key::identity`] of the document before; `None` where it has none.
+    key: Option<Vec<u8>>,
+    /// The page before, if it is the same key's: as it will be when its statements are executed.
+    before: Option<PageFacts>,
+    /// Whether a document of this key was a misfit: then there is no telling how its pages follow each other.
+    doubtful: bool,
+}
+
+impl<'a> Walk<'a> {
+    /// A walk that has seen nothing.
+    #[must_use]
+    pub fn new(shape: &'a BucketShape) -> Self {
+        Self {
+            shape,
+            key: None,
+            before: None,
+            doubtful: false,
+        }
+    }
+
+    /// What the next document is.
+    ///
+    /// # Errors
+    /// That it is nothing that could be understood.
+    pub fn look_at(&mut self, document: &RawDocument) -> Result<Found, Misfit> {
+        let key = Key::of(self.shape, document).ok().map(|key| key.identity());
+        if key != self.key {
+            *self = Self {
+                key,
+                ..Self::new(self.shape)
+            };
+        }
+        let found = Examined::of(self.shape, document).and_then(|seen| match seen.control {
+            Some(control) => self.page(&seen, document, control),
+            None => Ok(Found::ByHand(self.by_hand(&seen))),
+        });
+        self.doubtful |= found.is_err();
+        found
+    }
+
+    fn by_hand(&mut self, seen: &Examined<'_>) -> Adoption {
+        let mut statements = Vec::new();
+        if let Some(before) = &self.before
+            && !before.is_closed(self.shape)
+        {
+            statements.push(statement::close(self.shape, before));
+        }
+        let page = self.before.as_ref().map_or(0, |before| before.page.saturating_add(1));
+        let control = Control {
+            page,
+            bytes: seen.bytes,
+            span: seen.span,
+            short: false,
+            late: self.is_late(seen),
+        };
+        statements.push(statement::adopt(self.shape, seen, &control));
+        self.before = Some(PageFacts {
+            id: seen.id.into(),
+            page,
+            count: seen.count,
+            bytes: seen.bytes,
+            to: seen.span.map(|(_, to)| to),
+            short: false,
+        });
+        Adoption {
+            statements,
+            is_miscounted: !seen.is_counted(),
+        }
+    }
+
+    /// Compares what a page says of itself with what is in it and before it.
+    fn page(&mut self, seen: &Examined<'_>, document: &RawDocument, control: &RawDocument) -> Result<Found, Misfit> {
+        let Some(facts) = PageFacts::parse(self.shape, document) else {
+            return Err(Misfit("its control has no page number, or no bytes".to_owned()));
+        };
+        if facts.bytes != seen.bytes {
+            let (bytes, items) = (facts.bytes, seen.bytes);
+            return Err(Misfit(format!(
+                "its control.bytes is {bytes}, and its items have {items}"
+            )));
+        }
+        if !self.is_within_bounds(seen, control) {
+            let text = "there are items of an earlier or a later time in it than its control.from and control.to say";
+            return Err(Misfit(text.to_owned()));
+        }
+        let is_marked = |mark| get(control, mark).is_some();
+        if is_marked("exception") != (is_marked("short") || is_marked("late")) {
+            let text = "its control.exception is not there exactly when short or late is";
+            return Err(Misfit(text.to_owned()));
+        }
+        if !self.doubtful {
+            self.follows(seen, &facts, is_marked("late"))?;
+        }
+        self.before = Some(facts);
+        Ok(Found::Page)
+    }
+
+    /// Whether a page stands where it should. A mark `late` without need costs time and does no harm.
+    fn follows(&self, seen: &Examined<'_>, facts: &PageFacts, is_marked_late: bool) -> Result<(), Misfit> {
+        let expected = self.before.as_ref().map_or(0, |before| before.page.saturating_add(1));
+        if facts.page != expected {
+            let page = facts.page;
+            let text = format!("its control.page is {page}, and the next page of its key should be {expected}");
+            return Err(Misfit(text));
+        }
+        if let Some(before) = &self.before
+            && !before.is_closed(self.shape)
+        {
+            let page = before.page;
+            let text = format!("it stands behind page {page} of its key, which is neither full nor marked short");
+            return Err(Misfit(text));
+        }
+        if self.is_late(seen) && !is_marked_late {
+            let text = "the times in it do not ascend, or not from the page before, and it is not marked late";
+            return Err(Misfit(text.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Bounds may be wider than the items: those may have been taken out.
+    fn is_within_bounds(&self, seen: &Examined<'_>, control: &RawDocument) -> bool {
+        let bound = |name| get(control, name).and_then(RawBsonRef::as_datetime);
+        let wide_enough = |(least, greatest): (DateTime, DateTime)| {
+            bound("from").is_some_and(|from| from <= least) && bound("to").is_some_and(|to| to >= greatest)
+        };
+        self.shape.time().is_none() || seen.span.is_none_or(wide_enough)
+    }
+
+    fn is_late(&self, seen: &Examined<'_>) -> bool {
+        let newest = self.before.as_ref().and_then(|before| before.to);
+        let is_older = |(from, _): (DateTime, DateTime)| newest.is_some_and(|newest| from < newest);
+        seen.is_late || seen.span.is_some_and(is_older)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! One document by itself: whether it is a bucket, and what is in it. Knows nothing of the pages around it.
+
+use bson::DateTime;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::Misfit;
+use crate::command::document::{as_whole_number, get, put, type_name};
+use crate::command::value_text::value_text;
+use crate::pattern::bucket::insert::Hits;
+use crate::pattern::bucket::key::{Key, canonical, same_bytes};
+use crate::pattern::bucket::layout;
+use crate::pattern::shapes::{BucketShape, ItemIds};
+
+/// The largest document that mongod stores.
+const MAX_DOCUMENT_BYTES: usize = 16 * 1024 * 1024;
+/// More than `control` takes.
+const CONTROL_BYTES: usize = 1024;
+
+/// A bucket, with a `control` or without.
+#[derive(Debug)]
+pub(super) struct Examined<'a> {
+    /// Its `_id`.
+    pub(super) id: RawBsonRef<'a>,
+    /// Its `control`, of layout version 1. `None`: it was written by hand.
+    pub(super) control: Option<&'a RawDocument>,
+    /// What it says is the number of its items.
+    pub(super) recorded: RawBsonRef<'a>,
+    /// The number of its items.
+    pub(super) count: u32,
+    /// The sum of their lengths, without what is `lifted`.
+    pub(super) bytes: i64,
+    /// Least and greatest time; `None` where no item has one.
+    pub(super) span: Option<(DateTime, DateTime)>,
+    /// Whether an item has no time, or is older than one before it. Never, where the shape has no time.
+    pub(super) is_late: bool,
+    /// Paths in it of key fields that items have as the bucket has them, in every bit: a page holds these once.
+    pub(super) lifted: Vec<String>,
+}
+
+impl<'a> Examined<'a> {
+    pub(super) fn of(shape: &BucketShape, document: &'a RawDocument) -> Result<Self, Misfit> {
+        let control = control(document)?;
+        let items = items(shape, document)?;
+        let recorded = recorded(shape, document, control.is_some(), items.len())?;
+        check_fields(shape, document, control.is_some())?;
+        let mut examined = Self {
+            id: get(document, "_id").unwrap_or(RawBsonRef::Null),
+            control,
+            recorded,
+            count: u32::try_from(items.len()).unwrap_or(u32::MAX),
+            bytes: 0,
+            span: None,
+            is_late: false,
+            lifted: Vec::new(),
+        };
+        examined.check_ids(shape, &items)?;
+        let key = key(shape, document)?;
+        for (position, item) in items.iter().enumerate() {
+            examined.add(shape, &key, (position, item))?;
+        }
+        examined.add_times(shape, &items);
+        if examined.count > 1 && examined.bytes > i64::from(shape.max_bytes()) {
+            let (bytes, max_bytes) = (examined.bytes, shape.max_bytes());
+            let text = format!("its items have {bytes} bytes, and max_bytes is {max_bytes}");
+            return Err(Misfit(text));
+        }
+        Ok(examined)
+    }
+
+    /// Whether its number of items is right.
+    pub(super) fn is_counted(&self) -> bool {
+        is_count(self.recorded, self.count)
+    }
+
+    fn check_ids(&self, shape: &BucketShape, items: &[&RawDocument]) -> Result<(), Misfit> {
+        let mut ids = Hits::default();
+        for (position, item) in items.iter().enumerate() {
+            let id = get(item, "_id");
+            let text = match (shape.item_ids(), id) {
+                (ItemIds::Unique, None) => "has no _id, and item_ids is \"unique\"".to_owned(),
+                (
+                    ItemIds::Unique,
+                    Some(id @ (RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_) | RawBsonRef::Undefined)),
+                ) => format!("has an _id of type {}, which none can be", type_name(id)),
+                (ItemIds::Unique, Some(id)) if !ids.add(id) => {
+                    format!("has the _id {} of an item before it", value_text(id))
+                }
+                (ItemIds::Dropped, Some(_)) if self.control.is_none() => {
+                    "has an _id, and item_ids is \"dropped\" (\"stored\" keeps it)".to_owned()
+                }
+                _ => continue,
+            };
+            return Err(of_item(position, &text));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, shape: &BucketShape, key: &Key, (position, item): (usize, &RawDocument)) -> Result<(), Misfit> {
+        let mut lifted: Vec<&str> = Vec::new();
+        for (field, value) in shape.key().iter().zip(key.lifted()) {
+            let value = value.as_ref().map(|value| value.as_raw_bson_ref());
+            match (get(item, field), value) {
+                (None, _) | (Some(RawBsonRef::Null), None) => {}
+                (Some(own), Some(value)) if same_bytes(own, value) => lifted.push(field),
+                // An item keeps a value of its own that equals the bucket's in all but its type.
+                (Some(own), Some(value)) if same_bytes(canonical(own).as_raw_bson_ref(), value) => {}
+                _ => return Err(of_item(position, &format!("has another '{field}' than the bucket"))),
+            }
+        }
+        let twice = |field: &&String| {
+            item.iter()
+                .flatten()
+                .filter(|(name, _)| name.as_str() == *field)
+                .count()
+                > 1
+        };
+        if let Some(field) = shape.key().iter().find(twice) {
+            return Err(of_item(position, &format!("has the field '{field}' twice")));
+        }
+        if !lifted.is_empty() && self.control.is_some() {
+            let text = format!("has kept a '{}' that is the bucket's own", lifted.join("' and '"));
+            return Err(of_item(position, &text));
+        }
+        if self.control.is_none() {
+            check_names(shape, position, item)?;
+        }
+        self.bytes = self.bytes.saturating_add(length_without(item, &lifted));
+        let path = |field: &&str| format!("{}.{position}.{field}", shape.items());
+        self.lifted.extend(lifted.iter().map(path));
+        Ok(())
+    }
+
+    fn add_times(&mut self, shape: &BucketShape, items: &[&RawDocument]) {
+        let Some(field) = shape.time() else { return };
+        let field = shape.rename().stored(field);
+        let mut newest = None;
+        for item in items {
+            let time = get(item, field).and_then(RawBsonRef::as_datetime);
+            self.is_late |= time.is_none() || time < newest;
+            newest = newest.max(time);
+            if let Some(time) = time {
+                let (from, to) = self.span.unwrap_or((time, time));
+                self.span = Some((from.min(time), to.max(time)));
+            }
+        }
+    }
+}
+
+fn of_item(position: usize, text: &str) -> Misfit {
+    Misfit(format!("its item {position} {text}"))
+}
+
+fn control(document: &RawDocument) -> Result<Option<&RawDocument>, Misfit> {
+    match get(document, BucketShape::CONTROL) {
+        None => Ok(None),
+        Some(RawBsonRef::Document(control)) => {
+            match get(control, "v").map(|version| (version, as_whole_number(version))) {
+                Some((_, Some(version))) if version == i64::from(layout::VERSION) => Ok(Some(control)),
+                Some((version, _)) => {
+                    let text = format!("its control is of version {}, which is not 1", value_text(version));
+                    Err(Misfit(text))
+                }
+                None => Err(Misfit("it has a control that names no version".to_owned())),
+            }
+        }
+        Some(other) => Err(Misfit(format!("its control is of type {}", type_name(other)))),
+    }
+}
+
+fn items<'a>(shape: &BucketShape, document: &'a RawDocument) -> Result<Vec<&'a RawDocument>, Misfit> {
+    let name = shape.items();
+    let Some(RawBsonRef::Array(array)) = get(document, name) else {
+        return Err(Misfit(format!("it has no array '{name}'")));
+    };
+    let mut items = Vec::new();
+    for (position, element) in array.into_iter().enumerate() {
+        let Ok(RawBsonRef::Document(item)) = element else {
+            return Err(Misfit(format!("element {position} of its '{name}' is no document")));
+        };
+        items.push(item);
+    }
+    let (length, most) = (items.len(), shape.max_items());
+    if u32::try_from(length).is_ok_and(|length| length <= most) {
+        Ok(items)
+    } else {
+        Err(Misfit(format!("it has {length} items, and max_items is {most}")))
+    }
+}
+
+/// What a bucket says is the number of its items. One written by hand may be wrong there.
+fn recorded<'a>(
+    shape: &BucketShape,
+    document: &'a RawDocument,
+    is_page: bool,
+    length: usize,
+) -> Result<RawBsonRef<'a>, Misfit> {
+    let name = shape.count();
+    let Some(recorded) = get(document, name) else {
+        return Err(Misfit(format!("it has no '{name}'")));
+    };
+    let is_right = u32::try_from(length).is_ok_and(|length| is_count(recorded, length));
+    if as_whole_number(recorded).is_none() || (is_page && !is_right) {
+        let recorded = value_text(recorded);
+        return Err(Misfit(format!("its '{name}' is {recorded}, and it has {length} items")));
+    }
+    Ok(recorded)
+}
+
+fn is_count(recorded: RawBsonRef<'_>, count: u32) -> bool {
+    match recorded {
+        RawBsonRef::Int32(number) => i64::from(number) == i64::from(count),
+        RawBsonRef::Int64(number) => number == i64::from(count),
+        // Of these types `$inc` would make more of their kind.
+        _ => false,
+    }
+}
+
+/// A bucket has no field that its items would not show.
+fn check_fields(shape: &BucketShape, document: &RawDocument, is_page: bool) -> Result<(), Misfit> {
+    let mut seen: Vec<&str> = Vec::new();
+    for (name, _) in document.iter().flatten() {
+        let name = name.as_str();
+        let own = ["_id", BucketShape::CONTROL, shape.items(), shape.count()];
+        if !own.contains(&name) && !shape.key().iter().any(|field| field == name) {
+            return Err(Misfit(format!(
+                "it has a field '{name}', which a bucket of this shape has not"
+            )));
+        }
+        if seen.contains(&name) {
+            return Err(Misfit(format!("it has the field '{name}' twice")));
+        }
+        seen.push(name);
+    }
+    if !is_page && document.as_bytes().len().saturating_add(CONTROL_BYTES) > MAX_DOCUMENT_BYTES {
+        return Err(Misfit("it is so large that it has no room for a control".to_owned()));
+    }
+    Ok(())
+}
+
+/// The key, if the bucket has it as a page has it: each value in its canonical type, none for null.
+fn key(shape: &BucketShape, document: &RawDocument) -> Result<Key, Misfit> {
+    let key = Key::of(shape, document).map_err(|error| Misfit(error.message))?;
+    for (field, lifted) in shape.key().iter().zip(key.lifted()) {
+        let text = match (get(document, field), lifted) {
+            (None, _) => continue,
+            (Some(value), Some(lifted)) => {
+                let lifted = lifted.as_raw_bson_ref();
+                if same_bytes(value, lifted) {
+                    continue;
+                }
+                let (found, wanted) = (type_name(value), type_name(lifted));
+                if found == wanted {
+                    format!("its '{field}' has numbers that a page has as other types")
+                } else {
+                    format!("its '{field}' is of type {found}, and a page has that number as {wanted}")
+                }
+            }
+            (Some(_), None) => format!("its '{field}' is null, which a page leaves out"),
+        };
+        return Err(Misfit(text));
+    }
+    Ok(key)
+}
+
+/// Whoever writes by hand does not swap names: a field under the application's name is one that was not renamed.
+fn check_names(shape: &BucketShape, position: usize, item: &RawDocument) -> Result<(), Misfit> {
+    let names = item.iter().flatten().map(|(name, _)| name.as_str());
+    let forgotten = names.into_iter().find(|name| shape.rename().only_closes_a_chain(name));
+    match forgotten {
+        Some(name) => {
+            let stored = shape.rename().stored(name);
+            let text = format!("has a field '{name}', which rename has stored as '{stored}'");
+            Err(of_item(position, &text))
+        }
+        None => Ok(()),
+    }
+}
+
+fn length_without(item: &RawDocument, fields: &[&str]) -> i64 {
+    let length = if fields.is_empty() {
+        item.as_bytes().len()
+    } else {
+        let mut rest = RawDocumentBuf::new();
+        let kept = item
+            .iter()
+            .flatten()
+            .filter(|(name, _)| !fields.contains(&name.as_str()));
+        kept.for_each(|(name, value)| put(&mut rest, name.as_str(), value));
+        rest.as_bytes().len()
+    };
+    i64::try_from(length).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,96 @@
+//! What is asked of mongod about a collection that may hold other documents than pages.
+
+use bson::raw::RawDocumentBuf;
+use bson::rawdoc;
+
+use crate::command::document::{put, single};
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::layout::{self, path};
+use crate::pattern::shapes::BucketShape;
+
+/// The filter for documents that are not pages of layout version 1, as far as each can say by itself: of another version,
+/// or with another number or another length of items than they say.
+#[must_use]
+pub fn strays(shape: &BucketShape) -> RawDocumentBuf {
+    let items = array(shape);
+    let length = rawdoc! { "$size": items.clone() };
+    // What is no document has no length, and nothing equals NaN.
+    let is_document = rawdoc! { "$eq": [{ "$type": "$$item" }, "object"] };
+    let bytes = rawdoc! { "$cond": [is_document, { "$bsonSize": "$$item" }, f64::NAN] };
+    let lengths = rawdoc! { "$map": { "input": items, "as": "item", "in": bytes } };
+    let conditions = rawdoc! { "$and": [
+        { "$eq": [dollar(path::VERSION), layout::VERSION] },
+        { "$isArray": [dollar(shape.items())] },
+        { "$eq": [dollar(shape.count()), length.clone()] },
+        { "$lte": [length, i64::from(shape.max_items())] },
+        { "$eq": [dollar(path::BYTES), { "$sum": lengths }] },
+    ] };
+    rawdoc! { "$expr": { "$not": [conditions] } }
+}
+
+/// The stages that give each document's `_id`, and its length as `bytes`, in the order that a
+/// [`Walk`](super::Walk) takes them: by key; pages by number, and buckets without one behind them, by their first time
+/// and their `_id`.
+#[must_use]
+pub fn order(shape: &BucketShape) -> Vec<RawDocumentBuf> {
+    let page = dollar(path::PAGE);
+    let is_numbered = rawdoc! { "$isNumber": page.as_str() };
+    let mut fields = rawdoc! {
+        "bytes": { "$bsonSize": "$$ROOT" },
+        "page": { "$cond": [is_numbered, page.as_str(), i64::MAX] },
+    };
+    let mut sort = RawDocumentBuf::new();
+    for (position, field) in shape.key().iter().enumerate() {
+        let (name, field) = (format!("key{position}"), dollar(field));
+        // An array, which no page has there, would be sorted by its elements, and two of them not at all.
+        put(
+            &mut fields,
+            &name,
+            rawdoc! { "$cond": [{ "$isArray": [field.as_str()] }, "array", field.as_str()] },
+        );
+        put(&mut sort, &name, 1);
+    }
+    if let Some(time) = shape.time() {
+        put(&mut fields, "time", first_time(shape, time));
+    }
+    for name in ["page", "time", "_id"] {
+        put(&mut sort, name, 1);
+    }
+    vec![
+        single("$project", &fields),
+        single("$sort", &sort),
+        single("$project", single("bytes", 1)),
+    ]
+}
+
+fn first_time(shape: &BucketShape, time: &str) -> RawDocumentBuf {
+    let time = format!("$$item.{}", shape.rename().stored(time));
+    let times = rawdoc! { "$map": { "input": array(shape), "as": "item", "in": time } };
+    let is_date = rawdoc! { "$eq": [{ "$type": "$$time" }, "date"] };
+    rawdoc! { "$first": { "$filter": { "input": times, "as": "time", "cond": is_date } } }
+}
+
+/// The stages that find `_id`s which items of two buckets have, `limit` of them: the `_id` as `_id`, and of two such buckets
+/// theirs as `first` and `last`.
+#[must_use]
+pub fn doubled_ids(shape: &BucketShape, limit: i32) -> Vec<RawDocumentBuf> {
+    let group = rawdoc! { "_id": "$id", "first": { "$first": "$_id" }, "last": { "$last": "$_id" } };
+    vec![
+        single("$project", single("id", dollar(&index::item_id_path(shape)))),
+        single("$unwind", "$id"),
+        single("$group", &group),
+        // The items of a bucket come one behind the other.
+        single("$match", rawdoc! { "$expr": { "$ne": ["$first", "$last"] } }),
+        single("$limit", limit),
+    ]
+}
+
+/// The array of items; an empty one where there is none.
+fn array(shape: &BucketShape) -> RawDocumentBuf {
+    let items = dollar(shape.items());
+    rawdoc! { "$cond": [{ "$isArray": [items.as_str()] }, items.as_str(), []] }
+}
+
+fn dollar(path: &str) -> String {
+    format!("${path}")
+}

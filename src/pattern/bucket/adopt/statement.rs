@@ -1,0 +1,49 @@
+//! The statements that adopt, as elements of an ordered `updates`. Each is an upsert that cannot insert, so that a miss is
+//! error 66 and ends the command there (see [decision 1](../../../../docs/decisions/0001-a-miss-is-an-error.md)).
+
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+
+use super::examined::Examined;
+use crate::command::document::{put, single};
+use crate::pattern::bucket::layout::{Control, PageFacts, path, whole_number};
+use crate::pattern::shapes::BucketShape;
+
+/// Makes a page of a bucket that is still as it was looked at.
+pub(super) fn adopt(shape: &BucketShape, seen: &Examined<'_>, control: &Control) -> RawDocumentBuf {
+    let mut query = single("_id", single("$eq", seen.id));
+    put(&mut query, BucketShape::CONTROL, single("$exists", false));
+    put(&mut query, shape.count(), single("$eq", seen.recorded));
+    put(&mut query, shape.items(), single("$size", i64::from(seen.count)));
+    let mut set = single(BucketShape::CONTROL, control.document());
+    if !seen.is_counted() {
+        put(&mut set, shape.count(), whole_number(i64::from(seen.count)));
+    }
+    let mut change = single("$set", &set);
+    if !seen.lifted.is_empty() {
+        let mut unset = RawDocumentBuf::new();
+        for path in &seen.lifted {
+            put(&mut unset, path, true);
+        }
+        change.append(cstr!("$unset"), &unset);
+    }
+    as_upsert_that_cannot_insert(&query, change)
+}
+
+/// Closes a page that has room, as no other may while pages follow.
+pub(super) fn close(shape: &BucketShape, page: &PageFacts) -> RawDocumentBuf {
+    let mut query = single("_id", single("$eq", &page.id));
+    put(&mut query, path::PAGE, page.page);
+    put(&mut query, shape.count(), i64::from(page.count));
+    put(&mut query, path::SHORT, single("$exists", false));
+    let mut marks = single(path::EXCEPTION, true);
+    put(&mut marks, path::SHORT, true);
+    as_upsert_that_cannot_insert(&query, single("$set", &marks))
+}
+
+fn as_upsert_that_cannot_insert(query: &RawDocument, mut change: RawDocumentBuf) -> RawDocumentBuf {
+    change.append(cstr!("$setOnInsert"), single("_id", false));
+    let mut statement = single("q", query);
+    statement.append(cstr!("u"), &change);
+    statement.append(cstr!("upsert"), true);
+    statement
+}

@@ -1,0 +1,375 @@
+use bson::raw::{RawBson, RawDocumentBuf};
+use bson::{DateTime, doc, rawdoc};
+use proptest::prelude::*;
+
+use super::*;
+use crate::pattern::shapes::{BucketOptions, ItemIds, NamespacePattern};
+
+fn options() -> BucketOptions {
+    BucketOptions {
+        time: Some("at".to_owned()),
+        max_items: 3,
+        rename: [("quantity".to_owned(), "qty".to_owned())].into(),
+        item_ids: ItemIds::Stored,
+        ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
+    }
+}
+
+fn shape() -> BucketShape {
+    BucketShape::new(options()).unwrap()
+}
+
+fn at(millis: i64) -> DateTime {
+    DateTime::from_millis(millis)
+}
+
+/// A bucket by hand, with an item for each of these times.
+fn by_hand(id: &str, key: i32, times: &[i64]) -> RawDocumentBuf {
+    let items = times.iter().map(|time| RawBson::Document(rawdoc! { "at": at(*time) }));
+    let items: bson::raw::RawArrayBuf = items.collect();
+    let count = i32::try_from(times.len()).unwrap();
+    rawdoc! { "_id": id, "k": key, "count": count, "history": items }
+}
+
+/// The statements of all buckets, each as its query's `_id` and its `$set`.
+fn statements(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<(String, bson::Document)> {
+    let mut walk = Walk::new(shape);
+    let mut found = Vec::new();
+    for document in documents {
+        let Found::ByHand(adoption) = walk.look_at(document).unwrap() else {
+            continue;
+        };
+        for statement in adoption.statements {
+            let statement = bson::Document::try_from(statement).unwrap();
+            assert!(statement.get_bool("upsert").unwrap());
+            let id = statement.get_document("q").unwrap().get_document("_id").unwrap();
+            let change = statement.get_document("u").unwrap();
+            assert_eq!(change.get_document("$setOnInsert").unwrap(), &doc! { "_id": false });
+            let id = id.get_str("$eq").unwrap().to_owned();
+            found.push((id, change.get_document("$set").unwrap().clone()));
+        }
+    }
+    found
+}
+
+fn close() -> bson::Document {
+    doc! { "control.exception": true, "control.short": true }
+}
+
+fn control(page: i32, bytes: i32, span: (i64, i64)) -> bson::Document {
+    doc! { "v": 1, "page": page, "bytes": bytes, "from": at(span.0), "to": at(span.1) }
+}
+
+#[test]
+fn the_buckets_of_a_key_are_numbered_and_closed_behind() {
+    let documents = [
+        by_hand("1_0", 1, &[0, 1, 2]),
+        by_hand("1_3", 1, &[3, 4]),
+        by_hand("1_5", 1, &[5]),
+        by_hand("2_0", 2, &[0]),
+    ];
+    let expected = [
+        ("1_0", doc! { "control": control(0, 3 * 17, (0, 2)) }),
+        ("1_3", doc! { "control": control(1, 2 * 17, (3, 4)) }),
+        ("1_3", close()),
+        ("1_5", doc! { "control": control(2, 17, (5, 5)) }),
+        ("2_0", doc! { "control": control(0, 17, (0, 0)) }),
+    ]
+    .map(|(id, set)| (id.to_owned(), set));
+    assert_eq!(statements(&shape(), &documents), expected);
+}
+
+#[test]
+fn buckets_go_behind_the_pages_that_are_there() {
+    let mut page = by_hand("p", 1, &[7, 8]);
+    page.append(
+        bson::raw::cstr!("control"),
+        rawdoc! { "v": 1, "page": 0, "bytes": 34, "from": at(7), "to": at(8) },
+    );
+    let mut late = control(1, 17, (5, 5));
+    late.extend([("exception".into(), true.into()), ("late".into(), true.into())]);
+    let expected = [("p".to_owned(), close()), ("1_5".to_owned(), doc! { "control": late })];
+    assert_eq!(statements(&shape(), &[page, by_hand("1_5", 1, &[5])]), expected);
+}
+
+/// The one statement of a bucket: its query and its change.
+fn adopted(options: BucketOptions, document: &RawDocumentBuf) -> (bson::Document, bson::Document) {
+    let shape = BucketShape::new(options).unwrap();
+    let Found::ByHand(adoption) = Walk::new(&shape).look_at(document).unwrap() else {
+        panic!("a page");
+    };
+    let [statement] = <[_; 1]>::try_from(adoption.statements).unwrap();
+    let statement = bson::Document::try_from(statement).unwrap();
+    let part = |name| statement.get_document(name).unwrap().clone();
+    (part("q"), part("u"))
+}
+
+#[test]
+fn a_statement_demands_what_was_seen_and_sets_right_what_was_wrong() {
+    let items = rawdoc! { "k": 1, "x": 1 };
+    let document = rawdoc! { "_id": 5, "k": 1, "count": 7.5, "history": [items, { "k": 1.0, "qty": 2 }] };
+    let options = BucketOptions {
+        time: None,
+        ..options()
+    };
+    let (query, change) = adopted(options, &document);
+    let demanded = doc! {
+        "_id": { "$eq": 5 }, "control": { "$exists": false }, "count": { "$eq": 7.5 }, "history": { "$size": 2_i64 },
+    };
+    assert_eq!(query, demanded);
+    // The first item's own `k` goes (12 bytes are left), the second's is of another type and stays.
+    let control = doc! { "v": 1, "page": 0, "bytes": 12 + 25 };
+    let expected = doc! {
+        "$set": { "control": control, "count": 2 },
+        "$unset": { "history.0.k": true },
+        "$setOnInsert": { "_id": false },
+    };
+    assert_eq!(change, expected);
+}
+
+#[test]
+fn items_without_a_time_and_empty_buckets_have_no_bounds() {
+    let (_, change) = adopted(options(), &by_hand("1", 1, &[]));
+    let empty = doc! { "control": { "v": 1, "page": 0, "bytes": 0 } };
+    assert_eq!(change.get_document("$set").unwrap(), &empty);
+    let undated = rawdoc! { "_id": "1", "count": 1, "history": [{ "at": "noon" }] };
+    let (_, change) = adopted(options(), &undated);
+    let late = doc! { "v": 1, "page": 0, "bytes": 18, "exception": true, "late": true };
+    assert_eq!(change.get_document("$set").unwrap(), &doc! { "control": late });
+}
+
+fn refusal(options: BucketOptions, documents: &[RawDocumentBuf]) -> String {
+    let shape = BucketShape::new(options).unwrap();
+    let mut walk = Walk::new(&shape);
+    let refused: Vec<String> = documents
+        .iter()
+        .filter_map(|document| walk.look_at(document).err())
+        .map(|misfit| misfit.to_string())
+        .collect();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    refused[0].clone()
+}
+
+#[track_caller]
+fn check_refused(document: &RawDocumentBuf, expected: &str) {
+    let refused = refusal(options(), std::slice::from_ref(document));
+    assert!(refused.contains(expected), "{refused:?} for {document:?}");
+}
+
+#[test]
+fn what_is_no_bucket_by_hand_is_refused_with_the_reason() {
+    let check = check_refused;
+    check(&rawdoc! { "_id": 41, "k": 1 }, "no array 'history'");
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "count": 1, "history": { "0": {} } },
+        "no array",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "count": 2, "history": [{}, 5] },
+        "element 1 of its 'history'",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "count": 4, "history": [{}, {}, {}, {}] },
+        "4 items, and max_items is 3",
+    );
+    check(&rawdoc! { "_id": 1, "k": 1, "history": [] }, "no 'count'");
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "count": "1", "history": [{}] },
+        "'count' is \"1\"",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "name": 1, "count": 0, "history": [] },
+        "a field 'name'",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "k": 1, "count": 0, "history": [] },
+        "the field 'k' twice",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": [1], "count": 0, "history": [] },
+        "type array cannot be a key",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": 1.0, "count": 0, "history": [] },
+        "'k' is of type double",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": { "a": 1.0 }, "count": 0, "history": [] },
+        "other types",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": null, "count": 0, "history": [] },
+        "'k' is null",
+    );
+    let of_item = |item: RawDocumentBuf, expected| {
+        check(&rawdoc! { "_id": 1, "k": 1, "count": 1, "history": [item] }, expected);
+    };
+    of_item(rawdoc! { "k": 2 }, "item 0 has another 'k'");
+    of_item(rawdoc! { "k": null }, "item 0 has another 'k'");
+    of_item(rawdoc! { "k": 1, "k": 1 }, "the field 'k' twice");
+    of_item(
+        rawdoc! { "quantity": 2 },
+        "'quantity', which rename has stored as 'qty'",
+    );
+    check(
+        &rawdoc! { "_id": 1, "count": 1, "history": [{ "k": 1 }] },
+        "item 0 has another 'k'",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "control": 1, "count": 0, "history": [] },
+        "control is of type int",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "control": {}, "count": 0, "history": [] },
+        "names no version",
+    );
+    check(&rawdoc! { "_id": 1, "k": 1, "control": { "v": 2 } }, "of version 2");
+    let long = "x".repeat(800);
+    let large = rawdoc! { "_id": 1, "k": 1, "count": 2, "history": [{ "x": long.as_str() }, { "x": long.as_str() }] };
+    let small = BucketOptions {
+        max_bytes: 1024,
+        ..options()
+    };
+    assert!(refusal(small, &[large]).contains("max_bytes is 1024"));
+}
+
+#[test]
+fn ids_are_held_to_what_becomes_of_them() {
+    let check = |item_ids, items: [RawDocumentBuf; 2], expected: Option<&str>| {
+        let items: bson::raw::RawArrayBuf = items.into_iter().map(RawBson::Document).collect();
+        let document = rawdoc! { "_id": 1, "count": 2, "history": items };
+        let shape = BucketShape::new(BucketOptions { item_ids, ..options() }).unwrap();
+        let found = Walk::new(&shape).look_at(&document);
+        match expected {
+            None => assert!(found.is_ok(), "{found:?}"),
+            Some(part) => assert!(found.unwrap_err().to_string().contains(part)),
+        }
+    };
+    let both = || [rawdoc! { "_id": 1 }, rawdoc! { "_id": 2 }];
+    let same = || [rawdoc! { "_id": 1 }, rawdoc! { "_id": 1.0 }];
+    let one = || [rawdoc! { "_id": 1 }, rawdoc! {}];
+    let array = || [rawdoc! { "_id": [1] }, rawdoc! {}];
+    check(ItemIds::Unique, both(), None);
+    check(
+        ItemIds::Unique,
+        same(),
+        Some("item 1 has the _id 1.0 of an item before it"),
+    );
+    check(ItemIds::Unique, one(), Some("item 1 has no _id"));
+    check(ItemIds::Unique, array(), Some("item 0 has an _id of type array"));
+    check(ItemIds::Stored, same(), None);
+    check(ItemIds::Stored, one(), None);
+    check(ItemIds::Dropped, one(), Some("item 0 has an _id"));
+    check(ItemIds::Dropped, [rawdoc! {}, rawdoc! {}], None);
+}
+
+/// A page with items at these times.
+fn page(number: i32, times: &[i64], control: bson::Document) -> RawDocumentBuf {
+    let (from, to) = (times.iter().min(), times.iter().max());
+    let bytes = i32::try_from(times.len() * 17).unwrap();
+    let mut whole = doc! { "v": 1, "page": number, "bytes": bytes };
+    whole.extend(from.map(|from| ("from".to_owned(), at(*from).into())));
+    whole.extend(to.map(|to| ("to".to_owned(), at(*to).into())));
+    whole.extend(control);
+    let mut document = by_hand("p", 1, times);
+    document.append(bson::raw::cstr!("control"), RawDocumentBuf::try_from(&whole).unwrap());
+    document
+}
+
+#[test]
+fn pages_are_held_to_the_layout() {
+    let fine = || page(0, &[0, 1, 2], doc! {});
+    let check = |pages: &[RawDocumentBuf], expected| {
+        let refused = refusal(options(), pages);
+        assert!(refused.contains(expected), "{refused:?}");
+    };
+    check(
+        &[page(1, &[0], doc! {})],
+        "control.page is 1, and the next page of its key should be 0",
+    );
+    check(
+        &[fine(), fine()],
+        "control.page is 0, and the next page of its key should be 1",
+    );
+    check(&[page(0, &[0], doc! {}), page(1, &[1], doc! {})], "behind page 0");
+    check(
+        &[page(0, &[0], doc! { "bytes": 5 })],
+        "control.bytes is 5, and its items have 17",
+    );
+    check(&[page(0, &[0], doc! { "bytes": "5" })], "no bytes");
+    check(&[page(0, &[0], doc! { "to": at(-1) })], "earlier or a later");
+    check(&[page(0, &[0], doc! { "short": true })], "control.exception");
+    check(&[page(0, &[0], doc! { "exception": true })], "control.exception");
+    check(&[fine(), page(1, &[1], doc! {})], "not marked late");
+    check(&[page(0, &[1, 0], doc! {})], "not marked late");
+    let kept = rawdoc! { "_id": 1, "k": 1, "count": 1, "history": [{ "k": 1 }], "control": { "v": 1 } };
+    check(&[kept], "has kept a 'k'");
+    let miscounted = rawdoc! { "_id": 1, "k": 1, "count": 2, "history": [{}], "control": { "v": 1 } };
+    check(&[miscounted], "'count' is 2, and it has 1 items");
+    let all = [
+        fine(),
+        page(
+            1,
+            &[0],
+            doc! { "exception": true, "late": true, "short": true, "to": at(9) },
+        ),
+        page(2, &[9], doc! { "bytes": 17.0, "page": 2_i64 }),
+    ];
+    let shape = shape();
+    let mut walk = Walk::new(&shape);
+    for page in &all {
+        assert!(matches!(walk.look_at(page), Ok(Found::Page)), "{page:?}");
+    }
+}
+
+#[test]
+fn one_misfit_does_not_put_the_others_of_its_key_in_doubt() {
+    let two = page(2, &[2], doc! {});
+    refusal(
+        options(),
+        &[page(0, &[0, 0, 0], doc! {}), page(1, &[1], doc! { "bytes": 1 }), two],
+    );
+}
+
+proptest! {
+    /// What was adopted is what the layout has, wherever the adoption was broken off before.
+    #[test]
+    fn what_is_adopted_is_a_page(
+        buckets in prop::collection::vec(prop::collection::vec(0_i64..20, 0..4), 1..6),
+        broken_off in 0_usize..12,
+    ) {
+        let shape = shape();
+        let mut documents: Vec<RawDocumentBuf> = buckets
+            .iter()
+            .enumerate()
+            .map(|(number, times)| by_hand(&number.to_string(), 1, times))
+            .collect();
+        let statements = statements(&shape, &documents);
+        execute(&mut documents, &statements[..broken_off.min(statements.len())]);
+        let rest = self::statements(&shape, &documents);
+        execute(&mut documents, &rest);
+        let mut walk = Walk::new(&shape);
+        for document in &documents {
+            let found = walk.look_at(document);
+            prop_assert!(matches!(found, Ok(Found::Page)), "{found:?} in {documents:?}");
+        }
+    }
+}
+
+/// Executes `$set`s as mongod would.
+fn execute(documents: &mut [RawDocumentBuf], statements: &[(String, bson::Document)]) {
+    for (id, set) in statements {
+        let document = documents
+            .iter_mut()
+            .find(|document| document.get_str("_id").is_ok_and(|own| own == id));
+        let document = document.unwrap();
+        let mut changed = bson::Document::try_from(&*document).unwrap();
+        for (path, value) in set {
+            match path.split_once('.') {
+                None => changed.insert(path, value.clone()),
+                Some((outer, inner)) => changed.get_document_mut(outer).unwrap().insert(inner, value.clone()),
+            };
+        }
+        *document = RawDocumentBuf::try_from(&changed).unwrap();
+    }
+}
