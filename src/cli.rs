@@ -6,6 +6,7 @@ mod finding;
 mod readiness;
 mod serve;
 mod setup;
+mod survey;
 mod upstream;
 
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ enum Verb {
     Serve(ConfigFile),
     /// Validates the configuration and the upstream, and prints each finding; exits with 1 if one is an error.
     Check(ConfigFile),
-    /// Creates the indexes of every shape; may be run again at any time.
+    /// Adopts buckets that were written by hand, and creates the indexes of every shape; may be run again at any time.
     Setup(ConfigFile),
 }
 

@@ -1,4 +1,7 @@
-//! `setup`: creates the indexes of every shape. Running it again changes nothing.
+//! `setup`: adopts buckets that were written by hand, and creates the indexes of every shape. Running it again changes
+//! nothing.
+
+mod adopt;
 
 use std::process::ExitCode;
 
@@ -8,8 +11,11 @@ use mongodb::error::Error;
 
 use super::check::{collection, server};
 use super::finding::{Finding, Findings};
+use super::survey::{Look, first_stray};
 use super::upstream::{self, Target, description, explain, indexes, is_same_index};
 use crate::config::Config;
+use crate::pattern::bucket::index;
+use crate::pattern::shapes::BucketShape;
 
 /// Creates what is missing, and prints what was done for each namespace; goes on with the next one after an error.
 /// Touches nothing where the proxy would not work: not on a server, nor in a collection, that `check` finds fault with.
@@ -37,36 +43,88 @@ async fn set_up_through(client: &Client, config: &Config) -> anyhow::Result<Find
         ));
     }
     for target in targets {
-        let done = set_up(&target).await;
-        findings.extend(done.unwrap_or_else(|error| vec![collection::unreadable(&target, &error)]));
+        if let Err(error) = set_up(&target, &mut findings).await {
+            findings.add(&collection::unreadable(&target, &error));
+        }
     }
     Ok(findings)
 }
 
-async fn set_up(target: &Target) -> Result<Vec<Finding>, Error> {
-    let mut missing = target.bucket().map(collection::wanted_indexes).unwrap_or_default();
+async fn set_up(target: &Target, findings: &mut Findings) -> Result<(), Error> {
+    let Some(shape) = target.bucket() else {
+        return Ok(());
+    };
+    let mut missing = collection::wanted_indexes(shape);
     let asked = missing.len();
-    if let Some(described) = description(&target.database, &target.collection).await? {
-        let unfit = collection::unfit(target, &described);
-        if !unfit.is_empty() {
-            return Ok(unfit);
-        }
+    let described = description(&target.database, &target.collection).await?;
+    if let Some(described) = &described {
         let there = indexes(target).await?;
-        missing.retain(|wanted| !there.iter().any(|found| is_same_index(wanted, found)));
-        if missing.is_empty() {
-            return Ok(vec![Finding::fine(
-                target.namespace(),
-                format!("all {asked} indexes were there"),
-            )]);
+        let mut unfit = collection::unfit(target, described);
+        unfit.extend(collection::index_findings(target, shape, &there));
+        unfit.retain(Finding::is_error);
+        if !unfit.is_empty() {
+            findings.extend(unfit);
+            return Ok(());
         }
-        // Plain documents must not come under a unique index on fields that they lack.
-        if let Some(strange) = collection::strange_documents(target).await?
-            && strange.is_error()
-        {
-            return Ok(vec![strange]);
+        missing.retain(|wanted| !there.iter().any(|found| is_same_index(wanted, found)));
+        // Proxies trust a collection that has the page index, so that comes when there is nothing but pages.
+        if !are_all_pages(target, shape, Trust::of(&there), findings).await? {
+            return Ok(());
         }
     }
-    Ok(vec![create_indexes(target, missing, asked).await])
+    if missing.is_empty() {
+        findings.add(&Finding::fine(
+            target.namespace(),
+            format!("all {asked} indexes were there"),
+        ));
+        return Ok(());
+    }
+    findings.add(&create_indexes(target, missing, asked).await);
+    if described.is_some() {
+        // Somebody may not have heard that nothing else was to write.
+        are_all_pages(target, shape, Trust::Indexed, findings).await?;
+    }
+    Ok(())
+}
+
+/// How a collection's documents are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// It has the page index: whether there is anything but pages is quickly seen.
+    Indexed,
+    /// It has not: every page is held to the layout.
+    None,
+}
+
+impl Trust {
+    fn of(indexes: &[Document]) -> Self {
+        let is_page = |index: &Document| index.get_str("name").is_ok_and(|name| name == index::PAGE);
+        if indexes.iter().any(is_page) {
+            Self::Indexed
+        } else {
+            Self::None
+        }
+    }
+}
+
+/// Adopts what is no page yet. Whether there is nothing but pages then; if not, that was reported.
+async fn are_all_pages(
+    target: &Target,
+    shape: &BucketShape,
+    trust: Trust,
+    findings: &mut Findings,
+) -> Result<bool, Error> {
+    if trust == Trust::Indexed {
+        match first_stray(target, shape).await? {
+            Look::Pages => return Ok(true),
+            Look::Unfinished(finding) => {
+                findings.add(&finding);
+                return Ok(true);
+            }
+            Look::Stray(_) => {}
+        }
+    }
+    adopt::run(target, shape, findings).await
 }
 
 /// Creates the collection too, if it is not there.

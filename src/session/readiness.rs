@@ -17,7 +17,8 @@ use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::{index, layout};
+use crate::command::value_text::id_text;
+use crate::pattern::bucket::{adopt, index};
 use crate::pattern::shapes::BucketShape;
 
 /// Namespaces remembered; with a shape for every database there may be many. Beyond it, all are looked at anew.
@@ -179,30 +180,27 @@ impl Asker<'_> {
         if same {
             Ok(true)
         } else {
-            Err(self.misfit("was stored under another key").into())
+            let remedy = "run `mongoshape check`, which says more";
+            Err(self.misfit("was stored under another key", remedy).into())
         }
     }
 
-    /// Any document that is no bucket was written past the proxy, or before the collection was shaped.
+    /// Any document that is no bucket, or not what it says it is, was written past the proxy, or before the collection was
+    /// shaped. Names it.
     async fn check_contents(&mut self) -> Result<(), RunError> {
         let mut command = single("find", self.namespace.collection);
-        command.append(
-            cstr!("filter"),
-            single(layout::path::VERSION, single("$ne", layout::VERSION)),
-        );
+        command.append(cstr!("filter"), adopt::strays(self.shape));
         command.append(cstr!("projection"), single("_id", 1));
         command.append(cstr!("limit"), 1);
         command.append(cstr!("singleBatch"), true);
         self.carried.append_identity(&mut command);
         let reply = self.link.run(&command).await?;
-        let foreign = CursorReply::parse(&reply).is_some_and(|cursor| cursor.documents().next().is_some());
-        if foreign {
-            Err(self
-                .misfit("holds documents that are not buckets of layout version 1")
-                .into())
-        } else {
-            Ok(())
-        }
+        let stray = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next().map(id_text));
+        let Some(id) = stray else { return Ok(()) };
+        let what = format!("holds documents that are not buckets of layout version 1, the first with _id {id}");
+        let remedy = "run `mongoshape setup`, which adopts buckets that were written by hand, or `mongoshape check`, \
+                      which says what is wrong with others";
+        Err(self.misfit(&what, remedy).into())
     }
 
     async fn create_indexes(&mut self) -> Result<(), RunError> {
@@ -217,12 +215,10 @@ impl Asker<'_> {
         Ok(())
     }
 
-    fn misfit(&self, what: &str) -> CommandError {
+    fn misfit(&self, what: &str, remedy: &str) -> CommandError {
         let namespace = self.namespace;
-        let message = format!(
-            "mongoshape is configured to store {namespace} in the bucket pattern, but it {what}: \
-             run `mongoshape check`, which lists them"
-        );
+        let message =
+            format!("mongoshape is configured to store {namespace} in the bucket pattern, but it {what}: {remedy}");
         CommandError::new(ErrorCode::InvalidOptions, message)
     }
 

@@ -1,22 +1,14 @@
 //! Whether a collection can hold what its shape keeps there, and does.
 
-use std::time::Duration;
-
-use bson::{Document, doc};
-use futures_util::TryStreamExt;
-use mongodb::error::{Error, ErrorKind};
+use bson::Document;
+use mongodb::error::Error;
+use tokio::time::timeout;
 
 use crate::cli::finding::Finding;
-use crate::cli::upstream::{Target, as_integer, description, explain, indexes, is_same_index, is_same_key};
+use crate::cli::survey::{Look, SCAN_TIMEOUT, Survey, first_stray};
+use crate::cli::upstream::{Target, description, explain, indexes, is_same_index, is_same_key};
 use crate::pattern::bucket::index::specs;
 use crate::pattern::shapes::BucketShape;
-
-/// Strange documents are counted up to here.
-const COUNT_LIMIT: i64 = 1000;
-/// How long looking through a collection may take.
-const SCAN_TIMEOUT: Duration = Duration::from_mins(1);
-/// The server's code for that time being up.
-const MAX_TIME_EXPIRED: i32 = 50;
 
 /// Everything there is to say of one collection, one finding at least.
 pub(super) async fn check(target: &Target) -> Vec<Finding> {
@@ -41,8 +33,11 @@ async fn look(target: &Target) -> Result<Vec<Finding>, Error> {
     if !unfit.is_empty() {
         return Ok(unfit);
     }
-    let mut findings: Vec<Finding> = strange_documents(target).await?.into_iter().collect();
-    findings.extend(missing_indexes(target).await?);
+    let Some(shape) = target.bucket() else {
+        return Ok(Vec::new());
+    };
+    let mut findings = strange_documents(target, shape).await?;
+    findings.extend(index_findings(target, shape, &indexes(target).await?));
     Ok(findings)
 }
 
@@ -82,55 +77,39 @@ fn unfit_options(described: &Document) -> Vec<&'static str> {
     given.map(|(_, words)| words).collect()
 }
 
-/// Documents that are not buckets of layout version 1: an error with their number and one of their `_id`s.
-pub(in crate::cli) async fn strange_documents(target: &Target) -> Result<Option<Finding>, Error> {
-    let pipeline = [
-        doc! { "$match": { "control.v": { "$ne": 1 } } },
-        doc! { "$limit": COUNT_LIMIT },
-        doc! { "$group": { "_id": null, "count": { "$sum": 1 }, "example": { "$first": "$_id" } } },
-    ];
-    let collection = target.database.collection::<Document>(&target.collection);
-    let found = match collection.aggregate(pipeline).max_time(SCAN_TIMEOUT).await {
-        Ok(cursor) => cursor.try_collect::<Vec<Document>>().await,
-        Err(error) => Err(error),
+/// What is no page: buckets that can be adopted, and documents that cannot.
+async fn strange_documents(target: &Target, shape: &BucketShape) -> Result<Vec<Finding>, Error> {
+    let stray = match first_stray(target, shape).await? {
+        Look::Pages => return Ok(Vec::new()),
+        Look::Unfinished(finding) => return Ok(vec![finding]),
+        Look::Stray(id) => id,
     };
-    match found {
-        Ok(groups) => Ok(groups.first().map(|group| strange(target, group))),
-        Err(error) if is_timeout(&error) => {
-            let seconds = SCAN_TIMEOUT.as_secs();
-            let text = format!("not all documents were looked at within {seconds} s; none before was strange");
-            Ok(Some(Finding::note(target.namespace(), text)))
-        }
-        Err(error) => Err(error),
+    let namespace = target.namespace();
+    let mut survey = Survey::default();
+    let surveyed = timeout(SCAN_TIMEOUT, survey.go(target, shape)).await;
+    let is_whole = surveyed.is_ok();
+    surveyed.unwrap_or(Ok(()))?;
+    let mut findings = survey.misfits(&namespace);
+    if survey.by_hand() > 0 {
+        let by_hand = survey.named_by_hand();
+        let text = format!("holds {by_hand}; stop what writes them, then run `mongoshape setup` to adopt them");
+        findings.push(Finding::error(&namespace, text));
     }
+    if !is_whole {
+        let seconds = SCAN_TIMEOUT.as_secs();
+        let text = format!(
+            "not all documents are buckets of layout version 1, one with _id {stray} is not; more cannot be said within \
+             {seconds} s"
+        );
+        findings.push(Finding::error(&namespace, text));
+    }
+    Ok(findings)
 }
 
-fn is_timeout(error: &Error) -> bool {
-    matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == MAX_TIME_EXPIRED)
-}
-
-fn strange(target: &Target, group: &Document) -> Finding {
-    let count = group.get("count").and_then(as_integer).unwrap_or(0);
-    let example = group.get("example").map_or("missing".to_owned(), ToString::to_string);
-    let count = if count < COUNT_LIMIT {
-        count.to_string()
-    } else {
-        format!("{COUNT_LIMIT} or more")
-    };
-    let text = format!(
-        "{count} documents are not buckets of layout version 1, one with _id {example}; \
-         move them to another collection and insert them through the proxy"
-    );
-    Finding::error(target.namespace(), text)
-}
-
-async fn missing_indexes(target: &Target) -> Result<Vec<Finding>, Error> {
-    let Some(shape) = target.bucket() else {
-        return Ok(Vec::new());
-    };
-    let there = indexes(target).await?;
-    let missing = |wanted: &Document| index_finding(&target.namespace(), wanted, &there);
-    Ok(wanted_indexes(shape).iter().filter_map(missing).collect())
+/// What is wrong with a collection's indexes.
+pub(in crate::cli) fn index_findings(target: &Target, shape: &BucketShape, there: &[Document]) -> Vec<Finding> {
+    let missing = |wanted: &Document| index_finding(&target.namespace(), wanted, there);
+    wanted_indexes(shape).iter().filter_map(missing).collect()
 }
 
 /// The indexes of a shape, as the driver takes documents.
@@ -168,6 +147,8 @@ fn index_finding(namespace: &str, wanted: &Document, there: &[Document]) -> Opti
 
 #[cfg(test)]
 mod tests {
+    use bson::doc;
+
     use super::*;
 
     #[test]

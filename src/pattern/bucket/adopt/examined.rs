@@ -1,7 +1,7 @@
 //! One document by itself: whether it is a bucket, and what is in it. Knows nothing of the pages around it.
 
 use bson::DateTime;
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::Misfit;
 use crate::command::document::{as_whole_number, get, put, type_name};
@@ -151,19 +151,18 @@ fn of_item(position: usize, text: &str) -> Misfit {
 }
 
 fn control(document: &RawDocument) -> Result<Option<&RawDocument>, Misfit> {
-    match get(document, BucketShape::CONTROL) {
-        None => Ok(None),
-        Some(RawBsonRef::Document(control)) => {
-            match get(control, "v").map(|version| (version, as_whole_number(version))) {
-                Some((_, Some(version))) if version == i64::from(layout::VERSION) => Ok(Some(control)),
-                Some((version, _)) => {
-                    let text = format!("its control is of version {}, which is not 1", value_text(version));
-                    Err(Misfit(text))
-                }
-                None => Err(Misfit("it has a control that names no version".to_owned())),
-            }
-        }
-        Some(other) => Err(Misfit(format!("its control is of type {}", type_name(other)))),
+    let control = match get(document, BucketShape::CONTROL) {
+        None => return Ok(None),
+        Some(RawBsonRef::Document(control)) => control,
+        Some(other) => return Err(Misfit(format!("its control is of type {}", type_name(other)))),
+    };
+    match get(control, "v") {
+        Some(version) if canonical(version) == RawBson::Int32(layout::VERSION) => Ok(Some(control)),
+        Some(version) => Err(Misfit(format!(
+            "its control is of version {}, which is not 1",
+            value_text(version)
+        ))),
+        None => Err(Misfit("it has a control that names no version".to_owned())),
     }
 }
 

@@ -1,0 +1,83 @@
+//! A collection's documents, a few at a time, in the order in which they are looked at.
+//!
+//! mongod sorts their `_id`s alone, on disk where it must, and the documents are fetched by them: neither side holds more
+//! than a batch. A document is therefore seen as it is after all were put in order, which makes no difference to pages that
+//! a proxy fills meanwhile: a page with one behind it does not change.
+
+use std::collections::HashMap;
+
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use futures_util::TryStreamExt;
+use mongodb::Cursor;
+use mongodb::error::Error;
+
+use super::aggregate;
+use crate::cli::upstream::Target;
+use crate::command::document::{as_whole_number, get, single};
+use crate::pattern::bucket::adopt::order;
+use crate::pattern::shapes::BucketShape;
+
+/// Documents in a batch.
+const MAX_DOCUMENTS: usize = 500;
+/// Bytes in a batch; beyond it there is at most one document more.
+const MAX_BYTES: i64 = 8 << 20;
+/// `_id`s fetched at once, few enough for the next ones to be asked for before mongod gives up the cursor (10 minutes).
+const IDS_AT_ONCE: u32 = 10_000;
+
+/// The documents of a collection, in [`order`].
+pub(in crate::cli) struct Ordered<'a> {
+    target: &'a Target,
+    rows: Cursor<RawDocumentBuf>,
+}
+
+impl<'a> Ordered<'a> {
+    /// Has the documents put in order.
+    pub(in crate::cli) async fn open(target: &'a Target, shape: &BucketShape) -> Result<Self, Error> {
+        let command = aggregate(target, &order(shape));
+        let rows = target.database.run_raw_cursor_command(command);
+        let rows = rows.batch_size(IDS_AT_ONCE).await?.with_type();
+        Ok(Self { target, rows })
+    }
+
+    /// The next documents; `None` at the end. Those that were removed meanwhile are left out.
+    pub(in crate::cli) async fn next_batch(&mut self) -> Result<Option<Vec<RawDocumentBuf>>, Error> {
+        let mut ids: Vec<RawBson> = Vec::new();
+        let mut bytes = 0;
+        while ids.len() < MAX_DOCUMENTS && bytes < MAX_BYTES {
+            let Some(row) = self.rows.try_next().await? else {
+                break;
+            };
+            bytes += get(&row, "bytes").and_then(as_whole_number).unwrap_or(0);
+            ids.extend(get(&row, "_id").map(RawBson::from));
+        }
+        if ids.is_empty() {
+            return Ok(None);
+        }
+        let mut documents = self.fetch(&ids).await?;
+        let in_order = ids
+            .iter()
+            .filter_map(|id| documents.remove(&bytes_of(id.as_raw_bson_ref())));
+        Ok(Some(in_order.collect()))
+    }
+
+    async fn fetch(&self, ids: &[RawBson]) -> Result<HashMap<Vec<u8>, RawDocumentBuf>, Error> {
+        let among: RawArrayBuf = ids.iter().map(RawBson::as_raw_bson_ref).collect();
+        let mut command = single("find", self.target.collection.as_str());
+        command.append(cstr!("filter"), single("_id", single("$in", &among)));
+        let found = self.target.database.run_raw_cursor_command(command).await?;
+        let mut found = found.with_type::<RawDocumentBuf>();
+        let mut documents = HashMap::with_capacity(ids.len());
+        while let Some(document) = found.try_next().await? {
+            documents.insert(id_of(&document), document);
+        }
+        Ok(documents)
+    }
+}
+
+fn id_of(document: &RawDocument) -> Vec<u8> {
+    get(document, "_id").map(bytes_of).unwrap_or_default()
+}
+
+fn bytes_of(id: RawBsonRef<'_>) -> Vec<u8> {
+    single("", id).into_bytes()
+}
