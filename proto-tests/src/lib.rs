@@ -28,5 +28,5 @@ pub use certificates::{Certificates, Identity};
 pub use client::{Pair, client, database_name};
 pub use mongod::Mongod;
 pub use proxy::{Level, Proxy, ProxyOptions};
-pub use shape::{ItemIds, Shape};
+pub use shape::{ItemIds, Names, Shape};
 pub use shaped::Shaped;

@@ -15,6 +15,15 @@ pub enum ItemIds {
     Dropped,
 }
 
+/// Who named the buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    /// The proxy, or somebody who names them as it does.
+    AsTheProxy,
+    /// Whoever wrote them by hand.
+    Any,
+}
+
 /// A `[[bucket]]` table.
 #[derive(Debug, Clone)]
 pub struct Shape {
@@ -34,6 +43,8 @@ pub struct Shape {
     pub rename: Vec<(String, String)>,
     /// What becomes of the items' `_id`.
     pub item_ids: ItemIds,
+    /// What the buckets' `_id`s are; nothing that is configured.
+    pub names: Names,
 }
 
 impl Shape {
@@ -49,6 +60,7 @@ impl Shape {
             max_bytes: 1 << 20,
             rename: Vec::new(),
             item_ids: ItemIds::Unique,
+            names: Names::AsTheProxy,
         }
     }
 

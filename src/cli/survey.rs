@@ -7,7 +7,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use futures_util::TryStreamExt;
 use mongodb::error::Error;
 
-pub(super) use self::ordered::Ordered;
+pub(super) use self::ordered::{Fetched, Ordered};
 pub(super) use self::stray::{Look, SCAN_TIMEOUT, first_stray};
 use super::finding::Finding;
 use super::upstream::Target;
@@ -25,6 +25,7 @@ pub(super) struct Survey {
     by_hand: Named<String>,
     miscounted: u64,
     misfits: Named<(String, String)>,
+    is_disturbed: bool,
 }
 
 /// A number of things, and the first few of them.
@@ -58,8 +59,17 @@ impl Survey {
         let mut documents = Ordered::open(target, shape).await?;
         let mut walk = Walk::new(shape);
         while let Some(batch) = documents.next_batch().await? {
-            for document in &batch {
-                self.add(document, walk.look_at(document));
+            for Fetched {
+                document,
+                is_adopted_meanwhile,
+            } in &batch
+            {
+                if *is_adopted_meanwhile {
+                    walk.pass_over(document);
+                    self.is_disturbed = true;
+                } else {
+                    self.add(document, walk.look_at(document));
+                }
             }
         }
         if shape.item_ids() == ItemIds::Unique {
@@ -91,6 +101,11 @@ impl Survey {
             self.misfits.add(|| (text("last"), reason));
         }
         Ok(())
+    }
+
+    /// Whether somebody else adopted buckets meanwhile: then there may be more to say.
+    pub(super) fn is_disturbed(&self) -> bool {
+        self.is_disturbed
     }
 
     /// The number of buckets that can be adopted.

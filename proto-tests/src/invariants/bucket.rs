@@ -3,7 +3,7 @@
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::{control, items, key, time, value, whole};
-use crate::shape::Shape;
+use crate::shape::{Names, Shape};
 
 pub(super) fn check(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut(String)) {
     if whole(control(bucket, "v")) != Some(1) {
@@ -11,7 +11,9 @@ pub(super) fn check(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut
     }
     check_size(bucket, shape, report);
     check_times(bucket, shape, report);
-    check_name(bucket, shape, report);
+    if shape.names == Names::AsTheProxy {
+        check_name(bucket, shape, report);
+    }
     let marked = control(bucket, "short").is_some() || control(bucket, "late").is_some();
     if control(bucket, "exception").is_some() != marked {
         report("control.exception is not there exactly when short or late is".to_owned());

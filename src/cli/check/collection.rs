@@ -95,6 +95,10 @@ async fn strange_documents(target: &Target, shape: &BucketShape) -> Result<Vec<F
         let text = format!("holds {by_hand}; stop what writes them, then run `mongoshape setup` to adopt them");
         findings.push(Finding::error(&namespace, text));
     }
+    if survey.is_disturbed() {
+        let text = "its buckets are being adopted; check again when `mongoshape setup` has ended";
+        findings.push(Finding::error(&namespace, text));
+    }
     if !is_whole {
         let seconds = SCAN_TIMEOUT.as_secs();
         let text = format!(

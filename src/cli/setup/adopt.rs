@@ -10,18 +10,20 @@ use bson::{Bson, Document, rawdoc};
 use mongodb::error::Error;
 
 use crate::cli::finding::{Finding, Findings};
-use crate::cli::survey::{Ordered, Survey};
+use crate::cli::survey::{Fetched, Ordered, Survey};
 use crate::cli::upstream::{Target, as_integer};
 use crate::command::document::{array_of, single};
 use crate::pattern::bucket::adopt::{Found, Walk};
 use crate::pattern::shapes::BucketShape;
 
 /// How often a collection is gone over that somebody else changes.
-const MAX_PASSES: u32 = 10;
+const MAX_PASSES: u32 = 20;
 /// Statements in one command.
 const MAX_STATEMENTS: usize = 500;
 /// Bytes of statements in one command; beyond it there is at most one bucket's more.
 const MAX_BYTES: usize = 4 << 20;
+/// How long a set's members may take to have them.
+const REPLICATION_TIMEOUT_MS: i64 = 60_000;
 /// The server's code of a statement that missed what it demands: `ImmutableField`.
 const MISS: i64 = 66;
 /// The server's code where a proxy began the same page meanwhile: `DuplicateKey`.
@@ -38,6 +40,9 @@ pub(super) async fn run(target: &Target, shape: &BucketShape, findings: &mut Fin
         if !misfits.is_empty() {
             findings.extend(misfits);
             return Ok(false);
+        }
+        if survey.by_hand() == 0 && survey.is_disturbed() {
+            continue;
         }
         if survey.by_hand() == 0 {
             findings.extend(before.map(|before| adopted(&namespace, &before)));
@@ -87,7 +92,14 @@ async fn pass(target: &Target, shape: &BucketShape) -> Result<Pass, Error> {
     let mut statements: Vec<RawDocumentBuf> = Vec::new();
     let mut bytes = 0;
     while let Some(batch) = documents.next_batch().await? {
-        for document in &batch {
+        for Fetched {
+            document,
+            is_adopted_meanwhile,
+        } in &batch
+        {
+            if *is_adopted_meanwhile {
+                return Ok(Pass::Missed);
+            }
             match walk.look_at(document) {
                 Ok(Found::Page) => {}
                 Ok(Found::ByHand(adoption)) => {
@@ -119,7 +131,10 @@ async fn execute(target: &Target, statements: &[RawDocumentBuf]) -> Result<Pass,
     let mut command = single("update", target.collection.as_str());
     command.append(cstr!("updates"), array_of(statements));
     // Proxies believe what is in the collection once they have seen it whole: it must not be rolled back behind them.
-    command.append(cstr!("writeConcern"), rawdoc! { "w": "majority" });
+    command.append(
+        cstr!("writeConcern"),
+        rawdoc! { "w": "majority", "wtimeout": REPLICATION_TIMEOUT_MS },
+    );
     let reply = target.database.run_raw_command(command).await?;
     Ok(outcome(&reply))
 }

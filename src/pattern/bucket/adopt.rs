@@ -64,7 +64,7 @@ pub struct Walk<'a> {
     key: Option<Vec<u8>>,
     /// The page before, if it is the same key's: as it will be when its statements are executed.
     before: Option<PageFacts>,
-    /// Whether a document of this key was a misfit: then there is no telling how its pages follow each other.
+    /// Whether a document of this key was a misfit or passed over: then there is no telling how its pages follow each other.
     doubtful: bool,
 }
 
@@ -85,6 +85,22 @@ impl<'a> Walk<'a> {
     /// # Errors
     /// That it is nothing that could be understood.
     pub fn look_at(&mut self, document: &RawDocument) -> Result<Found, Misfit> {
+        self.turn_to(document);
+        let found = Examined::of(self.shape, document).and_then(|seen| match seen.control {
+            Some(control) => self.page(&seen, document, control),
+            None => Ok(Found::ByHand(self.by_hand(&seen))),
+        });
+        self.doubtful |= found.is_err();
+        found
+    }
+
+    /// Passes over a document that somebody else has just made a page, before or after others of its key were looked at.
+    pub fn pass_over(&mut self, document: &RawDocument) {
+        self.turn_to(document);
+        self.doubtful = true;
+    }
+
+    fn turn_to(&mut self, document: &RawDocument) {
         let key = Key::of(self.shape, document).ok().map(|key| key.identity());
         if key != self.key {
             *self = Self {
@@ -92,12 +108,6 @@ impl<'a> Walk<'a> {
                 ..Self::new(self.shape)
             };
         }
-        let found = Examined::of(self.shape, document).and_then(|seen| match seen.control {
-            Some(control) => self.page(&seen, document, control),
-            None => Ok(Found::ByHand(self.by_hand(&seen))),
-        });
-        self.doubtful |= found.is_err();
-        found
     }
 
     fn by_hand(&mut self, seen: &Examined<'_>) -> Adoption {

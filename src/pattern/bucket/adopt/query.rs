@@ -28,7 +28,7 @@ pub fn strays(shape: &BucketShape) -> RawDocumentBuf {
     rawdoc! { "$expr": { "$not": [conditions] } }
 }
 
-/// The stages that give each document's `_id`, and its length as `bytes`, in the order that a
+/// The stages that give each document's `_id`, its length as `bytes` and whether it has a `control`, in the order that a
 /// [`Walk`](super::Walk) takes them: by key; pages by number, and buckets without one behind them, by their first time
 /// and their `_id`.
 #[must_use]
@@ -37,6 +37,7 @@ pub fn order(shape: &BucketShape) -> Vec<RawDocumentBuf> {
     let is_numbered = rawdoc! { "$isNumber": page.as_str() };
     let mut fields = rawdoc! {
         "bytes": { "$bsonSize": "$$ROOT" },
+        "control": { "$ne": [{ "$type": dollar(BucketShape::CONTROL) }, "missing"] },
         "page": { "$cond": [is_numbered, page.as_str(), i64::MAX] },
     };
     let mut sort = RawDocumentBuf::new();
@@ -59,7 +60,7 @@ pub fn order(shape: &BucketShape) -> Vec<RawDocumentBuf> {
     vec![
         single("$project", &fields),
         single("$sort", &sort),
-        single("$project", single("bytes", 1)),
+        single("$project", rawdoc! { "bytes": 1, "control": 1 }),
     ]
 }
 

@@ -1,0 +1,224 @@
+//! What is neither a page nor a bucket by hand, and why.
+
+use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf, cstr};
+use bson::{doc, rawdoc};
+
+use super::{at, by_hand, options, shape};
+use crate::pattern::bucket::adopt::{Found, Walk};
+use crate::pattern::shapes::{BucketOptions, BucketShape, ItemIds};
+
+fn refusal(options: BucketOptions, documents: &[RawDocumentBuf]) -> String {
+    let shape = BucketShape::new(options).unwrap();
+    let mut walk = Walk::new(&shape);
+    let refused: Vec<String> = documents
+        .iter()
+        .filter_map(|document| walk.look_at(document).err())
+        .map(|misfit| misfit.to_string())
+        .collect();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    refused[0].clone()
+}
+
+#[track_caller]
+fn check_refused(document: &RawDocumentBuf, expected: &str) {
+    let refused = refusal(options(), std::slice::from_ref(document));
+    assert!(refused.contains(expected), "{refused:?} for {document:?}");
+}
+
+#[test]
+fn what_is_no_bucket_by_hand_is_refused_with_the_reason() {
+    let check = check_refused;
+    check(&rawdoc! { "_id": 41, "k": 1 }, "no array 'history'");
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "count": 1, "history": { "0": {} } },
+        "no array",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "count": 2, "history": [{}, 5] },
+        "element 1 of its 'history'",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "count": 4, "history": [{}, {}, {}, {}] },
+        "4 items, and max_items is 3",
+    );
+    check(&rawdoc! { "_id": 1, "k": 1, "history": [] }, "no 'count'");
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "count": "1", "history": [{}] },
+        "'count' is \"1\"",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "name": 1, "count": 0, "history": [] },
+        "a field 'name'",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "k": 1, "count": 0, "history": [] },
+        "the field 'k' twice",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": [1], "count": 0, "history": [] },
+        "type array cannot be a key",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": 1.0, "count": 0, "history": [] },
+        "'k' is of type double",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": { "a": 1.0 }, "count": 0, "history": [] },
+        "other types",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": null, "count": 0, "history": [] },
+        "'k' is null",
+    );
+}
+
+#[test]
+fn an_item_that_is_none_of_its_bucket_is_refused_with_the_reason() {
+    let check = check_refused;
+    let of_item = |item: RawDocumentBuf, expected| {
+        check(&rawdoc! { "_id": 1, "k": 1, "count": 1, "history": [item] }, expected);
+    };
+    of_item(rawdoc! { "k": 2 }, "item 0 has another 'k'");
+    of_item(rawdoc! { "k": null }, "item 0 has another 'k'");
+    of_item(rawdoc! { "k": 1, "k": 1 }, "the field 'k' twice");
+    of_item(
+        rawdoc! { "quantity": 2 },
+        "'quantity', which rename has stored as 'qty'",
+    );
+    check(
+        &rawdoc! { "_id": 1, "count": 1, "history": [{ "k": 1 }] },
+        "item 0 has another 'k'",
+    );
+}
+
+#[test]
+fn a_control_of_another_kind_and_too_many_bytes_are_refused() {
+    let check = check_refused;
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "control": 1, "count": 0, "history": [] },
+        "control is of type int",
+    );
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "control": {}, "count": 0, "history": [] },
+        "names no version",
+    );
+    check(&rawdoc! { "_id": 1, "k": 1, "control": { "v": 2 } }, "of version 2");
+    let long = "x".repeat(800);
+    let large = rawdoc! { "_id": 1, "k": 1, "count": 2, "history": [{ "x": long.as_str() }, { "x": long.as_str() }] };
+    let small = BucketOptions {
+        max_bytes: 1024,
+        ..options()
+    };
+    assert!(refusal(small, &[large]).contains("max_bytes is 1024"));
+}
+
+#[test]
+fn ids_are_held_to_what_becomes_of_them() {
+    let check = |item_ids, items: [RawDocumentBuf; 2], expected: Option<&str>| {
+        let items: RawArrayBuf = items.into_iter().map(RawBson::Document).collect();
+        let document = rawdoc! { "_id": 1, "count": 2, "history": items };
+        let shape = BucketShape::new(BucketOptions { item_ids, ..options() }).unwrap();
+        let found = Walk::new(&shape).look_at(&document);
+        match expected {
+            None => assert!(found.is_ok(), "{found:?}"),
+            Some(part) => assert!(found.unwrap_err().to_string().contains(part)),
+        }
+    };
+    let both = || [rawdoc! { "_id": 1 }, rawdoc! { "_id": 2 }];
+    let same = || [rawdoc! { "_id": 1 }, rawdoc! { "_id": 1.0 }];
+    let one = || [rawdoc! { "_id": 1 }, rawdoc! {}];
+    let array = || [rawdoc! { "_id": [1] }, rawdoc! {}];
+    check(ItemIds::Unique, both(), None);
+    check(
+        ItemIds::Unique,
+        same(),
+        Some("item 1 has the _id 1.0 of an item before it"),
+    );
+    check(ItemIds::Unique, one(), Some("item 1 has no _id"));
+    check(ItemIds::Unique, array(), Some("item 0 has an _id of type array"));
+    check(ItemIds::Stored, same(), None);
+    check(ItemIds::Stored, one(), None);
+    check(ItemIds::Dropped, one(), Some("item 0 has an _id"));
+    check(ItemIds::Dropped, [rawdoc! {}, rawdoc! {}], None);
+}
+
+/// A page with items at these times.
+fn page(number: i32, times: &[i64], control: bson::Document) -> RawDocumentBuf {
+    let (from, to) = (times.iter().min(), times.iter().max());
+    let bytes = i32::try_from(times.len() * 17).unwrap();
+    let mut whole = doc! { "v": 1, "page": number, "bytes": bytes };
+    whole.extend(from.map(|from| ("from".to_owned(), at(*from).into())));
+    whole.extend(to.map(|to| ("to".to_owned(), at(*to).into())));
+    whole.extend(control);
+    let mut document = by_hand("p", 1, times);
+    document.append(cstr!("control"), RawDocumentBuf::try_from(&whole).unwrap());
+    document
+}
+
+#[test]
+fn pages_are_held_to_the_layout() {
+    let fine = || page(0, &[0, 1, 2], doc! {});
+    let check = |pages: &[RawDocumentBuf], expected| {
+        let refused = refusal(options(), pages);
+        assert!(refused.contains(expected), "{refused:?}");
+    };
+    check(
+        &[page(1, &[0], doc! {})],
+        "control.page is 1, and the next page of its key should be 0",
+    );
+    check(
+        &[fine(), fine()],
+        "control.page is 0, and the next page of its key should be 1",
+    );
+    check(&[page(0, &[0], doc! {}), page(1, &[1], doc! {})], "behind page 0");
+    check(
+        &[page(0, &[0], doc! { "bytes": 5 })],
+        "control.bytes is 5, and its items have 17",
+    );
+    check(&[page(0, &[0], doc! { "bytes": "5" })], "no bytes");
+    check(&[page(0, &[0], doc! { "to": at(-1) })], "earlier or a later");
+    check(&[page(0, &[0], doc! { "short": true })], "control.exception");
+    check(&[page(0, &[0], doc! { "exception": true })], "control.exception");
+    check(&[fine(), page(1, &[1], doc! {})], "not marked late");
+    check(&[page(0, &[1, 0], doc! {})], "not marked late");
+    let kept = rawdoc! { "_id": 1, "k": 1, "count": 1, "history": [{ "k": 1 }], "control": { "v": 1 } };
+    check(&[kept], "has kept a 'k'");
+    let miscounted = rawdoc! { "_id": 1, "k": 1, "count": 2, "history": [{}], "control": { "v": 1 } };
+    check(&[miscounted], "'count' is 2, and it has 1 items");
+    let all = [
+        fine(),
+        page(
+            1,
+            &[0],
+            doc! { "exception": true, "late": true, "short": true, "to": at(9) },
+        ),
+        page(2, &[9], doc! { "bytes": 17.0, "page": 2_i64 }),
+    ];
+    let shape = shape();
+    let mut walk = Walk::new(&shape);
+    for page in &all {
+        assert!(matches!(walk.look_at(page), Ok(Found::Page)), "{page:?}");
+    }
+}
+
+#[test]
+fn one_misfit_does_not_put_the_others_of_its_key_in_doubt() {
+    let two = page(2, &[2], doc! {});
+    refusal(
+        options(),
+        &[page(0, &[0, 0, 0], doc! {}), page(1, &[1], doc! { "bytes": 1 }), two],
+    );
+}
+
+#[test]
+fn what_is_passed_over_does_not_put_its_neighbours_in_doubt() {
+    let shape = shape();
+    let mut walk = Walk::new(&shape);
+    let open = page(0, &[0], doc! {});
+    assert!(matches!(walk.look_at(&open), Ok(Found::Page)));
+    walk.pass_over(&page(1, &[1], doc! {}));
+    assert!(matches!(walk.look_at(&page(2, &[2], doc! {})), Ok(Found::Page)));
+    // It is another key's turn again.
+    walk.pass_over(&by_hand("2", 2, &[]));
+    walk.look_at(&page(1, &[2], doc! {})).unwrap_err();
+}
