@@ -151,8 +151,8 @@ impl<'a> Walk<'a> {
                 "its control.bytes is {bytes}, and its items have {items}"
             )));
         }
-        if !self.is_within_bounds(seen, control) {
-            let text = "there are items of an earlier or a later time in it than its control.from and control.to say";
+        if !self.is_bounded(seen, control) {
+            let text = "its control.from and control.to are not the least and the greatest time in it";
             return Err(Misfit(text.to_owned()));
         }
         let is_marked = |mark| get(control, mark).is_some();
@@ -189,13 +189,10 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Bounds may be wider than the items: those may have been taken out.
-    fn is_within_bounds(&self, seen: &Examined<'_>, control: &RawDocument) -> bool {
+    fn is_bounded(&self, seen: &Examined<'_>, control: &RawDocument) -> bool {
         let bound = |name| get(control, name).and_then(RawBsonRef::as_datetime);
-        let wide_enough = |(least, greatest): (DateTime, DateTime)| {
-            bound("from").is_some_and(|from| from <= least) && bound("to").is_some_and(|to| to >= greatest)
-        };
-        self.shape.time().is_none() || seen.span.is_none_or(wide_enough)
+        let (from, to) = seen.span.unzip();
+        self.shape.time().is_none() || (bound("from") == from && bound("to") == to)
     }
 
     fn is_late(&self, seen: &Examined<'_>) -> bool {
