@@ -28,12 +28,14 @@ pub enum Failure {
 pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
     const BAD_VALUE: i32 = 2;
     const IMMUTABLE_FIELD: i32 = 66;
+    const CONVERSION_FAILURE: i32 = 241;
     const COLLECTION_UUID_MISMATCH: i32 = 361;
     const BSON_OBJECT_TOO_LARGE: i32 = 10334;
     const DUPLICATE_KEY: i32 = 11000;
     const RESULT_TOO_LARGE: i32 = 17419;
     match error.code {
-        IMMUTABLE_FIELD => Failure::Miss,
+        // A close that misses, and a push.
+        IMMUTABLE_FIELD | CONVERSION_FAILURE => Failure::Miss,
         COLLECTION_UUID_MISMATCH => Failure::NotReady,
         BAD_VALUE
             if error

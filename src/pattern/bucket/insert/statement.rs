@@ -1,9 +1,9 @@
 //! The statements themselves; see the parent's documentation for how they succeed and fail.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::times::Times;
-use crate::command::document::{get, put, single};
+use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::Key;
@@ -44,61 +44,147 @@ pub enum StatementKind {
 
 /// Puts items on a page with room for them.
 pub(super) fn push(shape: &BucketShape, items: &[&Item], page: &PageFacts) -> RawDocumentBuf {
-    let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
-    let bytes = sum_of_bytes(items);
-    let mut query = page_query(shape, items.first().map(|item| item.key()), page);
-    let max_bytes = i64::from(shape.max_bytes());
-    if bytes <= max_bytes {
-        let room = i64::from(shape.max_items()).saturating_sub(count);
-        put(&mut query, shape.count(), single("$lte", room));
-        put(&mut query, path::BYTES, single("$lte", max_bytes.saturating_sub(bytes)));
-    } else {
-        // Only an empty page takes it.
-        put(&mut query, shape.count(), 0);
-    }
-    put(&mut query, path::SHORT, single("$exists", false));
-    if shape.item_ids() == ItemIds::Unique {
-        // The unique index does not compare the elements of one document.
-        let ids: RawArrayBuf = items
-            .iter()
-            .filter_map(|item| Some(item.id()?.as_raw_bson_ref()))
-            .collect();
-        put(&mut query, &index::item_id_path(shape), single("$nin", &ids));
-    }
-    let mut change = RawDocumentBuf::new();
     let elements: RawArrayBuf = items.iter().map(|item| item.stored()).collect();
-    // `$each`, so that no item is taken for the modifiers of a `$push`.
-    change.append(cstr!("$push"), single(shape.items(), single("$each", &elements)));
-    let mut increments = single(shape.count(), whole_number(count));
-    put(&mut increments, path::BYTES, whole_number(bytes));
-    change.append(cstr!("$inc"), &increments);
-    if shape.time().is_some() {
-        append_times(items, page, &mut query, &mut change);
+    let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
+    let chosen = call(
+        "$cond",
+        &[
+            guard(shape, items, page).as_ref(),
+            single("$literal", &elements).as_ref(),
+            miss().as_ref(),
+        ],
+    );
+    let mut changes = RawDocumentBuf::new();
+    let path = |path: &str| format!("${path}");
+    let mut lists = RawArrayBuf::new();
+    lists.push(path(shape.items()).as_str());
+    lists.push(&chosen);
+    put(&mut changes, shape.items(), single("$concatArrays", &lists));
+    for (field, more) in [(shape.count(), count), (path::BYTES, sum_of_bytes(items))] {
+        put(&mut changes, field, of_field_and("$add", field, &whole_number(more)));
     }
-    as_upsert_that_cannot_insert(&query, change)
+    if shape.time().is_some() {
+        append_times(items, page, &mut changes);
+    }
+    let mut statement = RawDocumentBuf::new();
+    statement.append(cstr!("q"), by_id(page));
+    statement.append(cstr!("u"), array_of(&[single("$set", &changes)]));
+    statement.append(cstr!("upsert"), true);
+    statement
 }
 
-/// Keeps `from`, `to` and `late` true. Where it depends on the page's `to` whether an item is late, the statement demands
-/// what was assumed.
-fn append_times(items: &[&Item], page: &PageFacts, query: &mut RawDocumentBuf, change: &mut RawDocumentBuf) {
+/// mongod plans a query of nothing but an `_id` in no time, if that is given as it is.
+fn by_id(page: &PageFacts) -> RawDocumentBuf {
+    match &page.id {
+        id @ (RawBson::String(_) | RawBson::ObjectId(_)) => single("_id", id),
+        id => single("_id", single("$eq", id)),
+    }
+}
+
+/// Whether the page is the one that is meant, with room for the items. A page removed and another begun under its name
+/// is not meant.
+fn guard(shape: &BucketShape, items: &[&Item], page: &PageFacts) -> RawDocumentBuf {
+    let bytes = sum_of_bytes(items);
+    let max_bytes = i64::from(shape.max_bytes());
+    let mut conditions = vec![of_field_and("$eq", path::PAGE, &RawBson::Int32(page.page))];
+    let lifted = items.first().map(|item| item.key().lifted()).unwrap_or_default();
+    for (field, value) in shape.key().iter().zip(lifted) {
+        conditions.push(match value {
+            Some(value) => of_field_and("$eq", field, &RawBson::Document(single("$literal", value))),
+            None => is_missing(field),
+        });
+    }
+    conditions.push(is_missing(path::SHORT));
+    if bytes <= max_bytes {
+        let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
+        let room = i64::from(shape.max_items()).saturating_sub(count);
+        conditions.push(of_field_and("$lte", shape.count(), &RawBson::Int64(room)));
+        let room = max_bytes.saturating_sub(bytes);
+        conditions.push(of_field_and("$lte", path::BYTES, &RawBson::Int64(room)));
+    } else {
+        // Only an empty page takes it.
+        conditions.push(of_field_and("$eq", shape.count(), &RawBson::Int32(0)));
+    }
+    if shape.item_ids() == ItemIds::Unique {
+        conditions.push(holds_none(shape, items));
+    }
+    single("$and", array_of(&conditions))
+}
+
+/// Whether the page holds none of the items' `_id`s: the unique index does not compare the elements of one document.
+fn holds_none(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
+    let ids: RawArrayBuf = items
+        .iter()
+        .filter_map(|item| Some(item.id()?.as_raw_bson_ref()))
+        .collect();
+    let there = format!("${}", index::item_id_path(shape));
+    let mut both = RawArrayBuf::new();
+    both.push(there.as_str());
+    both.push(single("$literal", &ids));
+    let mut common = RawArrayBuf::new();
+    common.push(single("$setIntersection", &both));
+    common.push(RawArrayBuf::new());
+    single("$eq", &common)
+}
+
+/// An expression that fails, with error 241 (`ConversionFailure`): the statement then changes nothing and says so. mongod would
+/// evaluate one without a field ahead of time.
+fn miss() -> RawDocumentBuf {
+    let mut text = RawArrayBuf::new();
+    text.push("no page like that: ");
+    text.push(single("$type", "$_id"));
+    single("$toInt", single("$concat", &text))
+}
+
+/// An expression of a field and a value.
+fn of_field_and(operator: &str, field: &str, value: &RawBson) -> RawDocumentBuf {
+    let mut operands = RawArrayBuf::new();
+    operands.push(format!("${field}").as_str());
+    operands.push(value.as_raw_bson_ref());
+    single(operator, &operands)
+}
+
+fn is_missing(field: &str) -> RawDocumentBuf {
+    let mut operands = RawArrayBuf::new();
+    operands.push(single("$type", format!("${field}").as_str()));
+    operands.push("missing");
+    single("$eq", &operands)
+}
+
+fn call(operator: &str, operands: &[&RawDocument]) -> RawDocumentBuf {
+    single(operator, operands.iter().copied().collect::<RawArrayBuf>())
+}
+
+/// Keeps `from`, `to` and `late` true, whatever `to` is by then.
+fn append_times(items: &[&Item], page: &PageFacts, changes: &mut RawDocumentBuf) {
     let times = Times::of(items.iter().copied(), page.to);
-    let late_in_itself = Times::of(items.iter().copied(), None).late > 0;
-    if !late_in_itself && let Some(first) = times.first {
-        let assumed = match page.to {
-            None => single("$exists", false),
-            Some(to) if first < to => single("$gt", first),
-            Some(_) => single("$lte", first),
-        };
-        put(query, path::TO, assumed);
-    }
     if let (Some(from), Some(to)) = (times.from, times.to) {
-        change.append(cstr!("$min"), single(path::FROM, from));
-        change.append(cstr!("$max"), single(path::TO, to));
+        put(
+            changes,
+            path::FROM,
+            of_field_and("$min", path::FROM, &RawBson::DateTime(from)),
+        );
+        put(
+            changes,
+            path::TO,
+            of_field_and("$max", path::TO, &RawBson::DateTime(to)),
+        );
     }
-    if times.late > 0 {
-        let mut marks = single(path::EXCEPTION, true);
-        put(&mut marks, path::LATE, true);
-        change.append(cstr!("$set"), &marks);
+    let late_in_itself = Times::of(items.iter().copied(), None).late > 0;
+    let marks = [path::EXCEPTION, path::LATE];
+    match times.first {
+        Some(first) if !late_in_itself => {
+            // What is missing is less than any date.
+            let late = of_field_and("$gt", path::TO, &RawBson::DateTime(first));
+            for mark in marks {
+                let mut operands = RawArrayBuf::new();
+                operands.push(&late);
+                operands.push(true);
+                operands.push(format!("${mark}").as_str());
+                put(changes, mark, single("$cond", &operands));
+            }
+        }
+        _ => marks.iter().for_each(|mark| put(changes, mark, true)),
     }
 }
 

@@ -236,18 +236,31 @@ fn a_push_demands_what_it_assumes() {
     let to = Some(DateTime::from_millis(7500));
     groups[0].know(Some(PageFacts { to, ..page(1) }));
     let statements = step(&shape, Care::Free, &mut groups);
+    assert_eq!(statements[0].late, 1);
     let update = &statements[0].document;
-    let query = update.get_document("q").unwrap();
-    let operator = |path: &str| query.get_document(path).unwrap().to_owned();
-    assert_eq!(operator("_id"), rawdoc! { "$eq": "1_5" });
-    assert_eq!(query.get_i32(path::PAGE).unwrap(), 8);
-    assert_eq!(operator("history._id"), rawdoc! { "$nin": [1, 2] });
-    assert_eq!(operator("count"), rawdoc! { "$lte": 1_i64 });
-    assert_eq!(operator(path::SHORT), rawdoc! { "$exists": false });
-    assert_eq!(operator(path::TO), rawdoc! { "$gt": DateTime::from_millis(7000) });
+    assert_eq!(update.get_document("q").unwrap(), &*rawdoc! { "_id": "1_5" });
+    // An upsert of a page that is gone fails the guard.
     assert!(update.get_bool("upsert").unwrap());
-    let change = update.get_document("u").unwrap();
-    assert!(change.get_document("$set").unwrap().get_bool(path::LATE).unwrap());
+    let set = update
+        .get_array("u")
+        .unwrap()
+        .get_document(0)
+        .unwrap()
+        .get_document("$set")
+        .unwrap();
+    let lists = set.get_document("history").unwrap().get_array("$concatArrays").unwrap();
+    let chosen = lists.get_document(1).unwrap().get_array("$cond").unwrap();
+    let guard = rawdoc! { "$and": [
+        { "$eq": ["$control.page", 8] },
+        { "$eq": ["$k", { "$literal": 1 }] },
+        { "$eq": [{ "$type": "$control.short" }, "missing"] },
+        { "$lte": ["$count", 1_i64] },
+        { "$lte": ["$control.bytes", 1024_i64 - 2 * 25] },
+        { "$eq": [{ "$setIntersection": ["$history._id", { "$literal": [1, 2] }] }, []] },
+    ] };
+    assert_eq!(chosen.get_document(0).unwrap(), &*guard);
+    let late = rawdoc! { "$cond": [{ "$gt": ["$control.to", DateTime::from_millis(7000)] }, true, "$control.late"] };
+    assert_eq!(set.get_document(path::LATE).unwrap(), &*late);
 }
 
 #[test]
@@ -275,6 +288,7 @@ fn failures_are_told_apart() {
         assert!(failure.starts_with(expected), "{failure}");
     };
     is(error(66, "immutable", empty()), "Miss");
+    is(error(241, "conversion", empty()), "Miss");
     is(duplicate("k"), "PageTaken");
     is(duplicate("_id"), "NameTaken");
     is(duplicate("history._id"), "Duplicate");
