@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use bson::{Bson, Document};
 
 use super::Options;
 use super::client::{Client, number};
@@ -40,7 +41,7 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
         place::drop_database(servers.direct(), &comparison.terms)?;
     }
     println!(
-        "\nwhat they take then: bytes an item; data as it is, stored (compressed), of indexes, and of both on disk"
+        "\nwhat they take then, in bytes an item: data as it is, as it is stored (compressed), indexes, both on disk"
     );
     print_heading("keys", &["data", "stored", "indexes", "on disk"], &ways);
     for (keys, rows) in sizes {
@@ -96,17 +97,30 @@ impl Comparison {
             .collect())
     }
 
-    /// Sizes on disk are as of a checkpoint, so there must be one first.
+    /// Sizes on disk are as of a checkpoint, so there must be one first; how much it leaves free in files depends on when
+    /// the one before was, so that does not count.
     fn sizes(&self, mongod: SocketAddr) -> Result<Vec<Row>> {
         place::checkpoint(mongod)?;
         let sizes = self.places.iter().map(|place| {
             let stats = place.stats(mongod)?;
-            let each = |field| Ok::<_, anyhow::Error>(number(&stats, field)? / as_f64(place.items));
-            let (data, disk, indexes) = (each("size")?, each("storageSize")?, each("totalIndexSize")?);
-            Ok(Row::of(&place.way, vec![data, disk, indexes, disk + indexes]))
+            let stored = number(&stats, "storageSize")? - number(&stats, "freeStorageSize")?;
+            let indexes = number(&stats, "totalIndexSize")? - free_in_indexes(&stats)?;
+            let bytes = vec![number(&stats, "size")?, stored, indexes, stored + indexes];
+            let each = bytes.into_iter().map(|bytes| bytes / as_f64(place.items));
+            Ok(Row::of(&place.way, each.collect()))
         });
         sizes.collect()
     }
+}
+
+/// Bytes of the indexes' files that hold nothing.
+fn free_in_indexes(stats: &Document) -> Result<f64> {
+    let indexes = stats.get_document("indexDetails")?.values();
+    let free = indexes.filter_map(Bson::as_document).map(|index| {
+        let blocks = index.get_document("block-manager")?;
+        number(blocks, "file bytes available for reuse")
+    });
+    free.sum()
 }
 
 fn insert(place: &mut Place, client: &mut Client, trades: &[Trade]) -> Result<Duration> {
