@@ -86,8 +86,9 @@ fn prepare(address: SocketAddr, command: &Document) -> Result<(raw::Connection, 
     Ok((connection, request))
 }
 
+/// The figures of operations that took so long each, in nanoseconds from the least, and `length` together.
 #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds are far below 2^52")]
-fn figures(sorted_ns: &[u32], length: Duration) -> Figures {
+pub(super) fn figures(sorted_ns: &[u32], length: Duration) -> Figures {
     let percentile = |percent: usize| {
         let at = sorted_ns.len() * percent / 100;
         sorted_ns.get(at).map_or(f64::NAN, |ns| f64::from(*ns) / 1000.0)

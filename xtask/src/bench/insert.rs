@@ -1,0 +1,144 @@
+//! `bench insert`: what storing items costs in the bucket pattern through mongoshape, beside doing the pattern by hand, a
+//! time-series collection, and a naive one.
+
+mod batches;
+mod by_hand;
+mod client;
+mod model;
+mod pages;
+mod place;
+mod servers;
+mod singles;
+mod table;
+mod trades;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, ValueEnum};
+use proto_tests::proxy::{Profile, build_binary};
+
+use client::Retries;
+use model::Indexes;
+use place::Terms;
+use servers::Servers;
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// In each round every way is measured once, so that noise hits all alike; the figures are medians
+    #[arg(long, default_value_t = 5, value_parser = at_least_one())]
+    rounds: usize,
+    /// Items that a way stores in a round
+    #[arg(long, default_value_t = 5000, value_parser = at_least_one())]
+    items: usize,
+    /// Items that each collection has before, at least
+    #[arg(long, default_value_t = 20_000, value_parser = at_least_one())]
+    filled: usize,
+    /// Items that each collection has before, at least, for each key
+    #[arg(long, default_value_t = 5)]
+    filled_per_key: usize,
+    /// Numbers of distinct keys that batches are spread over, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "1,50,1000,100000", value_parser = at_least_one_key())]
+    keys: Vec<u32>,
+    /// Connection counts, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "1,8,64", value_parser = at_least_one())]
+    connections: Vec<usize>,
+    /// Numbers of pages that a key has, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "10,1000,10000", value_parser = at_least_one())]
+    pages: Vec<usize>,
+    /// Parts to measure, separated by commas; otherwise all
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Before a replica set of one: commands then carry what drivers' retryable writes do
+    #[arg(long)]
+    replica_set: bool,
+    /// Leaves the naive and the time-series collection without an index on key and time
+    #[arg(long)]
+    bare: bool,
+    /// Starts mongoshape again once collections are filled, so that it remembers nothing of their keys
+    #[arg(long)]
+    cold: bool,
+    /// Measures this binary of mongoshape; otherwise the release build is made and measured
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Many items a command, over different numbers of keys, and what they take
+    Batches,
+    /// One item a command, over different numbers of connections
+    Singles,
+    /// One item a command, of keys with different numbers of pages
+    Pages,
+}
+
+fn at_least_one() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
+}
+
+/// They are numbered in an int32.
+fn at_least_one_key() -> RangedU64ValueParser<u32> {
+    RangedU64ValueParser::new().range(1..=1_000_000_000)
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let binary = options
+        .binary
+        .clone()
+        .map_or_else(|| build_binary(Profile::Release), Ok)?;
+    let mut servers = Servers::start(options.retries(), &binary)?;
+    println!(
+        "{} items a way and round, medians of {} rounds; {}; way/it: how many times as much it takes as this mongoshape",
+        options.items,
+        options.rounds,
+        match options.retries() {
+            Retries::None => "a standalone mongod",
+            Retries::Numbered => "a replica set of one, retryable writes",
+        }
+    );
+    let parts: [(Part, Measure); 3] = [
+        (Part::Batches, batches::run),
+        (Part::Singles, singles::run),
+        (Part::Pages, pages::run),
+    ];
+    for (part, measure) in parts {
+        if options.only.is_empty() || options.only.contains(&part) {
+            measure(&mut servers, options)?;
+        }
+    }
+    Ok(())
+}
+
+type Measure = fn(&mut Servers, &Options) -> Result<()>;
+
+impl Options {
+    fn retries(&self) -> Retries {
+        if self.replica_set {
+            Retries::Numbered
+        } else {
+            Retries::None
+        }
+    }
+
+    fn terms(&self, database: String, customers: u32) -> Terms {
+        Terms {
+            database,
+            customers,
+            indexes: if self.bare { Indexes::Own } else { Indexes::ForReading },
+            retries: self.retries(),
+        }
+    }
+
+    /// Items in a collection for so many keys before anything is measured.
+    fn filling(&self, keys: u32) -> usize {
+        self.filled.max(self.filled_per_key * keys as usize)
+    }
+
+    /// What is between filling and measuring: nobody is to pay for what filling has left to do.
+    fn settle(&self, servers: &mut Servers) -> Result<()> {
+        place::checkpoint(servers.direct())?;
+        if self.cold { servers.forget() } else { Ok(()) }
+    }
+}

@@ -1,0 +1,134 @@
+//! Many items in a command, and what they take in memory and on disk.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bson::{Bson, Document};
+
+use super::Options;
+use super::client::{Client, number};
+use super::model::Model;
+use super::place::{self, Place, Terms, as_f64};
+use super::servers::Servers;
+use super::table::{Row, median, print_group, print_heading};
+use super::trades::{Trade, Trades};
+
+/// Items in a command.
+const BATCH: usize = 1000;
+
+/// The ways over one number of keys.
+struct Comparison {
+    places: Vec<Place>,
+    trades: Trades,
+    /// What every collection has in it before anything is measured.
+    filling: Vec<Trade>,
+    terms: Terms,
+}
+
+pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
+    println!("\ninsertMany of {BATCH} items, ordered, over 1 connection: µs an item");
+    let ways = servers.ways();
+    print_heading("keys", &["µs/item"], &ways);
+    let mut sizes = Vec::new();
+    for keys in &options.keys {
+        let mut comparison = Comparison::prepare(servers, options, *keys)?;
+        let times = comparison.measure(options, servers.direct())?;
+        print_group(&keys.to_string(), &times);
+        std::io::stdout().flush()?;
+        sizes.push((keys, comparison.sizes(servers.direct())?));
+        place::drop_database(servers.direct(), &comparison.terms)?;
+    }
+    println!(
+        "\nwhat they take then, in bytes an item: data as it is, as it is stored (compressed), indexes, both on disk"
+    );
+    print_heading("keys", &["data", "stored", "indexes", "on disk"], &ways);
+    for (keys, rows) in sizes {
+        print_group(&keys.to_string(), &rows);
+    }
+    Ok(())
+}
+
+impl Comparison {
+    /// Makes and fills the collections.
+    fn prepare(servers: &mut Servers, options: &Options, keys: u32) -> Result<Self> {
+        let terms = options.terms(format!("batches_{keys}"), keys);
+        let mut trades = Trades::new();
+        let filling = trades.among(keys, options.filling(keys));
+        let mut places = Vec::new();
+        for way in servers.ways() {
+            let mut place = Place::make(way, &terms)?;
+            place.fill(&filling).with_context(|| place.way.name)?;
+            places.push(place);
+        }
+        options.settle(servers)?;
+        Ok(Self {
+            places,
+            trades,
+            filling,
+            terms,
+        })
+    }
+
+    fn measure(&mut self, options: &Options, mongod: SocketAddr) -> Result<Vec<Row>> {
+        let open = |place: &Place| place.client();
+        let mut clients = self.places.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let mut measured = vec![Vec::new(); self.places.len()];
+        for round in 0..options.rounds {
+            let items = options.items.div_ceil(BATCH) * BATCH;
+            let trades = self.trades.among(self.terms.customers, items);
+            let ways = self.places.iter_mut().zip(&mut clients);
+            for ((place, client), times) in ways.zip(&mut measured) {
+                // It takes the longer the more pages there are: each round finds the same.
+                if place.way.model == Model::ByHand && round > 0 {
+                    place.empty()?;
+                    place.fill(&self.filling)?;
+                    place::checkpoint(mongod)?;
+                }
+                let time = insert(place, client, &trades).with_context(|| place.way.name)?;
+                times.push(time.as_secs_f64() * 1e6 / as_f64(items));
+            }
+        }
+        self.places.iter().try_for_each(Place::check)?;
+        let rows = self.places.iter().zip(measured);
+        Ok(rows
+            .map(|(place, times)| Row::of(&place.way, vec![median(times)]))
+            .collect())
+    }
+
+    /// Sizes on disk are as of a checkpoint, so there must be one first; how much it leaves free in files depends on when
+    /// the one before was, so that does not count.
+    fn sizes(&self, mongod: SocketAddr) -> Result<Vec<Row>> {
+        place::checkpoint(mongod)?;
+        let sizes = self.places.iter().map(|place| {
+            let stats = place.stats(mongod)?;
+            let stored = number(&stats, "storageSize")? - number(&stats, "freeStorageSize")?;
+            let indexes = number(&stats, "totalIndexSize")? - free_in_indexes(&stats)?;
+            let bytes = vec![number(&stats, "size")?, stored, indexes, stored + indexes];
+            let each = bytes.into_iter().map(|bytes| bytes / as_f64(place.items));
+            Ok(Row::of(&place.way, each.collect()))
+        });
+        sizes.collect()
+    }
+}
+
+/// Bytes of the indexes' files that hold nothing.
+fn free_in_indexes(stats: &Document) -> Result<f64> {
+    let indexes = stats.get_document("indexDetails")?.values();
+    let free = indexes.filter_map(Bson::as_document).map(|index| {
+        let blocks = index.get_document("block-manager")?;
+        number(blocks, "file bytes available for reuse")
+    });
+    free.sum()
+}
+
+fn insert(place: &mut Place, client: &mut Client, trades: &[Trade]) -> Result<Duration> {
+    let commands = trades.chunks(BATCH);
+    let requests = commands
+        .map(|trades| client.request(&place.write(trades)))
+        .collect::<Result<Vec<_>>>()?;
+    let time = client.exchange_all(&requests)?;
+    place.items += trades.len();
+    Ok(time)
+}

@@ -1,0 +1,205 @@
+//! An application's connection, without a driver, whose own work would hide the server's: requests are made before the clock
+//! starts, and replies are judged after it has stopped.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Document, Uuid, doc};
+use proto_tests::{frame, raw};
+
+use super::model::Write;
+
+/// How long mongod may take over a command: by hand, a thousand trades of a customer with very many pages take long.
+const LIMIT: Duration = Duration::from_mins(5);
+
+/// How drivers send writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retries {
+    /// To a standalone, which cannot recognise what is sent again.
+    None,
+    /// To a replica set: with a session and a number, by which a write that is sent again is recognised.
+    Numbered,
+}
+
+/// A connection that has said hello.
+#[derive(Debug)]
+pub(super) struct Client {
+    connection: raw::Connection,
+    database: String,
+    session: Option<Session>,
+}
+
+#[derive(Debug)]
+struct Session {
+    id: Uuid,
+    writes: i64,
+}
+
+impl Client {
+    /// Connects and says hello; commands go to this database.
+    pub(super) fn open(address: SocketAddr, database: &str, retries: Retries) -> Result<Self> {
+        let mut connection = raw::Connection::open(address)?;
+        connection.stream().set_read_timeout(Some(LIMIT))?;
+        connection.command_ok(&doc! { "hello": 1, "$db": "admin" })?;
+        let session = (retries == Retries::Numbered).then(|| Session {
+            id: Uuid::new(),
+            writes: 0,
+        });
+        Ok(Self {
+            connection,
+            database: database.to_owned(),
+            session,
+        })
+    }
+
+    /// Runs a command on the database.
+    pub(super) fn command(&mut self, mut command: Document) -> Result<Document> {
+        command.insert("$db", &self.database);
+        self.connection.command_ok(&command)
+    }
+
+    /// A write as this connection sends it, once: each has a number of its own.
+    pub(super) fn request(&mut self, write: &Write) -> Result<Request> {
+        let mut body = self.body(write)?;
+        Ok(self.number(&mut body, &Documents::of(write)?))
+    }
+
+    /// The section of a command without its documents, for [`Client::number`].
+    pub(super) fn body(&self, write: &Write) -> Result<Vec<u8>> {
+        let mut body = write.body.clone();
+        body.insert("$db", &self.database);
+        if let Some(session) = &self.session {
+            body.insert("lsid", doc! { "id": session.id });
+            body.insert("txnNumber", session.writes);
+        }
+        frame::body_section(&body)
+    }
+
+    /// The request of a body, which gets the next number, and documents: without making BSON, as the clock may run.
+    pub(super) fn number(&mut self, body: &mut [u8], documents: &Documents) -> Request {
+        if let Some(session) = &mut self.session {
+            session.writes += 1;
+            // The last field's value, before the byte that ends the document.
+            let value = body.len() - 1 - size_of::<i64>()..body.len() - 1;
+            body[value].copy_from_slice(&session.writes.to_le_bytes());
+        }
+        Request {
+            frame: frame::message(1, 0, &[body.to_vec(), documents.section.clone()]),
+            items: documents.items,
+        }
+    }
+
+    /// Sends a request and waits for its reply: the time between.
+    pub(super) fn exchange(&mut self, request: &Request, reply: &mut Reply) -> Result<Duration> {
+        let started = Instant::now();
+        self.connection.send(&request.frame)?;
+        self.connection.read_frame(&mut reply.0)?;
+        Ok(started.elapsed())
+    }
+
+    /// Sends requests one after the other, each after the reply to the one before: the time that all took.
+    pub(super) fn exchange_all(&mut self, requests: &[Request]) -> Result<Duration> {
+        let mut replies: Vec<_> = requests.iter().map(|_| Reply::default()).collect();
+        let mut taken = Duration::ZERO;
+        for (request, reply) in requests.iter().zip(&mut replies) {
+            taken += self.exchange(request, reply)?;
+        }
+        let mut judged = requests.iter().zip(&replies);
+        judged.try_for_each(|(request, reply)| reply.judge(request))?;
+        Ok(taken)
+    }
+}
+
+/// The documents of a write as they are sent, by whichever connection.
+#[derive(Debug)]
+pub(super) struct Documents {
+    section: Vec<u8>,
+    items: usize,
+}
+
+impl Documents {
+    /// Those of this write.
+    pub(super) fn of(write: &Write) -> Result<Self> {
+        Ok(Self {
+            section: frame::sequence_section(write.field, &write.documents)?,
+            items: write.documents.len(),
+        })
+    }
+}
+
+/// A write as it is sent.
+#[derive(Debug)]
+pub(super) struct Request {
+    frame: Vec<u8>,
+    /// How many trades it stores.
+    items: usize,
+}
+
+/// The frame of a reply, empty until there is one.
+#[derive(Debug, Default)]
+pub(super) struct Reply(Vec<u8>);
+
+impl Reply {
+    /// Fails unless it says that every item was stored.
+    pub(super) fn judge(&self, request: &Request) -> Result<()> {
+        let reply = raw::document(&self.0)?;
+        let stored = reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok());
+        ensure!(
+            reply.get_f64("ok").is_ok_and(|ok| ok > 0.0)
+                && stored == Some(request.items)
+                && !reply.contains_key("writeErrors")
+                && !reply.contains_key("writeConcernError"),
+            "{} items were to be stored: {reply}",
+            request.items
+        );
+        Ok(())
+    }
+}
+
+/// A number of a reply, which mongod gives in whichever type is the shortest, or in which it counted.
+pub(super) fn number(reply: &Document, field: &str) -> Result<f64> {
+    let value = reply.get(field).with_context(|| format!("no {field} in {reply}"))?;
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "bytes and items of minutes are far below 2^52"
+    )]
+    let long = value.as_i64().map(|number| number as f64);
+    let number = long
+        .or_else(|| value.as_i32().map(f64::from))
+        .or_else(|| value.as_f64());
+    number.with_context(|| format!("{field} is no number: {reply}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn number_in(request: &Request) -> i64 {
+        let text = raw::document(&request.frame[..]).expect("a body").to_string();
+        let (_, number) = text.rsplit_once("\"txnNumber\": ").expect("a number");
+        number.trim_end_matches(" }").parse().expect("a number")
+    }
+
+    #[test]
+    fn every_write_has_the_next_number() -> Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let mut client = Client {
+            connection: raw::Connection::open(listener.local_addr()?)?,
+            database: "d".to_owned(),
+            session: Some(Session {
+                id: Uuid::new(),
+                writes: 0,
+            }),
+        };
+        let write = Write::insert("c", vec![doc! { "_id": 1 }]);
+        assert_eq!(number_in(&client.request(&write)?), 1);
+        let mut body = client.body(&write)?;
+        let documents = Documents::of(&write)?;
+        assert_eq!(number_in(&client.number(&mut body, &documents)), 2);
+        assert_eq!(number_in(&client.number(&mut body, &documents)), 3);
+        Ok(())
+    }
+}

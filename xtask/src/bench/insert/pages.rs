@@ -1,0 +1,60 @@
+//! One item a command, of a key that has few pages or very many.
+
+use std::io::Write as _;
+
+use anyhow::{Context as _, Result};
+use proto_tests::ItemIds;
+
+use super::Options;
+use super::by_hand::MAX_ITEMS;
+use super::model::Model;
+use super::place::{self, Place, as_f64};
+use super::servers::Servers;
+use super::table::{Row, median, print_group, print_heading};
+use super::trades::Trades;
+
+/// Commands in a round: few, or there would soon be other pages than those that are asked for.
+const COMMANDS: usize = 100;
+
+pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
+    println!("\ninsertOne of a key that has pages already, over 1 connection, {COMMANDS} in a row: µs each");
+    let mut ways = servers.ways();
+    ways.retain(|way| !matches!(way.model, Model::TimeSeries | Model::Shaped(ItemIds::Dropped)));
+    print_heading("pages", &["µs each"], &ways);
+    let terms = options.terms("pages".to_owned(), 1);
+    let mut places = ways
+        .into_iter()
+        .map(|way| Place::make(way, &terms))
+        .collect::<Result<Vec<_>>>()?;
+    let mut trades = Trades::new();
+    // Each round has a customer to itself, as the one before has more pages now.
+    let mut customers = 1..;
+    for pages in &options.pages {
+        let mut measured = vec![Vec::new(); places.len()];
+        for customer in customers.by_ref().take(options.rounds) {
+            let filling = trades.of(customer, pages * usize::from(MAX_ITEMS));
+            for place in &mut places {
+                place.fill(&filling).with_context(|| place.way.name)?;
+            }
+            options.settle(servers)?;
+            let trades = trades.of(customer, COMMANDS);
+            for (place, times) in places.iter_mut().zip(&mut measured) {
+                let mut client = place.client()?;
+                let requests = trades.chunks(1).map(|trade| client.request(&place.write(trade)));
+                let requests = requests.collect::<Result<Vec<_>>>()?;
+                let time = client.exchange_all(&requests).with_context(|| place.way.name)?;
+                place.items += COMMANDS;
+                times.push(time.as_secs_f64() * 1e6 / as_f64(COMMANDS));
+            }
+        }
+        let rows: Vec<_> = places
+            .iter()
+            .zip(measured)
+            .map(|(place, times)| Row::of(&place.way, vec![median(times)]))
+            .collect();
+        print_group(&pages.to_string(), &rows);
+        std::io::stdout().flush()?;
+    }
+    places.iter().try_for_each(Place::check)?;
+    place::drop_database(servers.direct(), &terms)
+}
