@@ -74,7 +74,7 @@ pub(super) struct Link {
 #[derive(Clone, Debug)]
 pub(super) struct Request<'a> {
     pub(super) body: &'a RawDocument,
-    pub(super) sequence: Option<(&'static str, &'a [RawDocumentBuf])>,
+    pub(super) sequence: Option<(&'static str, &'a [&'a RawDocument])>,
 }
 
 impl<'a> Request<'a> {
@@ -172,7 +172,7 @@ impl Link {
         self.last_request_id = self.last_request_id.wrapping_add(1);
         let mut builder = OpMsgBuilder::new(self.last_request_id, 0).body(request.body);
         if let Some((identifier, documents)) = request.sequence {
-            builder = builder.sequence(identifier, documents.iter().map(AsRef::as_ref));
+            builder = builder.sequence(identifier, documents.iter().copied());
         }
         let message = builder.build()?;
         match self.compressor {

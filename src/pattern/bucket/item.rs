@@ -5,7 +5,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{DateTime, Timestamp};
 
 use super::key::{Key, same_bytes};
-use crate::command::document::{get, put, type_name};
+use crate::command::document::{put, type_name};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
@@ -77,23 +77,16 @@ impl Item {
             let message = format!("object to insert too large. size in bytes: {size}, max size: {MAX_DOCUMENT_BYTES}");
             return Err(WriteError::new(ErrorCode::BadValue, message));
         }
-        let id = id_of(document)?;
-        check_depth(document)?;
-        let filled;
-        let document = if document.iter().flatten().any(|(_, value)| value == NO_TIMESTAMP) {
-            filled = with_timestamps(document, mint);
-            &filled
-        } else {
-            document
-        };
-        let key = Key::of(shape, document)?;
-        let time = shape
-            .time()
-            .and_then(|field| get(document, field))
-            .and_then(RawBsonRef::as_datetime);
+        let mut fields = fields(document)?;
+        let id = id_of(&fields)?;
+        check_depth(&fields)?;
+        give_timestamps(&mut fields, mint);
+        let value = |name: &str| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value);
+        let key = Key::of_values(shape, value)?;
+        let time = shape.time().and_then(value).and_then(RawBsonRef::as_datetime);
         // As mongod does it: where there is none, the document gets one.
         let id = id.map_or_else(|| RawBson::ObjectId(mint.object_id()), RawBson::from);
-        let stored = stored(shape, (&key, &id), document)?;
+        let stored = stored(shape, (&key, &id), &fields)?;
         let identity = key.identity();
         let bytes = stored
             .as_bytes()
@@ -159,10 +152,20 @@ impl Item {
     }
 }
 
+/// A document's fields, read once: an item is looked at from many sides.
+type Fields<'a> = Vec<(&'a str, RawBsonRef<'a>)>;
+
+fn fields(document: &RawDocument) -> Result<Fields<'_>, WriteError> {
+    let fields = document
+        .iter()
+        .map(|field| field.map(|(name, value)| (name.as_str(), value)));
+    fields.collect::<Result<_, _>>().map_err(|error| malformed(&error))
+}
+
 /// The document's `_id`, if it has one.
-fn id_of(document: &RawDocument) -> Result<Option<RawBsonRef<'_>>, WriteError> {
-    let mut ids = document.iter().flatten().filter(|(name, _)| name.as_str() == "_id");
-    let first = ids.next().map(|(_, id)| check_id(id)).transpose()?;
+fn id_of<'a>(fields: &Fields<'a>) -> Result<Option<RawBsonRef<'a>>, WriteError> {
+    let mut ids = fields.iter().filter(|(name, _)| *name == "_id");
+    let first = ids.next().map(|(_, id)| check_id(*id)).transpose()?;
     if ids.next().is_some() {
         let message = "can't have multiple _id fields in one document";
         return Err(WriteError::new(ErrorCode::BadValue, message));
@@ -171,8 +174,12 @@ fn id_of(document: &RawDocument) -> Result<Option<RawBsonRef<'_>>, WriteError> {
 }
 
 /// Refuses a document that mongod would not store, or not two levels deeper, where its item lies in the bucket.
-fn check_depth(document: &RawDocument) -> Result<(), WriteError> {
-    let deeper = |levels| !is_within(document, levels);
+fn check_depth(fields: &Fields<'_>) -> Result<(), WriteError> {
+    let deeper = |levels: u32| {
+        !fields
+            .iter()
+            .all(|(_, value)| has_room(*value, levels.saturating_sub(1)))
+    };
     if !deeper(MAX_DEPTH.saturating_sub(BUCKET_DEPTH)) {
         return Ok(());
     }
@@ -188,21 +195,30 @@ fn check_depth(document: &RawDocument) -> Result<(), WriteError> {
     Err(WriteError::new(ErrorCode::Overflow, message))
 }
 
-/// Whether nothing in a document is nested deeper than so many levels, the document itself being the first.
-fn is_within(document: &RawDocument, levels: u32) -> bool {
-    let Some(inner) = levels.checked_sub(1) else {
-        return false;
+/// Whether nothing in a value is nested deeper than so many levels.
+fn has_room(value: RawBsonRef<'_>, levels: u32) -> bool {
+    let inner = |document: &RawDocument| {
+        let Some(levels) = levels.checked_sub(1) else {
+            return false;
+        };
+        document.iter().flatten().all(|(_, value)| has_room(value, levels))
     };
-    let within = |value: RawBsonRef<'_>| match value {
-        RawBsonRef::Document(document) => is_within(document, inner),
+    match value {
+        RawBsonRef::Document(document) => inner(document),
         // Read as the document that it is in all but its type.
-        RawBsonRef::Array(array) => {
-            RawDocument::from_bytes(array.as_bytes()).is_ok_and(|array| is_within(array, inner))
-        }
-        RawBsonRef::JavaScriptCodeWithScope(code) => is_within(code.scope, inner),
+        RawBsonRef::Array(array) => RawDocument::from_bytes(array.as_bytes()).is_ok_and(inner),
+        RawBsonRef::JavaScriptCodeWithScope(code) => inner(code.scope),
         _ => true,
-    };
-    document.iter().flatten().all(|(_, value)| within(value))
+    }
+}
+
+/// Fills each `Timestamp(0, 0)` at the top in, as mongod does it.
+fn give_timestamps(fields: &mut Fields<'_>, mint: &mut dyn Mint) {
+    for (name, value) in fields {
+        if *value == NO_TIMESTAMP && *name != "_id" {
+            *value = RawBsonRef::Timestamp(mint.timestamp());
+        }
+    }
 }
 
 fn check_id(id: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, WriteError> {
@@ -227,34 +243,15 @@ fn check_id(id: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, WriteError> {
     }
 }
 
-/// The document with each `Timestamp(0, 0)` at its top filled in, as mongod does it.
-fn with_timestamps(document: &RawDocument, mint: &mut dyn Mint) -> RawDocumentBuf {
-    let mut filled = RawDocumentBuf::new();
-    for (name, value) in document.iter().flatten() {
-        if value == NO_TIMESTAMP && name.as_str() != "_id" {
-            filled.append(name, mint.timestamp());
-        } else {
-            filled.append(name, value);
-        }
-    }
-    filled
-}
-
 /// The item as it will lie in the bucket: as a naive insert would store it, with its `_id` first, without what the bucket holds for it: its `_id` where that is dropped, and each key field whose value is the
 /// lifted one in every bit.
-fn stored(
-    shape: &BucketShape,
-    (key, id): (&Key, &RawBson),
-    document: &RawDocument,
-) -> Result<RawDocumentBuf, WriteError> {
+fn stored(shape: &BucketShape, (key, id): (&Key, &RawBson), fields: &Fields<'_>) -> Result<RawDocumentBuf, WriteError> {
     let mut stored = RawDocumentBuf::new();
     if shape.item_ids() != ItemIds::Dropped {
         stored.append(cstr!("_id"), id.as_raw_bson_ref());
     }
     let mut seen: Vec<&str> = Vec::new();
-    for field in document {
-        let (name, value) = field.map_err(|error| malformed(&error))?;
-        let name = name.as_str();
+    for (name, value) in fields.iter().copied() {
         if name == "_id" {
             continue;
         }

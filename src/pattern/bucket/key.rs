@@ -25,10 +25,20 @@ impl Key {
     /// # Errors
     /// A value that cannot be a key.
     pub fn of(shape: &BucketShape, item: &RawDocument) -> Result<Self, WriteError> {
-        let lifted = shape
-            .key()
-            .iter()
-            .map(|field| lift(field, get(item, field)))
+        Self::of_values(shape, |field| get(item, field))
+    }
+
+    /// The key of an item whose values are looked up by the names of their fields.
+    ///
+    /// # Errors
+    /// A value that cannot be a key.
+    pub fn of_values<'a>(
+        shape: &BucketShape,
+        value: impl Fn(&str) -> Option<RawBsonRef<'a>>,
+    ) -> Result<Self, WriteError> {
+        let fields = shape.key().iter();
+        let lifted = fields
+            .map(|field| lift(field, value(field)))
             .collect::<Result<_, _>>()?;
         Ok(Self { lifted })
     }
@@ -153,6 +163,12 @@ pub fn canonical(value: RawBsonRef<'_>) -> RawBson {
 /// Whether two values are the same in type and in every bit; `==` on doubles would miss NaN and the sign of zero.
 #[must_use]
 pub fn same_bytes(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> bool {
+    match (one, other) {
+        (RawBsonRef::Int32(one), RawBsonRef::Int32(other)) => return one == other,
+        (RawBsonRef::String(one), RawBsonRef::String(other)) => return one == other,
+        (RawBsonRef::ObjectId(one), RawBsonRef::ObjectId(other)) => return one == other,
+        _ => {}
+    }
     let bytes = |value: RawBsonRef<'_>| {
         let mut document = RawDocumentBuf::new();
         document.append(cstr!(""), value);

@@ -108,6 +108,9 @@ fn guard(shape: &BucketShape, items: &[&Item], page: &PageFacts) -> RawDocumentB
     if shape.item_ids() == ItemIds::Unique {
         conditions.push(holds_none(shape, items));
     }
+    if shape.time().is_some() {
+        conditions.extend(assumed_times(items, page));
+    }
     single("$and", array_of(&conditions))
 }
 
@@ -155,7 +158,7 @@ fn call(operator: &str, operands: &[&RawDocument]) -> RawDocumentBuf {
     single(operator, operands.iter().copied().collect::<RawArrayBuf>())
 }
 
-/// Keeps `from`, `to` and `late` true, whatever `to` is by then.
+/// Keeps `from`, `to` and `late` true.
 fn append_times(items: &[&Item], page: &PageFacts, changes: &mut RawDocumentBuf) {
     let times = Times::of(items.iter().copied(), page.to);
     if let (Some(from), Some(to)) = (times.from, times.to) {
@@ -170,22 +173,20 @@ fn append_times(items: &[&Item], page: &PageFacts, changes: &mut RawDocumentBuf)
             of_field_and("$max", path::TO, &RawBson::DateTime(to)),
         );
     }
-    let late_in_itself = Times::of(items.iter().copied(), None).late > 0;
-    let marks = [path::EXCEPTION, path::LATE];
-    match times.first {
-        Some(first) if !late_in_itself => {
-            // What is missing is less than any date.
-            let late = of_field_and("$gt", path::TO, &RawBson::DateTime(first));
-            for mark in marks {
-                let mut operands = RawArrayBuf::new();
-                operands.push(&late);
-                operands.push(true);
-                operands.push(format!("${mark}").as_str());
-                put(changes, mark, single("$cond", &operands));
-            }
-        }
-        _ => marks.iter().for_each(|mark| put(changes, mark, true)),
+    if times.late > 0 {
+        put(changes, path::EXCEPTION, true);
+        put(changes, path::LATE, true);
     }
+}
+
+/// What is assumed of the page's `to`, where it depends on that whether an item is late.
+fn assumed_times(items: &[&Item], page: &PageFacts) -> Option<RawDocumentBuf> {
+    let times = Times::of(items.iter().copied(), None);
+    let first = times.first.filter(|_| times.late == 0)?;
+    // What is missing is less than any date.
+    let is_late = page.to.is_some_and(|to| first < to);
+    let operator = if is_late { "$gt" } else { "$lte" };
+    Some(of_field_and(operator, path::TO, &RawBson::DateTime(first)))
 }
 
 /// Closes a page that has no room for an item of `bytes`; `None`: whatever room it has.

@@ -10,7 +10,9 @@ use crate::command::duplicate::duplicate_id;
 use crate::command::error::{ErrorCode, WriteError, is_retryable, label_retryable};
 use crate::command::insert::Insert;
 use crate::command::reply::carry;
-use crate::pattern::bucket::insert::{Care, Group, Groups, Hits, Outcome, Planner, Statement, StatementKind};
+use crate::pattern::bucket::insert::{
+    Care, Group, Groups, Hits, Outcome, Planner, Statement, StatementKind, page_as_upsert,
+};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageFacts;
 use crate::pattern::shapes::ItemIds;
@@ -141,6 +143,13 @@ impl<'a> Batch<'a> {
         let mut statements = Vec::new();
         for (number, group) in self.groups.iter().enumerate() {
             planner.plan(number, group, &mut statements);
+        }
+        if self.strict_api {
+            // Where a command cannot name the collection's UUID, a page index that is missing tells one that was made anew.
+            let pages = statements
+                .iter_mut()
+                .filter(|statement| statement.kind == StatementKind::Page);
+            pages.for_each(|page| page.document = page_as_upsert(run.shape, &page.document));
         }
         statements
     }

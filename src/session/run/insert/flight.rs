@@ -11,7 +11,7 @@ use super::concern::Concern;
 use crate::command::document::{as_whole_number, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
-use crate::pattern::bucket::insert::{Care, Failure, Outcome, Statement, StatementKind, failure, page_as_upsert};
+use crate::pattern::bucket::insert::{Care, Failure, Outcome, Statement, StatementKind, failure};
 use crate::session::error::RunError;
 use crate::session::hint::Turn;
 use crate::session::link::Request;
@@ -28,7 +28,7 @@ struct Command<'a> {
     statements: Vec<&'a Statement>,
     body: RawDocumentBuf,
     field: &'static str,
-    elements: Vec<RawDocumentBuf>,
+    elements: Vec<&'a RawDocument>,
     ordered: bool,
 }
 
@@ -128,7 +128,6 @@ fn command<'a>(
     (kind, statements): (StatementKind, &[&'a Statement]),
     (uuid, at_once): (&Binary, bool),
 ) -> Command<'a> {
-    // Under `apiStrict` a page index that is missing tells a collection that was made anew; otherwise its UUID does.
     let inserts = kind == StatementKind::Page && !batch.strict_api;
     let (name, field) = if inserts {
         ("insert", "documents")
@@ -157,15 +156,11 @@ fn command<'a>(
         body.append(cstr!("stmtIds"), &ids);
     }
     carried.append_to_write(&mut body);
-    let element = |statement: &&Statement| match kind {
-        StatementKind::Page if !inserts => page_as_upsert(run.shape, &statement.document),
-        _ => statement.document.clone(),
-    };
     Command {
         kind,
         body,
         field,
-        elements: statements.iter().map(element).collect(),
+        elements: statements.iter().map(|statement| &*statement.document).collect(),
         statements: statements.to_vec(),
         ordered,
     }

@@ -50,7 +50,8 @@ async fn recover_group(run: &mut Run<'_>, batch: &mut Batch<'_>, number: usize) 
         body.append(cstr!("ordered"), false);
         body.append(cstr!("stmtIds"), &ids);
         run.carried().at_once().append_to_write(&mut body);
-        let nothing = vec![no_statement(); asked.len()];
+        let nothing = no_statement();
+        let nothing: Vec<&RawDocument> = vec![&nothing; asked.len()];
         let request = Request {
             body: &body,
             sequence: Some(("updates", &nothing)),
