@@ -11,7 +11,7 @@ use super::layout::path;
 use crate::command::document::{put, single};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
-/// Name of the index on key and page number, which statements name as their hint: they fail where it is missing.
+/// Name of the index on key and page number. A statement that names it as its hint fails where it is missing.
 pub const PAGE: &str = "mongoshape_page";
 /// Name of the partial index of exceptions.
 pub const EXCEPTIONS: &str = "mongoshape_exceptions";

@@ -3,9 +3,10 @@
 //! The items of a command are taken in groups, one a key. A group is at one statement at a time, each of which either does
 //! all that it says or fails without a trace:
 //!
-//! * *push* puts as many items as have room into the open page. It is written as an upsert that cannot insert
-//!   (`$setOnInsert` of another `_id`), so that a miss is error 66 rather than a silent `n: 0`.
-//! * *close* marks a page `short` whose bytes leave no room, which no arithmetic may miss. A miss is an error here too.
+//! * *push* puts as many items as have room into the open page, if that is still as it is assumed to be; otherwise an
+//!   expression in it fails (error 241), so that a miss is not a silent `n: 0`.
+//! * *close* marks a page `short` that has no room left for the next item, which no arithmetic may miss. It is an upsert that
+//!   cannot insert, so a miss is an error here too (66).
 //! * *page* inserts a page with its items. Two writers who open one page collide on the page index. A group's pages are the
 //!   one case of several statements at once: they go in order, and none behind one that failed.
 //!
@@ -20,10 +21,10 @@
 //!   group before it to be stored. So of two attempts at one item one alone is executed, and what is stored of a group is
 //!   always what a chain of statements from its beginning covers.
 //! * How many items a statement covers must follow from mongod's memory of it, which tells an update from an insert (and of
-//!   an insert the `_id`). A push therefore carries one item. A page carries as many as [`Group::extent`] says, which only
-//!   depends on the command; where some of those may not be stored, one, and its name says so ([`LONE`]).
+//!   an insert the `_id`). A push therefore carries one item. A page carries as many as `Group::extent` says, which only
+//!   depends on the command; where some of those may not be stored, one, and its name says so (`LONE`).
 //! * Pages are sent several at once only behind a page of the same attempt, which nobody else can have overtaken: a chain that
-//!   has a page goes on with pages. See [decision 7](../../../docs/decisions/0007-exactly-once.md).
+//!   has a page goes on with pages. See `docs/decisions/0007-exactly-once.md`.
 
 mod extent;
 mod facts;

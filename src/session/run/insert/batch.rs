@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use bson::raw::{RawBson, RawBsonRef, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf, cstr};
 
 use super::concern::Concern;
 use crate::command::document::{array_of, as_flag, get};
@@ -240,10 +240,7 @@ impl<'a> Batch<'a> {
             let unique: HashSet<usize> = self.resent.drain(..).collect();
             let mut ids: Vec<i32> = unique.into_iter().map(|index| command.statement_id(index)).collect();
             ids.sort_unstable();
-            reply.append(
-                cstr!("retriedStmtIds"),
-                ids.into_iter().collect::<bson::raw::RawArrayBuf>(),
-            );
+            reply.append(cstr!("retriedStmtIds"), ids.into_iter().collect::<RawArrayBuf>());
         }
         reply.append(cstr!("ok"), 1.0);
         carry(&mut reply, &self.last_answer);

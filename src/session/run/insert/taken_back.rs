@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf};
+use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf, cstr};
 
 use super::batch::Batch;
 use crate::command::document::{array_of, single};
@@ -39,8 +39,7 @@ pub(super) async fn take(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(),
         .map(|(bucket, ids)| take_back(run.shape, bucket, ids))
         .collect();
     let mut body = single("update", run.namespace.collection);
-    let updates = array_of(&statements);
-    crate::command::document::put(&mut body, "updates", &updates);
+    body.append(cstr!("updates"), array_of(&statements));
     run.carried().unnumbered().append_to_write(&mut body);
     succeeded(run.link.call(Request::plain(&body)).await?)?;
     for (group, position) in taken {
