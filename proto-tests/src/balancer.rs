@@ -18,7 +18,12 @@ pub struct Balancer {
 impl Balancer {
     /// Gives each connection to the next of the servers, or where that takes none to the one behind it.
     pub fn before(servers: Vec<SocketAddr>) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
+        Self::at("127.0.0.1", servers)
+    }
+
+    /// The same on another of this machine's own addresses.
+    pub fn at(address: &str, servers: Vec<SocketAddr>) -> Result<Self> {
+        let listener = TcpListener::bind((address, 0))?;
         let address = listener.local_addr()?;
         let open = Arc::new(Mutex::new(Vec::new()));
         let shared = Arc::clone(&open);

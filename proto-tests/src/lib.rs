@@ -20,6 +20,8 @@ pub mod paths;
 pub mod ports;
 pub mod proxy;
 pub mod raw;
+pub mod replies;
+pub mod sessions;
 pub mod shape;
 pub mod shaped;
 mod uri;

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use bson::{DateTime, Document, doc};
+use proto_tests::sessions::lsid;
 use proto_tests::shaped::Shaped;
 use proto_tests::{Proxy, ProxyOptions, mongod};
 
@@ -120,11 +121,7 @@ fn what_comes_again_is_counted() -> Result<()> {
     let shaped = Shaped::with("", &options)?;
     let mut application = shaped.application()?;
     let mut command = shaped.insert(&items(0..12, 1));
-    let id = bson::Binary {
-        subtype: bson::spec::BinarySubtype::Uuid,
-        bytes: shaped.database.bytes().chain([b'-'; 16]).take(16).collect(),
-    };
-    command.extend(doc! { "lsid": { "id": id }, "txnNumber": 1_i64 });
+    command.extend(doc! { "lsid": lsid(&shaped.database), "txnNumber": 1_i64 });
     let mut before = vec![0.0; SERIES.len()];
     application.command_ok(&command)?;
     assert!(

@@ -3,7 +3,8 @@
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::raw::{self, Connection};
-use proto_tests::{Proxy, ProxyOptions, Shape, database_name, frame, invariants, mongod};
+use proto_tests::sessions::lsid;
+use proto_tests::{Proxy, ProxyOptions, Shape, database_name, frame, invariants, mongod, replies};
 
 const COLLECTION: &str = "items";
 
@@ -88,18 +89,7 @@ fn said(reply: &Document, database: &str) -> Document {
         "code",
         "codeName",
     ];
-    let fields = reply.iter().filter(|(name, _)| KEPT.contains(&name.as_str()));
-    let mut said: Document = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
-    for error in said.get_array_mut("writeErrors").into_iter().flatten() {
-        if let Some(error) = error.as_document_mut() {
-            let text = error
-                .get_str("errmsg")
-                .unwrap_or_default()
-                .replace(database, "DATABASE");
-            error.insert("errmsg", text);
-        }
-    }
-    said
+    replies::said(reply, &KEPT, database)
 }
 
 /// A document of exactly so many bytes.
@@ -272,7 +262,7 @@ fn statement_ids_of_the_clients_own_are_kept_apart() -> Result<()> {
         // Sent twice.
         for _ in 0..2 {
             let run = |connection: &mut Connection, database: String| -> Result<Document> {
-                let lsid = session(&format!("{number}{database}"));
+                let lsid = lsid(&format!("{number}{database}"));
                 let mut command = doc! { "insert": COLLECTION, "documents": &documents };
                 command.extend(doc! { "lsid": lsid, "txnNumber": 1_i64, "$db": &database });
                 command.extend(ids.clone());
@@ -291,20 +281,8 @@ fn statement_ids_of_the_clients_own_are_kept_apart() -> Result<()> {
     let database = format!("{}_s", sides.database);
     let reply = sides.shaped.command(&doc! {
         "insert": COLLECTION, "documents": &documents[..2], "stmtIds": [5, 5],
-        "lsid": session(&format!("twice{database}")), "txnNumber": 1_i64, "$db": database
+        "lsid": lsid(&format!("twice{database}")), "txnNumber": 1_i64, "$db": database
     })?;
     ensure!(reply.get_i32("code")? == 72, "{reply}");
     Ok(())
-}
-
-/// A logical session of a name's own.
-fn session(name: &str) -> Document {
-    let sum = name.bytes().fold(7_u128, |sum, byte| {
-        sum.wrapping_mul(1_000_003).wrapping_add(byte.into())
-    });
-    let id = bson::Binary {
-        subtype: bson::spec::BinarySubtype::Uuid,
-        bytes: sum.to_le_bytes().to_vec(),
-    };
-    doc! { "id": id }
 }

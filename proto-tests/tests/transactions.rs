@@ -1,9 +1,9 @@
 //! Transactions on a bucket collection: what several of them do to each other, and to those that are in none.
 
 use anyhow::{Result, ensure};
-use bson::spec::BinarySubtype;
-use bson::{Binary, Document, doc};
+use bson::{Document, doc};
 use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
 use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{ProxyOptions, mongod};
 
@@ -20,30 +20,22 @@ fn item(id: i32) -> Document {
 /// A transaction of one session.
 struct Transaction<'a> {
     shaped: &'a Shaped,
-    session: Binary,
+    lsid: Document,
     begun: bool,
 }
 
 impl<'a> Transaction<'a> {
     fn new(shaped: &'a Shaped, number: u8) -> Self {
-        let bytes = shaped
-            .database
-            .bytes()
-            .chain([b'-'; 16])
-            .take(15)
-            .chain([number])
-            .collect();
-        let subtype = BinarySubtype::Uuid;
         Self {
             shaped,
-            session: Binary { subtype, bytes },
+            lsid: lsid(&format!("{}{number}", shaped.database)),
             begun: false,
         }
     }
 
     fn run(&mut self, connection: &mut Connection, command: &Document) -> Result<Document> {
         let mut command = command.clone();
-        command.extend(doc! { "lsid": { "id": self.session.clone() }, "txnNumber": 1_i64, "autocommit": false });
+        command.extend(doc! { "lsid": self.lsid.clone(), "txnNumber": 1_i64, "autocommit": false });
         if !self.begun {
             command.insert("startTransaction", true);
         }

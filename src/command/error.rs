@@ -274,6 +274,7 @@ pub fn label_retryable(reply: &mut RawDocumentBuf) {
     }
 }
 
+/// The `codeName` of an error by which the server could not go on: those of [`is_retryable`] and interruptions.
 fn name_of_server_error(code: i32) -> Option<&'static str> {
     Some(match code {
         6 => "HostUnreachable",
@@ -325,7 +326,7 @@ impl WriteError {
     /// again.
     #[must_use]
     pub fn is_of_server(&self) -> bool {
-        is_retryable(self.code) || name_of_server_error(self.code).is_some()
+        name_of_server_error(self.code).is_some()
     }
 
     /// As the error of the whole command.
@@ -335,9 +336,8 @@ impl WriteError {
         reply.append(cstr!("ok"), 0.0);
         reply.append(cstr!("errmsg"), self.message);
         reply.append(cstr!("code"), self.code);
-        match name_of_server_error(self.code) {
-            Some(name) => reply.append(cstr!("codeName"), name),
-            None => reply.append(cstr!("codeName"), format!("Location{}", self.code)),
+        if let Some(name) = name_of_server_error(self.code) {
+            reply.append(cstr!("codeName"), name);
         }
         CommandError::Upstream(reply)
     }

@@ -1,10 +1,10 @@
 //! The two collections and how they are reached.
 
 use anyhow::Result;
+use bson::Document;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::spec::BinarySubtype;
-use bson::{Binary, Document, doc};
 
+use crate::sessions::lsid;
 use crate::{Mongod, Proxy, database_name, raw};
 
 /// The collection's name, in every database.
@@ -15,8 +15,8 @@ pub(super) const COLLECTION: &str = "things";
 pub struct Side {
     pub(super) connection: raw::Connection,
     pub(super) database: String,
-    /// The logical session's id, of this side alone: both sides are on one mongod.
-    session: Binary,
+    /// The logical session, of this side alone: both sides are on one mongod.
+    lsid: Document,
 }
 
 impl Side {
@@ -31,7 +31,7 @@ impl Side {
     #[must_use]
     pub fn in_session(&self, command: &Document, fields: Document) -> Document {
         let mut command = command.clone();
-        command.insert("lsid", doc! { "id": self.session.clone() });
+        command.insert("lsid", self.lsid.clone());
         command.extend(fields);
         command
     }
@@ -64,7 +64,7 @@ impl Sides {
             Ok(Side {
                 connection: raw::Connection::open(address)?,
                 database: format!("{name}_{suffix}"),
-                session: session(&format!("{suffix}{name}")),
+                lsid: lsid(&format!("{suffix}{name}")),
             })
         };
         Ok(Self {
@@ -84,15 +84,6 @@ impl Sides {
     /// The same command on both: naive, then shaped.
     pub fn both(&mut self, command: &Document) -> Result<[RawDocumentBuf; 2]> {
         Ok([self.naive.run(command)?, self.shaped.run(command)?])
-    }
-}
-
-fn session(name: &str) -> Binary {
-    let mut bytes = name.as_bytes().to_vec();
-    bytes.resize(16, b'_');
-    Binary {
-        subtype: BinarySubtype::Uuid,
-        bytes,
     }
 }
 

@@ -46,9 +46,12 @@ impl Measure {
     }
 }
 
+/// The seed of a run, which says how to see it again.
 fn seed() -> u64 {
     let given = std::env::var("MONGOSHAPE_SEED").ok().and_then(|seed| seed.parse().ok());
-    given.unwrap_or_else(|| rand::random_range(1..1_000_000))
+    let seed = given.unwrap_or_else(|| rand::random_range(1..1_000_000));
+    show(&format!("MONGOSHAPE_SEED={seed}"));
+    seed
 }
 
 fn shape(item_ids: ItemIds) -> Shape {
@@ -121,10 +124,36 @@ fn show(text: &str) {
     println!("{text}");
 }
 
+/// Writes through a balancer before the proxies while `disturb` goes on, and judges what the set holds then.
+fn write_while(
+    set: &Mongod,
+    (downstream, database): (&Balancer, &str),
+    (seed, what): (u64, &str),
+    disturb: impl FnOnce(&AtomicU64) -> Result<()>,
+) -> Result<Written> {
+    let writers = Writers {
+        address: downstream.address(),
+        database,
+        collections: &COLLECTIONS.map(|(name, _)| name),
+        seed,
+    };
+    let written = writers.write_while(disturb)?;
+    show(&format!(
+        "{what}: {} items acknowledged, {} commands sent again",
+        written.items.len(),
+        written.resent
+    ));
+    judge(set, database, &written)?;
+    Ok(written)
+}
+
+fn before(proxies: &[Proxy]) -> Result<Balancer> {
+    Balancer::before(proxies.iter().map(Proxy::address).collect())
+}
+
 #[test]
 fn crashes_of_proxies_lose_and_double_nothing() -> Result<()> {
     let seed = seed();
-    show(&format!("MONGOSHAPE_SEED={seed}"));
     let mut random = StdRng::seed_from_u64(seed);
     let set = Mongod::replica_set(1)?;
     let database = database_name();
@@ -132,15 +161,10 @@ fn crashes_of_proxies_lose_and_double_nothing() -> Result<()> {
     let upstream = Balancer::before(vec![set.address()])?;
     let uri = format!("mongodb://{}/?directConnection=true", upstream.address());
     let mut proxies = [start(&uri, &database)?, start(&uri, &database)?];
-    let downstream = Balancer::before(proxies.iter().map(Proxy::address).collect())?;
-    let writers = Writers {
-        address: downstream.address(),
-        database: &database,
-        collections: &COLLECTIONS.map(|(name, _)| name),
-        seed,
-    };
+    let downstream = before(&proxies)?;
     let kills = Measure::chosen().kills;
-    let written = writers.write_while(|answered| {
+    let what = format!("{kills} kills");
+    let written = write_while(&set, (&downstream, &database), (seed, &what), |answered| {
         for _ in 0..kills {
             for _ in 0..3 {
                 thread::sleep(Duration::from_millis(random.random_range(0..40)));
@@ -158,12 +182,6 @@ fn crashes_of_proxies_lose_and_double_nothing() -> Result<()> {
         }
         Ok(())
     })?;
-    show(&format!(
-        "{kills} kills: {} items acknowledged, {} commands sent again",
-        written.items.len(),
-        written.resent
-    ));
-    judge(&set, &database, &written)?;
     ensure!(written.resent > 0, "nothing was disturbed");
     Ok(())
 }
@@ -171,19 +189,13 @@ fn crashes_of_proxies_lose_and_double_nothing() -> Result<()> {
 #[test]
 fn crashes_of_primaries_lose_and_double_nothing() -> Result<()> {
     let seed = seed();
-    show(&format!("MONGOSHAPE_SEED={seed}"));
     let set = Mongod::replica_set(3)?;
     let database = database_name();
     let proxies = [start(&set.uri(), &database)?, start(&set.uri(), &database)?];
-    let downstream = Balancer::before(proxies.iter().map(Proxy::address).collect())?;
-    let writers = Writers {
-        address: downstream.address(),
-        database: &database,
-        collections: &COLLECTIONS.map(|(name, _)| name),
-        seed,
-    };
+    let downstream = before(&proxies)?;
     let stepdowns = Measure::chosen().stepdowns;
-    let written = writers.write_while(|answered| {
+    let what = format!("{stepdowns} stepdowns");
+    write_while(&set, (&downstream, &database), (seed, &what), |answered| {
         for _ in 0..stepdowns {
             wait_for_progress(answered)?;
             set.step_down(5)?;
@@ -192,10 +204,5 @@ fn crashes_of_primaries_lose_and_double_nothing() -> Result<()> {
         }
         Ok(())
     })?;
-    show(&format!(
-        "{stepdowns} stepdowns: {} items acknowledged, {} commands sent again",
-        written.items.len(),
-        written.resent
-    ));
-    judge(&set, &database, &written)
+    Ok(())
 }

@@ -1,10 +1,10 @@
 //! Another writer takes an `_id` between the proxy's look at what is taken and its write.
 
 use anyhow::{Result, ensure};
-use bson::spec::BinarySubtype;
-use bson::{Binary, Bson, DateTime, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use proto_tests::cut::Cut;
 use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
 use proto_tests::{Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
 
 const COLLECTION: &str = "items";
@@ -18,7 +18,7 @@ fn item(id: i32, key: &str) -> Document {
 
 /// Sends the command while somebody else stores an item with the `_id` of the one at `taken`; the reply, and the `_id`s
 /// that are stored then.
-fn race(ordered: bool, retryable: bool, taken: i32, command: usize) -> Result<(Document, Vec<i32>)> {
+fn race(ordered: bool, retryable: bool, taken: i32) -> Result<(Document, Vec<i32>)> {
     let shape = Shape {
         time: Some("date".to_owned()),
         ..Shape::new(&["k"])
@@ -37,17 +37,13 @@ fn race(ordered: bool, retryable: bool, taken: i32, command: usize) -> Result<(D
     stranger.command_ok(&insert(vec![item(-1, "a")]))?;
     application.command_ok(&doc! { "find": COLLECTION, "$db": &database })?;
     let theirs = insert(vec![item(taken, "z")]);
-    cut.meanwhile(command, move || {
+    cut.meanwhile(1, move || {
         stranger.command_ok(&theirs).expect("the stranger's insert");
     });
     let mut ours = insert((0..).zip(KEYS).map(|(id, key)| item(id, key)).collect());
     ours.insert("ordered", ordered);
     if retryable {
-        let id = Binary {
-            subtype: BinarySubtype::Uuid,
-            bytes: database.bytes().chain([b'-'; 16]).take(16).collect(),
-        };
-        ours.extend(doc! { "lsid": { "id": id }, "txnNumber": 1_i64 });
+        ours.extend(doc! { "lsid": lsid(&database), "txnNumber": 1_i64 });
     }
     let reply = application.command_ok(&ours)?;
     let mut direct = Connection::open(set.address())?;
@@ -62,7 +58,7 @@ fn race(ordered: bool, retryable: bool, taken: i32, command: usize) -> Result<(D
 fn an_ordered_insert_stores_nothing_behind_what_somebody_else_took() -> Result<()> {
     for retryable in [false, true] {
         for taken in 0..7 {
-            let (reply, stored) = race(true, retryable, taken, 1)?;
+            let (reply, stored) = race(true, retryable, taken)?;
             let expected: Vec<i32> = (0..=taken).collect();
             ensure!(
                 stored == expected,
@@ -79,7 +75,7 @@ fn an_ordered_insert_stores_nothing_behind_what_somebody_else_took() -> Result<(
 fn an_unordered_insert_stores_all_but_what_somebody_else_took() -> Result<()> {
     for retryable in [false, true] {
         for taken in [0, 1, 4, 6] {
-            let (reply, stored) = race(false, retryable, taken, 1)?;
+            let (reply, stored) = race(false, retryable, taken)?;
             ensure!(
                 stored == (0..7).collect::<Vec<_>>(),
                 "{taken} was taken, and {stored:?} is stored"

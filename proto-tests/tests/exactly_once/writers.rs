@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use bson::spec::BinarySubtype;
-use bson::{Binary, DateTime, Document, doc};
+use bson::{DateTime, Document, doc};
 use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -65,14 +65,7 @@ impl Writers<'_> {
 
     fn write(self, number: u64, done: &AtomicBool, answered: &AtomicU64) -> Result<Written> {
         let mut random = StdRng::seed_from_u64(self.seed.wrapping_mul(1000) + number);
-        let session = Binary {
-            subtype: BinarySubtype::Uuid,
-            bytes: [self.database.as_bytes(), &[b'_'; 16]].concat()[..15]
-                .iter()
-                .copied()
-                .chain([u8::try_from(number)?])
-                .collect(),
-        };
+        let lsid = lsid(&format!("{}{number}", self.database));
         let mut written = Written::default();
         let mut connection = None;
         let mut next = i64::try_from(number)? * 1_000_000_000;
@@ -91,7 +84,7 @@ impl Writers<'_> {
                 "insert": collection,
                 "documents": &items,
                 "ordered": random.random_bool(0.5),
-                "lsid": { "id": session.clone() },
+                "lsid": lsid.clone(),
                 "txnNumber": transaction,
                 "$db": self.database,
             };

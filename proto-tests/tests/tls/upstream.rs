@@ -1,10 +1,9 @@
 //! TLS towards mongod: what is shown to it, and what is made of what it shows.
 
-use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::thread;
+use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
+use proto_tests::balancer::Balancer;
 use proto_tests::mongod::Options;
 use proto_tests::raw::Connection;
 use proto_tests::{Certificates, Identity, Level, Mongod, Proxy, ProxyOptions};
@@ -76,10 +75,11 @@ fn a_mongod_that_is_not_trusted_or_does_not_trust_is_told_of() -> Result<()> {
     let told = [(GONE, "UnknownIssuer"), (REFUSED, "UnknownIssuer")];
     check_closed(&with(&other, certificates.client()), address, &certificates, &told)?;
     // Under an address that its certificate does not name.
+    let elsewhere = Balancer::at("127.0.0.2", vec![address])?;
     let told = [(GONE, "not valid for name"), (REFUSED, "not valid for name")];
     check_closed(
         &with(&ca, certificates.client()),
-        forwarded(address)?,
+        elsewhere.address(),
         &certificates,
         &told,
     )?;
@@ -119,26 +119,4 @@ fn a_mongod_with_tls_that_is_spoken_to_in_plain_bytes_closes() -> Result<()> {
     );
     proxy.wait_for_log(GONE)?;
     Ok(())
-}
-
-/// An address of this machine that leads to `server`, and that no certificate here names.
-fn forwarded(server: SocketAddr) -> Result<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.2:0")?;
-    let address = listener.local_addr()?;
-    let copy = |mut from: TcpStream, mut to: TcpStream| {
-        thread::spawn(move || {
-            let _ = io::copy(&mut from, &mut to);
-            let _ = to.shutdown(Shutdown::Both);
-        });
-    };
-    // Ends with the process.
-    thread::spawn(move || -> io::Result<()> {
-        for near in listener.incoming() {
-            let (near, far) = (near?, TcpStream::connect(server)?);
-            copy(near.try_clone()?, far.try_clone()?);
-            copy(far, near);
-        }
-        Ok(())
-    });
-    Ok(address)
 }

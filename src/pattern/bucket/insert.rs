@@ -26,9 +26,11 @@
 //! * Pages are sent several at once only behind a page of the same attempt, which nobody else can have overtaken: a chain that
 //!   has a page goes on with pages. See `docs/decisions/0007-exactly-once.md`.
 
+mod expression;
 mod extent;
 mod facts;
 mod failure;
+mod gather;
 mod group;
 mod ids;
 mod plan;
@@ -38,7 +40,8 @@ mod times;
 
 pub use self::facts::{Facts, append_facts_query};
 pub use self::failure::{Failure, failure};
-pub use self::group::{Group, Groups, Outcome, Recorded};
+pub use self::gather::Groups;
+pub use self::group::{Group, Outcome, Recorded};
 pub use self::ids::{Hits, ids_query};
 pub use self::plan::{Care, Planner};
 pub use self::statement::{Statement, StatementKind, no_statement, page_as_upsert};

@@ -63,7 +63,7 @@ async fn store(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError>
         let uuid = settings.readiness.for_writing(&mut run.asker()).await?;
         let turns = take_turns(run, batch, &uuid).await;
         let order = turns.order;
-        rounds(run, batch, (&uuid, &turns.turns)).await?;
+        rounds(run, batch, (uuid, &turns.turns)).await?;
         for (turn, group) in turns.turns.into_iter().zip(order) {
             turn.leave(batch.hint(group));
         }
@@ -105,33 +105,40 @@ async fn take_turns(run: &Run<'_>, batch: &mut Batch<'_>, uuid: &Binary) -> Turn
 }
 
 /// Looks, plans, sends and sorts out what is still to be done, until nothing is.
-async fn rounds(run: &mut Run<'_>, batch: &mut Batch<'_>, (uuid, turns): (&Binary, &[Turn])) -> Result<(), RunError> {
-    let mut uuid = uuid.clone();
+async fn rounds(run: &mut Run<'_>, batch: &mut Batch<'_>, (uuid, turns): (Binary, &[Turn])) -> Result<(), RunError> {
+    let mut uuid = uuid;
     let mut idle = 0_u32;
-    while batch.has_work() {
-        pause(idle).await;
-        let before = batch.pending();
-        let now = run.settings.readiness.for_writing(&mut run.asker()).await?;
-        if now != uuid {
-            // Dropped and made again: nothing that was known is true.
-            batch.groups.iter_mut().for_each(Group::forget);
-            uuid = now;
-        }
+    let mut before = batch.pending();
+    while before > 0 {
         let suspects = look::look(run, batch).await?;
         resend::recover(run, batch, suspects).await?;
         let statements = batch.plan(run);
         let statements = transaction::with_free_names(run, batch, statements).await?;
         flight::send(run, batch, &statements, (&uuid, turns)).await?;
-        idle = if batch.pending() < before {
-            0
-        } else {
-            idle.saturating_add(1)
-        };
+        let left = batch.pending();
+        idle = if left < before { 0 } else { idle.saturating_add(1) };
+        before = left;
         if idle > MAX_IDLE_ROUNDS {
             batch.give_up();
+            return Ok(());
         }
+        pause(idle).await;
+        uuid = still_ready(run, batch, uuid).await?;
     }
     Ok(())
+}
+
+/// The collection's UUID by now.
+async fn still_ready(run: &mut Run<'_>, batch: &mut Batch<'_>, uuid: Binary) -> Result<Binary, RunError> {
+    if !batch.has_work() {
+        return Ok(uuid);
+    }
+    let now = run.settings.readiness.for_writing(&mut run.asker()).await?;
+    if now != uuid {
+        // Dropped and made again: nothing that was known is true.
+        batch.groups.iter_mut().for_each(Group::forget);
+    }
+    Ok(now)
 }
 
 /// Waits a little, at random, when races were lost: the more often, the longer.

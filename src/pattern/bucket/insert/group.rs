@@ -1,7 +1,5 @@
 //! The items of one command under one key, and how far they have come.
 
-use std::collections::HashMap;
-
 use bson::raw::RawBson;
 
 use super::failure::Failure;
@@ -94,7 +92,7 @@ pub enum Recorded {
 }
 
 impl Group {
-    fn new(first: Member) -> Self {
+    pub(super) fn new(first: Member) -> Self {
         Self {
             members: vec![first],
             next: 0,
@@ -316,37 +314,4 @@ impl Group {
 /// Whether the page of that name was begun with one item whatever it could have had.
 fn is_lone(page: &RawBson) -> bool {
     page.as_str().is_some_and(|name| name.ends_with(LONE))
-}
-
-/// Gathers the items of a command into groups, in the order of each one's first.
-#[derive(Debug, Default)]
-pub struct Groups {
-    groups: Vec<Group>,
-    by_identity: HashMap<Vec<u8>, usize>,
-}
-
-impl Groups {
-    /// Adds the next item. `statement_id` is what the client's command numbers it.
-    pub fn add(&mut self, item: Item, statement_id: i32) {
-        let position = self.by_identity.get(item.identity()).copied();
-        let identity = position.is_none().then(|| item.identity().to_vec());
-        let member = Member {
-            item,
-            statement_id,
-            state: State::Pending,
-        };
-        match (position.and_then(|position| self.groups.get_mut(position)), identity) {
-            (Some(group), _) => group.members.push(member),
-            (None, identity) => {
-                self.by_identity.insert(identity.unwrap_or_default(), self.groups.len());
-                self.groups.push(Group::new(member));
-            }
-        }
-    }
-
-    /// The groups.
-    #[must_use]
-    pub fn into_vec(self) -> Vec<Group> {
-        self.groups
-    }
 }

@@ -80,11 +80,10 @@ impl<'a> Planner<'a> {
             items.truncate(1);
         }
         let chosen: Vec<&Item> = items.iter().filter_map(|position| group.item(*position)).collect();
-        let bytes = chosen.iter().map(|item| item.bytes()).fold(0, i64::saturating_add);
         let times = Times::of(chosen.iter().copied(), page.to);
         let after = PageFacts {
             count: page.count.saturating_add(length(&items)),
-            bytes: page.bytes.saturating_add(bytes),
+            bytes: page.bytes.saturating_add(layout::sum_of_bytes(&chosen)),
             to: page.to.max(times.to),
             ..page.clone()
         };
@@ -92,7 +91,7 @@ impl<'a> Planner<'a> {
             kind: StatementKind::Push,
             group: number,
             id: first_id(group, &items),
-            document: statement::push(self.shape, &chosen, page),
+            document: statement::push(self.shape, &chosen, page, &times),
             late: self.late(&times),
             items,
             after,

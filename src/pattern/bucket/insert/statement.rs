@@ -2,6 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::expression::{call, is_missing, literal, of_field};
 use super::times::Times;
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::index;
@@ -42,29 +43,21 @@ pub enum StatementKind {
     Close,
 }
 
-/// Puts items on a page with room for them.
-pub(super) fn push(shape: &BucketShape, items: &[&Item], page: &PageFacts) -> RawDocumentBuf {
+/// Puts items, with these times, on a page with room for them.
+pub(super) fn push(shape: &BucketShape, items: &[&Item], page: &PageFacts, times: &Times) -> RawDocumentBuf {
     let elements: RawArrayBuf = items.iter().map(|item| item.stored()).collect();
     let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
-    let chosen = call(
-        "$cond",
-        &[
-            guard(shape, items, page).as_ref(),
-            single("$literal", &elements).as_ref(),
-            miss().as_ref(),
-        ],
-    );
+    let mut choice = single("if", guard(shape, items, page));
+    put(&mut choice, "then", literal(&elements));
+    put(&mut choice, "else", miss());
     let mut changes = RawDocumentBuf::new();
-    let path = |path: &str| format!("${path}");
-    let mut lists = RawArrayBuf::new();
-    lists.push(path(shape.items()).as_str());
-    lists.push(&chosen);
-    put(&mut changes, shape.items(), single("$concatArrays", &lists));
+    let pushed = of_field("$concatArrays", shape.items(), single("$cond", &choice));
+    put(&mut changes, shape.items(), &pushed);
     for (field, more) in [(shape.count(), count), (path::BYTES, sum_of_bytes(items))] {
-        put(&mut changes, field, of_field_and("$add", field, &whole_number(more)));
+        put(&mut changes, field, of_field("$add", field, whole_number(more)));
     }
     if shape.time().is_some() {
-        append_times(items, page, &mut changes);
+        append_times(times, &mut changes);
     }
     let mut statement = RawDocumentBuf::new();
     statement.append(cstr!("q"), by_id(page));
@@ -86,11 +79,11 @@ fn by_id(page: &PageFacts) -> RawDocumentBuf {
 fn guard(shape: &BucketShape, items: &[&Item], page: &PageFacts) -> RawDocumentBuf {
     let bytes = sum_of_bytes(items);
     let max_bytes = i64::from(shape.max_bytes());
-    let mut conditions = vec![of_field_and("$eq", path::PAGE, &RawBson::Int32(page.page))];
+    let mut conditions = vec![of_field("$eq", path::PAGE, page.page)];
     let lifted = items.first().map(|item| item.key().lifted()).unwrap_or_default();
     for (field, value) in shape.key().iter().zip(lifted) {
         conditions.push(match value {
-            Some(value) => of_field_and("$eq", field, &RawBson::Document(single("$literal", value))),
+            Some(value) => of_field("$eq", field, literal(value)),
             None => is_missing(field),
         });
     }
@@ -98,12 +91,12 @@ fn guard(shape: &BucketShape, items: &[&Item], page: &PageFacts) -> RawDocumentB
     if bytes <= max_bytes {
         let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
         let room = i64::from(shape.max_items()).saturating_sub(count);
-        conditions.push(of_field_and("$lte", shape.count(), &RawBson::Int64(room)));
+        conditions.push(of_field("$lte", shape.count(), room));
         let room = max_bytes.saturating_sub(bytes);
-        conditions.push(of_field_and("$lte", path::BYTES, &RawBson::Int64(room)));
+        conditions.push(of_field("$lte", path::BYTES, room));
     } else {
         // Only an empty page takes it.
-        conditions.push(of_field_and("$eq", shape.count(), &RawBson::Int32(0)));
+        conditions.push(of_field("$eq", shape.count(), 0));
     }
     if shape.item_ids() == ItemIds::Unique {
         conditions.push(holds_none(shape, items));
@@ -120,58 +113,24 @@ fn holds_none(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
         .iter()
         .filter_map(|item| Some(item.id()?.as_raw_bson_ref()))
         .collect();
-    let there = format!("${}", index::item_id_path(shape));
-    let mut both = RawArrayBuf::new();
-    both.push(there.as_str());
-    both.push(single("$literal", &ids));
-    let mut common = RawArrayBuf::new();
-    common.push(single("$setIntersection", &both));
-    common.push(RawArrayBuf::new());
-    single("$eq", &common)
+    let common = of_field("$setIntersection", &index::item_id_path(shape), literal(&ids));
+    call("$eq", &common, RawArrayBuf::new())
 }
 
 /// An expression that fails, with error 241 (`ConversionFailure`): the statement then changes nothing and says so. mongod would
 /// evaluate one without a field ahead of time.
 fn miss() -> RawDocumentBuf {
-    let mut text = RawArrayBuf::new();
-    text.push("no page like that: ");
-    text.push(single("$type", "$_id"));
-    single("$toInt", single("$concat", &text))
-}
-
-/// An expression of a field and a value.
-fn of_field_and(operator: &str, field: &str, value: &RawBson) -> RawDocumentBuf {
-    let mut operands = RawArrayBuf::new();
-    operands.push(format!("${field}").as_str());
-    operands.push(value.as_raw_bson_ref());
-    single(operator, &operands)
-}
-
-fn is_missing(field: &str) -> RawDocumentBuf {
-    let mut operands = RawArrayBuf::new();
-    operands.push(single("$type", format!("${field}").as_str()));
-    operands.push("missing");
-    single("$eq", &operands)
-}
-
-fn call(operator: &str, operands: &[&RawDocument]) -> RawDocumentBuf {
-    single(operator, operands.iter().copied().collect::<RawArrayBuf>())
+    single(
+        "$toInt",
+        call("$concat", "no page like that: ", single("$type", "$_id")),
+    )
 }
 
 /// Keeps `from`, `to` and `late` true.
-fn append_times(items: &[&Item], page: &PageFacts, changes: &mut RawDocumentBuf) {
-    let times = Times::of(items.iter().copied(), page.to);
+fn append_times(times: &Times, changes: &mut RawDocumentBuf) {
     if let (Some(from), Some(to)) = (times.from, times.to) {
-        put(
-            changes,
-            path::FROM,
-            of_field_and("$min", path::FROM, &RawBson::DateTime(from)),
-        );
-        put(
-            changes,
-            path::TO,
-            of_field_and("$max", path::TO, &RawBson::DateTime(to)),
-        );
+        put(changes, path::FROM, of_field("$min", path::FROM, from));
+        put(changes, path::TO, of_field("$max", path::TO, to));
     }
     if times.late > 0 {
         put(changes, path::EXCEPTION, true);
@@ -186,7 +145,7 @@ fn assumed_times(items: &[&Item], page: &PageFacts) -> Option<RawDocumentBuf> {
     // What is missing is less than any date.
     let is_late = page.to.is_some_and(|to| first < to);
     let operator = if is_late { "$gt" } else { "$lte" };
-    Some(of_field_and(operator, path::TO, &RawBson::DateTime(first)))
+    Some(of_field(operator, path::TO, first))
 }
 
 /// Closes a page that has no room for an item of `bytes`; `None`: whatever room it has.

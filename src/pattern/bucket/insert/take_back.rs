@@ -5,6 +5,7 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf, cstr};
 
+use super::expression::{call, field, literal};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::layout::path;
@@ -14,21 +15,21 @@ use crate::pattern::shapes::BucketShape;
 /// full, and such a page takes no more.
 #[must_use]
 pub fn take_back(shape: &BucketShape, bucket: &RawBson, ids: &RawArrayBuf) -> RawDocumentBuf {
-    let items = format!("${}", shape.items());
+    let items = field(shape.items());
     let mut query = single("_id", single("$eq", bucket));
     put(&mut query, &index::item_id_path(shape), single("$in", ids));
-    let taken = array_of_two("$$item._id", &single("$literal", ids));
-    let kept = single("$not", single("$in", &taken));
+    let taken = call("$in", "$$item._id", literal(ids));
+    let kept = single("$not", &taken);
     let kept = over(&items, "cond", &kept);
     let lengths = over(&items, "in", &single("$bsonSize", "$$item"));
     let mut counted = single(shape.count(), single("$size", items.as_str()));
     put(&mut counted, path::BYTES, single("$sum", single("$map", &lengths)));
     put(&mut counted, path::EXCEPTION, true);
     put(&mut counted, path::SHORT, true);
-    if let Some(field) = shape.time() {
-        let field = format!("$$item.{}", shape.rename().stored(field));
+    if let Some(time) = shape.time() {
+        let time = format!("$$item.{}", shape.rename().stored(time));
         for (path, bound) in [(path::FROM, "$min"), (path::TO, "$max")] {
-            put(&mut counted, path, bound_of_times(&items, &field, bound));
+            put(&mut counted, path, bound_of_times(&items, &time, bound));
         }
     }
     let stages = [
@@ -42,18 +43,15 @@ pub fn take_back(shape: &BucketShape, bucket: &RawBson, ids: &RawArrayBuf) -> Ra
 }
 
 /// The least or greatest date of the items' times; nothing where none is a date.
-fn bound_of_times(items: &str, field: &str, bound: &str) -> RawDocumentBuf {
-    let is_date = single("$eq", array_of_two("date", &single("$type", field)));
+fn bound_of_times(items: &str, time: &str, bound: &str) -> RawDocumentBuf {
+    let is_date = call("$eq", "date", single("$type", time));
     let mut date = single("if", &is_date);
-    put(&mut date, "then", field);
+    put(&mut date, "then", time);
     put(&mut date, "else", RawBsonRef::Null);
     let dates = single("$map", over(items, "in", &single("$cond", &date)));
     let bound = single(bound, &dates);
     // Which leaves the field out.
-    let mut otherwise = RawArrayBuf::new();
-    otherwise.push(&bound);
-    otherwise.push("$$REMOVE");
-    single("$ifNull", &otherwise)
+    call("$ifNull", &bound, "$$REMOVE")
 }
 
 /// Arguments of `$filter` and of `$map` over the items.
@@ -62,11 +60,4 @@ fn over(items: &str, argument: &str, expression: &RawDocumentBuf) -> RawDocument
     put(&mut arguments, "as", "item");
     put(&mut arguments, argument, expression);
     arguments
-}
-
-fn array_of_two(first: &str, second: &RawDocumentBuf) -> RawArrayBuf {
-    let mut array = RawArrayBuf::new();
-    array.push(first);
-    array.push(second);
-    array
 }

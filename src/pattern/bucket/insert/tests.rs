@@ -249,7 +249,7 @@ fn a_push_demands_what_it_assumes() {
         .get_document("$set")
         .unwrap();
     let lists = set.get_document("history").unwrap().get_array("$concatArrays").unwrap();
-    let chosen = lists.get_document(1).unwrap().get_array("$cond").unwrap();
+    let chosen = lists.get_document(1).unwrap().get_document("$cond").unwrap();
     let guard = rawdoc! { "$and": [
         { "$eq": ["$control.page", 8] },
         { "$eq": ["$k", { "$literal": 1 }] },
@@ -259,7 +259,7 @@ fn a_push_demands_what_it_assumes() {
         { "$eq": [{ "$setIntersection": ["$history._id", { "$literal": [1, 2] }] }, []] },
         { "$gt": ["$control.to", DateTime::from_millis(7000)] },
     ] };
-    assert_eq!(chosen.get_document(0).unwrap(), &*guard);
+    assert_eq!(chosen.get_document("if").unwrap(), &*guard);
     assert!(set.get_bool(path::LATE).unwrap());
 }
 

@@ -8,6 +8,7 @@ use super::batch::Batch;
 use crate::command::document::{put, single};
 use crate::command::duplicate::duplicate_id;
 use crate::command::error::{CommandError, ErrorCode};
+use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::insert::{Care, Facts, Group, Hits, append_facts_query, ids_query};
 use crate::pattern::bucket::item::Item;
@@ -128,9 +129,9 @@ async fn together(
 ) -> Result<(), RunError> {
     let mut found: HashMap<Vec<u8>, PageFacts> = HashMap::new();
     let shape = run.shape;
-    let unreadable = unreadable(run);
+    let namespace = run.namespace;
     each(run, answer, |page| {
-        let (key, facts) = Facts::parse(shape, page).ok_or_else(|| unreadable.clone())?;
+        let (key, facts) = Facts::parse(shape, page).ok_or_else(|| unreadable(namespace))?;
         found.insert(key, facts);
         Ok(())
     })
@@ -146,7 +147,7 @@ async fn together(
 
 fn apart(run: &Run<'_>, batch: &mut Batch<'_>, group: usize, answer: &RawDocument) -> Result<(), CommandError> {
     let bucket = CursorReply::parse(answer).and_then(|cursor| cursor.documents().next());
-    let facts = bucket.map(|bucket| PageFacts::parse(run.shape, bucket).ok_or_else(|| unreadable(run)));
+    let facts = bucket.map(|bucket| PageFacts::parse(run.shape, bucket).ok_or_else(|| unreadable(run.namespace)));
     let facts = facts.transpose()?;
     if let Some(group) = batch.groups.get_mut(group) {
         group.know(facts);
@@ -204,10 +205,7 @@ pub(super) fn refuse(run: &Run<'_>, batch: &mut Batch<'_>, number: usize, taken:
     batch.refuse(refused);
 }
 
-fn unreadable(run: &Run<'_>) -> CommandError {
-    let message = format!(
-        "{} holds a document that is no bucket of layout version 1: run `mongoshape check`",
-        run.namespace
-    );
+fn unreadable(namespace: Namespace<'_>) -> CommandError {
+    let message = format!("{namespace} holds a document that is no bucket of layout version 1: run `mongoshape check`");
     CommandError::new(ErrorCode::InvalidOptions, message)
 }

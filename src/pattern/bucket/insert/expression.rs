@@ -1,0 +1,33 @@
+//! Aggregation expressions, of which updates are made.
+
+use bson::raw::{BindRawBsonRef, RawArrayBuf, RawDocumentBuf};
+
+use crate::command::document::single;
+
+/// `{operator: [first, second]}`
+pub(super) fn call(operator: &str, first: impl BindRawBsonRef, second: impl BindRawBsonRef) -> RawDocumentBuf {
+    let mut operands = RawArrayBuf::new();
+    operands.push(first);
+    operands.push(second);
+    single(operator, &operands)
+}
+
+/// `{operator: ["$path", value]}`
+pub(super) fn of_field(operator: &str, path: &str, value: impl BindRawBsonRef) -> RawDocumentBuf {
+    call(operator, field(path).as_str(), value)
+}
+
+/// `{$literal: value}`: taken as it is, whatever `$` is in it.
+pub(super) fn literal(value: impl BindRawBsonRef) -> RawDocumentBuf {
+    single("$literal", value)
+}
+
+/// What a path leads to.
+pub(super) fn field(path: &str) -> String {
+    format!("${path}")
+}
+
+/// Whether there is nothing at a path.
+pub(super) fn is_missing(path: &str) -> RawDocumentBuf {
+    call("$eq", single("$type", field(path).as_str()), "missing")
+}
