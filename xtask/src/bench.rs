@@ -4,6 +4,7 @@ mod haproxy;
 mod idle;
 mod insert;
 mod load;
+mod process;
 mod relay;
 
 use anyhow::Result;

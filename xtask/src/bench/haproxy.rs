@@ -15,7 +15,7 @@ use tempfile::TempDir;
 #[derive(Debug)]
 pub(super) struct HaProxy {
     pub(super) address: SocketAddr,
-    _process: Guarded,
+    process: Guarded,
 }
 
 impl HaProxy {
@@ -39,10 +39,12 @@ impl HaProxy {
             }
             thread::sleep(Duration::from_millis(10));
         }
-        Ok(Some(Self {
-            address,
-            _process: process,
-        }))
+        Ok(Some(Self { address, process }))
+    }
+
+    /// Its process id.
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
     }
 }
 

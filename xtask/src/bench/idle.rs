@@ -1,13 +1,14 @@
 //! What idle connections cost in memory: applications keep thousands of them.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use bson::doc;
 use proto_tests::raw::Connection;
+
+use super::process::resident_kilobytes;
 
 /// How long the process has to settle before it is measured.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -26,11 +27,4 @@ pub(super) fn kilobytes_per_connection(address: SocketAddr, process: u32, connec
     thread::sleep(SETTLE);
     let grown = resident_kilobytes(process)?.saturating_sub(before);
     Ok(grown as f64 / connections as f64)
-}
-
-fn resident_kilobytes(process: u32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let figure = line.and_then(|line| line.split_whitespace().next());
-    Ok(figure.context("no VmRSS")?.parse()?)
 }

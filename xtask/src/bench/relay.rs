@@ -14,6 +14,7 @@ use proto_tests::{Mongod, Proxy, ProxyOptions, raw};
 use super::haproxy::HaProxy;
 use super::idle;
 use super::load::{self, Figures};
+use super::process;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -23,8 +24,8 @@ pub(crate) struct Options {
     /// Connection counts, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
     connections: Vec<usize>,
-    /// In each round every way is measured once, so that noise hits all alike; the figures are medians
-    #[arg(long, default_value_t = 3)]
+    /// In each round every way is measured once, so that noise hits all alike; figures and ratios are medians of the rounds'
+    #[arg(long, default_value_t = 5)]
     rounds: u32,
     /// Numbers of idle connections to measure memory with, separated by commas; 0 for none
     #[arg(long, value_delimiter = ',', default_value = "1000,5000")]
@@ -38,6 +39,35 @@ pub(crate) struct Options {
 struct Way {
     name: &'static str,
     address: SocketAddr,
+    /// What answers there.
+    process: u32,
+}
+
+/// What was measured of a way.
+#[derive(Default, Clone)]
+struct Measured {
+    rounds: Vec<Figures>,
+    /// CPU time for each operation, in microseconds, of the process that the clients are connected to.
+    cpu_us: Vec<f64>,
+}
+
+impl Measured {
+    fn measure(&mut self, way: &Way, command: &Document, connections: usize, length: Duration) -> Result<()> {
+        let before = process::cpu_time(way.process)?;
+        let figures = load::run(way.address, command, connections, length)?;
+        let used = process::cpu_time(way.process)?.saturating_sub(before);
+        let operations = figures.per_second * (length + load::WARM_UP).as_secs_f64();
+        self.cpu_us.push(used.as_secs_f64() * 1e6 / operations);
+        self.rounds.push(figures);
+        Ok(())
+    }
+
+    /// How many times as many operations a second as by another way: the median of the rounds' ratios, since a machine that
+    /// has a slow second is slow for both.
+    fn ratio(&self, to: &Self) -> f64 {
+        let ratios = self.rounds.iter().zip(&to.rounds);
+        load::median(ratios.map(|(one, other)| one.per_second / other.per_second))
+    }
 }
 
 /// A collection that the proxy has to look at and leave alone needs a neighbour that it would not.
@@ -65,20 +95,23 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut ways = vec![Way {
         name: "direct",
         address: mongod.address(),
+        process: mongod.ids()[0],
     }];
     match &haproxy {
         Some(haproxy) => ways.push(Way {
             name: HAPROXY,
             address: haproxy.address,
+            process: haproxy.id(),
         }),
         None => println!("haproxy is not on PATH: measured without it"),
     }
     ways.push(Way {
         name: "mongoshape",
         address: proxy.address(),
+        process: proxy.id(),
     });
     println!(
-        "{} s a figure in {} rounds; medians; latencies in µs",
+        "{} s a figure in {} rounds; medians, of the ratios also; latencies, and the CPU time of what is connected to, in µs an operation",
         options.seconds, options.rounds
     );
     for (title, command) in commands() {
@@ -122,47 +155,40 @@ fn compare(title: &str, command: &Document, ways: &[Way], options: &Options) -> 
     println!("\n{title}\n{HEADING}");
     let length = Duration::from_secs_f64(options.seconds / f64::from(options.rounds));
     for connections in &options.connections {
-        let mut measured = vec![Vec::new(); ways.len()];
-        for _ in 0..options.rounds {
-            for (way, figures) in ways.iter().zip(&mut measured) {
-                figures.push(load::run(way.address, command, *connections, length)?);
+        let mut measured = vec![Measured::default(); ways.len()];
+        for round in 0..options.rounds as usize {
+            // Another one begins each time: what one leaves behind is not always the same one's to bear.
+            for turn in 0..ways.len() {
+                let at = (round + turn) % ways.len();
+                measured[at].measure(&ways[at], command, *connections, length)?;
             }
         }
-        let medians: Vec<_> = measured.iter().map(|rounds| Figures::median(rounds)).collect();
-        print_rows(*connections, ways, &medians);
+        print_rows(*connections, ways, &measured);
         std::io::stdout().flush()?;
     }
     Ok(())
 }
 
-const HEADING: &str = " connections  way            ops/s      p50      p99   ops/direct   ops/HAProxy";
+const HEADING: &str = " connections  way            ops/s      p50      p99      CPU   ops/direct   ops/HAProxy";
 
-fn print_rows(connections: usize, ways: &[Way], medians: &[Figures]) {
-    let direct = medians[0].per_second;
-    let haproxy = ways
-        .iter()
-        .position(|way| way.name == HAPROXY)
-        .map(|at| medians[at].per_second);
-    for (number, (way, figures)) in ways.iter().zip(medians).enumerate() {
-        let connections = if number == 0 {
-            connections.to_string()
-        } else {
-            String::new()
-        };
-        let to_haproxy = haproxy.filter(|_| number + 1 == ways.len());
-        let to_haproxy = to_haproxy.map_or(String::new(), |haproxy| format!("{:.2}", figures.per_second / haproxy));
-        let to_direct = if number == 0 {
-            String::new()
-        } else {
-            format!("{:.2}", figures.per_second / direct)
-        };
+fn print_rows(connections: usize, ways: &[Way], measured: &[Measured]) {
+    let haproxy = ways.iter().position(|way| way.name == HAPROXY);
+    for (number, (way, of_way)) in ways.iter().zip(measured).enumerate() {
+        let first = number == 0;
+        let connections = if first { connections.to_string() } else { String::new() };
+        let ratio = |to: usize| format!("{:.2}", of_way.ratio(&measured[to]));
+        let to_direct = if first { String::new() } else { ratio(0) };
+        let to_haproxy = haproxy
+            .filter(|_| number + 1 == ways.len())
+            .map_or(String::new(), ratio);
         let Figures {
             per_second,
             p50_us,
             p99_us,
-        } = figures;
+        } = Figures::median(&of_way.rounds);
+        let cpu_us = load::median(of_way.cpu_us.iter().copied());
         let row = format!(
-            "{connections:>12}  {:<11}{per_second:>9.0}{p50_us:>9.0}{p99_us:>9.0}{to_direct:>13}{to_haproxy:>14}",
+            "{connections:>12}  {:<11}{per_second:>9.0}{p50_us:>9.0}{p99_us:>9.0}{cpu_us:>9.1}{to_direct:>13}{to_haproxy:>14}",
             way.name
         );
         println!("{}", row.trim_end());
