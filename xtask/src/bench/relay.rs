@@ -62,11 +62,11 @@ impl Measured {
         Ok(())
     }
 
-    /// How many times as many operations a second as by another way: the median of the rounds' ratios, since a machine that
-    /// has a slow second is slow for both.
-    fn ratio(&self, to: &Self) -> f64 {
-        let ratios = self.rounds.iter().zip(&to.rounds);
-        load::median(ratios.map(|(one, other)| one.per_second / other.per_second))
+    /// How many times as much as by another way: the median of the rounds' ratios, since a machine that has a slow second
+    /// is slow for both.
+    fn ratio(&self, to: &Self, figure: fn(&Figures) -> f64) -> f64 {
+        let rounds = self.rounds.iter().zip(&to.rounds);
+        load::median(rounds.map(|(one, other)| figure(one) / figure(other)))
     }
 }
 
@@ -169,18 +169,23 @@ fn compare(title: &str, command: &Document, ways: &[Way], options: &Options) -> 
     Ok(())
 }
 
-const HEADING: &str = " connections  way            ops/s      p50      p99      CPU   ops/direct   ops/HAProxy";
+const HEADING: &str =
+    " connections  way            ops/s      p50      p99      CPU  ops/direct  ops/HAProxy  p50/HAProxy";
 
 fn print_rows(connections: usize, ways: &[Way], measured: &[Measured]) {
     let haproxy = ways.iter().position(|way| way.name == HAPROXY);
     for (number, (way, of_way)) in ways.iter().zip(measured).enumerate() {
         let first = number == 0;
         let connections = if first { connections.to_string() } else { String::new() };
-        let ratio = |to: usize| format!("{:.2}", of_way.ratio(&measured[to]));
-        let to_direct = if first { String::new() } else { ratio(0) };
-        let to_haproxy = haproxy
-            .filter(|_| number + 1 == ways.len())
-            .map_or(String::new(), ratio);
+        let ratio = |to: usize, figure: fn(&Figures) -> f64| format!("{:.2}", of_way.ratio(&measured[to], figure));
+        let to_direct = if first {
+            String::new()
+        } else {
+            ratio(0, |f| f.per_second)
+        };
+        let haproxy = haproxy.filter(|_| number + 1 == ways.len());
+        let to_haproxy = haproxy.map_or(String::new(), |to| ratio(to, |f| f.per_second));
+        let p50_to_haproxy = haproxy.map_or(String::new(), |to| ratio(to, |f| f.p50_us));
         let Figures {
             per_second,
             p50_us,
@@ -188,7 +193,7 @@ fn print_rows(connections: usize, ways: &[Way], measured: &[Measured]) {
         } = Figures::median(&of_way.rounds);
         let cpu_us = load::median(of_way.cpu_us.iter().copied());
         let row = format!(
-            "{connections:>12}  {:<11}{per_second:>9.0}{p50_us:>9.0}{p99_us:>9.0}{cpu_us:>9.1}{to_direct:>13}{to_haproxy:>14}",
+            "{connections:>12}  {:<11}{per_second:>9.0}{p50_us:>9.0}{p99_us:>9.0}{cpu_us:>9.1}{to_direct:>12}{to_haproxy:>13}{p50_to_haproxy:>13}",
             way.name
         );
         println!("{}", row.trim_end());
