@@ -5,7 +5,7 @@ use bson::{Bson, DateTime, Document, doc};
 use proto_tests::cut::Cut;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
-use proto_tests::{Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
+use proto_tests::{ItemIds, Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
 
 const COLLECTION: &str = "items";
 
@@ -83,6 +83,38 @@ fn an_unordered_insert_stores_all_but_what_somebody_else_took() -> Result<()> {
             ensure!(reply.get_i32("n")? == 6 && indexes(&reply)? == [taken], "{reply}");
         }
     }
+    Ok(())
+}
+
+/// Where `_id`s need not be unique, a lost race is no reason to ask for them: without an index that reads the collection.
+#[test]
+fn a_lost_race_does_not_make_ids_unique() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::Stored,
+        ..Shape::new(&["k"])
+    };
+    let mongod = mongod::shared();
+    let config = shape.toml(&format!("*.{COLLECTION}"));
+    let proxy = || Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&config));
+    let (ours, theirs) = (proxy()?, proxy()?);
+    let database = database_name();
+    let insert = |address, ids: std::ops::Range<i32>| {
+        let items: Vec<_> = ids.map(|id| item(id, "a")).collect();
+        let insert = doc! { "insert": COLLECTION, "documents": items, "$db": &database };
+        Connection::open(address)?.command_ok(&insert)
+    };
+    insert(ours.address(), 0..1)?;
+    // Full now, which the first proxy does not know.
+    insert(theirs.address(), 1..10)?;
+    let reply = insert(ours.address(), 1..2)?;
+    ensure!(
+        ours.metric("mongoshape_bucket_conflicts_total") > 0.5,
+        "no race was lost"
+    );
+    ensure!(
+        reply.get_i32("n")? == 1 && !reply.contains_key("writeErrors"),
+        "{reply}"
+    );
     Ok(())
 }
 

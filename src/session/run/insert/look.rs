@@ -13,6 +13,7 @@ use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::insert::{Care, Facts, Group, Hits, append_facts_query, ids_query};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageFacts;
+use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::run::Run;
@@ -83,8 +84,9 @@ pub(super) async fn look(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<Sus
 fn queries(run: &Run<'_>, batch: &Batch<'_>) -> Vec<Query> {
     let groups = || batch.groups.iter().enumerate();
     let mut queries = Vec::new();
-    let suspects = groups().map(|(_, group)| group).filter(|group| group.ids_are_suspect());
-    let ids: Vec<&RawBson> = suspects.flat_map(pending_ids).collect();
+    let unique = run.shape.item_ids() == ItemIds::Unique;
+    let suspects = groups().filter(|(_, group)| unique && group.ids_are_suspect());
+    let ids: Vec<&RawBson> = suspects.flat_map(|(_, group)| pending_ids(group)).collect();
     for ids in ids.chunks(MAX_IN_QUERY) {
         let mut find = single("find", run.namespace.collection);
         ids_query(run.shape, ids.iter().copied(), &mut find);
