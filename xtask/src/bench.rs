@@ -6,6 +6,7 @@ mod insert;
 mod load;
 mod process;
 mod relay;
+mod statistics;
 
 use anyhow::Result;
 use clap::Subcommand;

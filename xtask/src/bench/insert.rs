@@ -4,6 +4,7 @@
 mod batches;
 mod by_hand;
 mod client;
+mod hot;
 mod model;
 mod pages;
 mod place;
@@ -72,6 +73,8 @@ enum Part {
     Singles,
     /// One item a command, of keys with different numbers of pages
     Pages,
+    /// One item a command, all of one key, by one connection and by many
+    Hot,
 }
 
 fn at_least_one() -> RangedU64ValueParser<usize> {
@@ -98,10 +101,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Retries::Numbered => "a replica set of one, retryable writes",
         }
     );
-    let parts: [(Part, Measure); 3] = [
+    let parts: [(Part, Measure); 4] = [
         (Part::Batches, batches::run),
         (Part::Singles, singles::run),
         (Part::Pages, pages::run),
+        (Part::Hot, hot::run),
     ];
     for (part, measure) in parts {
         if options.only.is_empty() || options.only.contains(&part) {

@@ -9,6 +9,8 @@ use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
 use proto_tests::raw;
 
+use super::statistics;
+
 /// How long a connection runs before it is measured.
 pub(super) const WARM_UP: Duration = Duration::from_millis(50);
 
@@ -23,20 +25,13 @@ pub(super) struct Figures {
 impl Figures {
     /// The median of each figure by itself.
     pub(super) fn median(rounds: &[Self]) -> Self {
-        let middle = |figure: fn(&Self) -> f64| median(rounds.iter().map(figure));
+        let middle = |figure: fn(&Self) -> f64| statistics::median(rounds.iter().map(figure));
         Self {
             per_second: middle(|f| f.per_second),
             p50_us: middle(|f| f.p50_us),
             p99_us: middle(|f| f.p99_us),
         }
     }
-}
-
-/// The one in the middle; there must be one.
-pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<_> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// Sends `command` again and again over `connections` connections, each waiting for its reply before the next.

@@ -12,9 +12,8 @@ use proto_tests::proxy::{Profile, build_binary};
 use proto_tests::{Mongod, Proxy, ProxyOptions, raw};
 
 use super::haproxy::HaProxy;
-use super::idle;
 use super::load::{self, Figures};
-use super::process;
+use super::{idle, process, statistics};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -62,11 +61,10 @@ impl Measured {
         Ok(())
     }
 
-    /// How many times as much as by another way: the median of the rounds' ratios, since a machine that has a slow second
-    /// is slow for both.
+    /// How many times as much of it as by another way.
     fn ratio(&self, to: &Self, figure: fn(&Figures) -> f64) -> f64 {
-        let rounds = self.rounds.iter().zip(&to.rounds);
-        load::median(rounds.map(|(one, other)| figure(one) / figure(other)))
+        let of = |rounds: &[Figures]| rounds.iter().map(figure).collect::<Vec<_>>();
+        statistics::ratio(&of(&self.rounds), &of(&to.rounds))
     }
 }
 
@@ -191,7 +189,7 @@ fn print_rows(connections: usize, ways: &[Way], measured: &[Measured]) {
             p50_us,
             p99_us,
         } = Figures::median(&of_way.rounds);
-        let cpu_us = load::median(of_way.cpu_us.iter().copied());
+        let cpu_us = statistics::median(of_way.cpu_us.iter().copied());
         let row = format!(
             "{connections:>12}  {:<11}{per_second:>9.0}{p50_us:>9.0}{p99_us:>9.0}{cpu_us:>9.1}{to_direct:>12}{to_haproxy:>13}{p50_to_haproxy:>13}",
             way.name

@@ -12,7 +12,7 @@ use super::client::{Client, number};
 use super::model::Model;
 use super::place::{self, Place, Terms, as_f64};
 use super::servers::Servers;
-use super::table::{Row, median, print_group, print_heading};
+use super::table::{Row, print_group, print_heading};
 use super::trades::{Trade, Trades};
 
 /// Items in a command.
@@ -92,9 +92,7 @@ impl Comparison {
         }
         self.places.iter().try_for_each(Place::check)?;
         let rows = self.places.iter().zip(measured);
-        Ok(rows
-            .map(|(place, times)| Row::of(&place.way, vec![median(times)]))
-            .collect())
+        Ok(rows.map(|(place, times)| Row::of_costs(&place.way, times)).collect())
     }
 
     /// Sizes on disk are as of a checkpoint, so there must be one first; how much it leaves free in files depends on when
@@ -106,8 +104,9 @@ impl Comparison {
             let stored = number(&stats, "storageSize")? - number(&stats, "freeStorageSize")?;
             let indexes = number(&stats, "totalIndexSize")? - free_in_indexes(&stats)?;
             let bytes = vec![number(&stats, "size")?, stored, indexes, stored + indexes];
-            let each = bytes.into_iter().map(|bytes| bytes / as_f64(place.items));
-            Ok(Row::of(&place.way, each.collect()))
+            let each: Vec<_> = bytes.into_iter().map(|bytes| bytes / as_f64(place.items)).collect();
+            let on_disk = each.last().copied().into_iter().collect();
+            Ok(Row::of(&place.way, each, on_disk))
         });
         sizes.collect()
     }

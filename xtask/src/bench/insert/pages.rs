@@ -10,7 +10,7 @@ use super::by_hand::MAX_ITEMS;
 use super::model::Model;
 use super::place::{self, Place, as_f64};
 use super::servers::Servers;
-use super::table::{Row, median, print_group, print_heading};
+use super::table::{Row, print_group, print_heading};
 use super::trades::Trades;
 
 /// Commands in a round: few, or there would soon be other pages than those that are asked for.
@@ -50,7 +50,7 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
         let rows: Vec<_> = places
             .iter()
             .zip(measured)
-            .map(|(place, times)| Row::of(&place.way, vec![median(times)]))
+            .map(|(place, times)| Row::of_costs(&place.way, times))
             .collect();
         print_group(&pages.to_string(), &rows);
         std::io::stdout().flush()?;

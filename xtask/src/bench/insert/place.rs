@@ -70,6 +70,11 @@ impl Place {
         self.client_of(self.terms.retries)
     }
 
+    /// A connection to another proxy that is as good as the way's own.
+    pub(super) fn client_at(&self, address: SocketAddr) -> Result<Client> {
+        Client::open(address, &self.terms.database, self.terms.retries)
+    }
+
     fn client_of(&self, retries: Retries) -> Result<Client> {
         Client::open(self.way.address, &self.terms.database, retries)
     }
@@ -98,8 +103,12 @@ impl Place {
 
     /// What mongod says of its size, through no proxy.
     pub(super) fn stats(&self, mongod: SocketAddr) -> Result<Document> {
-        let mut client = Client::open(mongod, &self.terms.database, Retries::None)?;
-        client.command(doc! { "collStats": self.way.collection })
+        self.ask(mongod, doc! { "collStats": self.way.collection })
+    }
+
+    /// What mongod answers to a command on the database, through no proxy.
+    pub(super) fn ask(&self, mongod: SocketAddr, command: Document) -> Result<Document> {
+        Client::open(mongod, &self.terms.database, Retries::None)?.command(command)
     }
 }
 

@@ -1,15 +1,17 @@
 //! The servers that are measured, and the ways to store trades in them.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use proto_tests::{ItemIds, Mongod, Proxy, ProxyOptions, Shape, mongod};
 
 use super::client::Retries;
 use super::model::Model;
 use super::trades::{KEY, TIME};
 use crate::bench::haproxy::HaProxy;
+use crate::bench::process::cpu_time;
 
 /// A way to store trades.
 #[derive(Debug, Clone)]
@@ -42,6 +44,7 @@ pub(super) struct Servers {
     proxies: Vec<(Way, Proxy)>,
     haproxy: Option<HaProxy>,
     mongod: Mongod,
+    binary: PathBuf,
 }
 
 impl Servers {
@@ -57,16 +60,31 @@ impl Servers {
         if haproxy.is_none() {
             println!("haproxy is not on PATH: measured without it");
         }
-        let start = |(item_ids, collection)| {
-            let proxy = ProxyOptions::new(&mongod.uri()).config(&shape(item_ids, collection));
-            let proxy = Proxy::start(&proxy.binary(binary))?;
-            Ok((way(Model::Shaped(item_ids), collection, proxy.address()), proxy))
-        };
-        Ok(Self {
-            proxies: SHAPES.into_iter().map(start).collect::<Result<_>>()?,
+        let mut servers = Self {
+            proxies: Vec::new(),
             haproxy,
             mongod,
-        })
+            binary: binary.to_owned(),
+        };
+        for (item_ids, collection) in SHAPES {
+            let proxy = servers.proxy(item_ids, collection)?;
+            let way = way(Model::Shaped(item_ids), collection, proxy.address());
+            servers.proxies.push((way, proxy));
+        }
+        Ok(servers)
+    }
+
+    fn proxy(&self, item_ids: ItemIds, collection: &str) -> Result<Proxy> {
+        let proxy = ProxyOptions::new(&self.mongod.uri()).config(&shape(item_ids, collection));
+        Proxy::start(&proxy.binary(&self.binary))
+    }
+
+    /// Another proxy for a way of mongoshape's, beside the one that it has.
+    pub(super) fn another(&self, way: &Way) -> Result<Proxy> {
+        let Model::Shaped(item_ids) = way.model else {
+            bail!("{} has no proxy", way.name);
+        };
+        self.proxy(item_ids, way.collection)
     }
 
     /// Where mongod itself is.
@@ -95,6 +113,17 @@ impl Servers {
         }));
         ways.sort_by_key(|way| way.model != Model::Naive);
         ways
+    }
+
+    /// The CPU time that mongod has used, and the proxy that the way leads through.
+    pub(super) fn cpu_times(&self, way: &Way) -> Result<[Duration; 2]> {
+        let mut proxies = self.proxies.iter().map(|(way, proxy)| (way.address, proxy.id()));
+        let ours = proxies.find_map(|(address, id)| (address == way.address).then_some(id));
+        let haproxy = self.haproxy.as_ref();
+        let haproxy = haproxy.and_then(|haproxy| (haproxy.address == way.address).then_some(haproxy.id()));
+        let proxy = ours.or(haproxy).map(cpu_time).transpose()?.unwrap_or_default();
+        let mongod = self.mongod.ids().into_iter().map(cpu_time).sum::<Result<_>>()?;
+        Ok([mongod, proxy])
     }
 
     /// Starts the proxies again, so that they know of no key which page is its highest.

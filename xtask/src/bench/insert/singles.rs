@@ -1,10 +1,11 @@
 //! One item a command, over one connection and over many at once.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
@@ -15,18 +16,21 @@ use super::servers::Servers;
 use super::table::{Row, print_group, print_heading};
 use super::trades::{Trade, Trades};
 use crate::bench::load::{self, Figures};
+use crate::bench::statistics::median;
 
 /// Customers that trades are spread among.
 const KEYS: u32 = 1000;
 /// Commands of each connection before the clock starts.
-const WARM_UP: usize = 3;
+pub(super) const WARM_UP: usize = 3;
 /// Commands of each connection at least: of fewer, most would be those with which it begins and ends.
 const LEAST: usize = 100;
 
 pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
-    println!("\ninsertOne over {KEYS} keys: operations a second of all connections, latencies in µs");
+    println!(
+        "\ninsertOne over {KEYS} keys: operations a second of all connections, latencies, CPU time an operation; µs"
+    );
     let ways = servers.ways_with_haproxy();
-    print_heading("connections", &["ops/s", "p50", "p99"], &ways);
+    print_heading("connections", &["ops/s", "p50", "p99", "mongod", "proxy"], &ways);
     for connections in &options.connections {
         let terms = options.terms(format!("singles_{connections}"), KEYS);
         let mut trades = Trades::new();
@@ -38,18 +42,19 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
             places.push(place);
         }
         options.settle(servers)?;
-        let mut measured = vec![Vec::new(); places.len()];
+        let mut measured: Vec<_> = places.iter().map(|_| Measured::default()).collect();
         for _ in 0..options.rounds {
             let trades = trades.among(KEYS, options.items.max(connections * LEAST) + connections * WARM_UP);
-            for (place, figures) in places.iter_mut().zip(&mut measured) {
-                figures.push(measure(place, &trades, *connections).with_context(|| place.way.name)?);
+            for (place, measured) in places.iter_mut().zip(&mut measured) {
+                let before = servers.cpu_times(&place.way)?;
+                let doors = [place.way.address];
+                let figures = measure(place, &trades, (*connections, &doors)).with_context(|| place.way.name)?;
+                measured.add(figures, before, servers.cpu_times(&place.way)?, trades.len());
             }
         }
         places.iter().try_for_each(Place::check)?;
         let rows = places.iter().zip(&measured);
-        let rows: Vec<_> = rows
-            .map(|(place, rounds)| row(place, &Figures::median(rounds)))
-            .collect();
+        let rows: Vec<_> = rows.map(|(place, measured)| measured.row(place)).collect();
         print_group(&connections.to_string(), &rows);
         std::io::stdout().flush()?;
         place::drop_database(servers.direct(), &terms)?;
@@ -57,21 +62,49 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn row(place: &Place, figures: &Figures) -> Row {
-    Row {
-        // A second's share, as that is what times are compared by elsewhere.
-        cost: figures.per_second.recip(),
-        ..Row::of(&place.way, vec![figures.per_second, figures.p50_us, figures.p99_us])
+/// What was measured of a way.
+#[derive(Default)]
+struct Measured {
+    rounds: Vec<Figures>,
+    /// CPU time of mongod and of the proxy for each operation, in microseconds.
+    cpu_us: [Vec<f64>; 2],
+}
+
+impl Measured {
+    fn add(&mut self, figures: Figures, before: [Duration; 2], after: [Duration; 2], operations: usize) {
+        self.rounds.push(figures);
+        for ((all, before), after) in self.cpu_us.iter_mut().zip(before).zip(after) {
+            let used = after.saturating_sub(before);
+            all.push(used.as_secs_f64() * 1e6 / place::as_f64(operations));
+        }
+    }
+
+    fn row(&self, place: &Place) -> Row {
+        let Figures {
+            per_second,
+            p50_us,
+            p99_us,
+        } = Figures::median(&self.rounds);
+        let [mongod, proxy] = [0, 1].map(|of| median(self.cpu_us[of].iter().copied()));
+        // A second's share, as times are compared.
+        let costs = self.rounds.iter().map(|figures| figures.per_second.recip()).collect();
+        Row::of(&place.way, vec![per_second, p50_us, p99_us, mongod, proxy], costs)
     }
 }
 
-/// Sends the trades over so many connections, each of which takes the next that there is: so dates ascend, but for those that
-/// overtake each other on their way.
-fn measure(place: &mut Place, trades: &[Trade], connections: usize) -> Result<Figures> {
+/// Sends the trades over so many connections, to these addresses in turn, each of which takes the next that there is: so
+/// dates ascend, but for those that overtake each other on their way.
+pub(super) fn measure(
+    place: &mut Place,
+    trades: &[Trade],
+    (connections, addresses): (usize, &[SocketAddr]),
+) -> Result<Figures> {
     let writes = trades.chunks(1).map(|trade| Documents::of(&place.write(trade)));
     let mut writes = writes.collect::<Result<Vec<_>>>()?;
     let warm_up: Vec<_> = writes.drain(..connections * WARM_UP).collect();
-    let senders = warm_up.chunks(WARM_UP).map(|writes| Sender::prepare(place, writes));
+    let addresses = addresses.iter().cycle();
+    let senders = warm_up.chunks(WARM_UP).zip(addresses);
+    let senders = senders.map(|(writes, address)| Sender::prepare(place, *address, writes));
     let senders = senders.collect::<Result<Vec<_>>>()?;
     let barrier = Barrier::new(connections);
     let queue = Queue {
@@ -121,8 +154,8 @@ struct Sent {
 
 impl Sender {
     /// Connects, and sends a few before the clock starts.
-    fn prepare(place: &Place, writes: &[Documents]) -> Result<Self> {
-        let mut client = place.client()?;
+    fn prepare(place: &Place, address: SocketAddr, writes: &[Documents]) -> Result<Self> {
+        let mut client = place.client_at(address)?;
         let mut body = client.body(&place.write(&[]))?;
         for documents in writes {
             let request = client.number(&mut body, documents);

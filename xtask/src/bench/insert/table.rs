@@ -1,6 +1,7 @@
 //! Tables: a line a way, and behind each of mongoshape's how many times as much the other ways take.
 
 use super::servers::Way;
+use crate::bench::statistics::{median, ratio};
 
 /// What was measured of one way.
 #[derive(Debug)]
@@ -10,26 +11,25 @@ pub(super) struct Row {
     pub(super) is_ours: bool,
     /// The figures, one a column.
     pub(super) figures: Vec<f64>,
-    /// What is compared: the less the better.
-    pub(super) cost: f64,
+    /// What is compared, round by round: the less the better.
+    pub(super) costs: Vec<f64>,
 }
 
 impl Row {
-    /// Of a way whose last figure is what is compared.
-    pub(super) fn of(way: &Way, figures: Vec<f64>) -> Self {
+    /// Of a way that has one figure, a cost, which was measured so many times.
+    pub(super) fn of_costs(way: &Way, costs: Vec<f64>) -> Self {
+        Self::of(way, vec![median(costs.iter().copied())], costs)
+    }
+
+    /// Of a way.
+    pub(super) fn of(way: &Way, figures: Vec<f64>, costs: Vec<f64>) -> Self {
         Self {
             name: way.name,
             is_ours: way.is_ours(),
-            cost: figures.last().copied().unwrap_or(f64::NAN),
             figures,
+            costs,
         }
     }
-}
-
-/// The middle one of some figures.
-pub(super) fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Prints the line above all groups: what they differ in, the columns of figures, and the ways that mongoshape is compared
@@ -56,11 +56,11 @@ fn heading<'a>(label: &str, columns: &[&str], others: impl Iterator<Item = &'a s
 fn line(value: &str, row: &Row, rows: &[Row]) -> String {
     let figures = row.figures.iter().map(|figure| format!("{:>WIDTH$}", short(*figure)));
     let others = rows.iter().filter(|other| row.is_ours && !other.is_ours);
-    let ratio = |other: &Row| {
+    let times = |other: &Row| {
         let width = other.name.chars().count() + "  /it".len();
-        format!("{:>width$.2}", other.cost / row.cost)
+        format!("{:>width$.2}", ratio(&other.costs, &row.costs))
     };
-    let cells: String = figures.chain(others.map(ratio)).collect();
+    let cells: String = figures.chain(others.map(times)).collect();
     format!("{value:>12}  {:<NAME$}{cells}", row.name).trim_end().to_owned()
 }
 
@@ -85,7 +85,7 @@ mod tests {
             name,
             is_ours: name.starts_with("mongoshape"),
             figures: vec![cost],
-            cost,
+            costs: vec![cost],
         }
     }
 
@@ -102,10 +102,5 @@ mod tests {
             lines[2],
             "           1  mongoshape unique       10.0      0.70       91.90"
         );
-    }
-
-    #[test]
-    fn the_median_is_a_figure_in_the_middle() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]).to_string(), "2");
     }
 }

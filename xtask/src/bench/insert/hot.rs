@@ -1,0 +1,113 @@
+//! One item a command, all of one key: by one connection, and by many that come through three proxies.
+
+use std::io::Write as _;
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, Document, doc};
+use proto_tests::{ItemIds, Proxy};
+
+use super::Options;
+use super::by_hand::MAX_ITEMS;
+use super::client::number;
+use super::model::Model;
+use super::place::{self, Place, as_f64};
+use super::servers::Servers;
+use super::singles::{self, WARM_UP};
+use super::trades::{KEY, Trade, Trades};
+use crate::bench::load::Figures;
+use crate::bench::statistics::{median, ratio};
+
+/// The key.
+const CUSTOMER: i32 = 1;
+/// Proxies that the many come through.
+const PROXIES: usize = 3;
+/// The many.
+const CONNECTIONS: usize = 32;
+/// Commands of each connection at least.
+const LEAST: usize = 100;
+
+pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
+    println!(
+        "\ninsertOne of one key by 1 connection, and by {CONNECTIONS} through {PROXIES} proxies: operations a second of all, \
+         latencies in µs"
+    );
+    println!("connections  way                    ops/s      p50      p99  ops/1 connection");
+    let mut ways = servers.ways();
+    ways.retain(|way| {
+        matches!(
+            way.model,
+            Model::Naive | Model::Shaped(ItemIds::Unique | ItemIds::Stored)
+        )
+    });
+    let terms = options.terms("hot".to_owned(), 1);
+    let mut trades = Trades::new();
+    for way in ways {
+        let others = if way.is_ours() { PROXIES - 1 } else { 0 };
+        let others: Vec<Proxy> = (0..others).map(|_| servers.another(&way)).collect::<Result<_>>()?;
+        let mut doors = vec![way.address];
+        doors.extend(others.iter().map(Proxy::address));
+        let mut place = Place::make(way, &terms)?;
+        let [mut alone, mut together] = [Vec::new(), Vec::new()];
+        for _ in 0..options.rounds {
+            for (connections, doors, figures) in [(1, &doors[..1], &mut alone), (CONNECTIONS, &doors, &mut together)] {
+                let trades = next(&mut trades, options.items, connections);
+                let measured = singles::measure(&mut place, &trades, (connections, doors));
+                figures.push(measured.with_context(|| place.way.name)?);
+            }
+        }
+        place.check()?;
+        if place.way.is_ours() {
+            check_pages(servers, &place)?;
+        }
+        print(&place, &alone, &together);
+        std::io::stdout().flush()?;
+    }
+    place::drop_database(servers.direct(), &terms)
+}
+
+fn next(trades: &mut Trades, items: usize, connections: usize) -> Vec<Trade> {
+    trades.of(CUSTOMER, items.max(connections * LEAST) + connections * WARM_UP)
+}
+
+/// Fails unless the key's pages are numbered without a gap and all but the last are full.
+fn check_pages(servers: &Servers, place: &Place) -> Result<()> {
+    let is_full = doc! { "$cond": [{ "$eq": ["$count", i32::from(MAX_ITEMS)] }, 1, 0] };
+    let found = doc! {
+        "_id": Bson::Null, "pages": { "$sum": 1 }, "full": { "$sum": is_full }, "highest": { "$max": "$control.page" },
+    };
+    let pipeline = [doc! { "$match": { KEY: CUSTOMER } }, doc! { "$group": found }];
+    let command = doc! { "aggregate": place.way.collection, "pipeline": pipeline.to_vec(), "cursor": {} };
+    let reply = place.ask(servers.direct(), command)?;
+    let groups = reply.get_document("cursor")?.get_array("firstBatch")?;
+    let found = groups.first().and_then(Bson::as_document).context("no pages")?;
+    let [pages, full, highest] = ["pages", "full", "highest"].map(|field| number(found, field));
+    let (pages, full, highest) = (pages?, full?, highest?);
+    let expected = as_f64(place.items.div_ceil(usize::from(MAX_ITEMS)));
+    let fits = |figure: f64| (figure - expected).abs() < 0.5;
+    ensure!(
+        fits(pages) && fits(highest + 1.0) && full + 1.5 > expected,
+        "{}: {pages} pages up to number {highest}, of which {full} are full: {}",
+        place.way.name,
+        Document::clone(found)
+    );
+    Ok(())
+}
+
+fn print(place: &Place, alone: &[Figures], together: &[Figures]) {
+    let rates = |rounds: &[Figures]| rounds.iter().map(|figures| figures.per_second).collect::<Vec<_>>();
+    let times = ratio(&rates(together), &rates(alone));
+    for (connections, rounds, times) in [
+        (1, alone, String::new()),
+        (CONNECTIONS, together, format!("{times:.2}")),
+    ] {
+        let of = |figure: fn(&Figures) -> f64| median(rounds.iter().map(figure));
+        let row = format!(
+            "{connections:>11}  {:<19}{:>9.0}{:>9.0}{:>9.0}{times:>18}",
+            place.way.name,
+            of(|figures| figures.per_second),
+            of(|figures| figures.p50_us),
+            of(|figures| figures.p99_us),
+        );
+        println!("{}", row.trim_end());
+    }
+}
