@@ -7,7 +7,8 @@
 //! something to run, some have answered when its turn comes, and neither they nor the kernel need to wake it. Before a
 //! mongod on the same two cores that is worth a tenth of all operations and more. A worker that has served one sleeps at
 //! once: nobody else is likely to have something for it, and a program that computes without a pause would keep the core
-//! from it for milliseconds, where one that sleeps is woken in time. Both measured with `cargo xtask bench relay`.
+//! from it for milliseconds, where one that sleeps is woken in time. Measured with `cargo xtask bench relay`, alone and beside
+//! two such programs.
 
 use std::future::poll_fn;
 use std::io;

@@ -17,13 +17,13 @@ pub(super) struct Addresses {
 }
 
 impl Proxy {
-    /// Where applications connect: with [`ProxyOptions::members`], the first member's address.
+    /// Where applications connect: with [`ProxyOptions::members`](super::ProxyOptions::members), the first member's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.addresses.listen
     }
 
-    /// The addresses of the members, in the order of [`ProxyOptions::members`]; empty without them.
+    /// The addresses of the members, in the order of [`ProxyOptions::members`](super::ProxyOptions::members); empty without them.
     #[must_use]
     pub fn member_addresses(&self) -> &[SocketAddr] {
         &self.addresses.members

@@ -3,14 +3,13 @@
 use std::io::Write as _;
 
 use anyhow::{Context as _, Result, ensure};
-use bson::{Bson, Document, doc};
+use bson::{Bson, doc};
 use proto_tests::{ItemIds, Proxy};
 
 use super::Options;
 use super::by_hand::MAX_ITEMS;
-use super::client::number;
 use super::model::Model;
-use super::place::{self, Place, as_f64};
+use super::place::{self, Place};
 use super::servers::Servers;
 use super::singles::{self, WARM_UP};
 use super::trades::{KEY, Trade, Trades};
@@ -80,15 +79,12 @@ fn check_pages(servers: &Servers, place: &Place) -> Result<()> {
     let reply = place.ask(servers.direct(), command)?;
     let groups = reply.get_document("cursor")?.get_array("firstBatch")?;
     let found = groups.first().and_then(Bson::as_document).context("no pages")?;
-    let [pages, full, highest] = ["pages", "full", "highest"].map(|field| number(found, field));
-    let (pages, full, highest) = (pages?, full?, highest?);
-    let expected = as_f64(place.items.div_ceil(usize::from(MAX_ITEMS)));
-    let fits = |figure: f64| (figure - expected).abs() < 0.5;
+    let [pages, full, highest] = ["pages", "full", "highest"].map(|field| found.get_i32(field));
+    let expected = i32::try_from(place.items.div_ceil(MAX_ITEMS.into()))?;
     ensure!(
-        fits(pages) && fits(highest + 1.0) && full + 1.5 > expected,
-        "{}: {pages} pages up to number {highest}, of which {full} are full: {}",
-        place.way.name,
-        Document::clone(found)
+        pages? == expected && highest? + 1 == expected && full? + 1 >= expected,
+        "{} has {found}, not {expected} pages that are full",
+        place.way.name
     );
     Ok(())
 }
