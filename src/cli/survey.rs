@@ -25,6 +25,7 @@ pub(super) struct Survey {
     by_hand: Named<String>,
     miscounted: u64,
     misfits: Named<(String, String)>,
+    misplaced: Named<(String, String)>,
     is_disturbed: bool,
 }
 
@@ -85,7 +86,13 @@ impl Survey {
                 self.by_hand.add(|| id_text(document));
                 self.miscounted += u64::from(adoption.is_miscounted);
             }
-            Err(misfit) => self.misfits.add(|| (id_text(document), misfit.to_string())),
+            Err(misfit) => {
+                let misfits = match misfit {
+                    Misfit::Itself(_) => &mut self.misfits,
+                    Misfit::Place(_) => &mut self.misplaced,
+                };
+                misfits.add(|| (id_text(document), misfit.to_string()));
+            }
         }
     }
 
@@ -131,12 +138,18 @@ impl Survey {
         }
     }
 
-    /// What can be neither read nor adopted: the first few, with the reason, and how many there are.
+    /// What can be neither read nor adopted: the first few, with the reason, and how many there are. What only seems to
+    /// stand in the wrong place, while somebody else adopts buckets, is not told.
     pub(super) fn misfits(&self, namespace: &str) -> Vec<Finding> {
+        let mut kinds = vec![&self.misfits];
+        if !self.is_disturbed {
+            kinds.push(&self.misplaced);
+        }
         let finding =
             |(id, reason): &(String, String)| Finding::error(namespace, format!("document with _id {id}: {reason}"));
-        let mut findings: Vec<Finding> = self.misfits.examples.iter().map(finding).collect();
-        let what = match self.misfits.count {
+        let examples = kinds.iter().flat_map(|kind| &kind.examples).take(MAX_EXAMPLES);
+        let mut findings: Vec<Finding> = examples.map(finding).collect();
+        let what = match kinds.iter().map(|kind| kind.count).sum() {
             0 => return findings,
             1 => "1 document is no bucket".to_owned(),
             count => format!("{count} documents are not buckets"),
@@ -165,6 +178,24 @@ mod tests {
 
     use super::*;
     use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+    #[test]
+    fn a_page_is_not_called_misplaced_while_somebody_adopts() {
+        let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
+        let shape = BucketShape::new(options).unwrap();
+        let page = rawdoc! {
+            "_id": "1_3", "k": 1, "count": 0, "history": [], "control": { "v": 1, "page": 3, "bytes": 0 },
+        };
+        let mut survey = Survey::default();
+        survey.add(&page, Walk::new(&shape).look_at(&page));
+        let findings = survey.misfits("d.c");
+        assert_eq!(
+            findings[0].to_string(),
+            "error: d.c: document with _id \"1_3\": its control.page is 3, and the next page of its key should be 0"
+        );
+        survey.is_disturbed = true;
+        assert!(survey.misfits("d.c").is_empty());
+    }
 
     #[test]
     fn the_first_few_are_named_and_all_are_counted() {

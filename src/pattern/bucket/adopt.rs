@@ -30,11 +30,18 @@ use crate::pattern::shapes::BucketShape;
 
 /// Why a document is no bucket, in words that end a sentence on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misfit(String);
+pub enum Misfit {
+    /// It says so itself.
+    Itself(String),
+    /// It is a page, and does not stand where it should among the pages of its key. That may be so for a moment only, while
+    /// somebody adopts buckets of the key: not all are put in order at one moment.
+    Place(String),
+}
 
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        let (Self::Itself(words) | Self::Place(words)) = self;
+        f.write_str(words)
     }
 }
 
@@ -143,22 +150,22 @@ impl<'a> Walk<'a> {
     /// Compares what a page says of itself with what is in it and before it.
     fn page(&mut self, seen: &Examined<'_>, document: &RawDocument, control: &RawDocument) -> Result<Found, Misfit> {
         let Some(facts) = PageFacts::parse(self.shape, document) else {
-            return Err(Misfit("its control has no page number, or no bytes".to_owned()));
+            return Err(Misfit::Itself("its control has no page number, or no bytes".to_owned()));
         };
         if facts.bytes != seen.bytes {
             let (bytes, items) = (facts.bytes, seen.bytes);
-            return Err(Misfit(format!(
+            return Err(Misfit::Itself(format!(
                 "its control.bytes is {bytes}, and its items have {items}"
             )));
         }
         if !self.is_bounded(seen, control) {
             let text = "its control.from and control.to are not the least and the greatest time in it";
-            return Err(Misfit(text.to_owned()));
+            return Err(Misfit::Itself(text.to_owned()));
         }
         let is_marked = |mark| get(control, mark).is_some();
         if is_marked("exception") != (is_marked("short") || is_marked("late")) {
             let text = "its control.exception is not there exactly when short or late is";
-            return Err(Misfit(text.to_owned()));
+            return Err(Misfit::Itself(text.to_owned()));
         }
         if !self.doubtful {
             self.follows(seen, &facts, is_marked("late"))?;
@@ -173,18 +180,18 @@ impl<'a> Walk<'a> {
         if facts.page != expected {
             let page = facts.page;
             let text = format!("its control.page is {page}, and the next page of its key should be {expected}");
-            return Err(Misfit(text));
+            return Err(Misfit::Place(text));
         }
         if let Some(before) = &self.before
             && !before.is_closed(self.shape)
         {
             let page = before.page;
             let text = format!("it stands behind page {page} of its key, which is neither full nor marked short");
-            return Err(Misfit(text));
+            return Err(Misfit::Place(text));
         }
         if self.is_late(seen) && !is_marked_late {
             let text = "the times in it do not ascend, or not from the page before, and it is not marked late";
-            return Err(Misfit(text.to_owned()));
+            return Err(Misfit::Place(text.to_owned()));
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ impl<'a> Examined<'a> {
         if examined.count > 1 && examined.bytes > i64::from(shape.max_bytes()) {
             let (bytes, max_bytes) = (examined.bytes, shape.max_bytes());
             let text = format!("its items have {bytes} bytes, and max_bytes is {max_bytes}");
-            return Err(Misfit(text));
+            return Err(Misfit::Itself(text));
         }
         Ok(examined)
     }
@@ -147,34 +147,36 @@ impl<'a> Examined<'a> {
 }
 
 fn of_item(position: usize, text: &str) -> Misfit {
-    Misfit(format!("its item {position} {text}"))
+    Misfit::Itself(format!("its item {position} {text}"))
 }
 
 fn control(document: &RawDocument) -> Result<Option<&RawDocument>, Misfit> {
     let control = match get(document, BucketShape::CONTROL) {
         None => return Ok(None),
         Some(RawBsonRef::Document(control)) => control,
-        Some(other) => return Err(Misfit(format!("its control is of type {}", type_name(other)))),
+        Some(other) => return Err(Misfit::Itself(format!("its control is of type {}", type_name(other)))),
     };
     match get(control, "v") {
         Some(version) if canonical(version) == RawBson::Int32(layout::VERSION) => Ok(Some(control)),
-        Some(version) => Err(Misfit(format!(
+        Some(version) => Err(Misfit::Itself(format!(
             "its control is of version {}, which is not 1",
             value_text(version)
         ))),
-        None => Err(Misfit("it has a control that names no version".to_owned())),
+        None => Err(Misfit::Itself("it has a control that names no version".to_owned())),
     }
 }
 
 fn items<'a>(shape: &BucketShape, document: &'a RawDocument) -> Result<Vec<&'a RawDocument>, Misfit> {
     let name = shape.items();
     let Some(RawBsonRef::Array(array)) = get(document, name) else {
-        return Err(Misfit(format!("it has no array '{name}'")));
+        return Err(Misfit::Itself(format!("it has no array '{name}'")));
     };
     let mut items = Vec::new();
     for (position, element) in array.into_iter().enumerate() {
         let Ok(RawBsonRef::Document(item)) = element else {
-            return Err(Misfit(format!("element {position} of its '{name}' is no document")));
+            return Err(Misfit::Itself(format!(
+                "element {position} of its '{name}' is no document"
+            )));
         };
         items.push(item);
     }
@@ -182,7 +184,9 @@ fn items<'a>(shape: &BucketShape, document: &'a RawDocument) -> Result<Vec<&'a R
     if u32::try_from(length).is_ok_and(|length| length <= most) {
         Ok(items)
     } else {
-        Err(Misfit(format!("it has {length} items, and max_items is {most}")))
+        Err(Misfit::Itself(format!(
+            "it has {length} items, and max_items is {most}"
+        )))
     }
 }
 
@@ -195,12 +199,14 @@ fn recorded<'a>(
 ) -> Result<RawBsonRef<'a>, Misfit> {
     let name = shape.count();
     let Some(recorded) = get(document, name) else {
-        return Err(Misfit(format!("it has no '{name}'")));
+        return Err(Misfit::Itself(format!("it has no '{name}'")));
     };
     let is_right = u32::try_from(length).is_ok_and(|length| is_count(recorded, length));
     if as_whole_number(recorded).is_none() || (is_page && !is_right) {
         let recorded = value_text(recorded);
-        return Err(Misfit(format!("its '{name}' is {recorded}, and it has {length} items")));
+        return Err(Misfit::Itself(format!(
+            "its '{name}' is {recorded}, and it has {length} items"
+        )));
     }
     Ok(recorded)
 }
@@ -221,24 +227,26 @@ fn check_fields(shape: &BucketShape, document: &RawDocument, is_page: bool) -> R
         let name = name.as_str();
         let own = ["_id", BucketShape::CONTROL, shape.items(), shape.count()];
         if !own.contains(&name) && !shape.key().iter().any(|field| field == name) {
-            return Err(Misfit(format!(
+            return Err(Misfit::Itself(format!(
                 "it has a field '{name}', which a bucket of this shape has not"
             )));
         }
         if seen.contains(&name) {
-            return Err(Misfit(format!("it has the field '{name}' twice")));
+            return Err(Misfit::Itself(format!("it has the field '{name}' twice")));
         }
         seen.push(name);
     }
     if !is_page && document.as_bytes().len().saturating_add(CONTROL_BYTES) > MAX_DOCUMENT_BYTES {
-        return Err(Misfit("it is so large that it has no room for a control".to_owned()));
+        return Err(Misfit::Itself(
+            "it is so large that it has no room for a control".to_owned(),
+        ));
     }
     Ok(())
 }
 
 /// The key, if the bucket has it as a page has it: each value in its canonical type, none for null.
 fn key(shape: &BucketShape, document: &RawDocument) -> Result<Key, Misfit> {
-    let key = Key::of(shape, document).map_err(|error| Misfit(error.message))?;
+    let key = Key::of(shape, document).map_err(|error| Misfit::Itself(error.message))?;
     for (field, lifted) in shape.key().iter().zip(key.lifted()) {
         let text = match (get(document, field), lifted) {
             (None, _) => continue,
@@ -256,7 +264,7 @@ fn key(shape: &BucketShape, document: &RawDocument) -> Result<Key, Misfit> {
             }
             (Some(_), None) => format!("its '{field}' is null, which a page leaves out"),
         };
-        return Err(Misfit(text));
+        return Err(Misfit::Itself(text));
     }
     Ok(key)
 }
