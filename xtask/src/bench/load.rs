@@ -34,6 +34,12 @@ impl Figures {
     }
 }
 
+/// How many times as much of a figure one way has as another, in the same rounds.
+pub(super) fn ratio(one: &[Figures], other: &[Figures], figure: fn(&Figures) -> f64) -> f64 {
+    let of = |rounds: &[Figures]| rounds.iter().map(figure).collect::<Vec<_>>();
+    statistics::ratio(&of(one), &of(other))
+}
+
 /// Sends `command` again and again over `connections` connections, each waiting for its reply before the next.
 pub(super) fn run(address: SocketAddr, command: &Document, connections: usize, length: Duration) -> Result<Figures> {
     let barrier = Barrier::new(connections);

@@ -63,8 +63,7 @@ impl Measured {
 
     /// How many times as much of it as by another way.
     fn ratio(&self, to: &Self, figure: fn(&Figures) -> f64) -> f64 {
-        let of = |rounds: &[Figures]| rounds.iter().map(figure).collect::<Vec<_>>();
-        statistics::ratio(&of(&self.rounds), &of(&to.rounds))
+        load::ratio(&self.rounds, &to.rounds, figure)
     }
 }
 

@@ -13,8 +13,8 @@ use super::place::{self, Place};
 use super::servers::Servers;
 use super::singles::{self, WARM_UP};
 use super::trades::{KEY, Trade, Trades};
-use crate::bench::load::Figures;
-use crate::bench::statistics::{median, ratio};
+use crate::bench::load::{self, Figures};
+use crate::bench::statistics::median;
 
 /// The key.
 const CUSTOMER: i32 = 1;
@@ -90,8 +90,7 @@ fn check_pages(servers: &Servers, place: &Place) -> Result<()> {
 }
 
 fn print(place: &Place, alone: &[Figures], together: &[Figures]) {
-    let rates = |rounds: &[Figures]| rounds.iter().map(|figures| figures.per_second).collect::<Vec<_>>();
-    let times = ratio(&rates(together), &rates(alone));
+    let times = load::ratio(together, alone, |figures| figures.per_second);
     for (connections, rounds, times) in [
         (1, alone, String::new()),
         (CONNECTIONS, together, format!("{times:.2}")),
