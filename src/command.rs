@@ -13,9 +13,11 @@
 
 pub mod aggregate;
 pub mod arguments;
+pub mod batch;
 pub mod collection;
 pub mod count;
 pub mod cursor;
+pub mod distinct;
 pub mod document;
 pub mod duplicate;
 pub mod error;

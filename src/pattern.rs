@@ -12,4 +12,5 @@
 )]
 
 pub mod bucket;
+pub mod pipeline;
 pub mod shapes;

@@ -70,12 +70,13 @@ pub fn items(bucket: &Document) -> Vec<Document> {
 }
 
 /// The names of the shape's indexes that a collection must have, with `item_ids = "unique"` and a time field.
-pub const INDEXES: [&str; 5] = [
+pub const INDEXES: [&str; 6] = [
     "_id_",
     "mongoshape_exceptions",
+    "mongoshape_from",
     "mongoshape_item_id",
     "mongoshape_page",
-    "mongoshape_time",
+    "mongoshape_to",
 ];
 
 fn whole(value: &Bson) -> Option<i64> {

@@ -173,7 +173,8 @@ pub fn document(frame: &[u8]) -> Result<Document> {
     Ok(Document::from_reader(body(frame)?)?)
 }
 
-fn body(frame: &[u8]) -> Result<&[u8]> {
+/// The bytes of the document of a reply frame, and whatever follows them.
+pub fn body(frame: &[u8]) -> Result<&[u8]> {
     let opcode = frame
         .get(12..HEADER_LENGTH)
         .and_then(|bytes| bytes.try_into().ok())

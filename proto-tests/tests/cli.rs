@@ -56,11 +56,11 @@ fn setup_makes_what_check_misses_and_may_be_run_again() -> Result<()> {
     assert_says(
         &shaped.proxy.run("setup")?,
         0,
-        &[&format!("ok: {namespace}: 4 of 4 indexes created")],
+        &[&format!("ok: {namespace}: 5 of 5 indexes created")],
     );
     assert_eq!(shaped.indexes()?, buckets::INDEXES);
     let again = shaped.proxy.run("setup")?;
-    assert_says(&again, 0, &["all 4 indexes were there"]);
+    assert_says(&again, 0, &["all 5 indexes were there"]);
     let checked = shaped.proxy.run("check")?;
     assert_says(
         &checked,
@@ -137,19 +137,22 @@ fn metrics_count_what_was_done() -> Result<()> {
         application.command_ok(&page)?;
     }
     application.command_ok(&find)?;
-    application.command(&doc! { "distinct": COLLECTION, "key": "k", "$db": &shaped.database })?;
+    let filtered = doc! { "find": COLLECTION, "filter": { "x": 1 }, "$db": &shaped.database };
+    application.command_ok(&filtered)?;
+    application.command(&doc! { "validate": COLLECTION, "$db": &shaped.database })?;
     application.command(
         &doc! { "aggregate": "x", "pipeline": [{ "$out": COLLECTION }], "cursor": {}, "$db": &shaped.database },
     )?;
     application.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
     let proxy = &shaped.proxy;
     metric(proxy, "commands_total{command=\"insert\",outcome=\"rewritten\"}", 1.0);
-    metric(proxy, "commands_total{command=\"find\",outcome=\"rewritten\"}", 4.0);
-    metric(proxy, "commands_total{command=\"distinct\",outcome=\"rejected\"}", 1.0);
+    metric(proxy, "commands_total{command=\"find\",outcome=\"rewritten\"}", 5.0);
+    metric(proxy, "commands_total{command=\"validate\",outcome=\"rejected\"}", 1.0);
     metric(proxy, "commands_total{command=\"ping\",outcome=\"relayed\"}", 1.0);
     metric(proxy, &format!("bucket_items_inserted_total{{{namespace}}}"), 25.0);
     metric(proxy, "buckets_opened_total", 3.0);
     metric(proxy, &read("page"), 3.0);
+    metric(proxy, &read("stream"), 1.0);
     metric(proxy, &read("pipeline"), 1.0);
     metric(
         proxy,

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
 use proto_tests::shaped::{COLLECTION, Shaped};
 
 const ITEMS: i32 = 230;
@@ -192,5 +193,70 @@ fn a_finished_find_leaves_no_cursor_on_mongod() -> Result<()> {
         .direct()?
         .all(&doc! { "aggregate": 1, "pipeline": idle, "cursor": {}, "$db": "admin" })?;
     assert!(found.is_empty(), "{found:?}");
+    Ok(())
+}
+
+/// What becomes of a cursor that is used as it may not be, on a naive collection and on a shaped one. Of a key of eight
+/// items, the rest waits in the proxy; of all, most are in mongod.
+#[test]
+fn a_cursor_used_wrongly_answers_as_a_naive_collections() -> Result<()> {
+    let shaped = Shaped::start("")?;
+    let items: Vec<_> = (0..80).map(|number| doc! { "_id": number, "k": number / 8 }).collect();
+    shaped.application()?.command_ok(&shaped.insert(&items))?;
+    shaped
+        .direct()?
+        .command_ok(&doc! { "insert": "naive", "documents": items, "$db": &shaped.database })?;
+    let (mine, other) = (lsid("mine"), lsid("other"));
+    let misuses = [
+        (doc! {}, doc! { "lsid": &mine }),
+        (doc! { "lsid": &mine }, doc! {}),
+        (doc! { "lsid": &mine }, doc! { "lsid": &other }),
+        (doc! { "lsid": &mine }, doc! { "lsid": &mine }),
+        (doc! {}, doc! { "maxTimeMS": 1000 }),
+        (doc! { "maxTimeMS": 100_000 }, doc! {}),
+        (doc! {}, doc! { "batchSize": -1 }),
+        (doc! {}, doc! { "batchSize": "x" }),
+        (doc! {}, doc! { "nope": 1 }),
+        (doc! {}, doc! { "batchSize": 0 }),
+        (doc! { "noCursorTimeout": true }, doc! { "comment": "nothing" }),
+    ];
+    for filter in [doc! { "k": 3 }, doc! { "k": { "$gte": 0 } }, doc! {}] {
+        for (opening, misuse) in &misuses {
+            let answer = |connection: &mut Connection,
+                          collection: &str|
+             -> Result<(Option<Bson>, Option<Bson>, usize)> {
+                let mut find = doc! { "find": collection, "filter": &filter, "batchSize": 2, "$db": &shaped.database };
+                find.extend(opening.clone());
+                let (id, _) = cursor(&connection.command_ok(&find)?)?;
+                let mut next = more(&shaped, collection, id, Some(3));
+                next.extend(misuse.clone());
+                let reply = connection.command(&next)?;
+                // Unharmed by what was refused.
+                let mut rest = more(&shaped, collection, id, None);
+                rest.extend(opening.get("lsid").map(|lsid| ("lsid".to_owned(), lsid.clone())));
+                let rest = connection.command(&rest)?;
+                let left = cursor(&rest).map_or(0, |(_, batch)| batch.len());
+                Ok((reply.get("code").cloned(), rest.get("code").cloned(), left))
+            };
+            let naive = answer(&mut shaped.direct()?, "naive")?;
+            let found = answer(&mut shaped.application()?, COLLECTION)?;
+            assert_eq!(found, naive, "{filter} {opening} {misuse}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_find_was_opened_with_is_not_said_again() -> Result<()> {
+    let shaped = Shaped::start("")?;
+    // A key each, so that a batch takes more pages than would be needed if they were full.
+    let items: Vec<_> = (0..80).map(|number| doc! { "_id": number, "k": number }).collect();
+    let mut application = shaped.application()?;
+    application.command_ok(&shaped.insert(&items))?;
+    let find = doc! {
+        "find": COLLECTION, "batchSize": 30, "maxTimeMS": 100_000, "readConcern": { "level": "local" },
+        "$readPreference": { "mode": "primary" }, "comment": "nothing", "$db": &shaped.database,
+    };
+    assert_eq!(cursor(&application.command_ok(&find)?)?.1.len(), 30);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Random operations on a naive and on a shaped collection, one shape a test. [`proto_tests::differential`] says how.
 
 use anyhow::Result;
-use proto_tests::differential::operation::{FAMILIES, WRITES};
+use proto_tests::differential::operation::{FAMILIES, READS, WRITES};
 use proto_tests::differential::{Outcome, Run};
 use proto_tests::{ItemIds, Shape, mongod};
 
@@ -126,6 +126,62 @@ fn dropped_ids_without_time_that_close_short() -> Result<()> {
     )
 }
 
+/// Mostly reads. An ordinary run takes the first of the seeds; `MONGOSHAPE_DIFFERENTIAL=full` all: 12,000 operations over 24
+/// seeds.
+#[expect(
+    clippy::print_stderr,
+    reason = "the test's own output, which the test runner captures"
+)]
+fn check_reads(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()> {
+    let run = Run {
+        shape,
+        seeds: seeds.into_iter().take(if is_full() { usize::MAX } else { 1 }).collect(),
+        operations: if is_full() { 2 * OPERATIONS } else { OPERATIONS },
+        families: READS,
+    };
+    eprintln!("{}", run.against(mongod::shared())?);
+    Ok(())
+}
+
+fn is_full() -> bool {
+    std::env::var("MONGOSHAPE_DIFFERENTIAL").is_ok_and(|measure| measure == "full")
+}
+
+#[test]
+fn reads_by_time() -> Result<()> {
+    check_reads(renamed(with_time(&["k"])), 201..=206)
+}
+
+#[test]
+fn reads_of_small_pages_by_time() -> Result<()> {
+    let shape = with_time(&["k"]);
+    check_reads(Shape { max_items: 3, ..shape }, 211..=216)
+}
+
+#[test]
+fn reads_of_pages_that_close_short() -> Result<()> {
+    let shape = with_time(&["k"]);
+    check_reads(
+        Shape {
+            max_bytes: 1024,
+            ..shape
+        },
+        221..=226,
+    )
+}
+
+#[test]
+fn reads_of_two_key_fields_and_stored_ids() -> Result<()> {
+    check_reads(
+        Shape {
+            item_ids: ItemIds::Stored,
+            max_items: 4,
+            ..with_time(&["k", "region"])
+        },
+        231..=236,
+    )
+}
+
 /// Inserts, many of them retryable and sent more than once, and transactions. An ordinary run takes the first of the seeds;
 /// `MONGOSHAPE_DIFFERENTIAL=full` all: 5,000 operations over 20 seeds.
 #[expect(
@@ -133,10 +189,9 @@ fn dropped_ids_without_time_that_close_short() -> Result<()> {
     reason = "the test's own output, which the test runner captures"
 )]
 fn check_writes(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()> {
-    let full = std::env::var("MONGOSHAPE_DIFFERENTIAL").is_ok_and(|measure| measure == "full");
     let run = Run {
         shape,
-        seeds: seeds.into_iter().take(if full { usize::MAX } else { 1 }).collect(),
+        seeds: seeds.into_iter().take(if is_full() { usize::MAX } else { 1 }).collect(),
         operations: OPERATIONS,
         families: WRITES,
     };

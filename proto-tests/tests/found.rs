@@ -209,6 +209,10 @@ fn mistakes_have_the_code_that_mongod_gives_them() -> Result<()> {
         (doc! { "count": COLLECTION, "limit": Bson::Null }, 2),
         (doc! { "count": COLLECTION, "limit": i64::MIN }, 2),
         (doc! { "find": COLLECTION, "hint": 1 }, 9),
+        (
+            doc! { "aggregate": COLLECTION, "pipeline": [], "cursor": { "batchSize": -1 } },
+            51024,
+        ),
     ] {
         let [naive, shaped] = both.run(&command)?;
         for name in ["code", "codeName", "errmsg"] {
@@ -281,4 +285,59 @@ fn an_unordered_insert_stores_the_first_of_two_behind_a_duplicate() -> Result<()
     assert_eq!(indexes_of_errors(&naive), [0, 3, 5]);
     assert_eq!(indexes_of_errors(&shaped), [0, 3, 5]);
     both.check_layout()
+}
+
+/// Items of one key, of which some came late, on pages of two.
+fn disordered() -> Result<Both> {
+    let mut both = Both::start(Shape {
+        max_items: 2,
+        time: Some("date".to_owned()),
+        ..Shape::new(&["k"])
+    })?;
+    let items = [5, 9, 6, 8, 3, 7].map(|second| {
+        let date = bson::DateTime::from_millis(second * 1_000);
+        doc! { "_id": second, "k": 1, "date": date }
+    });
+    both.insert(items.to_vec(), true)?;
+    Ok(both)
+}
+
+/// Pages that overlap in time were merged although nobody had asked for the order of time.
+#[test]
+fn a_range_without_a_sort_comes_as_inserted() -> Result<()> {
+    let mut both = disordered()?;
+    let filter = doc! { "k": 1, "date": { "$gte": bson::DateTime::from_millis(4_000) } };
+    for (skip, limit) in [(0, 2), (1, 3), (0, 10)] {
+        let find = doc! { "find": COLLECTION, "filter": &filter, "skip": skip, "limit": limit };
+        let mut stages = vec![doc! { "$match": &filter }, doc! { "$limit": skip + limit }];
+        stages.extend((skip > 0).then(|| doc! { "$skip": skip }));
+        let aggregate = doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} };
+        for command in [find, aggregate] {
+            let [naive, shaped] = both.run(&command)?;
+            assert_eq!(ids(&naive)?, ids(&shaped)?, "{command}");
+        }
+    }
+    Ok(())
+}
+
+fn ids(reply: &Document) -> Result<Vec<&Bson>> {
+    let documents = batch(reply)?.iter().filter_map(Bson::as_document);
+    documents
+        .map(|document| document.get("_id").context("no _id"))
+        .collect()
+}
+
+/// Merged pages gave all up to the limit in a single batch, whatever its size was to be.
+#[test]
+fn a_single_batch_is_no_larger_than_asked_for() -> Result<()> {
+    let mut both = disordered()?;
+    for size in [0, 1, 3, 5, 10] {
+        let find = doc! {
+            "find": COLLECTION, "filter": { "k": 1 }, "sort": { "date": 1 }, "limit": 5, "batchSize": size,
+            "singleBatch": true,
+        };
+        let [naive, shaped] = both.run(&find)?;
+        assert_eq!(ids(&naive)?, ids(&shaped)?, "{find}");
+    }
+    Ok(())
 }

@@ -11,6 +11,7 @@ const SERIES: &[&str] = &[
     "bucket_statements_total{kind=\"push\"}",
     "bucket_statements_total{kind=\"page\"}",
     "bucket_statements_total{kind=\"close\"}",
+    "bucket_statements_total{kind=\"mark\"}",
     "bucket_hints_total{outcome=\"hit\"}",
     "bucket_hints_total{outcome=\"miss\"}",
     "bucket_conflicts_total",
@@ -81,6 +82,7 @@ fn statements_hints_conflicts_and_fill_are_counted() -> Result<()> {
         insert(&[items(-2..-1, 1), vec![doc! { "_id": -1, "k": 1 }]].concat())?,
         [
             ("bucket_statements_total{kind=\"push\"}", 1.0),
+            ("bucket_statements_total{kind=\"mark\"}", 1.0),
             ("bucket_hints_total{outcome=\"hit\"}", 1.0),
             ("late_items_total", 2.0),
         ]

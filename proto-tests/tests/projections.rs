@@ -11,14 +11,25 @@ namespace = "*.trades"
 key = "customerId"
 "#;
 
+/// `CommandNotSupported`.
+const NOT_SUPPORTED: i32 = 115;
+
 async fn answer(collection: &Collection<Document>, projection: &Document) -> Result<Vec<Document>, Option<i32>> {
+    matching(collection, doc! {}, projection).await
+}
+
+async fn matching(
+    collection: &Collection<Document>,
+    filter: Document,
+    projection: &Document,
+) -> Result<Vec<Document>, Option<i32>> {
     let code = |error: mongodb::error::Error| match *error.kind {
         mongodb::error::ErrorKind::Command(error) => Some(error.code),
         _ => None,
     };
     // `_id` orders the answers also where it is left out of them.
     let mut cursor = collection
-        .find(doc! {})
+        .find(filter)
         .sort(doc! { "_id": 1 })
         .projection(projection.clone())
         .await
@@ -85,4 +96,226 @@ async fn slice_and_elem_match_are_those_of_find() -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn slice_goes_into_nested_documents_and_arrays() -> Result<()> {
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(SHAPE))?;
+    let pair = Pair::new(mongod::shared(), &proxy).await?;
+    let [naive, shaped, _] = pair.collections("trades");
+    let documents = [
+        doc! { "_id": 1, "customerId": 1, "e": { "d": 1, "b": [1, 2, 3], "c": { "b": [4, 5] } }, "z": 1 },
+        doc! { "_id": 2, "customerId": 1, "e": [{ "b": [1, 2], "c": 1 }, { "b": 5 }, 7, [{ "b": [1, 2] }], { "c": 1 }] },
+        doc! { "_id": 3, "customerId": 1 },
+        doc! { "_id": 4, "customerId": 2, "e": 5, "z": [1, 2] },
+        doc! { "_id": 5, "customerId": 2, "e": { "b": [[1, 2], [3]], "c": [{ "b": [6, 7] }, [8]] }, "z": null },
+        doc! { "_id": 6, "customerId": 3, "e": [], "z": {} },
+        doc! { "_id": 7, "customerId": 3, "e": null },
+    ];
+    naive.insert_many(&documents).await?;
+    shaped.insert_many(&documents).await?;
+    let slice = |count: i32| doc! { "$slice": count };
+    let projections = [
+        doc! { "e.b": slice(1) },
+        doc! { "e.b": slice(-1), "z": 1 },
+        doc! { "e.b": slice(0), "z": 0 },
+        doc! { "e.b": slice(1), "e.c": 1 },
+        doc! { "e.b": slice(1), "e.c": 0 },
+        doc! { "e.b": slice(1), "_id": 1 },
+        doc! { "e.b": slice(1), "copy": "$e.b" },
+        doc! { "e.b": { "$slice": [1, 1] }, "e.c.b": { "$slice": [-2, 1] } },
+        doc! { "e.c.b": slice(1) },
+        doc! { "e": { "b": slice(1) } },
+        doc! { "e": { "b": slice(1), "c": { "b": slice(-1) } } },
+        doc! { "e": { "b": slice(1), "c": true }, "z": slice(1) },
+        doc! { "e.0": slice(1), "e.c.0": slice(1) },
+        // What is wrong in them is mongod's to say.
+        doc! { "e.b": slice(1), "e": 1 },
+        doc! { "e.b": { "$slice": [1, 0] } },
+        doc! { "e.b": { "$slice": "x" } },
+        doc! { "e": { "$slice": [1] } },
+        doc! { "e": { "$slice": [1, 2, 3] } },
+        doc! { "e": { "$slice": 1, "b": 1 } },
+        doc! { "e.b": { "$elemMatch": { "$gt": 1 } } },
+        doc! { "e": { "$elemMatch": 1 } },
+        doc! { "e": { "$elemMatch": { "$nope": 1 } } },
+        doc! { "e..b": slice(1) },
+        // Other expressions see the whole field.
+        doc! { "z": slice(1), "copy": "$z" },
+        doc! { "z": { "$elemMatch": { "$gt": 1 } }, "copy": "$z" },
+    ];
+    for projection in projections {
+        let expected = answer(&naive, &projection).await;
+        assert_eq!(answer(&shaped, &projection).await, expected, "{projection}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn metadata_are_those_of_find_where_an_item_has_them() -> Result<()> {
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(SHAPE))?;
+    let pair = Pair::new(mongod::shared(), &proxy).await?;
+    let [naive, shaped, _] = pair.collections("trades");
+    let documents = [
+        doc! { "_id": 1, "customerId": 1, "e": [1, 2], "m": 1 },
+        doc! { "_id": 2, "customerId": 1 },
+    ];
+    naive.insert_many(&documents).await?;
+    shaped.insert_many(&documents).await?;
+    for kind in [
+        "textScore",
+        "searchScore",
+        "randVal",
+        "geoNearDistance",
+        "geoNearPoint",
+        "nope",
+    ] {
+        let meta = doc! { "$meta": kind };
+        for projection in [
+            doc! { "m": &meta },
+            doc! { "m": &meta, "e": 1 },
+            doc! { "m": &meta, "e": 0 },
+            doc! { "e.m": &meta, "_id": 0 },
+            doc! { "m": &meta, "e": { "$slice": 1 } },
+            doc! { "m": &meta, "e": { "$elemMatch": { "$gt": 1 } } },
+        ] {
+            let expected = answer(&naive, &projection).await;
+            assert_eq!(answer(&shaped, &projection).await, expected, "{projection}");
+        }
+    }
+    for kind in ["recordId", "indexKey", "sortKey"] {
+        let meta = doc! { "$meta": kind };
+        for projection in [doc! { "x": &meta }, doc! { "x": { "$ifNull": [&meta, 1] } }] {
+            let refused = Err(Some(NOT_SUPPORTED));
+            assert_eq!(answer(&shaped, &projection).await, refused, "{projection}");
+        }
+    }
+    Ok(())
+}
+
+/// Conditions on `a` or within it that tell which element met them.
+fn telling() -> Vec<Document> {
+    let regex = bson::Regex {
+        pattern: bson::raw::cstr!("5").into(),
+        options: bson::raw::cstr!("").into(),
+    };
+    vec![
+        doc! { "a": 5 },
+        doc! { "a": { "$gt": 4 } },
+        doc! { "a": { "$lte": 1 } },
+        doc! { "a": { "$in": [7, 5, null] } },
+        doc! { "a": null },
+        doc! { "a": regex },
+        doc! { "a": { "$regex": "Y", "$options": "i" } },
+        doc! { "a": { "$mod": [2, 1] } },
+        doc! { "a": { "$type": "number" } },
+        doc! { "a": { "$bitsAllSet": 4 } },
+        doc! { "a": { "b": 5 } },
+        doc! { "a": { "$elemMatch": { "$gt": 4 } } },
+        doc! { "a": { "$elemMatch": { "b": 5 } } },
+        doc! { "a": { "$elemMatch": { "b": { "$gt": 4 }, "c": { "$ne": 2 } } } },
+        doc! { "a.b": 5 },
+        doc! { "a.b": null },
+        doc! { "a.b": [5, 7] },
+        doc! { "a.b": { "$gt": 4 } },
+        doc! { "a.b": { "$size": 2 } },
+        doc! { "a.b": { "$exists": true } },
+        doc! { "a.b": { "$elemMatch": { "$gt": 5 } } },
+        doc! { "a.b.c": 5 },
+    ]
+}
+
+#[tokio::test]
+async fn the_positional_operator_means_the_element_that_matched() -> Result<()> {
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(SHAPE))?;
+    let pair = Pair::new(mongod::shared(), &proxy).await?;
+    let [naive, shaped, _] = pair.collections("trades");
+    let documents = [
+        doc! { "_id": 1, "customerId": 1, "a": [1, 5, 7, 9], "z": [1, 2] },
+        doc! { "_id": 2, "customerId": 1, "a": [{ "b": 1 }, { "b": 5, "c": 2 }, { "b": [5, 7], "c": 3 }, { "b": 9 }] },
+        doc! { "_id": 3, "customerId": 1, "a": 5 },
+        doc! { "_id": 4, "customerId": 1, "a": [] },
+        doc! { "_id": 5, "customerId": 1 },
+        doc! { "_id": 6, "customerId": 1, "a": null },
+        doc! { "_id": 7, "customerId": 2, "a": [null, 5] },
+        doc! { "_id": 8, "customerId": 2, "a": [[1, 5], [5], 5], "z": 1 },
+        doc! { "_id": 9, "customerId": 2, "a": { "b": [1, 5, 7], "c": 1 } },
+        doc! { "_id": 10, "customerId": 2, "a": ["x", "y5"] },
+        doc! { "_id": 11, "customerId": 3, "a": { "b": 5 } },
+        doc! { "_id": 12, "customerId": 3, "a": [{ "c": 1 }, { "b": [{ "c": 1 }, { "c": 5 }] }, { "b": { "c": [1, 5] } }] },
+        doc! { "_id": 13, "customerId": 3, "a": [[{ "b": 5 }], { "b": 5 }] },
+    ];
+    naive.insert_many(&documents).await?;
+    shaped.insert_many(&documents).await?;
+    let projections = [
+        doc! { "a.$": 1 },
+        doc! { "a.$": true, "z": 1, "_id": 0 },
+        doc! { "a.$": 1, "copy": "$a" },
+        doc! { "a.$": 1, "z": { "$slice": 1 } },
+    ];
+    for filter in telling() {
+        let of_key = doc! { "$and": [&filter, { "customerId": { "$gte": 2 } }], "_id": { "$lt": 12 } };
+        for filter in [filter, of_key] {
+            for projection in &projections {
+                let expected = matching(&naive, filter.clone(), projection).await;
+                assert!(expected.is_ok(), "{filter} {projection}: {expected:?}");
+                let found = matching(&shaped, filter.clone(), projection).await;
+                assert_eq!(found, expected, "{filter} {projection}");
+            }
+        }
+    }
+    wrong_or_untold(&naive, &shaped).await;
+    Ok(())
+}
+
+async fn wrong_or_untold(naive: &Collection<Document>, shaped: &Collection<Document>) {
+    let wrong = [
+        (doc! { "a": 5 }, doc! { "a.$": 0 }),
+        (doc! { "a": 5 }, doc! { "a.$": 1, "z": 0 }),
+        (doc! { "a": 5 }, doc! { "a.$": 1, "z.$": 1 }),
+        (doc! { "a": 5 }, doc! { "a.$": 1, "z": { "$elemMatch": { "$gt": 1 } } }),
+        (doc! { "a": 5 }, doc! { "a.$.b": 1 }),
+        (
+            doc! { "$expr": { "$eq": ["$customerId", 1] }, "a": 5 },
+            doc! { "a.$": 1 },
+        ),
+        (doc! { "a": 5 }, doc! { "a.$": 1, "a": 1 }),
+        (doc! { "a": 5 }, doc! { "a.$": { "$slice": 1 } }),
+        (doc! { "a": 5 }, doc! { "$": 1 }),
+    ];
+    for (filter, projection) in wrong {
+        let expected = matching(naive, filter.clone(), &projection).await;
+        assert!(expected.is_err(), "{filter} {projection}: {expected:?}");
+        let found = matching(shaped, filter.clone(), &projection).await;
+        assert_eq!(found, expected, "{filter} {projection}");
+    }
+    // By the whole array, by none of its elements, or by which of two conditions.
+    let untold = [
+        doc! {},
+        doc! { "a": [1, 5, 7, 9] },
+        doc! { "a": { "$ne": 5 } },
+        doc! { "a": { "$nin": [5] } },
+        doc! { "a": { "$not": { "$gt": 5 } } },
+        doc! { "a": { "$size": 2 } },
+        doc! { "a": { "$exists": true } },
+        doc! { "a": { "$type": "array" } },
+        doc! { "a": { "$all": [5, 7] } },
+        doc! { "a": { "$gt": 4, "$lt": 8 } },
+        doc! { "a": 5, "z": 1 },
+        doc! { "a.0": 1 },
+        doc! { "$or": [{ "a": 5 }, { "a": 7 }] },
+        doc! { "a": { "$elemMatch": { "": 5 } } },
+    ];
+    for filter in untold {
+        let found = matching(shaped, filter.clone(), &doc! { "a.$": 1 }).await;
+        assert_eq!(found, Err(Some(NOT_SUPPORTED)), "{filter}");
+    }
+    for (filter, projection) in [
+        (doc! { "a.b": 5 }, doc! { "a.b.$": 1 }),
+        // mongod takes the element of another array that has the number of the one that matched.
+        (doc! { "a": 5 }, doc! { "z.$": 1 }),
+    ] {
+        let found = matching(shaped, filter, &projection).await;
+        assert_eq!(found, Err(Some(NOT_SUPPORTED)), "{projection}");
+    }
 }

@@ -75,7 +75,6 @@ fn other_commands_on_the_collection_are_not_supported() -> Result<()> {
         doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] },
         doc! { "findAndModify": COLLECTION, "query": {}, "remove": true },
         doc! { "findandmodify": COLLECTION, "query": {}, "remove": true },
-        doc! { "distinct": COLLECTION, "key": "k" },
         doc! { "createIndexes": COLLECTION, "indexes": [index] },
         doc! { "dropIndexes": COLLECTION, "index": "*" },
         doc! { "listIndexes": COLLECTION },
@@ -94,11 +93,10 @@ fn other_commands_on_the_collection_are_not_supported() -> Result<()> {
         doc! { "planCacheClear": COLLECTION },
         doc! { "renameCollection": &namespace, "to": format!("{}.other", shaped.database), "$db": "admin" },
         doc! { "renameCollection": format!("{}.plain", shaped.database), "to": &namespace, "dropTarget": true, "$db": "admin" },
-        doc! { "explain": { "find": COLLECTION } },
-        doc! { "explain": { "aggregate": COLLECTION, "pipeline": [], "cursor": {} } },
-        doc! { "aggregate": COLLECTION, "pipeline": [], "explain": true },
-        doc! { "create": "view", "viewOn": COLLECTION, "pipeline": [] },
-        doc! { "create": "view", "viewOn": "plain", "pipeline": [{ "$unionWith": COLLECTION }] },
+        doc! { "explain": { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] } },
+        doc! { "explain": { "findAndModify": COLLECTION, "query": {}, "remove": true } },
+        doc! { "create": "view", "viewOn": COLLECTION, "pipeline": [{ "$collStats": {} }] },
+        doc! { "create": "view", "viewOn": "plain", "pipeline": [{ "$unionWith": { "coll": COLLECTION, "pipeline": [{ "$indexStats": {} }] } }] },
         doc! { "applyOps": [{ "op": "i", "ns": &namespace, "o": { "_id": 7 } }], "$db": "admin" },
         doc! { "applyOps": [{ "op": "c", "ns": format!("{}.$cmd", shaped.database), "o": { "drop": COLLECTION } }], "$db": "admin" },
     ];
@@ -106,39 +104,34 @@ fn other_commands_on_the_collection_are_not_supported() -> Result<()> {
 }
 
 #[test]
-fn the_collection_is_not_reached_from_another_ones_pipeline() -> Result<()> {
+fn what_a_pipeline_cannot_do_with_the_collection_is_refused() -> Result<()> {
     let shaped = filled()?;
     let lookup = doc! { "$lookup": { "from": COLLECTION, "localField": "k", "foreignField": "k", "as": "found" } };
     let other = doc! { "db": &shaped.database, "coll": COLLECTION };
+    let first = |stage: &str| doc! { "$unionWith": { "coll": COLLECTION, "pipeline": [{ stage: {} }] } };
     let stages = [
-        lookup.clone(),
-        doc! { "$lookup": { "from": "plain", "pipeline": [lookup.clone()], "as": "found" } },
-        doc! { "$unionWith": COLLECTION },
-        doc! { "$unionWith": { "coll": "plain", "pipeline": [{ "$unionWith": { "coll": COLLECTION } }] } },
-        doc! { "$graphLookup": {
-            "from": COLLECTION, "startWith": "$k", "connectFromField": "k", "connectToField": "k", "as": "found",
-        } },
-        doc! { "$facet": { "one": [{ "$match": {} }], "two": [lookup] } },
         doc! { "$out": COLLECTION },
         doc! { "$out": other.clone() },
         doc! { "$merge": COLLECTION },
         doc! { "$merge": { "into": COLLECTION } },
-        doc! { "$merge": { "into": other } },
+        doc! { "$merge": { "into": other.clone() } },
+        doc! { "$lookup": { "from": other, "pipeline": [], "as": "found" } },
+        doc! { "$lookup": { "from": COLLECTION, "pipeline": [{ "$match": { "$where": "true" } }], "as": "found" } },
+        first("$collStats"),
+        first("$indexStats"),
+        first("$planCacheStats"),
+        doc! { "$facet": { "one": [{ "$match": {} }], "two": [first("$collStats")] } },
+        doc! { "$lookup": { "from": "plain", "pipeline": [first("$collStats")], "as": "found" } },
     ];
-    let mut commands: Vec<_> = stages
-        .iter()
-        .map(|stage| doc! { "aggregate": "plain", "pipeline": [stage.clone()], "cursor": {} })
-        .collect();
-    commands.extend(
-        stages
-            .iter()
-            .map(|stage| doc! { "aggregate": COLLECTION, "pipeline": [stage.clone()], "cursor": {} }),
-    );
-    commands.extend(
-        stages
-            .iter()
-            .map(|stage| doc! { "explain": { "aggregate": "plain", "pipeline": [stage.clone()], "cursor": {} } }),
-    );
+    let mut commands = Vec::new();
+    for source in ["plain", COLLECTION] {
+        let pipelines = stages.iter().map(|stage| [stage.clone()]);
+        commands.extend(pipelines.map(|pipeline| doc! { "aggregate": source, "pipeline": &pipeline, "cursor": {} }));
+    }
+    commands.extend([
+        doc! { "explain": { "aggregate": "plain", "pipeline": [lookup.clone()], "cursor": {} } },
+        doc! { "aggregate": "plain", "pipeline": [lookup], "explain": true },
+    ]);
     check(&shaped, NOT_SUPPORTED, &commands)
 }
 
@@ -267,6 +260,9 @@ fn a_collection_that_is_not_fit_is_neither_read_nor_written() -> Result<()> {
             doc! { "find": COLLECTION, "filter": { "k": 1 }, "limit": 10 },
             doc! { "count": COLLECTION },
             doc! { "aggregate": COLLECTION, "pipeline": [], "cursor": {} },
+            doc! { "distinct": COLLECTION, "key": "k" },
+            doc! { "aggregate": "plain", "pipeline": [{ "$unionWith": COLLECTION }], "cursor": {} },
+            doc! { "create": "view", "viewOn": COLLECTION, "pipeline": [] },
         ];
         check(&shaped, 72, &commands).context(what)?;
         let mut find = doc! { "find": COLLECTION };

@@ -278,7 +278,8 @@ fn a_command_ends_under_the_settings_that_it_began_with() -> Result<()> {
     let namespace = format!("{database}.{COLLECTION}");
 
     // An aggregate is in the middle when its bucket goes: it gives items. The next one gives buckets.
-    let aggregate = doc! { "aggregate": COLLECTION, "pipeline": [], "cursor": {}, "$db": &database };
+    let stage = doc! { "$set": { "seen": true } };
+    let aggregate = doc! { "aggregate": COLLECTION, "pipeline": [stage], "cursor": {}, "$db": &database };
     hold(&mut direct, "aggregate", &namespace)?;
     application.send(&frame::command(1, 0, &aggregate)?)?;
     wait_until_held(&mut direct)?;

@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 use bson::{Document, doc};
+use mongodb::error::ErrorKind;
 use mongodb::options::{Acknowledgment, WriteConcern};
 use proto_tests::mongod::Options;
 use proto_tests::raw::Connection;
-use proto_tests::{Certificates, Identity, Mongod, client};
+use proto_tests::{Certificates, Identity, Mongod, Proxy, ProxyOptions, client};
 
 /// A whole round: written with the concern that a set of several members can only fulfil when they reach each other.
 async fn works(uri: &str) -> Result<()> {
@@ -98,4 +99,41 @@ async fn a_set_with_logins_and_tls_replicates() -> Result<()> {
     let certificates = Certificates::new()?;
     let mongod = Options::default().tls(&certificates).auth().replica_set(2)?;
     works(&mongod.uri()).await
+}
+
+#[tokio::test]
+async fn a_cursor_is_its_users_own() -> Result<()> {
+    let mongod = Options::default().auth().standalone()?;
+    let shape = "[[bucket]]\nnamespace = \"d.items\"\nkey = \"k\"\n";
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(shape))?;
+    let create = doc! { "createUser": "other", "pwd": "word", "roles": ["root"] };
+    client(&mongod.uri())
+        .await?
+        .database("admin")
+        .run_command(create)
+        .await?;
+    let through = |uri: String| uri.replace(&mongod.address().to_string(), &proxy.address().to_string());
+    for (uri, other, collection) in [
+        (mongod.uri(), mongod.uri_as("other", "word"), "naive"),
+        (through(mongod.uri()), through(mongod.uri_as("other", "word")), "items"),
+    ] {
+        let (owner, stranger) = (client(&uri).await?.database("d"), client(&other).await?.database("d"));
+        let items: Vec<Document> = (0..8).map(|number| doc! { "_id": number, "k": 1 }).collect();
+        owner.collection::<Document>(collection).insert_many(items).await?;
+        // Of the shaped collection, all that is left waits in the proxy.
+        let find = doc! { "find": collection, "filter": { "k": 1 }, "batchSize": 1 };
+        let opened = owner.run_command(find).await?;
+        let id = opened.get_document("cursor")?.get_i64("id")?;
+        let more = doc! { "getMore": id, "collection": collection, "batchSize": 1 };
+        let refused = stranger
+            .run_command(more.clone())
+            .await
+            .expect_err("somebody else's cursor");
+        let code = match *refused.kind {
+            ErrorKind::Command(ref error) => error.code,
+            _ => return Err(refused.into()),
+        };
+        assert_eq!(code, 13, "{refused}");
+    }
+    Ok(())
 }

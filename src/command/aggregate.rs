@@ -2,8 +2,10 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::document::{as_flag, get};
+use super::arguments::is_generic;
+use super::document::{as_flag, as_whole_number, first_field, get};
 use super::error::{CommandError, ErrorCode};
+use super::find::Find;
 
 /// An `aggregate`. Fields that stay as they are remain mongod's to check.
 #[derive(Clone, Debug)]
@@ -24,6 +26,19 @@ impl<'a> Aggregate<'a> {
     /// # Errors
     /// A pipeline that is no array of documents, with mongod's codes.
     pub fn parse(body: &'a RawDocument) -> Result<Self, CommandError> {
+        let aggregate = Self::parse_explained(body)?;
+        if get(body, "cursor").is_none() && !aggregate.explain {
+            let message = "The 'cursor' option is required, except for aggregate with the explain argument";
+            return Err(CommandError::new(ErrorCode::FailedToParse, message));
+        }
+        Ok(aggregate)
+    }
+
+    /// Reads the body of one that is explained, and so needs no cursor.
+    ///
+    /// # Errors
+    /// As [`Aggregate::parse`].
+    pub fn parse_explained(body: &'a RawDocument) -> Result<Self, CommandError> {
         let pipeline = match get(body, "pipeline") {
             Some(RawBsonRef::Array(stages)) => stages.into_iter().map(stage).collect::<Result<_, _>>()?,
             Some(_) => {
@@ -41,10 +56,6 @@ impl<'a> Aggregate<'a> {
             .and_then(RawBsonRef::as_document)
             .filter(|document| !document.is_empty());
         let explain = get(body, "explain").and_then(as_flag).unwrap_or(false);
-        if get(body, "cursor").is_none() && !explain {
-            let message = "The 'cursor' option is required, except for aggregate with the explain argument";
-            return Err(CommandError::new(ErrorCode::FailedToParse, message));
-        }
         Ok(Self {
             pipeline,
             hint: get(body, "hint"),
@@ -52,6 +63,46 @@ impl<'a> Aggregate<'a> {
             collation,
         })
     }
+}
+
+/// The `find` that a pipeline is, where it does nothing but match, sort, skip, limit and project, in this order.
+#[must_use]
+pub fn as_find<'a>(body: &'a RawDocument, aggregate: &Aggregate<'a>) -> Option<Find<'a>> {
+    const KNOWN: &[&str] = &["aggregate", "pipeline", "cursor", "hint", "collation", "allowDiskUse"];
+    let mut find = Find::default();
+    let mut last = 0;
+    for stage in &aggregate.pipeline {
+        let (name, value) = first_field(stage).filter(|_| stage.iter().count() == 1)?;
+        let rank = ["$match", "$sort", "$skip", "$limit", "$project"]
+            .iter()
+            .position(|known| *known == name)?;
+        let rank = rank.checked_add(1).filter(|rank| *rank > last)?;
+        let number = || match value {
+            RawBsonRef::Int32(number) => u64::try_from(number).ok(),
+            RawBsonRef::Int64(number) => u64::try_from(number).ok(),
+            _ => None,
+        };
+        match name {
+            "$match" => find.filter = Some(value.as_document()?),
+            "$sort" => find.sort = Some(value.as_document().filter(|sort| !sort.is_empty())?),
+            "$skip" => find.skip = number()?,
+            "$limit" => find.limit = number().filter(|limit| *limit > 0)?,
+            _ => find.projection = Some(value.as_document().filter(|projection| !projection.is_empty())?),
+        }
+        last = rank;
+    }
+    let unknown = |name: &str| !KNOWN.contains(&name) && !is_generic(name);
+    if body.iter().flatten().any(|(name, _)| unknown(name.as_str())) {
+        return None;
+    }
+    for field in get(body, "cursor")?.as_document()? {
+        let (name, size) = field.ok()?;
+        // What is none is mongod's to refuse.
+        let size = u64::try_from(as_whole_number(size)?).ok();
+        find.batch_size = Some(size.filter(|_| name.as_str() == "batchSize")?);
+    }
+    find.collation = aggregate.collation;
+    Some(find)
 }
 
 fn stage(element: Result<RawBsonRef<'_>, bson::error::Error>) -> Result<&RawDocument, CommandError> {

@@ -123,6 +123,24 @@ impl<'a> Carried<'a> {
         self.append_to_read(command);
     }
 
+    /// Appends what a command about a cursor carries that a command made from the client's has opened: who asks and where, and in
+    /// which transaction. What a cursor was opened with stays with it.
+    pub fn append_to_go_on(&self, command: &mut RawDocumentBuf) {
+        let kept = [
+            "lsid",
+            "txnNumber",
+            "autocommit",
+            "$clusterTime",
+            "apiVersion",
+            "apiStrict",
+            "apiDeprecationErrors",
+            "comment",
+            "$db",
+        ];
+        let begun = Self { begun: true, ..*self };
+        begun.append(command, |name, _| kept.contains(&name));
+    }
+
     fn append(&self, command: &mut RawDocumentBuf, keep: impl Fn(&str, RawBsonRef<'_>) -> bool) {
         for (name, value) in self.body.iter().flatten() {
             let name_text = name.as_str();
@@ -179,6 +197,15 @@ impl<'a> Field<'a> {
             RawBsonRef::Document(document) => Ok(Some(document)),
             RawBsonRef::Null => Ok(None),
             _ => Err(self.wrong_type("object")),
+        }
+    }
+
+    /// A string; null counts as none.
+    pub fn string(self) -> Result<Option<&'a str>, CommandError> {
+        match self.value {
+            RawBsonRef::String(text) => Ok(Some(text)),
+            RawBsonRef::Null => Ok(None),
+            _ => Err(self.wrong_type("string")),
         }
     }
 

@@ -2,17 +2,50 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::document::{as_whole_number, get};
+use super::arguments::Field;
+use super::document::{as_whole_number, get, type_name};
 use super::error::{CommandError, ErrorCode};
 
-/// The cursor that a `getMore` names.
-///
-/// # Errors
-/// A `getMore` whose cursor is no number.
-pub fn get_more_id(body: &RawDocument) -> Result<i64, CommandError> {
-    get(body, "getMore")
-        .and_then(as_whole_number)
-        .ok_or_else(|| CommandError::wrong_type("getMore.getMore", "other", "long"))
+/// A `getMore`.
+#[derive(Clone, Copy, Debug)]
+pub struct GetMore {
+    /// The cursor.
+    pub id: i64,
+    /// How many documents at most; `None` for as many as fit. 0 is no size either.
+    pub batch_size: Option<u64>,
+    /// Whether it gives a time of its own, which only a cursor that waits for data takes.
+    pub has_time_limit: bool,
+}
+
+impl GetMore {
+    /// Reads the body of a `getMore`.
+    ///
+    /// # Errors
+    /// A field that `getMore` does not have, or one of the wrong type, with mongod's codes.
+    pub fn parse(body: &RawDocument) -> Result<Self, CommandError> {
+        let id = match get(body, "getMore") {
+            Some(RawBsonRef::Int64(id)) => id,
+            Some(other) => return Err(CommandError::wrong_type("getMore.getMore", type_name(other), "long")),
+            None => return Err(not_found(0)),
+        };
+        let has_time_limit = get(body, "maxTimeMS")
+            .and_then(as_whole_number)
+            .is_some_and(|time| time != 0);
+        let mut more = Self {
+            id,
+            batch_size: None,
+            has_time_limit,
+        };
+        for field in Field::all("getMore", body) {
+            let (name, field) = field?;
+            match name {
+                "batchSize" => more.batch_size = field.size()?.filter(|size| *size > 0),
+                "collection" | "term" | "lastKnownCommittedOpTime" => {}
+                _ => return Err(field.unknown()),
+            }
+        }
+        Ok(more)
+    }
 }
 
 /// The cursors that a `killCursors` names.

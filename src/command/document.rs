@@ -1,5 +1,6 @@
 //! Small helpers to build and read raw BSON documents.
 
+use bson::DateTime;
 use bson::raw::{BindRawBsonRef, CStr, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::error::{CommandError, ErrorCode};
@@ -41,6 +42,111 @@ pub fn fields(document: &RawDocument) -> impl Iterator<Item = Result<(&str, RawB
             .map(|(name, value)| (name.as_str(), value))
             .map_err(|error| CommandError::invalid_bson(&error.to_string()))
     })
+}
+
+/// One field of a document, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Element<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// All of it: type, name, zero, value.
+    pub whole: &'a [u8],
+}
+
+impl<'a> Element<'a> {
+    /// The bytes of the value.
+    #[must_use]
+    pub fn value(&self) -> &'a [u8] {
+        self.whole.get(self.name.len().saturating_add(2)..).unwrap_or_default()
+    }
+
+    /// The value where it is a document or an array: an array is one in all but its type.
+    #[must_use]
+    pub fn as_document(&self) -> Option<&'a RawDocument> {
+        matches!(self.whole, [0x03 | 0x04, ..])
+            .then(|| RawDocument::from_bytes(self.value()).ok())
+            .flatten()
+    }
+
+    /// The value where it is a date.
+    #[must_use]
+    pub fn as_datetime(&self) -> Option<DateTime> {
+        let millis = self.value().first_chunk().map(|bytes| i64::from_le_bytes(*bytes));
+        millis
+            .filter(|_| matches!(self.whole, [0x09, ..]))
+            .map(DateTime::from_millis)
+    }
+
+    /// The value where it is a whole number that MongoDB would take for one.
+    #[must_use]
+    pub fn as_whole_number(&self) -> Option<i64> {
+        match self.whole {
+            [0x10, ..] => self
+                .value()
+                .first_chunk()
+                .map(|bytes| i32::from_le_bytes(*bytes).into()),
+            [0x12, ..] => self.value().first_chunk().map(|bytes| i64::from_le_bytes(*bytes)),
+            [0x01, ..] => {
+                let number = f64::from_le_bytes(*self.value().first_chunk()?);
+                as_whole_number(RawBsonRef::Double(number))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The fields of a document in bytes. Ends where the document is malformed.
+///
+/// For whole collections that pass by: neither names nor values are looked into.
+pub fn elements(document: &RawDocument) -> impl Iterator<Item = Element<'_>> {
+    /// Bytes of a document's length.
+    const LENGTH: usize = 4;
+    let mut rest = document.as_bytes().get(LENGTH..).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let (kind, behind) = rest.split_first()?;
+        let name_length = behind.iter().position(|byte| *byte == 0)?;
+        let (name, value) = behind.split_at_checked(name_length)?;
+        // The zero behind the name goes with the value.
+        let length = value_length(*kind, value.get(1..)?)?;
+        let whole_length = name_length.checked_add(length)?.checked_add(2)?;
+        let (whole, next) = rest.split_at_checked(whole_length)?;
+        rest = next;
+        Some(Element { name, whole })
+    })
+}
+
+/// How many bytes the value takes with which these bytes begin (bsonspec.org).
+fn value_length(kind: u8, bytes: &[u8]) -> Option<usize> {
+    let length = || usize::try_from(i32::from_le_bytes(*bytes.first_chunk()?)).ok();
+    let text = |bytes: &[u8]| bytes.iter().position(|byte| *byte == 0)?.checked_add(1);
+    match kind {
+        // undefined, null, min key, max key
+        0x06 | 0x0A | 0xFF | 0x7F => Some(0),
+        // bool
+        0x08 => Some(1),
+        // int32
+        0x10 => Some(4),
+        // double, date, timestamp, int64
+        0x01 | 0x09 | 0x11 | 0x12 => Some(8),
+        // ObjectId
+        0x07 => Some(12),
+        // decimal128
+        0x13 => Some(16),
+        // document, array, code with scope: their own length counts
+        0x03 | 0x04 | 0x0F => length(),
+        // string, code, symbol
+        0x02 | 0x0D | 0x0E => length()?.checked_add(4),
+        // binary: the subtype
+        0x05 => length()?.checked_add(5),
+        // DBPointer: an ObjectId
+        0x0C => length()?.checked_add(16),
+        // regular expression: pattern and options
+        0x0B => {
+            let pattern = text(bytes)?;
+            pattern.checked_add(text(bytes.get(pattern..)?)?)
+        }
+        _ => None,
+    }
 }
 
 /// The deepest nesting that mongod takes (`BSONDepth::kDefaultMaxAllowableDepth`).
@@ -151,5 +257,67 @@ pub fn type_name(value: RawBsonRef<'_>) -> &'static str {
         RawBsonRef::Decimal128(_) => "decimal",
         RawBsonRef::MinKey => "minKey",
         RawBsonRef::MaxKey => "maxKey",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Bson, Document, RawDocumentBuf, bson, doc, rawdoc};
+
+    use super::*;
+
+    #[test]
+    fn elements_are_the_fields_of_any_type() {
+        let values = vec![
+            bson!(1.5),
+            bson!("text"),
+            bson!({ "a": 1 }),
+            bson!([1, "x"]),
+            Bson::Binary(bson::Binary {
+                subtype: bson::spec::BinarySubtype::Uuid,
+                bytes: vec![7; 16],
+            }),
+            Bson::Undefined,
+            bson!(bson::oid::ObjectId::from_bytes([3; 12])),
+            bson!(true),
+            bson!(bson::DateTime::from_millis(5)),
+            Bson::Null,
+            Bson::RegularExpression(bson::Regex {
+                pattern: "^a".try_into().unwrap(),
+                options: "i".try_into().unwrap(),
+            }),
+            Bson::JavaScriptCode("f()".to_owned()),
+            Bson::Symbol("s".to_owned()),
+            Bson::JavaScriptCodeWithScope(bson::JavaScriptCodeWithScope {
+                code: "g()".to_owned(),
+                scope: doc! { "b": 2 },
+            }),
+            bson!(7),
+            Bson::Timestamp(bson::Timestamp { time: 1, increment: 2 }),
+            bson!(8_i64),
+            Bson::Decimal128("1.25".parse().unwrap()),
+            Bson::MinKey,
+            Bson::MaxKey,
+        ];
+        let fields = values
+            .into_iter()
+            .enumerate()
+            .map(|(number, value)| (format!("field{number}"), value));
+        let mut document: Document = fields.collect();
+        document.insert("", "no name");
+        let raw = RawDocumentBuf::try_from(&document).unwrap();
+        let found: Vec<Element<'_>> = elements(&raw).collect();
+        let names: Vec<&str> = raw.iter().map(|field| field.unwrap().0.as_str()).collect();
+        assert_eq!(
+            found.iter().map(|element| element.name).collect::<Vec<_>>(),
+            names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>()
+        );
+        let together: Vec<u8> = found.iter().flat_map(|element| element.whole.iter().copied()).collect();
+        assert_eq!(together, raw.as_bytes()[4..raw.as_bytes().len() - 1]);
+    }
+
+    #[test]
+    fn elements_end_with_the_document() {
+        assert_eq!(elements(&rawdoc! {}).count(), 0);
     }
 }

@@ -37,6 +37,8 @@ pub enum ErrorCode {
     BadValue,
     /// A value that cannot be read as what it should be.
     FailedToParse,
+    /// Somebody else's.
+    Unauthorized,
     /// A field of the wrong type.
     TypeMismatch,
     /// Credentials or a mechanism that cannot be taken.
@@ -65,10 +67,14 @@ pub enum ErrorCode {
     CommandNotSupported,
     /// Not possible in a transaction.
     OperationNotSupportedInTransaction,
+    /// A command or stage that the client's own `apiStrict` rules out.
+    ApiStrict,
     /// A legacy message that MongoDB no longer takes.
     UnsupportedOpQueryCommand,
     /// No primary is there to take it.
     NotWritablePrimary,
+    /// A cursor that another command is reading.
+    CursorInUse,
     /// A document over 16 MiB.
     BsonObjectTooLarge,
     /// A duplicate key.
@@ -90,6 +96,7 @@ impl ErrorCode {
         match self {
             Self::BadValue => 2,
             Self::FailedToParse => 9,
+            Self::Unauthorized => 13,
             Self::TypeMismatch => 14,
             Self::Overflow => 15,
             Self::InvalidLength => 16,
@@ -104,10 +111,12 @@ impl ErrorCode {
             Self::WriteConflict => 112,
             Self::CommandNotSupported => 115,
             Self::OperationNotSupportedInTransaction => 263,
+            Self::ApiStrict => 323,
             Self::UnsupportedOpQueryCommand => 352,
             Self::NotWritablePrimary => 10107,
             Self::BsonObjectTooLarge => 10334,
             Self::DuplicateKey => 11000,
+            Self::CursorInUse => 12051,
             Self::MissingField => 40414,
             Self::MissingDatabase => 40571,
             Self::UnknownField => 40415,
@@ -121,6 +130,7 @@ impl ErrorCode {
         match self {
             Self::BadValue => "BadValue",
             Self::FailedToParse => "FailedToParse",
+            Self::Unauthorized => "Unauthorized",
             Self::TypeMismatch => "TypeMismatch",
             Self::Overflow => "Overflow",
             Self::InvalidLength => "InvalidLength",
@@ -135,10 +145,12 @@ impl ErrorCode {
             Self::WriteConflict => "WriteConflict",
             Self::CommandNotSupported => "CommandNotSupported",
             Self::OperationNotSupportedInTransaction => "OperationNotSupportedInTransaction",
+            Self::ApiStrict => "APIStrictError",
             Self::UnsupportedOpQueryCommand => "UnsupportedOpQueryCommand",
             Self::NotWritablePrimary => "NotWritablePrimary",
             Self::BsonObjectTooLarge => "BSONObjectTooLarge",
             Self::DuplicateKey => "DuplicateKey",
+            Self::CursorInUse => "CursorInUse",
             Self::MissingField => "Location40414",
             Self::MissingDatabase => "Location40571",
             Self::UnknownField => "Location40415",

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::document::{fields, validate};
+use super::document::{fields, first_field, validate};
 use super::error::{CommandError, ErrorCode};
 use super::namespace::Namespace;
 use crate::wire::{DocumentSequence, OpMsg, OpMsgFlags};
@@ -74,6 +74,11 @@ impl<'a> Head<'a> {
     pub fn namespace(&self) -> Option<Namespace<'a>> {
         let collection = match self.name {
             "getMore" => self.body().get_str("collection").ok(),
+            // That of the command which is explained.
+            "explain" => match first_field(self.body().get_document("explain").ok()?)? {
+                (_, RawBsonRef::String(collection)) => Some(collection),
+                _ => None,
+            },
             _ => self.target,
         };
         collection.map(|collection| Namespace::new(self.database, collection))
@@ -83,6 +88,13 @@ impl<'a> Head<'a> {
     #[must_use]
     pub fn in_transaction(&self) -> bool {
         matches!(self.body().get("autocommit"), Ok(Some(_)))
+    }
+
+    /// Whether it reads one moment of the whole, outside of transactions too.
+    #[must_use]
+    pub fn wants_snapshot(&self) -> bool {
+        let concern = self.body().get_document("readConcern");
+        concern.is_ok_and(|concern| concern.get_str("level").is_ok_and(|level| level == "snapshot"))
     }
 
     /// Whether the client may send it again as it is.

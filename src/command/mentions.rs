@@ -34,14 +34,16 @@ pub fn for_each(head: &Head<'_>, visit: &mut dyn FnMut(Namespace<'_>)) {
     }
 }
 
-/// Calls `visit` with every namespace that a pipeline on `database` names.
-pub fn in_pipeline(database: &str, pipeline: RawBsonRef<'_>, visit: &mut dyn FnMut(Namespace<'_>)) {
-    Visitor {
+/// Calls `visit` with every namespace that a stage of a pipeline on `database` names.
+pub fn in_stage(database: &str, stage: &RawDocument, visit: &mut dyn FnMut(Namespace<'_>)) {
+    let mut visitor = Visitor {
         database,
         visit,
         depth: 0,
+    };
+    if let Some((name, value)) = first_field(stage) {
+        visitor.stage(name, value);
     }
-    .pipeline(Some(pipeline));
 }
 
 struct Visitor<'v> {
@@ -76,10 +78,9 @@ impl Visitor<'_> {
 
     fn explained(&mut self, body: &RawDocument) {
         let inner = get(body, "explain").and_then(RawBsonRef::as_document);
-        let Some((inner, (name, target))) = inner.and_then(|inner| Some((inner, first_field(inner)?))) else {
+        let Some((inner, (name, _))) = inner.and_then(|inner| Some((inner, first_field(inner)?))) else {
             return;
         };
-        self.collection(Some(target));
         self.nested(|visitor| visitor.command(name, inner));
     }
 
@@ -111,27 +112,35 @@ impl Visitor<'_> {
     }
 
     fn stage(&mut self, name: &str, value: RawBsonRef<'_>) {
-        let field = |field| value.as_document().and_then(|document| get(document, field));
         match name {
-            "$lookup" | "$graphLookup" => {
-                self.target(field("from"), &["coll"]);
-                self.pipeline(field("pipeline"));
-            }
+            "$lookup" | "$graphLookup" => self.arguments(value, &["from"], &["pipeline"]),
             "$unionWith" => {
-                self.target(Some(value), &["coll"]);
-                self.pipeline(field("pipeline"));
+                self.target(Some(value), &[]);
+                self.arguments(value, &["coll"], &["pipeline"]);
             }
             "$out" => self.target(Some(value), &["coll"]),
             "$merge" => {
                 self.target(Some(value), &[]);
-                self.target(field("into"), &["coll"]);
-                self.pipeline(field("whenMatched"));
+                self.arguments(value, &["into"], &["whenMatched"]);
             }
             "$facet" => {
                 let facets = value.as_document().into_iter().flat_map(RawDocument::iter).flatten();
                 facets.for_each(|(_, pipeline)| self.pipeline(Some(pipeline)));
             }
             _ => {}
+        }
+    }
+
+    /// The arguments of a stage that are collections and those that are pipelines. One that is given twice is looked at
+    /// twice: mongod takes the last.
+    fn arguments(&mut self, value: RawBsonRef<'_>, collections: &[&str], pipelines: &[&str]) {
+        let arguments = value.as_document().into_iter().flat_map(RawDocument::iter).flatten();
+        for (name, value) in arguments {
+            if collections.contains(&name.as_str()) {
+                self.target(Some(value), &["coll"]);
+            } else if pipelines.contains(&name.as_str()) {
+                self.pipeline(Some(value));
+            }
         }
     }
 
@@ -212,6 +221,9 @@ mod tests {
             &["e.b"],
         );
         check(&stages(rawdoc! { "$match": { "from": "b" } }), &[]);
+        let mut twice = rawdoc! { "from": "a" };
+        twice.append(bson::raw::cstr!("from"), "b");
+        check(&stages(rawdoc! { "$lookup": twice }), &["d.a", "d.b"]);
     }
 
     #[test]
@@ -224,7 +236,7 @@ mod tests {
             &rawdoc! { "renameCollection": "d.a", "to": "e.b", "$db": "admin" },
             &["d.a", "e.b"],
         );
-        check(&rawdoc! { "explain": { "find": "a" }, "$db": "d" }, &["d.a"]);
+        check(&rawdoc! { "explain": { "find": "a" }, "$db": "d" }, &[]);
         check(
             &rawdoc! { "explain": { "aggregate": 1, "pipeline": [{ "$out": "b" }] }, "$db": "d" },
             &["d.b"],

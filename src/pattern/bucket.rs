@@ -6,11 +6,13 @@
 //! there before, written by hand, becomes pages by [`adopt`].
 
 pub mod adopt;
+pub mod distinct;
 pub mod filter;
 mod find_projection;
 pub mod index;
 pub mod insert;
 pub mod item;
+pub mod items_view;
 pub mod key;
 pub mod layout;
 mod number;
@@ -18,4 +20,5 @@ pub mod page;
 pub mod pipeline;
 pub mod projection;
 pub mod read;
+pub mod summary;
 pub mod unpack;

@@ -42,7 +42,7 @@ use super::link::{Link, LinkError};
 use super::metrics::{Direction, Outcome};
 use super::relay::{Look, Relay, RelayError, Request, Seen, Sent};
 use super::route::{self, Route};
-use super::run::Run;
+use super::run::{Across, Run, only_reads};
 use super::socket::Socket;
 use super::stream::{Arrived, FrameStream, Patience};
 use super::upstream::{Upstream, Upstreams};
@@ -203,6 +203,9 @@ impl Session<'_> {
         let frame = message.opened;
         match route::decide(self.settings.load(), &self.shared.metrics, head) {
             Route::Relay => {
+                if handshake::changes_users(head.name) {
+                    self.link.forget_users();
+                }
                 let edited = self.without_recovery_token(frame, head)?;
                 let request = Request {
                     sent: Sent::Whole(edited.as_ref().unwrap_or(message.received)),
@@ -211,6 +214,8 @@ impl Session<'_> {
                 self.relay(request, self.look()).await
             }
             Route::Handshake => {
+                // It may log somebody in on the way.
+                self.link.forget_users();
                 let edited = handshake::edit_message(frame, &head.message).map_err(LinkError::from)?;
                 let request = Request {
                     sent: Sent::Whole(edited.as_ref().unwrap_or(message.received)),
@@ -226,6 +231,7 @@ impl Session<'_> {
             }
             // Boxed: an idle connection need not have room for the largest of them.
             Route::Run(to) => Box::pin(self.rewrite(frame, head, to)).await,
+            Route::Across(settings) => Box::pin(self.rewrite_across(frame, head, &settings)).await,
         }
     }
 
@@ -248,15 +254,21 @@ impl Session<'_> {
             namespace: to.namespace,
             begun: false.into(),
         };
-        let answer = if Run::only_reads(head.name) {
-            tokio::select! {
-                biased;
-                answer = run.run() => answer,
-                () = self.client.closed() => return Err(Closed::ByClient),
-            }
-        } else {
-            run.run().await
+        let answer = watched(head, run.run(), &mut self.client).await?;
+        self.finish(frame, head, answer).await
+    }
+
+    async fn rewrite_across(&mut self, frame: &Frame, head: &Head<'_>, settings: &Settings) -> Result<Outcome, Closed> {
+        self.link.compress_with(self.compressor);
+        OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
+        let across = Across {
+            shared: self.shared,
+            settings,
+            link: &mut self.link,
+            upstream: self.upstream.kind(),
+            head,
         };
+        let answer = watched(head, across.run(), &mut self.client).await?;
         self.finish(frame, head, answer).await
     }
 
@@ -299,6 +311,22 @@ impl Session<'_> {
             Err(RelayError::Retired) => Err(Closed::Retired),
             Err(RelayError::Client(error)) => Err(Closed::Client(error)),
         }
+    }
+}
+
+/// What a command is answered. One that only reads is given up when the client is gone.
+async fn watched(
+    head: &Head<'_>,
+    run: impl Future<Output = Result<RawDocumentBuf, RunError>>,
+    client: &mut FrameStream,
+) -> Result<Result<RawDocumentBuf, RunError>, Closed> {
+    if !only_reads(head) {
+        return Ok(run.await);
+    }
+    tokio::select! {
+        biased;
+        answer = run => Ok(answer),
+        () = client.closed() => Err(Closed::ByClient),
     }
 }
 

@@ -1,51 +1,252 @@
-//! Which cursors on shaped collections are ours.
+//! The cursors on shaped collections that are ours.
 //!
 //! A cursor that was opened on raw buckets, by another program, must not be read through the proxy as if it gave items;
-//! so an id that no session of this proxy has opened is not found. Ids are mongod's own, and any connection may use them.
+//! so an id that no session of this proxy has opened is not found. Any connection may use them.
+//!
+//! A cursor of a pipeline is mongod's, and all there is to know of it is its id. One of a [`Stream`] is kept here between two
+//! `getMore`s: for as long as mongod keeps one, in bounded room.
 
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
+use super::run::Stream;
+use crate::pattern::shapes::BucketShape;
+
 /// Open cursors remembered; the least recently used is forgotten first, and its reader told that it is not found.
 const MAX_CURSORS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
+/// What all items that are unpacked and not answered yet may weigh, in bytes.
+const MAX_BYTES: usize = 256 << 20;
+/// How long a cursor may be left alone: as long as a session (`localLogicalSessionTimeoutMinutes`), or without one as long
+/// as mongod's own default (`cursorTimeoutMillis`).
+const SESSION_TIMEOUT: Duration = Duration::from_mins(30);
+const CURSOR_TIMEOUT: Duration = Duration::from_mins(10);
+/// How often cursors are looked at for that.
+const REAP_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Whose a cursor is: nobody else may use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    /// The namespace that it reads.
+    pub(super) namespace: String,
+    /// The session that it was opened in.
+    pub(super) session: Option<Vec<u8>>,
+    /// The users that its connection was authenticated as, as mongod tells them.
+    pub(super) users: Vec<u8>,
+    /// Whether it is to be kept while nobody uses it.
+    pub(super) never_times_out: bool,
+}
+
+/// A stream between two batches.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) owner: Owner,
+    /// What its buckets are made by: a cursor ends under the settings that it began with.
+    pub(super) shape: BucketShape,
+    pub(super) stream: Stream,
+}
+
+impl Kept {
+    fn timeout(&self) -> Duration {
+        if self.owner.session.is_some() || self.owner.never_times_out {
+            SESSION_TIMEOUT
+        } else {
+            CURSOR_TIMEOUT
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Cursor {
+    /// mongod's own.
+    Upstream,
+    /// A stream, and when it was used last.
+    Stream(Box<Kept>, Instant),
+    /// A stream that a `getMore` has taken.
+    InUse,
+}
+
+/// What was found under an id.
+#[derive(Debug)]
+pub(super) enum Taken<'a> {
+    /// Nothing.
+    Missing,
+    /// Another `getMore` is reading it.
+    InUse,
+    /// A cursor of mongod's own.
+    Upstream,
+    /// A stream, which nobody else may read meanwhile.
+    Stream(Borrowed<'a>),
+}
+
+/// A stream that was taken; it is gone unless it is [given back](Borrowed::give_back).
+#[derive(Debug)]
+pub(super) struct Borrowed<'a> {
+    registry: &'a CursorRegistry,
+    id: i64,
+    kept: Option<Box<Kept>>,
+}
 
 /// The cursors that sessions have opened on shaped collections.
 #[derive(Debug)]
 pub(super) struct CursorRegistry {
-    open: Mutex<LruCache<i64, ()>>,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    cursors: LruCache<i64, Cursor>,
+    /// What the streams weigh.
+    bytes: usize,
+    /// When all streams were last looked at.
+    reaped: Instant,
 }
 
 impl Default for CursorRegistry {
     fn default() -> Self {
         // Grows as it is used: most proxies have a handful of cursors open.
-        let mut open = LruCache::unbounded();
-        open.resize(MAX_CURSORS);
-        Self { open: Mutex::new(open) }
+        let mut cursors = LruCache::unbounded();
+        cursors.resize(MAX_CURSORS);
+        let open = Mutex::new(Open {
+            cursors,
+            bytes: 0,
+            reaped: Instant::now(),
+        });
+        Self { open }
     }
 }
 
 impl CursorRegistry {
-    /// Remembers a cursor that a reply has named; 0 is none.
+    /// Remembers a cursor that a reply of mongod's has named; 0 is none.
     pub(super) fn opened(&self, id: i64) {
         if id != 0 {
-            self.lock().put(id, ());
+            self.lock().put(id, Cursor::Upstream);
+        }
+    }
+
+    /// Keeps a stream under an id.
+    pub(super) fn keep(&self, id: i64, mut kept: Box<Kept>) {
+        kept.stream.rest();
+        let mut open = self.lock();
+        open.reap();
+        open.put(id, Cursor::Stream(kept, Instant::now()));
+    }
+
+    /// Takes a cursor to read it.
+    pub(super) fn take(&self, id: i64) -> Taken<'_> {
+        let mut open = self.lock();
+        open.reap();
+        let Some(cursor) = open.cursors.get_mut(&id) else {
+            return Taken::Missing;
+        };
+        match std::mem::replace(cursor, Cursor::InUse) {
+            Cursor::Upstream => {
+                *cursor = Cursor::Upstream;
+                Taken::Upstream
+            }
+            Cursor::InUse => Taken::InUse,
+            Cursor::Stream(kept, _) => {
+                open.bytes = open.bytes.saturating_sub(kept.stream.weight());
+                Taken::Stream(Borrowed {
+                    registry: self,
+                    id,
+                    kept: Some(kept),
+                })
+            }
         }
     }
 
     /// Whether it is one of ours.
     pub(super) fn contains(&self, id: i64) -> bool {
-        self.lock().get(&id).is_some()
+        let mut open = self.lock();
+        open.reap();
+        open.cursors.contains(&id)
     }
 
-    /// Forgets a cursor that is exhausted or was killed.
-    pub(super) fn closed(&self, id: i64) {
-        self.lock().pop(&id);
+    /// Forgets a cursor that is exhausted or was killed, and gives the stream that it was.
+    pub(super) fn closed(&self, id: i64) -> Option<Box<Kept>> {
+        self.lock().remove(id)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, LruCache<i64, ()>> {
+    fn lock(&self) -> MutexGuard<'_, Open> {
         // Nothing in here is ever left half done.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    fn put(&mut self, id: i64, cursor: Cursor) {
+        if let Cursor::Stream(kept, _) = &cursor {
+            self.bytes = self.bytes.saturating_add(kept.stream.weight());
+        }
+        let replaced = self.cursors.push(id, cursor);
+        self.forgotten(replaced);
+        while self.bytes > MAX_BYTES {
+            let is_stream = |(_, cursor): &(&i64, &Cursor)| matches!(cursor, Cursor::Stream(..));
+            let Some(oldest) = self.cursors.iter().rev().find(is_stream).map(|(id, _)| *id) else {
+                break;
+            };
+            self.remove(oldest);
+        }
+    }
+
+    fn remove(&mut self, id: i64) -> Option<Box<Kept>> {
+        let removed = self.cursors.pop(&id).map(|cursor| (id, cursor));
+        self.forgotten(removed)
+    }
+
+    fn forgotten(&mut self, cursor: Option<(i64, Cursor)>) -> Option<Box<Kept>> {
+        let Some((_, Cursor::Stream(kept, _))) = cursor else {
+            return None;
+        };
+        self.bytes = self.bytes.saturating_sub(kept.stream.weight());
+        Some(kept)
+    }
+
+    /// Forgets streams that were left alone for too long, now and then.
+    fn reap(&mut self) {
+        if self.reaped.elapsed() < REAP_INTERVAL {
+            return;
+        }
+        self.reaped = Instant::now();
+        let is_left = |cursor: &Cursor| matches!(cursor, Cursor::Stream(kept, used) if used.elapsed() > kept.timeout());
+        let left: Vec<i64> = self
+            .cursors
+            .iter()
+            .filter(|(_, cursor)| is_left(cursor))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in left {
+            self.remove(id);
+        }
+    }
+}
+
+impl Borrowed<'_> {
+    /// What was taken.
+    pub(super) fn kept(&mut self) -> Option<&mut Kept> {
+        self.kept.as_deref_mut()
+    }
+
+    /// Gives it back, unless it was killed meanwhile: then it comes back to the caller.
+    pub(super) fn give_back(mut self) -> Option<Box<Kept>> {
+        let kept = self.kept.take()?;
+        let id = self.id;
+        let was_killed = !self.registry.lock().cursors.contains(&id);
+        if was_killed {
+            return Some(kept);
+        }
+        self.registry.keep(id, kept);
+        None
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        if self.kept.is_some() {
+            self.registry.closed(self.id);
+        }
     }
 }

@@ -32,6 +32,11 @@ const RECOVERY_TOKEN: &str = "recoveryToken";
 /// The first step of authentication, sent along with the handshake.
 const SPECULATIVE: &str = "speculativeAuthenticate";
 
+/// Whether a command may change who a connection is authenticated as.
+pub(super) fn changes_users(command: &str) -> bool {
+    matches!(command, "saslStart" | "saslContinue" | "authenticate" | "logout")
+}
+
 /// The client's OP_MSG handshake as mongod is to see it; `None`: as it is.
 ///
 /// # Errors

@@ -125,6 +125,8 @@ mod tests {
             bytes: 1,
             to: None,
             short: false,
+            late: false,
+            unordered: false,
         }
     }
 

@@ -3,11 +3,12 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::error::RunError;
 use super::socket::Socket;
 use super::stream::{Arrived, FrameStream, LongFrame, PassError, Patience, StreamError};
+use crate::command::document::{get, put, single};
 use crate::command::reply::succeeded;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Compressor, Frame, OpCode, OpCompressed, OpMsg, OpMsgBuilder, WireError};
@@ -68,6 +69,8 @@ pub(super) struct Link {
     stream: FrameStream,
     last_request_id: i32,
     compressor: Option<Compressor>,
+    /// The users that it is authenticated as, once they were asked for.
+    users: Option<Vec<u8>>,
 }
 
 /// A command of the proxy's own: the body, and documents that go in a sequence beside it.
@@ -76,6 +79,11 @@ pub(super) struct Request<'a> {
     pub(super) body: &'a RawDocument,
     pub(super) sequence: Option<(&'static str, &'a [&'a RawDocument])>,
 }
+
+/// A command whose answer is still to come.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Sent(i32);
 
 impl<'a> Request<'a> {
     /// A command without a sequence.
@@ -91,6 +99,7 @@ impl Link {
             stream: FrameStream::new(socket, max_message_bytes, PATIENCE),
             last_request_id: 0,
             compressor: None,
+            users: None,
         }
     }
 
@@ -136,9 +145,49 @@ impl Link {
         self.answer(request.header().request_id).await
     }
 
+    /// Sends one command of the proxy's own, without waiting for its answer: [`Link::answer_to`] is to be asked for that before
+    /// anything else is sent. Not cancel safe.
+    pub(super) async fn send(&mut self, request: Request<'_>) -> Result<Sent, LinkError> {
+        let request = self.encode(&request)?;
+        self.stream.send(&request).await?;
+        Ok(Sent(request.header().request_id))
+    }
+
+    /// The answer to what was sent. Not cancel safe.
+    pub(super) async fn answer_to(&mut self, sent: Sent) -> Result<RawDocumentBuf, LinkError> {
+        self.answer(sent.0).await
+    }
+
     /// Runs a command without a sequence; an answer that says `ok: 0` is an error. Not cancel safe.
     pub(super) async fn run(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
         Ok(succeeded(self.call(Request::plain(body)).await?)?)
+    }
+
+    /// The users that the connection is authenticated as, as mongod tells them; `command` is the client's that asks. Not cancel
+    /// safe.
+    pub(super) async fn users(&mut self, command: &RawDocument) -> Result<Vec<u8>, RunError> {
+        if let Some(users) = &self.users {
+            return Ok(users.clone());
+        }
+        let mut status = single("connectionStatus", 1);
+        put(&mut status, "$db", "admin");
+        // Not in the stable API; a server that wants every command to name one takes it all the same.
+        if let Some(version) = get(command, "apiVersion") {
+            put(&mut status, "apiVersion", version);
+        }
+        let status = self.run(&status).await?;
+        let users = get(&status, "authInfo").and_then(RawBsonRef::as_document);
+        let users = users
+            .and_then(|info| get(info, "authenticatedUsers"))
+            .and_then(RawBsonRef::as_array);
+        let users = users.map(|users| users.as_bytes().to_vec()).unwrap_or_default();
+        self.users = Some(users.clone());
+        Ok(users)
+    }
+
+    /// Asks anew for the users next time: they may be others.
+    pub(super) fn forget_users(&mut self) {
+        self.users = None;
     }
 
     /// Runs commands one after the other, short ones back to back in as few round trips as can be. Not cancel safe.

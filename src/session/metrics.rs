@@ -77,16 +77,21 @@ impl Outcome {
 pub enum Strategy {
     /// By looking at the pages that hold the answer.
     Page,
+    /// By unpacking buckets as they come, batch after batch.
+    Stream,
     /// By a pipeline that unpacks in mongod.
     Pipeline,
 }
 
 impl Strategy {
-    const ALL: [Self; 2] = [Self::Page, Self::Pipeline];
+    const ALL: [Self; 3] = [Self::Page, Self::Stream, Self::Pipeline];
 
-    fn label(self) -> &'static str {
+    /// What it is called.
+    #[must_use]
+    pub fn label(self) -> &'static str {
         match self {
             Self::Page => "page",
+            Self::Stream => "stream",
             Self::Pipeline => "pipeline",
         }
     }

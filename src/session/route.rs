@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Settings;
 use super::handshake::check_mechanism;
 use super::metrics::SessionMetrics;
+use super::run::Across;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
 use crate::command::mentions;
@@ -19,6 +20,8 @@ pub(super) enum Route<'a> {
     Handshake,
     /// To the code that rewrites it.
     Run(Rewritten<'a>),
+    /// To the code that rewrites the shaped collections which a command on another one names, under these settings.
+    Across(Arc<Settings>),
     /// Back, with an error.
     Refuse(CommandError),
 }
@@ -58,16 +61,24 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, metrics: &SessionMetrics, hea
     }
     let shapes = Lookup { settings, metrics };
     let mut refused = None;
+    let mut across = Across::changes_half_a_view(head);
     mentions::for_each(head, &mut |namespace| {
         if refused.is_none() && shapes.rewritten(namespace).is_some() {
-            refused = Some(shapes.reached_by_side_door(head.name, namespace));
+            if Across::has(head.name) {
+                across = true;
+            } else {
+                refused = Some(shapes.reached_by_side_door(head.name, namespace));
+            }
         }
     });
     if let Some(error) = refused {
         return Route::Refuse(error);
     }
-    let rewritten = head.namespace().and_then(|namespace| shapes.rewritten(namespace));
-    rewritten.map_or(Route::Relay, Route::Run)
+    match head.namespace().and_then(|namespace| shapes.rewritten(namespace)) {
+        Some(rewritten) => Route::Run(rewritten),
+        None if across => Route::Across(Arc::clone(settings)),
+        None => Route::Relay,
+    }
 }
 
 struct Lookup<'a> {

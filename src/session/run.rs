@@ -1,26 +1,36 @@
 //! Rewritten commands: one file each. A file asks `pattern` what to send and what to make of the answers, and sends it.
 
+mod across;
 mod aggregate;
 mod collection;
 mod count;
 mod cursor;
+mod distinct;
+mod explain;
 mod find;
 mod insert;
+mod queries;
+mod reaching;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
+pub(super) use self::across::Across;
+pub(super) use self::find::stream::Stream;
+use self::reaching::Reaching;
 use super::error::RunError;
 use super::link::Link;
 use super::readiness::Asker;
 use super::upstream::UpstreamKind;
 use super::{Settings, Shared};
 use crate::command::arguments::Carried;
+use crate::command::document::{first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::{check_hint, check_hint_form};
 use crate::command::head::Head;
 use crate::command::namespace::Namespace;
+use crate::pattern::pipeline::documents;
 use crate::pattern::shapes::BucketShape;
 
 /// One command on a shaped collection.
@@ -52,7 +62,9 @@ impl<'a> Run<'a> {
             "insert" => insert::run(&mut self).await,
             "find" => find::run(&mut self).await,
             "count" => count::run(&mut self).await,
+            "distinct" => distinct::run(&mut self).await,
             "aggregate" => aggregate::run(&mut self).await,
+            "explain" => explain::run(&mut self).await,
             "getMore" => cursor::get_more(&mut self).await,
             "killCursors" => cursor::kill(&mut self).await,
             "create" if self.head.in_transaction() => Err(self.unsupported("create in a transaction").into()),
@@ -60,11 +72,6 @@ impl<'a> Run<'a> {
             "drop" => collection::drop(&mut self).await,
             name => Err(self.unsupported(&format!("the command {name}")).into()),
         }
-    }
-
-    /// Whether nobody misses its effect when the client is gone before it ended.
-    pub(super) fn only_reads(name: &str) -> bool {
-        matches!(name, "find" | "count" | "aggregate" | "getMore")
     }
 
     /// What the next command made from the client's carries of it.
@@ -79,6 +86,15 @@ impl<'a> Run<'a> {
             shape: self.shape,
             namespace: self.namespace,
             carried,
+        }
+    }
+
+    fn reaching(&mut self) -> Reaching<'a, '_> {
+        Reaching {
+            shared: self.shared,
+            settings: self.settings,
+            link: self.link,
+            head: self.head,
         }
     }
 
@@ -100,9 +116,32 @@ impl<'a> Run<'a> {
         CommandError::unsupported(self.namespace, what)
     }
 
+    /// The error for a document in the collection that is none of the shape's buckets.
+    fn misfit(&self) -> CommandError {
+        let message = format!(
+            "mongoshape is configured to store {} in the bucket pattern, but it holds a document that is no bucket of layout \
+             version 1: `mongoshape check` names it",
+            self.namespace
+        );
+        CommandError::new(ErrorCode::InvalidOptions, message)
+    }
+
     /// The namespace as metrics name it: as configured.
     fn label(&self) -> String {
         self.shape.namespace().to_string()
+    }
+}
+
+/// Whether nobody misses a command's effect when the client is gone before it ended.
+pub(super) fn only_reads(head: &Head<'_>) -> bool {
+    match head.name {
+        "find" | "count" | "distinct" | "explain" | "getMore" => true,
+        "aggregate" => {
+            let stages = documents(get(head.body(), "pipeline"));
+            let last = stages.as_deref().and_then(|stages| first_field(stages.last()?));
+            last.is_none_or(|(name, _)| !matches!(name, "$out" | "$merge"))
+        }
+        _ => false,
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Canon {
     /// Values that MongoDB takes for equal are alike (numbers of all types, symbols and strings), and no order of fields counts: for what an aggregation puts together out of items in
     /// natural order, of which any may be the first.
     pub loose: bool,
+    /// Fields, at any depth, whose arrays hold documents as they were found: in no order.
+    pub unordered: &'static [&'static str],
 }
 
 impl Canon {
@@ -35,8 +37,20 @@ impl Canon {
     fn fields(self, document: &RawDocument) -> Vec<(String, RawBson)> {
         let fields = document.iter().flatten();
         fields
-            .map(|(name, value)| (name.as_str().to_owned(), self.value(value)))
+            .map(|(name, value)| (name.as_str().to_owned(), self.field(name.as_str(), value)))
             .collect()
+    }
+
+    fn field(self, name: &str, value: RawBsonRef<'_>) -> RawBson {
+        match value {
+            RawBsonRef::Array(array) if self.unordered.contains(&name) => {
+                let values = array.into_iter().flatten();
+                let mut values: Vec<RawBson> = values.map(|value| self.value(value)).collect();
+                values.sort_by_cached_key(bytes);
+                RawBson::Array(values.into_iter().collect::<RawArrayBuf>())
+            }
+            value => self.value(value),
+        }
     }
 
     fn value(self, value: RawBsonRef<'_>) -> RawBson {
@@ -154,18 +168,21 @@ pub fn documents(
 }
 
 fn same_set(naive: &[Vec<u8>], shaped: &[Vec<u8>]) -> Result<()> {
-    let only_in = |one: &[Vec<u8>], other: &[Vec<u8>]| -> Result<String> {
-        let mut left = other.to_vec();
-        let mut only = String::new();
-        for document in one {
-            match left.iter().position(|candidate| candidate == document) {
-                Some(position) => drop(left.swap_remove(position)),
-                None => only.extend(["\n    ", &show(RawDocument::from_bytes(document)?)]),
-            }
+    // How many more there are on the naive side.
+    let mut balance: BTreeMap<&[u8], i64> = BTreeMap::new();
+    for document in naive {
+        *balance.entry(document).or_default() += 1;
+    }
+    for document in shaped {
+        *balance.entry(document).or_default() -= 1;
+    }
+    let (mut naive_only, mut shaped_only) = (String::new(), String::new());
+    for (document, more) in balance {
+        let only = if more > 0 { &mut naive_only } else { &mut shaped_only };
+        for _ in 0..more.abs() {
+            only.extend(["\n    ", &show(RawDocument::from_bytes(document)?)]);
         }
-        Ok(only)
-    };
-    let (naive_only, shaped_only) = (only_in(naive, shaped)?, only_in(shaped, naive)?);
+    }
     ensure!(
         naive_only.is_empty() && shaped_only.is_empty(),
         "documents differ.\n  only naive:{naive_only}\n  only shaped:{shaped_only}"

@@ -43,6 +43,7 @@ fn canon(world: &World) -> Canon {
     Canon {
         without_id: !world.has_ids(),
         loose: false,
+        ..Canon::default()
     }
 }
 

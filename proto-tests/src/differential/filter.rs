@@ -188,7 +188,8 @@ impl World {
             }
             18 => bson!({ "$size": self.between(0, 3) }),
             19 => bson!({ "$all": [operand, self.scalar()] }),
-            20 => self.element_match(depth),
+            // Of a field without a name it makes mongod 6.0.5 crash where an index on another field may be used.
+            20 if !field.is_empty() => self.element_match(depth),
             21 if depth > 0 => {
                 let inner = self.condition(field, 0);
                 let is_operator = |inner: &Document| inner.keys().any(|name| name.starts_with('$'));

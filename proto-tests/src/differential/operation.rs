@@ -4,9 +4,12 @@ mod aggregate;
 mod collection;
 mod count;
 mod cursor;
+mod distinct;
 mod find;
 mod insert;
+mod lookup;
 mod transaction;
+mod view;
 
 use std::fmt::Debug;
 
@@ -64,7 +67,21 @@ pub const FAMILIES: &[Family] = &[
     Family::new("find", 40, find::generate),
     Family::new("count", 10, count::generate),
     Family::new("aggregate", 20, aggregate::generate),
+    Family::new("distinct", 10, distinct::generate),
+    Family::new("lookup", 15, lookup::generate),
+    Family::new("view", 3, view::generate),
     Family::new("create or drop", 1, collection::generate),
+];
+
+/// Mostly reads.
+pub const READS: &[Family] = &[
+    Family::new("insert", 10, insert::generate),
+    Family::new("find", 60, find::generate),
+    Family::new("count", 10, count::generate),
+    Family::new("aggregate", 20, aggregate::generate),
+    Family::new("distinct", 5, distinct::generate),
+    Family::new("lookup", 5, lookup::generate),
+    Family::new("view", 2, view::generate),
 ];
 
 /// Mostly writes, on a replica set: retryable ones, some of them sent twice, and transactions.

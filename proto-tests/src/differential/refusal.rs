@@ -19,6 +19,11 @@ pub(super) fn is_refused(command: &Document, reply: &RawDocument) -> bool {
     reasons(command).iter().any(|reason| message.contains(reason))
 }
 
+/// Whether it asks for text, for which mongod has one error on a collection without a text index, and another on a view.
+pub(super) fn asks_for_text(command: &Document) -> bool {
+    names(&Bson::Document(command.clone()), "$text")
+}
+
 /// Parts of the messages with which the proxy may refuse a command.
 fn reasons(command: &Document) -> Vec<&'static str> {
     let mut reasons = Vec::new();
@@ -47,25 +52,54 @@ fn reasons(command: &Document) -> Vec<&'static str> {
     if names(command.get("sort").unwrap_or(&Bson::Null), "$natural") {
         reasons.push("a sort by $natural");
     }
-    reasons.extend(command.get_document("projection").ok().and_then(find_only_form));
+    if command.contains_key("distinct") && command.contains_key("collation") {
+        reasons.push("distinct of symbols under a collation");
+    }
+    // What it is read through has a collation of its own: `$graphLookup`, and `$lookup` below a `$facet`.
+    let pipeline = command.get("pipeline").unwrap_or(&Bson::Null);
+    if command.contains_key("collation") && (names(pipeline, "$graphLookup") || names(pipeline, "$facet")) {
+        reasons.push("with a collation, a stage that reads it through the view");
+    }
+    if names(pipeline, "$graphLookup") {
+        reasons.push("$graphLookup of items without an _id");
+    }
+    if let Ok(projection) = command.get_document("projection") {
+        reasons.extend(find_only_forms(projection, command.get_document("filter").ok()));
+    }
     reasons
 }
 
-fn find_only_form(projection: &Document) -> Option<&'static str> {
+fn find_only_forms(projection: &Document, filter: Option<&Document>) -> Vec<&'static str> {
+    let mut reasons = Vec::new();
     let value = Bson::Document(projection.clone());
-    let is_find_only = projection.keys().any(|name| name.ends_with(".$"))
-        || ["$slice", "$elemMatch", "$meta"]
-            .iter()
-            .any(|operator| names(&value, operator));
-    is_find_only.then_some("in a projection")
+    let positional = projection.keys().any(|name| name.ends_with(".$"));
+    if positional {
+        reasons.push("such a positional operator ($) in a projection");
+    }
+    for kind in ["recordId", "indexKey", "sortKey"] {
+        if holds(&value, &|name, value| name == "$meta" && value.as_str() == Some(kind)) {
+            reasons.push("$meta: ");
+        }
+    }
+    let is_find_only = positional || ["$slice", "$elemMatch", "$meta"].iter().any(|form| names(&value, form));
+    let filter = filter.cloned().map(Bson::Document).unwrap_or_default();
+    if is_find_only && holds(&filter, &|name, _| name.split('.').any(str::is_empty)) {
+        reasons.push("beside a filter on a field without a name, in a projection");
+    }
+    reasons
 }
 
 fn names(value: &Bson, operator: &str) -> bool {
+    holds(value, &|name, _| name == operator)
+}
+
+/// Whether there is such a field at any depth.
+fn holds(value: &Bson, wanted: &dyn Fn(&str, &Bson) -> bool) -> bool {
     match value {
         Bson::Document(document) => document
             .iter()
-            .any(|(name, value)| name == operator || names(value, operator)),
-        Bson::Array(values) => values.iter().any(|value| names(value, operator)),
+            .any(|(name, value)| wanted(name, value) || holds(value, wanted)),
+        Bson::Array(values) => values.iter().any(|value| holds(value, wanted)),
         _ => false,
     }
 }

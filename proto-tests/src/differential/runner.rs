@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use super::operation::{Family, Outcome};
-use super::sides::COLLECTION;
+use super::sides::{ANOTHER, COLLECTION};
 use super::{Sides, World, contents};
 use crate::{Mongod, Proxy, ProxyOptions, Shape, invariants};
 
@@ -78,7 +78,8 @@ impl Run {
     /// # Errors
     /// The first disagreement, with what is needed to see it again.
     pub fn against(&self, mongod: &Mongod) -> Result<Report> {
-        let options = ProxyOptions::new(&mongod.uri()).config(&self.shape.toml(&format!("*.{COLLECTION}")));
+        let tables = [COLLECTION, ANOTHER].map(|collection| self.shape.toml(&format!("*.{collection}")));
+        let options = ProxyOptions::new(&mongod.uri()).config(&tables.join("\n"));
         let proxy = Proxy::start(&options)?;
         let seeds = from_environment(SEED)?.map_or_else(|| self.seeds.clone(), |seed| vec![seed]);
         let operations = from_environment(OPERATIONS)?.unwrap_or(self.operations);

@@ -9,6 +9,8 @@ use crate::{Mongod, Proxy, database_name, raw};
 
 /// The collection's name, in every database.
 pub(super) const COLLECTION: &str = "things";
+/// Another collection of the same shape, in every database.
+pub(super) const ANOTHER: &str = "others";
 
 /// A collection as a client reaches it.
 #[derive(Debug)]

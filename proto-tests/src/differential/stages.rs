@@ -42,10 +42,13 @@ impl World {
         sort
     }
 
-    /// A projection of any form.
-    pub(super) fn projection(&mut self) -> Document {
+    /// A projection of any form, for a `find` with that filter.
+    pub(super) fn projection(&mut self, filter: &Document) -> Document {
+        if self.chance(25) {
+            return self.find_only_projection(filter);
+        }
         let (one, other) = (self.field(), self.field());
-        match self.below(20) {
+        match self.below(19) {
             0..=4 => doc! { one: 1, other: true },
             5 | 6 => doc! { one: 1, "_id": 0 },
             7..=9 => doc! { one: 0, other: false },
@@ -67,16 +70,88 @@ impl World {
                 ];
                 self.pick(&broken)
             }
-            18 => {
-                let find_only = [
-                    doc! { "tags": { "$slice": 1 } },
-                    doc! { "qty": 1, "tags": { "$slice": [1, 1] } },
-                    doc! { "tags": { "$elemMatch": { "x": { "$gt": 1 } } } },
-                    doc! { "tags.$": 1 },
-                ];
-                self.pick(&find_only)
-            }
             _ => doc! { "quantity": 1, "control": 1, "history": 1, "count": 1 },
+        }
+    }
+
+    /// A projection with a form that only `find` has, beside others.
+    fn find_only_projection(&mut self, filter: &Document) -> Document {
+        let mut projection = Document::new();
+        if self.chance(40) {
+            projection.insert(
+                self.field(),
+                self.pick(&[bson!(0), bson!(1), bson!("$tags"), bson!(true)]),
+            );
+        }
+        for _ in 0..=self.below(2) {
+            let (field, form) = self.find_only_form(filter);
+            projection.insert(field, form);
+        }
+        if self.chance(20) {
+            projection.insert("_id", self.pick(&[0, 1]));
+        }
+        projection
+    }
+
+    fn find_only_form(&mut self, filter: &Document) -> (String, Bson) {
+        let paths = [
+            "tags",
+            "tags.x",
+            "tags.y",
+            "nested.x",
+            "nested.x.y",
+            "nested",
+            "qty",
+            "history",
+            "k",
+            "_id",
+        ];
+        let field = self.pick(&paths).to_owned();
+        match self.below(10) {
+            0..=3 => {
+                let arguments = [
+                    bson!(1),
+                    bson!(-1),
+                    bson!(0),
+                    bson!(1.7),
+                    bson!([1, 1]),
+                    bson!([-2, 1]),
+                    bson!([1, 0]),
+                    // The expression: of what is an array in every document, as it fails on others, and which are met is free.
+                    bson!([["$tags"], 1]),
+                    bson!("x"),
+                ];
+                (field, bson!({ "$slice": self.pick(&arguments) }))
+            }
+            4 | 5 => {
+                let conditions = [
+                    bson!({ "x": { "$gt": 1 } }),
+                    bson!({ "$lte": 2 }),
+                    bson!({ "y": null }),
+                    bson!({}),
+                ];
+                (field, bson!({ "$elemMatch": self.pick(&conditions) }))
+            }
+            6..=8 => {
+                // Most of what a filter does not name mongod refuses.
+                let named = filter
+                    .keys()
+                    .find(|name| !name.starts_with('$') && !self.shape.key.contains(name));
+                let root = named.and_then(|name| name.split('.').next()).unwrap_or("tags");
+                (format!("{root}.$"), bson!(1))
+            }
+            _ => {
+                let kinds = [
+                    "textScore",
+                    "searchScore",
+                    "sortKey",
+                    "recordId",
+                    "indexKey",
+                    "randVal",
+                    "nope",
+                ];
+                (field, bson!({ "$meta": self.pick(&kinds) }))
+            }
         }
     }
 

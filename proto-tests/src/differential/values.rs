@@ -6,6 +6,7 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, DateTime, Document, Regex, Timestamp, bson, doc};
 
 use super::World;
+use super::world::Punctuality;
 use crate::shape::ItemIds;
 
 /// The beginning of every `ObjectId` made up here; any other was made by a server.
@@ -184,7 +185,12 @@ impl World {
         let Some(field) = self.shape.time.clone() else {
             return;
         };
-        let time = match self.below(25) {
+        let first = match self.punctuality {
+            Punctuality::Ascending => 4,
+            Punctuality::Late => 2,
+            Punctuality::Anything => 0,
+        };
+        let time = match first + self.below(25 - first) {
             0 => return,
             1 => self.pick(&[
                 Bson::Null,

@@ -13,6 +13,17 @@ use crate::shape::{ItemIds, Shape};
 /// How many different values a key field takes in one run: few, so that pages fill.
 const KEY_VALUES: usize = 6;
 
+/// Which times a world's documents have. Pages are read in other ways, the more their times are in disorder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Punctuality {
+    /// Dates that ascend.
+    Ascending,
+    /// Dates, some of which are older than those before them.
+    Late,
+    /// Now and then no date at all.
+    Anything,
+}
+
 /// The state of one run's generator.
 #[derive(Debug)]
 pub struct World {
@@ -25,6 +36,8 @@ pub struct World {
     serial: i32,
     /// The time of the last document, in milliseconds.
     clock: i64,
+    /// Which times documents have.
+    pub(super) punctuality: Punctuality,
     /// The `_id`s given so far.
     ids: Vec<Bson>,
     /// Whether there are sessions, and with them retryable writes and transactions.
@@ -47,10 +60,13 @@ impl World {
             });
             keys.push(pool);
         }
+        let kinds = [Punctuality::Ascending, Punctuality::Late, Punctuality::Anything];
+        let punctuality = kinds[rng.random_range(0..kinds.len())];
         Self {
             rng,
             shape,
             keys,
+            punctuality,
             serial: 0,
             clock: 1_698_335_223_434,
             ids: Vec::new(),

@@ -18,7 +18,7 @@ pub(super) fn check(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut
     if control(bucket, "exception").is_some() != marked {
         report("control.exception is not there exactly when short or late is".to_owned());
     }
-    for mark in ["exception", "short", "late"] {
+    for mark in ["exception", "short", "late", "unordered"] {
         if control(bucket, mark).is_some_and(|mark| mark != RawBsonRef::Boolean(true)) {
             report(format!("control.{mark} is neither true nor absent"));
         }
@@ -57,16 +57,20 @@ fn check_size(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut(Strin
 }
 
 fn check_times(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut(String)) {
-    let times: Vec<i64> = items(bucket, shape)
-        .iter()
-        .filter_map(|item| time(item, shape))
-        .collect();
-    for (bound, expected) in [("from", times.iter().min()), ("to", times.iter().max())] {
+    let times = items(bucket, shape).into_iter().map(|item| time(item, shape));
+    let times: Vec<Option<i64>> = times.filter(|_| shape.time.is_some()).collect();
+    let dates: Option<Vec<i64>> = times.iter().copied().collect();
+    let (from, to) = match &dates {
+        Some(dates) => {
+            let date = |millis: &i64| RawBsonRef::DateTime(bson::DateTime::from_millis(*millis));
+            (dates.iter().min().map(date), dates.iter().max().map(date))
+        }
+        // Around everything, so that nothing leaves the page out.
+        None => (Some(RawBsonRef::MinKey), Some(RawBsonRef::MaxKey)),
+    };
+    for (bound, expected) in [("from", from), ("to", to)] {
         let recorded = control(bucket, bound);
-        let millis = recorded
-            .and_then(RawBsonRef::as_datetime)
-            .map(bson::DateTime::timestamp_millis);
-        if millis != expected.copied() || recorded.is_some() != expected.is_some() {
+        if recorded != expected {
             report(format!(
                 "control.{bound} is {recorded:?}, and the items say {expected:?}"
             ));

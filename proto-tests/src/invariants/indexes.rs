@@ -70,12 +70,13 @@ fn expected(shape: &Shape) -> Vec<Expected> {
         });
     }
     if shape.time.is_some() {
-        let key = key_and(&["control.from", "control.to"]);
-        expected.push(Expected {
-            what: "time",
-            key,
-            options: doc! {},
-        });
+        for (what, path) in [("from", "control.from"), ("to", "control.to")] {
+            expected.push(Expected {
+                what,
+                key: key_and(&[path]),
+                options: doc! { "partialFilterExpression": { "control.v": 1 } },
+            });
+        }
     }
     expected
 }

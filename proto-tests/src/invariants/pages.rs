@@ -26,19 +26,61 @@ pub(super) fn check<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut i
             report(bucket, format!("{length} items, not the highest page and not short"));
         }
     }
-    let mut before = None;
+    check_late(pages, shape, report);
+    check_unordered(pages, shape, report);
+}
+
+fn check_late<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl FnMut(&'a RawDocument, String)) {
+    let mut newest = None;
+    let mut is_behind_empty = false;
     for bucket in pages {
-        let should = is_late(bucket, before, shape);
-        if control(bucket, "late").is_some() != should {
+        let should = is_late(bucket, newest, shape);
+        let is = is_marked(bucket, "late");
+        // A writer that finds an empty page does not know what is before it.
+        if is != should && !(is && is_behind_empty) {
             report(
                 bucket,
                 format!("control.late should {}be there", if should { "" } else { "not " }),
             );
         }
-        before = control(bucket, "to")
-            .and_then(bson::RawBsonRef::as_datetime)
-            .map(bson::DateTime::timestamp_millis);
+        is_behind_empty = items(bucket, shape).is_empty();
+        if !is_behind_empty {
+            newest = control(bucket, "to")
+                .and_then(bson::RawBsonRef::as_datetime)
+                .map(bson::DateTime::timestamp_millis);
+        }
     }
+}
+
+/// Page 0 tells of a late page behind it, unless it is late itself, and may do so before there is one; another page tells of
+/// one before it.
+fn check_unordered<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl FnMut(&'a RawDocument, String)) {
+    let Some((first, others)) = pages.split_first() else {
+        return;
+    };
+    let is_late = |bucket: &RawDocument| is_marked(bucket, "late");
+    let is_first_marked = is_marked(first, "unordered");
+    if others.iter().any(|bucket| is_late(bucket)) && !is_first_marked && !is_late(first) {
+        report(
+            first,
+            "a page behind it is late, and control.unordered is not there".to_owned(),
+        );
+    }
+    if is_first_marked && shape.time.is_none() {
+        report(first, "control.unordered is there, and items have no time".to_owned());
+    }
+    let mut is_behind_late = is_late(first);
+    for bucket in others {
+        if is_marked(bucket, "unordered") != is_behind_late {
+            let not = if is_behind_late { "" } else { "not " };
+            report(bucket, format!("control.unordered should {not}be there"));
+        }
+        is_behind_late |= is_late(bucket);
+    }
+}
+
+fn is_marked(bucket: &RawDocument, mark: &str) -> bool {
+    control(bucket, mark).is_some()
 }
 
 /// Whether an item is older than one before it, or the first older than the newest of the page before, or one has no date.

@@ -33,8 +33,12 @@ fn race(ordered: bool, retryable: bool, taken: i32) -> Result<(Document, Vec<i32
     let mut application = Connection::open(proxy.address())?;
     let mut stranger = Connection::open(other.address())?;
     let insert = |items: Vec<Document>| doc! { "insert": COLLECTION, "documents": items, "$db": &database };
-    // Room for some of the items.
-    stranger.command_ok(&insert(vec![item(-1, "a")]))?;
+    // Room for some of the items, now and then on a page whose bounds stay open when items are taken back from it.
+    let mut first = item(-1, "a");
+    if taken % 2 == 0 {
+        first.insert("date", "undated");
+    }
+    stranger.command_ok(&insert(vec![first]))?;
     application.command_ok(&doc! { "find": COLLECTION, "$db": &database })?;
     let theirs = insert(vec![item(taken, "z")]);
     cut.meanwhile(1, move || {

@@ -19,12 +19,12 @@ mod statement;
 use std::fmt;
 
 use bson::DateTime;
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBson, RawDocument, RawDocumentBuf};
 
 use self::examined::Examined;
 pub use self::query::{doubled_ids, order, strays};
 use super::key::Key;
-use super::layout::{Control, PageFacts};
+use super::layout::{Bounds, Control, PageFacts};
 use crate::command::document::get;
 use crate::pattern::shapes::BucketShape;
 
@@ -57,10 +57,19 @@ pub enum Found {
 /// How a bucket is adopted.
 #[derive(Clone, Debug)]
 pub struct Adoption {
-    /// The elements of an ordered `updates`: the page before it is closed, if need be, and the bucket becomes a page.
+    /// The elements of an ordered `updates`: the page before it is closed and page 0 is marked, if need be, and the bucket
+    /// becomes a page.
     pub statements: Vec<RawDocumentBuf>,
     /// Whether its number of items was wrong and is set right.
     pub is_miscounted: bool,
+}
+
+/// A key's page 0.
+#[derive(Debug)]
+struct First {
+    id: RawBson,
+    /// Whether it says that not all times of the key ascend.
+    is_marked: bool,
 }
 
 /// A walk over a collection's documents in their [`order`].
@@ -71,6 +80,12 @@ pub struct Walk<'a> {
     key: Option<Vec<u8>>,
     /// The page before, if it is the same key's: as it will be when its statements are executed.
     before: Option<PageFacts>,
+    /// The greatest time on the last page of this key that has items; `None` where one of those has no date.
+    newest: Option<DateTime>,
+    /// This key's page 0, once it was seen.
+    first: Option<First>,
+    /// Whether a page of this key that was seen is marked late.
+    is_behind_late: bool,
     /// Whether a document of this key was a misfit or passed over: then there is no telling how its pages follow each other.
     doubtful: bool,
 }
@@ -83,6 +98,9 @@ impl<'a> Walk<'a> {
             shape,
             key: None,
             before: None,
+            newest: None,
+            first: None,
+            is_behind_late: false,
             doubtful: false,
         }
     }
@@ -128,18 +146,28 @@ impl<'a> Walk<'a> {
         let control = Control {
             page,
             bytes: seen.bytes,
-            span: seen.span,
+            bounds: seen.bounds,
             short: false,
             late: self.is_late(seen),
+            unordered: self.is_behind_late,
         };
+        if let Some(first) = &mut self.first
+            && control.late
+            && !first.is_marked
+        {
+            statements.push(statement::mark(&first.id));
+            first.is_marked = true;
+        }
         statements.push(statement::adopt(self.shape, seen, &control));
-        self.before = Some(PageFacts {
+        self.go_behind(PageFacts {
             id: seen.id.into(),
             page,
             count: seen.count,
             bytes: seen.bytes,
-            to: seen.span.map(|(_, to)| to),
+            to: seen.bounds.and_then(Bounds::newest),
             short: false,
+            late: control.late,
+            unordered: control.unordered,
         });
         Adoption {
             statements,
@@ -159,7 +187,8 @@ impl<'a> Walk<'a> {
             )));
         }
         if !self.is_bounded(seen, control) {
-            let text = "its control.from and control.to are not the least and the greatest time in it";
+            let text = "its control.from and control.to are not the least and the greatest time in it, nor MinKey and MaxKey \
+                        where one is no date";
             return Err(Misfit::Itself(text.to_owned()));
         }
         let is_marked = |mark| get(control, mark).is_some();
@@ -170,11 +199,12 @@ impl<'a> Walk<'a> {
         if !self.doubtful {
             self.follows(seen, &facts, is_marked("late"))?;
         }
-        self.before = Some(facts);
+        self.go_behind(facts);
         Ok(Found::Page)
     }
 
-    /// Whether a page stands where it should. A mark `late` without need costs time and does no harm.
+    /// Whether a page stands where it should. A mark without need costs time and does no harm. That page 0 is not marked
+    /// proves nothing: a proxy may have marked it since it was seen.
     fn follows(&self, seen: &Examined<'_>, facts: &PageFacts, is_marked_late: bool) -> Result<(), Misfit> {
         let expected = self.before.as_ref().map_or(0, |before| before.page.saturating_add(1));
         if facts.page != expected {
@@ -193,19 +223,40 @@ impl<'a> Walk<'a> {
             let text = "the times in it do not ascend, or not from the page before, and it is not marked late";
             return Err(Misfit::Place(text.to_owned()));
         }
+        if self.is_behind_late && !facts.unordered {
+            let text = "a page of its key before it is late, and it is not marked unordered";
+            return Err(Misfit::Place(text.to_owned()));
+        }
         Ok(())
     }
 
+    fn go_behind(&mut self, page: PageFacts) {
+        if page.count > 0 {
+            self.newest = page.to;
+        }
+        if page.page == 0 {
+            self.first = Some(First {
+                id: page.id.clone(),
+                is_marked: page.is_first_marked(),
+            });
+        }
+        self.is_behind_late |= page.late;
+        self.before = Some(page);
+    }
+
     fn is_bounded(&self, seen: &Examined<'_>, control: &RawDocument) -> bool {
-        let bound = |name| get(control, name).and_then(RawBsonRef::as_datetime);
-        let (from, to) = seen.span.unzip();
-        self.shape.time().is_none() || (bound("from") == from && bound("to") == to)
+        let is =
+            |name, bound: Option<RawBson>| get(control, name) == bound.as_ref().map(|bound| bound.as_raw_bson_ref());
+        self.shape.time().is_none()
+            || (is("from", seen.bounds.map(Bounds::from)) && is("to", seen.bounds.map(Bounds::to)))
     }
 
     fn is_late(&self, seen: &Examined<'_>) -> bool {
-        let newest = self.before.as_ref().and_then(|before| before.to);
-        let is_older = |(from, _): (DateTime, DateTime)| newest.is_some_and(|newest| from < newest);
-        seen.is_late || seen.span.is_some_and(is_older)
+        let is_older = |bounds| match bounds {
+            Bounds::Dates(from, _) => self.newest.is_some_and(|newest| from < newest),
+            Bounds::Open => true,
+        };
+        seen.is_late || seen.bounds.is_some_and(is_older)
     }
 }
 

@@ -5,6 +5,7 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::read::range::TimeRange;
 use crate::command::document::{array_of, first_field, get, single};
 use crate::pattern::shapes::BucketShape;
 
@@ -18,8 +19,14 @@ pub struct Narrowing {
     clauses: Vec<RawDocumentBuf>,
     /// For each key field, the condition that sets it equal to a value.
     equalities: Vec<Option<RawDocumentBuf>>,
-    /// Whether the filter says nothing but those equalities.
-    only_equalities: bool,
+    /// Whether a key field is compared otherwise.
+    compares_keys: bool,
+    /// The value that it sets the items' `_id` equal to.
+    id: Option<RawBson>,
+    /// The range that it sets on the time of items.
+    range: TimeRange,
+    /// Whether the filter says anything else.
+    says_more: bool,
 }
 
 impl Narrowing {
@@ -29,7 +36,10 @@ impl Narrowing {
         let mut found = Self {
             clauses: Vec::new(),
             equalities: vec![None; shape.key().len()],
-            only_equalities: true,
+            compares_keys: false,
+            id: None,
+            range: TimeRange::default(),
+            says_more: false,
         };
         let Some(filter) = filter else { return found };
         let mut of_items = RawDocumentBuf::new();
@@ -38,6 +48,11 @@ impl Narrowing {
             found
                 .clauses
                 .push(single(shape.items(), single("$elemMatch", &of_items)));
+        }
+        if !found.range.is_open() {
+            let mut bounds = RawDocumentBuf::new();
+            found.range.append_to(&mut bounds);
+            found.clauses.push(bounds);
         }
         found
     }
@@ -57,7 +72,59 @@ impl Narrowing {
     /// The condition that names one key, where the filter says nothing else: every item of that key matches.
     #[must_use]
     pub fn only_one_key(&self) -> Option<RawDocumentBuf> {
-        self.only_equalities.then(|| self.one_key()).flatten()
+        self.range
+            .is_open()
+            .then(|| self.one_key_and_range())
+            .flatten()
+            .map(|(key, _)| key)
+    }
+
+    /// The same where the filter may also set a range on the items' time.
+    #[must_use]
+    pub fn one_key_and_range(&self) -> Option<(RawDocumentBuf, TimeRange)> {
+        let nothing_else = !self.says_more && !self.compares_keys && self.id.is_none();
+        nothing_else
+            .then(|| self.one_key())
+            .flatten()
+            .map(|key| (key, self.range))
+    }
+
+    /// The condition on buckets that all items of a bucket meet when, and only when, it does: where the filter says nothing
+    /// but how key fields compare. Empty where it says nothing at all.
+    #[must_use]
+    pub fn only_keys(&self) -> Option<RawDocumentBuf> {
+        if !self.is_of_key_alone() {
+            return None;
+        }
+        match self.clauses.as_slice() {
+            [] => Some(RawDocumentBuf::new()),
+            [clause] => Some(clause.clone()),
+            clauses => Some(single("$and", array_of(clauses))),
+        }
+    }
+
+    /// The `_id` that items must have, where the filter says nothing else but how key fields compare.
+    #[must_use]
+    pub fn only_one_id(&self) -> Option<&RawBson> {
+        self.id.as_ref().filter(|_| !self.says_more && self.range.is_open())
+    }
+
+    /// The condition that buckets meet which hold a matching item; others may meet it too.
+    #[must_use]
+    pub fn on_buckets(&self) -> RawDocumentBuf {
+        single("$and", array_of(&self.clauses))
+    }
+
+    /// Whether all items of a bucket match, or none, as the bucket itself meets the conditions.
+    #[must_use]
+    pub fn is_of_key_alone(&self) -> bool {
+        !self.says_more && self.id.is_none() && self.range.is_open()
+    }
+
+    /// Conditions that every bucket with a matching item meets.
+    #[must_use]
+    pub fn clauses(&self) -> &[RawDocumentBuf] {
+        &self.clauses
     }
 
     /// The `$match` on buckets that goes before the unpacking; `None` where nothing narrows them.
@@ -81,12 +148,15 @@ impl Narrowing {
                             }
                         }
                         // What mongod refuses is mongod's to refuse.
-                        _ => self.only_equalities = false,
+                        _ => self.says_more = true,
                     }
                 }
                 name if key_position(shape, name).is_some() => self.key_condition(shape, name, value),
                 name => {
-                    self.only_equalities = false;
+                    self.item_condition(shape, name, value);
+                    if name == "$expr" {
+                        self.clauses.extend(key_expressions(shape, value));
+                    }
                     if let Some(condition) = item_condition(shape, name, value) {
                         condition
                             .iter()
@@ -98,6 +168,18 @@ impl Narrowing {
         }
     }
 
+    /// Keeps what a condition on items says, where it is a plain one.
+    fn item_condition(&mut self, shape: &BucketShape, path: &str, value: RawBsonRef<'_>) {
+        if path == "_id" && self.id.is_none() {
+            self.id = equal_value(value).map(RawBson::from);
+            self.says_more |= self.id.is_none();
+        } else if let Some(range) = self.range.narrowed(value).filter(|_| shape.time() == Some(path)) {
+            self.range = range;
+        } else {
+            self.says_more = true;
+        }
+    }
+
     fn key_condition(&mut self, shape: &BucketShape, path: &str, value: RawBsonRef<'_>) {
         let equality = self.equalities.get_mut(key_position(shape, path).unwrap_or_default());
         match (equality, equal_value(value)) {
@@ -106,18 +188,50 @@ impl Narrowing {
                 self.clauses.push(condition.clone());
                 *unset = Some(condition);
             }
-            _ => {
-                self.only_equalities = false;
-                if !path.contains('.') && is_comparison(value) {
-                    self.clauses.push(single(path, value));
-                }
+            _ if !path.contains('.') && is_comparison(value) => {
+                self.compares_keys = true;
+                self.clauses.push(single(path, value));
             }
+            _ => self.says_more = true,
         }
     }
 }
 
+/// The conditions that an expression sets a key field equal to a variable, as a `$lookup` with a `let` has it: for buckets.
+/// The bucket without the field holds items that have none, and items in which it is null, which are not equal here.
+fn key_expressions(shape: &BucketShape, expression: RawBsonRef<'_>) -> Vec<RawDocumentBuf> {
+    match expression.as_document().and_then(first_field) {
+        Some(("$and", RawBsonRef::Array(parts))) => {
+            let parts = parts.into_iter().flatten();
+            parts.flat_map(|part| key_expressions(shape, part)).collect()
+        }
+        Some(("$eq", RawBsonRef::Array(sides))) => {
+            let texts: Option<Vec<&str>> = sides.into_iter().map(|side| side.ok()?.as_str()).collect();
+            let field = match texts.as_deref() {
+                Some([field, variable] | [variable, field]) if is_variable(variable) => field.strip_prefix('$'),
+                _ => None,
+            };
+            let field = field.filter(|field| shape.key().iter().any(|name| name == field));
+            let branches = field.map(|field| {
+                let equal = single("$expr", single("$eq", sides));
+                [equal, single(field, RawBson::Null)]
+            });
+            let clause = branches.map(|branches| single("$or", array_of(&branches)));
+            clause.into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Whether an expression is one of the client's variables, or within it.
+fn is_variable(expression: &str) -> bool {
+    let name = expression.strip_prefix("$$");
+    name.is_some_and(|name| name.starts_with(|first: char| first.is_ascii_lowercase()))
+}
+
 /// Which key field a path begins with.
-fn key_position(shape: &BucketShape, path: &str) -> Option<usize> {
+#[must_use]
+pub fn key_position(shape: &BucketShape, path: &str) -> Option<usize> {
     let root = path.split('.').next()?;
     shape.key().iter().position(|field| field == root)
 }
@@ -208,7 +322,7 @@ fn item_condition(shape: &BucketShape, name: &str, value: RawBsonRef<'_>) -> Opt
 }
 
 /// Whether a field without a name is anywhere inside.
-fn names_nothing(value: RawBsonRef<'_>) -> bool {
+pub(super) fn names_nothing(value: RawBsonRef<'_>) -> bool {
     match value {
         RawBsonRef::Document(document) => document
             .iter()
@@ -235,11 +349,19 @@ pub fn match_items(filter: &RawDocument) -> RawDocumentBuf {
     if !names_empty_field(filter) {
         return single("$match", filter);
     }
+    single(
+        "$match",
+        single("$and", array_of(&[filter.to_owned(), of_whole_documents()])),
+    )
+}
+
+/// The condition that every document meets, and that makes mongod hand over whole ones.
+#[must_use]
+pub fn of_whole_documents() -> RawDocumentBuf {
     let mut root_is_there = RawArrayBuf::new();
     root_is_there.push("$$ROOT");
     root_is_there.push(RawBson::Null);
-    let whole = single("$expr", single("$ne", &root_is_there));
-    single("$match", single("$and", array_of(&[filter.to_owned(), whole])))
+    single("$expr", single("$ne", &root_is_there))
 }
 
 fn names_empty_field(filter: &RawDocument) -> bool {

@@ -1,177 +1,165 @@
 //! The forms of a projection that `find` has and `$project` has not, as stages.
 //!
-//! * `$slice` becomes the expression of that name, for arrays only, as `find` has it.
-//! * `$elemMatch` is matched by mongod itself: each element is wrapped as an array of its own and asked the client's own
-//!   condition, in a `$lookup` on documents made of the array. So the first that matches is found exactly as `find` would.
-//!
-//! The positional operator is not made: which element it means depends on how the filter was matched.
+//! What is plain goes into a `$project`; the other forms are then made out of what it has left, as `find` itself makes them.
+//! They are judged by mongod before ([`is_find_only`]): what is wrong in them never comes here.
 
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+mod element;
+mod positional;
+mod slice;
 
-use crate::command::document::{array_of, as_flag, as_whole_number, first_field, put, single};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-/// The variable that carries an array into its `$lookup`.
-const ELEMENTS: &str = "mongoshape_elements";
-/// The field that an element is wrapped in.
-const ELEMENT: &str = "element";
+use crate::command::document::{as_flag, first_field, put, single};
+use crate::pattern::shapes::BucketShape;
+
+/// What a `find`'s projection depends on besides itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context<'a> {
+    /// How the collection is stored.
+    pub(super) shape: &'a BucketShape,
+    /// The `find`'s filter.
+    pub(super) filter: Option<&'a RawDocument>,
+}
 
 /// One field of a projection.
 enum Form<'a> {
     /// What `$project` has too.
     Plain(RawBsonRef<'a>),
+    /// `{$meta: kind}`.
+    Meta(RawBsonRef<'a>),
     /// `{$slice: count}`, or `{$slice: [skip, count]}`.
     Slice(Vec<i32>),
     /// `{$elemMatch: condition}`.
     ElementMatch(&'a RawDocument),
+    /// `"field.$": 1`, with the condition on an element that is wrapped.
+    Positional(RawDocumentBuf),
+}
+
+/// Whether there is anything in it that only `find` has, or that means something else in an aggregation.
+#[must_use]
+pub(super) fn is_find_only(projection: &RawDocument) -> bool {
+    projection.iter().flatten().any(|(name, value)| {
+        let name = name.as_str();
+        let positional = name == "$" || name.contains(".$");
+        positional || matches!(name, "$slice" | "$elemMatch" | "$meta") || value_is_find_only(value)
+    })
+}
+
+fn value_is_find_only(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Document(document) => is_find_only(document),
+        RawBsonRef::Array(array) => array.into_iter().flatten().any(value_is_find_only),
+        _ => false,
+    }
 }
 
 /// The stages that do what a `find`'s projection does.
 ///
 /// # Errors
 /// What in it cannot be done, for a message.
-pub(super) fn stages(projection: &RawDocument) -> Result<Vec<RawDocumentBuf>, &'static str> {
-    let mut fields = Vec::new();
-    for (name, value) in projection.iter().flatten() {
-        fields.push((name.as_str(), form(name.as_str(), value)?));
-    }
-    if fields.iter().all(|(_, form)| matches!(form, Form::Plain(_))) {
+pub(super) fn stages(projection: &RawDocument, context: Context<'_>) -> Result<Vec<RawDocumentBuf>, &'static str> {
+    if !is_find_only(projection) {
         return Ok(vec![single("$project", projection)]);
     }
-    let inclusion = includes(&fields);
-    let mut stages = Vec::new();
+    if let Some(kind) = lost_metadata(projection) {
+        return Err(kind);
+    }
+    let mut fields = Vec::new();
+    append_fields(&mut fields, "", projection);
+    let forms: Result<Vec<_>, _> = fields.iter().map(|(path, value)| form(path, *value, context)).collect();
+    let forms = forms?;
+    let inclusion = includes(&forms);
     let mut rest = RawDocumentBuf::new();
-    for (name, form) in &fields {
+    let mut made = Vec::new();
+    for (path, form) in forms {
         match form {
-            Form::Plain(value) => put(&mut rest, name, *value),
-            Form::Slice(arguments) => stages.push(slice(name, arguments)),
-            Form::ElementMatch(condition) => stages.extend(element_match(name, condition)),
+            Form::Plain(value) => put(&mut rest, path, value),
+            Form::Meta(value) if inclusion => put(&mut rest, path, value),
+            Form::Meta(value) => made.push(single("$set", single(path, value))),
+            _ if inclusion => put(&mut rest, path, true),
+            _ => {}
         }
-        if inclusion && !matches!(form, Form::Plain(_)) {
-            put(&mut rest, name, true);
+        match form {
+            Form::Slice(arguments) => made.push(slice::stage(path, &arguments)?),
+            Form::ElementMatch(condition) => made.extend(element::first_matching(path, condition)),
+            Form::Positional(condition) => made.extend(element::positional(path, &condition)),
+            Form::Plain(_) | Form::Meta(_) => {}
         }
     }
-    if !rest.is_empty() {
-        stages.push(single("$project", rest));
+    let project = (!rest.is_empty()).then(|| single("$project", rest));
+    Ok(project.into_iter().chain(made).collect())
+}
+
+/// What of a document's metadata is asked for, at any depth, that an item has not: its record and index keys would be those
+/// of its bucket, and mongod 6.0.5 forgets sort keys behind an `$unwind`.
+fn lost_metadata(projection: &RawDocument) -> Option<&'static str> {
+    projection
+        .iter()
+        .flatten()
+        .find_map(|(name, value)| match (name.as_str(), value) {
+            ("$meta", RawBsonRef::String("recordId")) => Some("$meta: 'recordId'"),
+            ("$meta", RawBsonRef::String("indexKey")) => Some("$meta: 'indexKey'"),
+            ("$meta", RawBsonRef::String("sortKey")) => Some("$meta: 'sortKey'"),
+            (_, value) => metadata_lost_in(value),
+        })
+}
+
+fn metadata_lost_in(value: RawBsonRef<'_>) -> Option<&'static str> {
+    match value {
+        RawBsonRef::Document(document) => lost_metadata(document),
+        RawBsonRef::Array(array) => array.into_iter().flatten().find_map(metadata_lost_in),
+        _ => None,
     }
-    Ok(stages)
+}
+
+/// The fields by their whole paths: `{a: {b: 1}}` is `{"a.b": 1}`.
+fn append_fields<'a>(fields: &mut Vec<(String, RawBsonRef<'a>)>, parent: &str, projection: &'a RawDocument) {
+    for (name, value) in projection.iter().flatten() {
+        let path = if parent.is_empty() {
+            name.as_str().to_owned()
+        } else {
+            format!("{parent}.{}", name.as_str())
+        };
+        match value {
+            RawBsonRef::Document(inner) if first_field(inner).is_some_and(|(name, _)| !name.starts_with('$')) => {
+                append_fields(fields, &path, inner);
+            }
+            value => fields.push((path, value)),
+        }
+    }
 }
 
 /// Whether only the named fields are answered: as any plain field says; if there is none, as `_id` says; if that is not
-/// there or out, then not beside a `$slice`. Found out on mongod 6.0.5.
+/// there or out, then where there is an `$elemMatch` and no `$slice`. Found out on mongod 6.0.5.
 fn includes(fields: &[(&str, Form<'_>)]) -> bool {
     let plain = |wanted: fn(&str) -> bool| {
         fields.iter().find_map(|(name, form)| match form {
             Form::Plain(value) if wanted(name) => Some(as_flag(*value).unwrap_or(true)),
+            Form::Positional(_) => Some(true),
             _ => None,
         })
     };
+    let any = |wanted: fn(&Form<'_>) -> bool| fields.iter().any(|(_, form)| wanted(form));
     plain(|name| name != "_id").unwrap_or_else(|| {
-        plain(|name| name == "_id") == Some(true) || !fields.iter().any(|(_, form)| matches!(form, Form::Slice(_)))
+        plain(|name| name == "_id") == Some(true)
+            || (any(|form| matches!(form, Form::ElementMatch(_))) && !any(|form| matches!(form, Form::Slice(_))))
     })
 }
 
-fn form<'a>(name: &str, value: RawBsonRef<'a>) -> Result<Form<'a>, &'static str> {
-    if name.ends_with(".$") {
-        return Err("the positional operator ($)");
+fn form<'a, 'p>(
+    path: &'p str,
+    value: RawBsonRef<'a>,
+    context: Context<'_>,
+) -> Result<(&'p str, Form<'a>), &'static str> {
+    if let Some(field) = path.strip_suffix(".$") {
+        let condition = positional::on_element(field, context).ok_or("such a positional operator ($)")?;
+        return Ok((field, Form::Positional(condition)));
     }
-    let operator = value.as_document().and_then(first_field);
-    let form = match operator {
-        Some(("$meta", _)) => return Err("$meta"),
+    let form = match value.as_document().and_then(first_field) {
+        Some(("$meta", _)) => Form::Meta(value),
         Some(("$elemMatch", RawBsonRef::Document(condition))) => Form::ElementMatch(condition),
-        Some(("$slice", argument)) => match slice_arguments(argument)? {
-            Some(arguments) => Form::Slice(arguments),
-            None => Form::Plain(value),
-        },
+        Some(("$slice", argument)) => slice::arguments(argument)?.map_or(Form::Plain(value), Form::Slice),
         _ => Form::Plain(value),
     };
-    if !matches!(form, Form::Plain(_)) && name.contains('.') {
-        return Err("$slice or $elemMatch on a field inside another");
-    }
-    Ok(form)
-}
-
-/// The numbers of a `$slice`; `None` for the expression of that name, which begins with an array.
-fn slice_arguments(argument: RawBsonRef<'_>) -> Result<Option<Vec<i32>>, &'static str> {
-    // Beyond an int32 the slice is as good as unbounded: no array has so many elements.
-    let number = |value| as_whole_number(value).map(|number| i32::try_from(number).unwrap_or(clamped(number)));
-    let RawBsonRef::Array(array) = argument else {
-        return number(argument)
-            .map(|count| Some(vec![count]))
-            .ok_or("a $slice by something that is no number");
-    };
-    let numbers: Option<Vec<i32>> = array.into_iter().map(|value| number(value.ok()?)).collect();
-    match numbers {
-        Some(numbers) if matches!(numbers.as_slice(), [_, count] if *count > 0) => Ok(Some(numbers)),
-        Some(_) => Err("a $slice of that form"),
-        None => Ok(None),
-    }
-}
-
-fn clamped(number: i64) -> i32 {
-    if number < 0 {
-        i32::MIN.saturating_add(1)
-    } else {
-        i32::MAX
-    }
-}
-
-/// What is no array is left as it is.
-fn slice(name: &str, arguments: &[i32]) -> RawDocumentBuf {
-    let path = format!("${name}");
-    // The expression refuses to take none.
-    let sliced = if arguments == [0] {
-        RawBson::Array(RawArrayBuf::new())
-    } else {
-        let numbers = arguments.iter().map(|number| RawBson::Int32(*number));
-        let values = std::iter::once(RawBson::String(path.clone())).chain(numbers);
-        RawBson::Document(single("$slice", values.collect::<RawArrayBuf>()))
-    };
-    single(
-        "$set",
-        single(name, if_array(&path, sliced, RawBson::String(path.clone()))),
-    )
-}
-
-fn element_match(name: &str, condition: &RawDocument) -> [RawDocumentBuf; 2] {
-    let path = format!("${name}");
-    let mut map = single("input", format!("$${ELEMENTS}"));
-    map.append(
-        cstr!("in"),
-        single(
-            ELEMENT,
-            [RawBson::String("$$this".to_owned())]
-                .into_iter()
-                .collect::<RawArrayBuf>(),
-        ),
-    );
-    let matching = [
-        single("$documents", single("$map", map)),
-        single("$match", single(ELEMENT, single("$elemMatch", condition))),
-        single("$limit", 1),
-    ];
-    let mut lookup = single(
-        "let",
-        single(
-            ELEMENTS,
-            if_array(&path, RawBson::String(path.clone()), RawBson::Array(RawArrayBuf::new())),
-        ),
-    );
-    lookup.append(cstr!("pipeline"), array_of(&matching));
-    lookup.append(cstr!("as"), name);
-    // One wrapped element, or none, and then no field.
-    let first = single("$first", format!("{path}.{ELEMENT}"));
-    let branches: RawArrayBuf = [RawBson::Document(first), RawBson::String("$$REMOVE".to_owned())]
-        .into_iter()
-        .collect();
-    [
-        single("$lookup", lookup),
-        single("$set", single(name, single("$ifNull", branches))),
-    ]
-}
-
-fn if_array(path: &str, then: RawBson, otherwise: RawBson) -> RawDocumentBuf {
-    let branches: RawArrayBuf = [RawBson::Document(single("$isArray", path)), then, otherwise]
-        .into_iter()
-        .collect();
-    single("$cond", branches)
+    Ok((path, form))
 }

@@ -3,11 +3,14 @@
 //! * page: unique {key…, control.page}. No two pages of a key have one number: this is what makes racing writers safe.
 //! * exceptions: {key…, control.page, count, control.late}, only of buckets that position arithmetic must know of.
 //! * item id: unique, sparse {items._id}, with `item_ids = "unique"`. Sparse, since emptied pages would collide.
-//! * time: {key…, control.from, control.to}, where items have a time.
+//! * from: {key…, control.from}, and to: {key…, control.to}, where items have a time. Two, so that a push, which as a rule moves
+//!   `to` alone, changes one entry of one of them, and `from` is there in the order of its own. Both are partial on what every
+//!   page is: mongod then plans by them only what [asks for that](every_page). An entry that moves while it is read along the
+//!   index would be missed or met twice, and who asks deals with that; a pipeline could not.
 
 use bson::raw::{RawDocumentBuf, cstr};
 
-use super::layout::path;
+use super::layout::{VERSION, path};
 use crate::command::document::{put, single};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
@@ -17,8 +20,10 @@ pub const PAGE: &str = "mongoshape_page";
 pub const EXCEPTIONS: &str = "mongoshape_exceptions";
 /// Name of the index on the items' `_id`.
 pub const ITEM_ID: &str = "mongoshape_item_id";
-/// Name of the index on key and time bounds.
-pub const TIME: &str = "mongoshape_time";
+/// Name of the index on key and the lower bound of the times.
+pub const FROM: &str = "mongoshape_from";
+/// Name of the index on key and the upper bound of the times.
+pub const TO: &str = "mongoshape_to";
 
 /// The indexes of a shape, as the `indexes` of a `createIndexes` lists them.
 #[must_use]
@@ -28,7 +33,8 @@ pub fn specs(shape: &BucketShape) -> Vec<RawDocumentBuf> {
         specs.push(item_id(shape));
     }
     if shape.time().is_some() {
-        specs.push(named(TIME, &key_and(shape, &[path::FROM, path::TO])));
+        specs.push(bounds(shape, FROM, path::FROM));
+        specs.push(bounds(shape, TO, path::TO));
     }
     specs
 }
@@ -50,6 +56,18 @@ fn item_id(shape: &BucketShape) -> RawDocumentBuf {
     spec.append(cstr!("unique"), true);
     spec.append(cstr!("sparse"), true);
     spec
+}
+
+fn bounds(shape: &BucketShape, name: &str, path: &str) -> RawDocumentBuf {
+    let mut spec = named(name, &key_and(shape, &[path]));
+    spec.append(cstr!("partialFilterExpression"), every_page());
+    spec
+}
+
+/// What every page meets, and a query must say to be planned by an index on bounds.
+#[must_use]
+pub fn every_page() -> RawDocumentBuf {
+    single(path::VERSION, VERSION)
 }
 
 /// The stored path of the items' `_id`.

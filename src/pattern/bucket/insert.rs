@@ -7,6 +7,8 @@
 //!   expression in it fails (error 241), so that a miss is not a silent `n: 0`.
 //! * *close* marks a page `short` that has no room left for the next item, which no arithmetic may miss. It is an upsert that
 //!   cannot insert, so a miss is an error here too (66).
+//! * *mark* marks page 0 as unordered. It is stored before the statement is sent that makes a page behind it late, as far as
+//!   the writer knows the first of its key; done twice it does no harm. It fails as a push does where there is no page 0.
 //! * *page* inserts a page with its items. Two writers who open one page collide on the page index. A group's pages are the
 //!   one case of several statements at once: they go in order, and none behind one that failed.
 //!

@@ -6,20 +6,28 @@
 //!   count: 2, history: [ {..}, {..} ],  // the items, at most `max_items`
 //!   control: { v: 1, page: 0,           // layout version; this page's number among its key's, from 0
 //!              bytes: 173,              // sum of the items' BSON lengths
-//!              from: .., to: ..,        // least and greatest time of the items that have one
+//!              from: .., to: ..,        // where items have a time: see `Bounds`
 //!              exception: true,         // there when short or late is: what position arithmetic must know of
 //!              short: true,             // closed before it was full
-//!              late: true } }           // times in it do not ascend, or not from the page before
+//!              late: true,              // times in it do not ascend, or not from the page before, or one has no date
+//!              unordered: true } }      // a page before it is late; on page 0: one behind it is, or is about to be
 //! ```
 //!
 //! Invariants: `count` is the length of the array and at most `max_items`; a key's pages are numbered without gaps; all
 //! but the highest are full or `short`; only the highest takes new items, and not when it is `short`.
 //!
+//! Where no page of a key is late or unordered, the times of its items ascend from the first page to the last. The pages at
+//! either end are enough to know that: page 0 is marked before any page behind it becomes late, and each page begun behind
+//! a late one is unordered. See `docs/decisions/0003-late-is-local.md`.
+//!
 //! Buckets that were written by hand have no `control` until they are adopted, see [`super::adopt`].
+
+mod bounds;
 
 use bson::DateTime;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+pub use self::bounds::Bounds;
 use super::item::Item;
 use crate::command::document::{as_whole_number, get, put};
 use crate::pattern::shapes::BucketShape;
@@ -35,9 +43,9 @@ pub mod path {
     pub const PAGE: &str = "control.page";
     /// Sum of the items' lengths.
     pub const BYTES: &str = "control.bytes";
-    /// Least time.
+    /// Lower bound of the times.
     pub const FROM: &str = "control.from";
-    /// Greatest time.
+    /// Upper bound of the times.
     pub const TO: &str = "control.to";
     /// Whether arithmetic must know of it.
     pub const EXCEPTION: &str = "control.exception";
@@ -45,6 +53,8 @@ pub mod path {
     pub const SHORT: &str = "control.short";
     /// Whether times in it do not ascend.
     pub const LATE: &str = "control.late";
+    /// Whether another page of its key is late.
+    pub const UNORDERED: &str = "control.unordered";
 }
 
 /// What the planner knows of a key's highest page: everything of the bucket but its items.
@@ -58,10 +68,14 @@ pub struct PageFacts {
     pub count: u32,
     /// Bytes of items in it.
     pub bytes: i64,
-    /// Greatest time in it.
+    /// Greatest time in it; `None` where an item has no date, and where there is none.
     pub to: Option<DateTime>,
     /// Whether it was closed before it was full.
     pub short: bool,
+    /// Whether it is marked late.
+    pub late: bool,
+    /// Whether it is marked unordered.
+    pub unordered: bool,
 }
 
 impl PageFacts {
@@ -80,7 +94,38 @@ impl PageFacts {
             bytes: number("bytes")?,
             to: get(control, "to").and_then(RawBsonRef::as_datetime),
             short: get(control, "short").is_some(),
+            late: get(control, "late").is_some(),
+            unordered: get(control, "unordered").is_some(),
         })
+    }
+
+    /// What the first item of what comes behind the page's items must not be older than. Where an empty page has others
+    /// before it, that is not known, and any item is taken for older.
+    #[must_use]
+    pub fn newest(&self) -> Option<DateTime> {
+        if self.has_unknown_before() {
+            Some(DateTime::MAX)
+        } else {
+            self.to
+        }
+    }
+
+    /// Whether only the pages before it say what time it goes on from.
+    #[must_use]
+    pub fn has_unknown_before(&self) -> bool {
+        self.count == 0 && self.page > 0
+    }
+
+    /// Whether a page begun behind it has a late one before it. What page 0 says of pages behind it is not meant.
+    #[must_use]
+    pub fn makes_unordered(&self) -> bool {
+        self.late || (self.page > 0 && self.unordered)
+    }
+
+    /// Whether the key's page 0 says that not all times of the key ascend: it does before another page becomes late.
+    #[must_use]
+    pub fn is_first_marked(&self) -> bool {
+        self.late || self.unordered
     }
 
     /// Whether no item can be added to it any more.
@@ -107,6 +152,8 @@ pub struct NewPage<'a> {
     pub late: bool,
     /// Whether it takes no more items although it is not full.
     pub short: bool,
+    /// Whether a page before it is late; of page 0: whether one behind it will be.
+    pub unordered: bool,
 }
 
 /// Builds the bucket of some items, all of one key.
@@ -124,14 +171,16 @@ pub fn build(shape: &BucketShape, new: NewPage<'_>, items: &[&Item]) -> RawDocum
     put(&mut bucket, shape.count(), whole_number(count));
     let elements: RawArrayBuf = items.iter().map(|item| item.stored()).collect();
     put(&mut bucket, shape.items(), &elements);
-    // An item has a time only where the shape has one.
-    let times = || items.iter().filter_map(|item| item.time());
+    let bounds = shape
+        .time()
+        .and_then(|_| Bounds::of(items.iter().map(|item| item.time())));
     let control = Control {
         page: new.page,
         bytes: sum_of_bytes(items),
-        span: times().min().zip(times().max()),
+        bounds,
         short: new.short,
         late: new.late,
+        unordered: new.unordered,
     };
     bucket.append(cstr!("control"), control.document());
     bucket
@@ -155,12 +204,14 @@ pub(super) struct Control {
     pub(super) page: i32,
     /// Sum of the items' lengths.
     pub(super) bytes: i64,
-    /// Least and greatest time; `None` where no item has one.
-    pub(super) span: Option<(DateTime, DateTime)>,
+    /// Those of the times; `None` where it is empty, and where the shape has no time.
+    pub(super) bounds: Option<Bounds>,
     /// Whether it is closed before it is full.
     pub(super) short: bool,
     /// Whether times in it do not ascend.
     pub(super) late: bool,
+    /// Whether another page is late.
+    pub(super) unordered: bool,
 }
 
 impl Control {
@@ -170,9 +221,9 @@ impl Control {
         control.append(cstr!("v"), VERSION);
         control.append(cstr!("page"), self.page);
         control.append(cstr!("bytes"), whole_number(self.bytes));
-        if let Some((from, to)) = self.span {
-            control.append(cstr!("from"), from);
-            control.append(cstr!("to"), to);
+        if let Some(bounds) = self.bounds {
+            control.append(cstr!("from"), bounds.from());
+            control.append(cstr!("to"), bounds.to());
         }
         if self.late || self.short {
             control.append(cstr!("exception"), true);
@@ -182,6 +233,9 @@ impl Control {
         }
         if self.late {
             control.append(cstr!("late"), true);
+        }
+        if self.unordered {
+            control.append(cstr!("unordered"), true);
         }
         control
     }

@@ -5,7 +5,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::layout::PageFacts;
+use super::read::bucket::Bucket;
 use crate::command::document::{as_whole_number, get};
 use crate::pattern::shapes::BucketShape;
 
@@ -81,22 +81,26 @@ impl Exceptions {
         }
     }
 
+    /// How many items lie on the pages before that one.
+    #[must_use]
+    pub fn before(&self, shape: &BucketShape, page: u64) -> u64 {
+        let max_items = u64::from(shape.max_items());
+        let shorts = self.shorts.iter().filter(|(short, _)| *short < page);
+        let missing: u64 = shorts.map(|(_, count)| max_items.saturating_sub(*count)).sum();
+        page.saturating_mul(max_items).saturating_sub(missing)
+    }
+
     /// How many items the key has, given its highest page.
     #[must_use]
-    pub fn total(&self, shape: &BucketShape, highest: Option<&PageFacts>) -> u64 {
+    pub fn total(&self, shape: &BucketShape, highest: Option<&Bucket<'_>>) -> u64 {
         let Some(highest) = highest else { return 0 };
-        let max_items = u64::from(shape.max_items());
-        let page = u64::try_from(highest.page).unwrap_or_default();
-        let before = self.shorts.iter().filter(|(short, _)| *short < page);
-        let missing: u64 = before.map(|(_, count)| max_items.saturating_sub(*count)).sum();
-        page.saturating_mul(max_items)
-            .saturating_sub(missing)
-            .saturating_add(u64::from(highest.count))
+        self.before(shape, highest.page).saturating_add(highest.count)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bson::rawdoc;
     use proptest::prelude::*;
 
     use super::*;
@@ -124,15 +128,12 @@ mod tests {
                     position += 1;
                 }
             }
-            let facts = PageFacts {
-                id: bson::raw::RawBson::Null,
-                page: i32::try_from(highest).unwrap(),
-                count: u32::try_from(counts[highest]).unwrap(),
-                bytes: 0,
-                to: None,
-                short: false,
+            let open = rawdoc! {
+                "count": i32::try_from(counts[highest]).unwrap(),
+                "control": { "v": 1, "page": i32::try_from(highest).unwrap() },
             };
-            prop_assert_eq!(exceptions.total(&shape(max_items), Some(&facts)), position);
+            let highest = Bucket::open(&shape(max_items), &open).unwrap();
+            prop_assert_eq!(exceptions.total(&shape(max_items), Some(&highest)), position);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The simple projections, done in the proxy: whole fields taken or left, by their names.
 
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::RawDocument;
 
 use crate::command::document::as_flag;
 
@@ -51,30 +51,32 @@ impl Projection {
         }
     }
 
-    /// The item as projected.
+    /// Whether a field is part of the answer.
     #[must_use]
-    pub fn apply(&self, item: RawDocumentBuf) -> RawDocumentBuf {
-        let keep = |name: &str| match self {
+    pub fn keeps(&self, name: &[u8]) -> bool {
+        match self {
             Self::All => true,
-            Self::Include(names) => names.iter().any(|field| field == name),
-            Self::Exclude(names) => !names.iter().any(|field| field == name),
-        };
-        if *self == Self::All {
-            return item;
+            Self::Include(names) => names.iter().any(|field| field.as_bytes() == name),
+            Self::Exclude(names) => !names.iter().any(|field| field.as_bytes() == name),
         }
-        item.iter().flatten().filter(|(name, _)| keep(name.as_str())).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bson::rawdoc;
+    use bson::{RawDocumentBuf, rawdoc};
 
     use super::*;
 
     fn check(projection: &RawDocument, expected: Option<&RawDocument>) {
         let item = rawdoc! { "_id": 1, "a": 2, "b": { "c": 3 } };
-        let projected = Projection::parse(Some(projection)).map(|projection| projection.apply(item));
+        let projected = Projection::parse(Some(projection)).map(|projection| -> RawDocumentBuf {
+            let kept = item
+                .iter()
+                .flatten()
+                .filter(|(name, _)| projection.keeps(name.as_str().as_bytes()));
+            kept.collect()
+        });
         assert_eq!(projected.as_deref(), expected, "{projection:?}");
     }
 

@@ -1,218 +1,163 @@
-//! How a `find` is answered: by looking at the pages that hold the answer, or by a pipeline.
+//! How a `find` is answered by looking at buckets.
+//!
+//! [`question`] recognises what needs no pipeline. A [`walk`] along pages, by their numbers, takes the items of one key, of
+//! several or of all out of them, from where position arithmetic ([`super::page`]) or a [`range`] of time says that they
+//! begin. Where a key's pages overlap in time, [`merge`] brings their items in order.
+
+pub mod bucket;
+pub mod documents;
+pub mod merge;
+pub mod question;
+pub mod range;
+pub mod walk;
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
-use super::filter::Narrowing;
+use self::question::{Order, Question};
 use super::index;
-use super::layout::{PageFacts, path};
-use super::page::{Exceptions, Location, MAX_EXCEPTIONS};
-use super::pipeline;
-use super::projection::Projection;
-use super::unpack;
+use super::layout::{VERSION, path};
+use super::page::MAX_EXCEPTIONS;
 use crate::command::document::{put, single};
-use crate::command::find::Find;
 use crate::pattern::shapes::BucketShape;
 
-/// Documents in a first batch when the client names no size (`query.h`, `kDefaultBatchSize`).
-const DEFAULT_BATCH_SIZE: u64 = 101;
-/// The most that one reply's batch may weigh (`maxBsonObjectSize`), beyond which a cursor is needed.
-const MAX_BATCH_BYTES: usize = 16 * 1024 * 1024;
-/// Buckets asked for at once.
-const MAX_BUCKETS: u64 = 1000;
-
-/// In which order a page's reader counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// As inserted.
-    Insertion,
-    /// By time, oldest first; that is as inserted where no page is late.
-    TimeAscending,
-    /// By time, newest first.
-    TimeDescending,
+/// Queries about one key's pages, which tell where to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Queries<'a> {
+    /// The collection.
+    pub collection: &'a str,
+    /// The condition that names the key.
+    pub key: &'a RawDocument,
 }
 
-/// A `find` that asks for a stretch of one key's items.
-#[derive(Clone, Debug)]
-pub struct PageRead {
-    key: RawDocumentBuf,
-    /// In which order positions count.
-    pub order: Order,
-    skip: u64,
-    limit: u64,
-    projection: Projection,
-}
-
-impl PageRead {
-    /// Recognises a `find` on one key, sorted by nothing or by time, whose whole answer fits in a first batch.
+impl Queries<'_> {
+    /// For the pages that arithmetic must know of.
     #[must_use]
-    pub fn of(shape: &BucketShape, find: &Find<'_>) -> Option<Self> {
-        let fits = find.limit > 0 && find.limit <= find.batch_size.unwrap_or(DEFAULT_BATCH_SIZE);
-        if !fits || find.collation.is_some() {
-            return None;
-        }
-        let key = Narrowing::of(shape, find.filter).only_one_key()?;
-        let projection = Projection::parse(find.projection)?;
-        let order = match find.sort.map(pipeline::single_sort) {
-            None => Order::Insertion,
-            Some(Some((field, ascending))) if Some(field) == shape.time() => {
-                if ascending {
-                    Order::TimeAscending
-                } else {
-                    Order::TimeDescending
-                }
-            }
-            Some(_) => return None,
-        };
-        Some(Self {
-            key,
-            order,
-            skip: find.skip,
-            limit: find.limit,
-            projection,
-        })
-    }
-
-    /// The `find` for the pages of this key that arithmetic must know of.
-    #[must_use]
-    pub fn exceptions_query(&self, collection: &str) -> RawDocumentBuf {
-        let mut filter = self.key.clone();
+    pub fn exceptions(&self, shape: &BucketShape) -> RawDocumentBuf {
+        let mut filter = self.key.to_owned();
         put(&mut filter, path::EXCEPTION, true);
         let mut projection = single("_id", 0);
-        for path in [path::PAGE, path::SHORT, path::LATE] {
+        for path in [path::PAGE, path::SHORT, path::LATE, shape.count()] {
             put(&mut projection, path, 1);
         }
-        let mut find = Self::query(collection, &filter, index::EXCEPTIONS);
-        find.append(cstr!("limit"), i64::from(MAX_EXCEPTIONS));
+        let mut find = self.find(&filter, index::EXCEPTIONS, i64::from(MAX_EXCEPTIONS));
         find.append(cstr!("batchSize"), i64::from(MAX_EXCEPTIONS));
+        find.append(cstr!("projection"), projection);
         find
     }
 
-    /// The `find` for this key's highest page, without its items.
+    /// For the highest page, without its items.
     #[must_use]
-    pub fn highest_query(&self, shape: &BucketShape, collection: &str) -> RawDocumentBuf {
-        let mut find = Self::query(collection, &self.key, index::PAGE);
-        find.append(cstr!("sort"), single(path::PAGE, -1));
+    pub fn highest(&self, shape: &BucketShape) -> RawDocumentBuf {
+        let mut find = self.whole_highest();
         find.append(cstr!("projection"), single(shape.items(), 0));
-        find.append(cstr!("limit"), 1);
         find
     }
 
-    /// The `find` for the buckets of a window.
+    /// For the highest page.
     #[must_use]
-    pub fn buckets_query(&self, shape: &BucketShape, collection: &str, window: &Window) -> RawDocumentBuf {
-        let mut filter = self.key.clone();
+    pub fn whole_highest(&self) -> RawDocumentBuf {
+        let mut find = self.find(self.key, index::PAGE, 1);
+        find.append(cstr!("sort"), single(path::PAGE, -1));
+        find
+    }
+
+    /// For the first page, without its items: it tells whether the times of all pages ascend.
+    #[must_use]
+    pub fn first(&self, shape: &BucketShape) -> RawDocumentBuf {
+        let mut filter = self.key.to_owned();
+        put(&mut filter, path::PAGE, 0);
+        let mut find = self.find(&filter, index::PAGE, 1);
+        find.append(cstr!("projection"), single(shape.items(), 0));
+        find
+    }
+
+    /// For the first page, in the order of time, that may hold something of the question's range.
+    #[must_use]
+    pub fn oldest_in_range(&self, question: &Question) -> Option<RawDocumentBuf> {
+        let mut filter = self.key.to_owned();
+        put(&mut filter, path::VERSION, VERSION);
         put(
             &mut filter,
-            path::PAGE,
-            single("$gte", i64::try_from(window.start.page).unwrap_or(i64::MAX)),
+            path::TO,
+            &question.range.newest_condition()? as &RawDocument,
         );
-        let mut find = Self::query(collection, &filter, index::PAGE);
-        find.append(cstr!("sort"), single(path::PAGE, 1));
-        find.append(cstr!("limit"), i64::try_from(window.buckets(shape)).unwrap_or(i64::MAX));
+        let mut find = self.find(&filter, index::TO, 1);
+        find.append(cstr!("sort"), single(path::TO, 1));
+        Some(find)
+    }
+
+    /// For the last.
+    #[must_use]
+    pub fn newest_in_range(&self, question: &Question) -> Option<RawDocumentBuf> {
+        let mut filter = self.key.to_owned();
+        put(&mut filter, path::VERSION, VERSION);
+        put(
+            &mut filter,
+            path::FROM,
+            &question.range.oldest_condition()? as &RawDocument,
+        );
+        let mut find = self.find(&filter, index::FROM, 1);
+        find.append(cstr!("sort"), single(path::FROM, -1));
+        Some(find)
+    }
+
+    /// For so many pages in the order of their bounds, the nearest first.
+    #[must_use]
+    pub fn by_bounds(&self, question: &Question, pages: u64) -> RawDocumentBuf {
+        let mut filter = self.key.to_owned();
+        put(&mut filter, path::VERSION, VERSION);
+        question.range.append_to(&mut filter);
+        let (path, direction, hint) = match question.order {
+            Order::TimeDescending => (path::TO, -1, index::TO),
+            _ => (path::FROM, 1, index::FROM),
+        };
+        let mut find = self.find(&filter, hint, i64::try_from(pages).unwrap_or(i64::MAX));
+        find.append(cstr!("sort"), single(path, direction));
         find
     }
 
-    fn query(collection: &str, filter: &RawDocument, hint: &str) -> RawDocumentBuf {
-        let mut find = single("find", collection);
+    /// For the bounds of all pages before that one.
+    #[must_use]
+    pub fn bounds(&self, (shape, question): (&BucketShape, &Question), before: u64) -> RawDocumentBuf {
+        let mut filter = self.key.to_owned();
+        question.range.append_to(&mut filter);
+        put(&mut filter, path::PAGE, single("$lt", number(before)));
+        let mut projection = single("_id", 0);
+        for path in [BucketShape::CONTROL, shape.count()] {
+            put(&mut projection, path, 1);
+        }
+        let mut find = single("find", self.collection);
+        find.append(cstr!("filter"), filter);
+        find.append(cstr!("hint"), index::PAGE);
+        find.append(cstr!("projection"), projection);
+        find
+    }
+
+    /// For the pages of these numbers.
+    #[must_use]
+    pub fn pages(&self, pages: &[u64]) -> RawDocumentBuf {
+        let numbers: bson::raw::RawArrayBuf = pages
+            .iter()
+            .map(|page| bson::raw::RawBson::Int64(number(*page)))
+            .collect();
+        let mut filter = self.key.to_owned();
+        put(&mut filter, path::PAGE, single("$in", &numbers));
+        let mut find = single("find", self.collection);
+        find.append(cstr!("filter"), filter);
+        find.append(cstr!("hint"), index::PAGE);
+        find
+    }
+
+    fn find(&self, filter: &RawDocument, hint: &str, limit: i64) -> RawDocumentBuf {
+        let mut find = single("find", self.collection);
         find.append(cstr!("filter"), filter);
         find.append(cstr!("hint"), hint);
+        find.append(cstr!("limit"), limit);
         find.append(cstr!("singleBatch"), true);
         find
     }
-
-    /// The stretch of the key's items to read, in the order of their insertion. `None` where it is empty.
-    #[must_use]
-    pub fn window(&self, shape: &BucketShape, exceptions: &Exceptions, highest: Option<&PageFacts>) -> Option<Window> {
-        let (first, wanted) = match self.order {
-            Order::Insertion | Order::TimeAscending => (self.skip, self.limit),
-            Order::TimeDescending => {
-                let end = exceptions.total(shape, highest).saturating_sub(self.skip);
-                let first = end.saturating_sub(self.limit);
-                (first, end.saturating_sub(first))
-            }
-        };
-        (wanted > 0).then(|| Window {
-            start: exceptions.locate(shape, first),
-            wanted,
-        })
-    }
-
-    /// The items as the client asked for them.
-    #[must_use]
-    pub fn finish(&self, items: Vec<RawDocumentBuf>) -> Vec<RawDocumentBuf> {
-        let mut items: Vec<_> = items.into_iter().map(|item| self.projection.apply(item)).collect();
-        if self.order == Order::TimeDescending {
-            items.reverse();
-        }
-        items
-    }
 }
 
-/// Where reading begins, and how many items are still wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    start: Location,
-    wanted: u64,
+fn number(page: u64) -> i64 {
+    i64::try_from(page).unwrap_or(i64::MAX)
 }
-
-/// Whether a window has been read to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// All that was wanted, or all there is, was read.
-    Done,
-    /// The rest lies behind.
-    More(Window),
-    /// More bytes than one reply can hold.
-    TooLarge,
-}
-
-impl Window {
-    fn buckets(&self, shape: &BucketShape) -> u64 {
-        let items = self.start.offset.saturating_add(self.wanted);
-        items
-            .div_ceil(u64::from(shape.max_items()).max(1))
-            .clamp(1, MAX_BUCKETS)
-    }
-
-    /// Takes the wanted items out of the buckets that were read, in order of their pages.
-    pub fn take<'a>(
-        mut self,
-        shape: &BucketShape,
-        buckets: impl Iterator<Item = &'a RawDocument>,
-        items: &mut Vec<RawDocumentBuf>,
-    ) -> Progress {
-        let mut bytes: usize = items.iter().map(|item| item.as_bytes().len()).sum();
-        let mut last: Option<PageFacts> = None;
-        for bucket in buckets {
-            let Some(facts) = PageFacts::parse(shape, bucket) else {
-                continue;
-            };
-            let page = u64::try_from(facts.page).unwrap_or_default();
-            let offset = if page == self.start.page { self.start.offset } else { 0 };
-            for item in unpack::items(shape, bucket).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
-                if self.wanted == 0 {
-                    return Progress::Done;
-                }
-                bytes = bytes.saturating_add(item.as_bytes().len()).saturating_add(16);
-                if bytes > MAX_BATCH_BYTES {
-                    return Progress::TooLarge;
-                }
-                items.push(item);
-                self.wanted = self.wanted.saturating_sub(1);
-            }
-            self.start = Location {
-                page: page.saturating_add(1),
-                offset: 0,
-            };
-            last = Some(facts);
-        }
-        match last {
-            // An open page is the highest: nothing lies behind it.
-            Some(facts) if self.wanted > 0 && facts.is_closed(shape) => Progress::More(self),
-            _ => Progress::Done,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

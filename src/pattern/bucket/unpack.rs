@@ -1,41 +1,98 @@
-//! Items out of a bucket, copied field by field from raw BSON.
+//! Items out of a bucket, copied element by element from raw BSON.
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::RawDocument;
 
-use crate::command::document::{get, put};
+use super::projection::Projection;
+use crate::command::document::{Element, elements};
 use crate::pattern::shapes::BucketShape;
 
-/// The items of a bucket as the application knows them: `_id`, key fields, the rest.
-pub fn items<'a>(shape: &'a BucketShape, bucket: &'a RawDocument) -> impl Iterator<Item = RawDocumentBuf> + 'a {
-    let stored = get(bucket, shape.items()).and_then(RawBsonRef::as_array);
-    let stored = stored
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(RawBsonRef::as_document);
-    stored.map(|stored| item(shape, bucket, stored))
+/// Unpacks the items of one bucket as the application knows them: `_id`, key fields, the rest.
+pub struct Unpacker<'a> {
+    shape: &'a BucketShape,
+    projection: &'a Projection,
+    /// The elements of the lifted key fields, as they lie in the bucket; empty where there is none.
+    lifted: Vec<&'a [u8]>,
+    /// Room for an item's elements, used again and again.
+    rest: Vec<Element<'a>>,
 }
 
-fn item(shape: &BucketShape, bucket: &RawDocument, stored: &RawDocument) -> RawDocumentBuf {
-    let mut item = RawDocumentBuf::new();
-    if let Some(id) = get(stored, "_id") {
-        item.append(cstr!("_id"), id);
-    }
-    for field in shape.key() {
-        // An item whose own value differs from the lifted one in type has kept its own.
-        if let Some(value) = get(stored, field).or_else(|| get(bucket, field)) {
-            put(&mut item, field, value);
+impl<'a> Unpacker<'a> {
+    /// For the items of one bucket.
+    #[must_use]
+    pub fn new(shape: &'a BucketShape, projection: &'a Projection, bucket: &'a RawDocument) -> Self {
+        let mut lifted = vec![<&[u8]>::default(); shape.key().len()];
+        for Element { name, whole } in elements(bucket) {
+            let position = shape.key().iter().position(|field| field.as_bytes() == name);
+            if let Some(place) = position.and_then(|position| lifted.get_mut(position)) {
+                *place = whole;
+            }
+        }
+        Self {
+            shape,
+            projection,
+            lifted,
+            rest: Vec::new(),
         }
     }
-    for (name, value) in stored.iter().flatten() {
-        let name = name.as_str();
-        if name != "_id" && !shape.key().iter().any(|field| field == name) {
-            put(&mut item, shape.rename().item(name), value);
-        }
-    }
-    item
-}
 
+    /// Appends the item's bytes, a whole document.
+    pub fn append(&mut self, stored: &'a RawDocument, to: &mut Vec<u8>) {
+        let start = to.len();
+        let lifted = self.lifted.iter().map(|element| element.len());
+        to.reserve(lifted.fold(stored.as_bytes().len(), usize::saturating_add));
+        to.extend_from_slice(&[0; 4]);
+        let mut rest = std::mem::take(&mut self.rest);
+        rest.clear();
+        for element in elements(stored) {
+            if element.name == b"_id" {
+                self.put(element.name, element.whole, to);
+            } else {
+                rest.push(element);
+            }
+        }
+        for (field, lifted) in self.shape.key().iter().zip(&self.lifted) {
+            // An item whose own value differs from the lifted one in type has kept its own.
+            let own = rest.iter().find(|element| element.name == field.as_bytes());
+            let whole = own.map_or(*lifted, |own| own.whole);
+            if !whole.is_empty() {
+                self.put(field.as_bytes(), whole, to);
+            }
+        }
+        for &Element { name, whole } in &rest {
+            if self.shape.key().iter().any(|field| field.as_bytes() == name) {
+                continue;
+            }
+            match self.renamed(name) {
+                None => self.put(name, whole, to),
+                Some(other) if self.projection.keeps(other.as_bytes()) => {
+                    // The type, the other name, and what lies behind the stored one.
+                    to.extend_from_slice(whole.get(..1).unwrap_or_default());
+                    to.extend_from_slice(other.as_bytes());
+                    to.extend_from_slice(whole.get(name.len().saturating_add(1)..).unwrap_or_default());
+                }
+                Some(_) => {}
+            }
+        }
+        self.rest = rest;
+        to.push(0);
+        let length = u32::try_from(to.len().saturating_sub(start)).unwrap_or_default();
+        if let Some(place) = to.get_mut(start..start.saturating_add(4)) {
+            place.copy_from_slice(&length.to_le_bytes());
+        }
+    }
+
+    /// The application's name of a stored field that has another.
+    fn renamed(&self, stored: &[u8]) -> Option<&'a str> {
+        let mut pairs = self.shape.rename().pairs();
+        pairs.find(|(_, own)| own.as_bytes() == stored).map(|(item, _)| item)
+    }
+
+    fn put(&self, name: &[u8], whole: &[u8], to: &mut Vec<u8>) {
+        if self.projection.keeps(name) {
+            to.extend_from_slice(whole);
+        }
+    }
+}
 #[cfg(test)]
 mod tests {
     use bson::oid::ObjectId;
@@ -62,11 +119,14 @@ mod tests {
                 page: 0,
                 late: false,
                 short: false,
+                unordered: false,
             },
             &[&prepared],
         );
-        let unpacked: Vec<_> = items(&shape, &bucket).collect();
-        assert_eq!(unpacked.iter().map(|item| &**item).collect::<Vec<_>>(), [expected]);
+        let stored = bucket.get_array("history").unwrap().get_document(0).unwrap();
+        let mut unpacked = Vec::new();
+        Unpacker::new(&shape, &Projection::All, &bucket).append(stored, &mut unpacked);
+        assert_eq!(RawDocument::from_bytes(&unpacked).unwrap(), expected);
     }
 
     #[test]

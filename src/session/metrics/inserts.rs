@@ -13,16 +13,19 @@ pub enum Placing {
     Page,
     /// It closed a page.
     Close,
+    /// It marked a key's first page, before another became late.
+    Mark,
 }
 
 impl Placing {
-    const ALL: [Self; 3] = [Self::Push, Self::Page, Self::Close];
+    const ALL: [Self; 4] = [Self::Push, Self::Page, Self::Close, Self::Mark];
 
     fn label(self) -> &'static str {
         match self {
             Self::Push => "push",
             Self::Page => "page",
             Self::Close => "close",
+            Self::Mark => "mark",
         }
     }
 }

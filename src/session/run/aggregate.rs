@@ -1,38 +1,73 @@
 //! `aggregate`: the unpacking stages, then the client's own.
 
-use bson::raw::{RawBsonRef, RawDocumentBuf};
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
-use super::Run;
-use crate::command::aggregate::Aggregate;
+use super::explain::Explained;
+use super::reaching::refuse;
+use super::{Run, find};
+use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::with_replaced;
-use crate::command::document::{array_of, first_field};
+use crate::command::document::{array_of, single};
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::{filter, pipeline};
+use crate::pattern::bucket::read::question::Question;
+use crate::pattern::bucket::{pipeline, summary};
+use crate::pattern::pipeline::{Pipelines, Place};
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
-    let aggregate = Aggregate::parse(run.head.body())?;
-    if aggregate.explain {
-        return Err(run.unsupported("explain").into());
-    }
-    for stage in &aggregate.pipeline {
-        if let Some(("$match", RawBsonRef::Document(condition))) = first_field(stage)
-            && let Some(operator) = filter::unsupported_operator(condition)
-        {
-            return Err(run.unsupported(&format!("{operator} in a $match")).into());
+    let body = run.head.body();
+    let aggregate = Aggregate::parse(body)?;
+    if let Some(find) = as_find(body, &aggregate).filter(|_| !aggregate.explain)
+        && let Some(question) = Question::of(run.shape, &find)
+    {
+        run.ready_to_read(aggregate.hint).await?;
+        if let Some(reply) = find::from_buckets(run, &find, &question).await? {
+            return Ok(reply);
         }
     }
-    let stages = pipeline::of_aggregate(run.shape, &aggregate.pipeline)
-        .map_err(|stage| run.unsupported(&format!("the stage {stage}")))?;
-    run.ready_to_read(aggregate.hint).await?;
-    let stages = array_of(&stages);
+    let stages = stored(run, &aggregate).await?;
     let replaced = [("pipeline", Some(RawBsonRef::Array(&stages))), ("hint", None)];
-    let command = with_replaced(run.head.body(), &replaced);
+    let command = with_replaced(body, &replaced);
     run.shared.metrics.read(&run.label(), Strategy::Pipeline);
     let reply = run.link.run(&command).await?;
+    if aggregate.explain {
+        return Ok(explanation(run, &stages).told_in(reply));
+    }
     if let Some(cursor) = CursorReply::parse(&reply) {
         run.shared.cursors.opened(cursor.id);
     }
     Ok(reply)
+}
+
+/// What is sent for it.
+pub(super) async fn explained(run: &mut Run<'_>, aggregate: &Aggregate<'_>) -> Result<Explained, RunError> {
+    let stages = stored(run, aggregate).await?;
+    Ok(explanation(run, &stages))
+}
+
+fn explanation(run: &Run<'_>, stages: &RawArray) -> Explained {
+    let mut command = single("aggregate", run.namespace.collection);
+    command.append(cstr!("pipeline"), stages);
+    command.append(cstr!("cursor"), RawDocumentBuf::new());
+    Explained {
+        strategy: Strategy::Pipeline,
+        command,
+    }
+}
+
+/// The pipeline on buckets, of collections that are ready to be read.
+async fn stored(run: &mut Run<'_>, aggregate: &Aggregate<'_>) -> Result<RawArrayBuf, RunError> {
+    let mut pipelines = Pipelines::new(&run.settings.shapes, run.head.database);
+    let metrics = &run.shared.metrics;
+    let stages = pipelines
+        .stages(&aggregate.pipeline, Place::Open)
+        .map_err(|refused| refuse(metrics, &refused))?;
+    let stages = match summary::of_aggregate(run.shape, &stages) {
+        Some(counted) => counted,
+        None => pipeline::of_aggregate(run.shape, &stages).map_err(|what| run.unsupported(&what))?,
+    };
+    run.reaching().prepare(&pipelines.into_reached()).await?;
+    run.ready_to_read(aggregate.hint).await?;
+    Ok(array_of(&stages))
 }

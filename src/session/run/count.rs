@@ -1,15 +1,20 @@
 //! `count`: from the buckets' own counts where that is exact, else over unpacked items.
 
-use bson::raw::{RawDocumentBuf, cstr};
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use super::Run;
+use super::explain::Explained;
+use super::queries::{ask, complete, documents, first_bucket};
 use crate::command::count::Count;
 use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::reply::{CursorReply, carry};
+use crate::command::reply::carry;
 use crate::pattern::bucket::filter::{self, Narrowing};
+use crate::pattern::bucket::page::Exceptions;
 use crate::pattern::bucket::pipeline;
+use crate::pattern::bucket::read::Queries;
 use crate::session::error::RunError;
+use crate::session::metrics::Strategy;
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     if run.head.in_transaction() {
@@ -17,46 +22,108 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
         return Err(CommandError::new(ErrorCode::OperationNotSupportedInTransaction, message).into());
     }
     let count = Count::parse(run.head.body())?;
-    if let Some(operator) = count.query.and_then(filter::unsupported_operator) {
-        return Err(run.unsupported(&format!("{operator} in a filter")).into());
+    check(run, &count).await?;
+    if let Some((all, answer)) = of_one_key(run, &count).await? {
+        return Ok(reply(&count, all, &answer));
     }
-    run.ready_to_read(count.hint).await?;
-    let (stages, skip, limit) = stages(run, &count);
-    let mut command = pipeline::aggregate(run.namespace.collection, &stages, None);
-    if let Some(collation) = count.collation {
-        command.append(cstr!("collation"), collation);
-    }
+    let mut command = by_pipeline(run, &count);
     run.carried().append_to_read(&mut command);
     let answer = run.link.run(&command).await?;
-    let first = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
-    let found = first
+    let first = documents(&answer).next();
+    let all = first
         .and_then(|first| get(first, "n"))
         .and_then(as_whole_number)
         .unwrap_or(0);
-    let found = u64::try_from(found).unwrap_or(0).saturating_sub(skip);
-    let counted = if limit > 0 { found.min(limit) } else { found };
+    Ok(reply(&count, u64::try_from(all).unwrap_or(0), &answer))
+}
+
+/// What is sent for it.
+pub(super) async fn explained(run: &mut Run<'_>, count: &Count<'_>) -> Result<Explained, RunError> {
+    check(run, count).await?;
+    Ok(match only_key(run, count) {
+        Some(key) => Explained {
+            strategy: Strategy::Page,
+            command: queries(run, &key).highest(run.shape),
+        },
+        None => Explained {
+            strategy: Strategy::Pipeline,
+            command: by_pipeline(run, count),
+        },
+    })
+}
+
+async fn check(run: &mut Run<'_>, count: &Count<'_>) -> Result<(), RunError> {
+    if let Some(operator) = count.query.and_then(filter::unsupported_operator) {
+        return Err(run.unsupported(&format!("{operator} in a filter")).into());
+    }
+    run.ready_to_read(count.hint).await
+}
+
+/// The key whose items are counted, where that is all.
+fn only_key(run: &Run<'_>, count: &Count<'_>) -> Option<RawDocumentBuf> {
+    let key = Narrowing::of(run.shape, count.query).only_one_key();
+    // A collation may make several keys out of one; two queries have no snapshot in common.
+    key.filter(|_| count.collation.is_none() && !run.head.wants_snapshot())
+}
+
+fn queries<'q>(run: &'q Run<'_>, key: &'q RawDocument) -> Queries<'q> {
+    Queries {
+        collection: run.namespace.collection,
+        key,
+    }
+}
+
+/// From the numbers of the key's pages, with the answer that they were read from. `None` where there is more to it.
+async fn of_one_key(run: &mut Run<'_>, count: &Count<'_>) -> Result<Option<(u64, RawDocumentBuf)>, RunError> {
+    let Some(key) = only_key(run, count) else {
+        return Ok(None);
+    };
+    let queries = queries(run, &key);
+    // Exceptions read after the highest page tell of every short page before it.
+    let queries = [queries.highest(run.shape), queries.exceptions(run.shape)].map(|query| complete(run, query));
+    let Some([highest, answer]) = ask(run, queries).await? else {
+        return Ok(None);
+    };
+    let exceptions = Exceptions::parse(run.shape, documents(&answer));
+    let all = exceptions.total(run.shape, first_bucket(run, &highest).as_ref());
+    Ok((!exceptions.too_many).then_some((all, answer)))
+}
+
+/// The reply for so many that match.
+fn reply(count: &Count<'_>, all: u64, answer: &RawDocument) -> RawDocumentBuf {
+    let found = all.saturating_sub(count.skip);
+    let counted = if count.limit > 0 { found.min(count.limit) } else { found };
     let mut reply = RawDocumentBuf::new();
     match i32::try_from(counted) {
         Ok(counted) => reply.append(cstr!("n"), counted),
         Err(_) => reply.append(cstr!("n"), i64::try_from(counted).unwrap_or(i64::MAX)),
     }
     reply.append(cstr!("ok"), 1.0);
-    carry(&mut reply, &answer);
-    Ok(reply)
+    carry(&mut reply, answer);
+    reply
 }
 
-/// The stages, and what of skip and limit they leave to be done.
-fn stages(run: &Run<'_>, count: &Count<'_>) -> (Vec<RawDocumentBuf>, u64, u64) {
+fn by_pipeline(run: &Run<'_>, count: &Count<'_>) -> RawDocumentBuf {
+    let mut command = pipeline::aggregate(run.namespace.collection, &stages(run, count), None);
+    if let Some(collation) = count.collation {
+        command.append(cstr!("collation"), collation);
+    }
+    command
+}
+
+/// The stages that count all that match.
+fn stages(run: &Run<'_>, count: &Count<'_>) -> Vec<RawDocumentBuf> {
+    let Some(query) = count.query else {
+        return pipeline::sum_of_counts(run.shape, None);
+    };
     // Under a collation a key's equality takes in other keys; their buckets' counts are right all the same.
-    match count.query {
-        None => (pipeline::sum_of_counts(run.shape, None), count.skip, count.limit),
-        Some(query) => match Narrowing::of(run.shape, Some(query)).only_one_key() {
-            Some(key) => (pipeline::sum_of_counts(run.shape, Some(&key)), count.skip, count.limit),
-            None => (
-                pipeline::of_count(run.shape, Some(query), count.skip, count.limit),
-                0,
-                0,
-            ),
-        },
+    match Narrowing::of(run.shape, Some(query)).only_keys() {
+        Some(keys) => pipeline::sum_of_counts(run.shape, Some(&keys)),
+        // No more than will be told.
+        None => pipeline::of_count(
+            run.shape,
+            Some(query),
+            (count.limit > 0).then(|| count.limit.saturating_add(count.skip)),
+        ),
     }
 }

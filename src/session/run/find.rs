@@ -1,15 +1,22 @@
-//! `find`: from the pages that hold the answer, or by a pipeline.
+//! `find`: from the buckets that hold the answer, or by a pipeline.
 
-mod by_page;
+mod merge;
+pub(super) mod stream;
+mod way;
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
+use bson::raw::{RawDocumentBuf, cstr};
 
+use self::stream::{Filled, Measure};
+use self::way::{Terms, Way};
 use super::Run;
-use crate::command::document::{get, single};
+use super::explain::Explained;
+use super::queries::{complete, kill};
+use crate::command::batch::{Batch, BatchKind};
+use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
-use crate::command::reply::{CursorReply, with_closed_cursor};
-use crate::pattern::bucket::read::PageRead;
+use crate::command::reply::{CursorReply, carry, with_closed_cursor};
+use crate::pattern::bucket::read::question::Question;
 use crate::pattern::bucket::{filter, pipeline};
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
@@ -18,14 +25,136 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let find = Find::parse(run.head.body())?;
     check(run, &find)?;
     run.ready_to_read(find.hint).await?;
-    if let Some(read) = PageRead::of(run.shape, &find)
-        && let Some(reply) = by_page::run(run, &read).await?
+    answer(run, &find).await
+}
+
+/// Answers a `find` that was checked, whichever command it came as.
+pub(super) async fn answer(run: &mut Run<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
+    if let Some(question) = Question::of(run.shape, find)
+        && let Some(reply) = from_buckets(run, find, &question).await?
     {
-        run.shared.metrics.read(&run.label(), Strategy::Page);
         return Ok(reply);
     }
     run.shared.metrics.read(&run.label(), Strategy::Pipeline);
-    by_pipeline(run, &find).await
+    by_pipeline(run, find).await
+}
+
+/// What is sent for it.
+pub(super) async fn explained(run: &mut Run<'_>, find: &Find<'_>) -> Result<Explained, RunError> {
+    check(run, find)?;
+    run.ready_to_read(find.hint).await?;
+    if let Some(question) = Question::of(run.shape, find)
+        && let Some(explained) = buckets_explained(run, find, &question).await?
+    {
+        return Ok(explained);
+    }
+    judge(run, find).await?;
+    let command = pipeline_of(run, find)?;
+    let strategy = Strategy::Pipeline;
+    Ok(Explained { strategy, command })
+}
+
+async fn buckets_explained(
+    run: &mut Run<'_>,
+    find: &Find<'_>,
+    question: &Question,
+) -> Result<Option<Explained>, RunError> {
+    let terms = Terms::of(find, question);
+    let (mut stream, first) = match way::choose(run, question, terms).await? {
+        Way::Walk(stream, first) => (stream, first),
+        Way::Nothing(_) => return Ok(merge::explained(run, question).filter(|_| terms.closes)),
+        Way::Merge => return Ok(merge::explained(run, question).filter(|_| terms.merges)),
+        Way::Pipeline => return Ok(None),
+    };
+    let command = stream.query(run, terms.measure);
+    // The first bucket tells whether it is the way.
+    let (_, filled) = stream
+        .fill(run, run.shape, (BatchKind::First, Measure::of(Some(0))), first)
+        .await?;
+    stream.close(run).await?;
+    if filled == Filled::OutOfOrder {
+        return Ok(merge::explained(run, question).filter(|_| terms.merges));
+    }
+    let strategy = terms.strategy();
+    Ok(Some(Explained { strategy, command }))
+}
+
+/// `None` where buckets alone do not give the answer: the pipeline will.
+pub(super) async fn from_buckets(
+    run: &mut Run<'_>,
+    find: &Find<'_>,
+    question: &Question,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let terms = Terms::of(find, question);
+    let (measure, closes) = (terms.measure, terms.closes);
+    // What a cursor may still tell when its transaction has ended is mongod's to say; several queries have no snapshot in
+    // common.
+    if (!closes && run.head.in_transaction()) || run.head.wants_snapshot() {
+        return Ok(None);
+    }
+    let (mut stream, first) = match way::choose(run, question, terms).await? {
+        Way::Walk(stream, first) => (stream, first),
+        Way::Nothing(answer) => {
+            run.shared.metrics.read(&run.label(), Strategy::Page);
+            let mut reply = Batch::new(BatchKind::First).into_reply(run.namespace, 0);
+            carry(&mut reply, &answer);
+            return Ok(Some(reply));
+        }
+        Way::Merge => return merged(run, question, terms).await,
+        Way::Pipeline => return Ok(None),
+    };
+    let (batch, filled) = match stream.fill(run, run.shape, (BatchKind::First, measure), first).await {
+        Ok(filled) => filled,
+        // As for an index that is not there: a pipeline needs none.
+        Err(RunError::Command(error)) if error.is(ErrorCode::BadValue) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if filled == Filled::OutOfOrder {
+        stream.close(run).await?;
+        return merged(run, question, terms).await;
+    }
+    if stream.missed_its_item() {
+        return Ok(None);
+    }
+    let leaves_open = filled == Filled::More && !find.single_batch;
+    if closes && leaves_open {
+        // More bytes than one reply can hold.
+        stream.close(run).await?;
+        return Ok(None);
+    }
+    run.shared.metrics.read(&run.label(), terms.strategy());
+    let gossip = stream.gossip().to_owned();
+    let id = if leaves_open {
+        run.keep(*stream).await?
+    } else {
+        stream.close(run).await?;
+        0
+    };
+    let mut reply = batch.into_reply(run.namespace, id);
+    carry(&mut reply, &gossip);
+    Ok(Some(reply))
+}
+
+/// Only where all of the answer fits in one reply: mongod sorts the rest.
+async fn merged(run: &mut Run<'_>, question: &Question, terms: Terms) -> Result<Option<RawDocumentBuf>, RunError> {
+    if !terms.merges {
+        return Ok(None);
+    }
+    let Some((mut items, gossip)) = merge::run(run, question).await? else {
+        return Ok(None);
+    };
+    let mut batch = Batch::new(BatchKind::First);
+    while let Some(item) = items.first().filter(|_| !terms.measure.is_full(&batch)) {
+        if !batch.has_space_for(item.len()) {
+            return Ok(None);
+        }
+        batch.push(item);
+        items.advance();
+    }
+    run.shared.metrics.read(&run.label(), Strategy::Page);
+    let mut reply = batch.into_reply(run.namespace, 0);
+    carry(&mut reply, &gossip);
+    Ok(Some(reply))
 }
 
 fn check(run: &Run<'_>, find: &Find<'_>) -> Result<(), CommandError> {
@@ -49,25 +178,9 @@ fn check(run: &Run<'_>, find: &Find<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Adds what every command made from the client's carries.
-fn complete(run: &Run<'_>, mut request: RawDocumentBuf) -> RawDocumentBuf {
-    run.carried().append_to_read(&mut request);
-    request
-}
-
 async fn by_pipeline(run: &mut Run<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
-    let stages =
-        pipeline::of_find(run.shape, find).map_err(|form| run.unsupported(&format!("{form} in a projection")))?;
-    let mut command = pipeline::aggregate(run.namespace.collection, &stages, find.batch_size);
-    if let Some(collation) = find.collation {
-        command.append(cstr!("collation"), collation);
-    }
-    if let Some(variables) = find.let_variables {
-        command.append(cstr!("let"), variables);
-    }
-    if let Some(allowed) = find.allow_disk_use {
-        command.append(cstr!("allowDiskUse"), allowed);
-    }
+    judge(run, find).await?;
+    let command = pipeline_of(run, find)?;
     let command = complete(run, command);
     let reply = run.link.run(&command).await?;
     let Some(cursor) = CursorReply::parse(&reply) else {
@@ -83,10 +196,32 @@ async fn by_pipeline(run: &mut Run<'_>, find: &Find<'_>) -> Result<RawDocumentBu
     Ok(reply)
 }
 
-async fn kill(run: &mut Run<'_>, id: i64) -> Result<(), RunError> {
-    let mut command = single("killCursors", run.namespace.collection);
-    let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
-    command.append(cstr!("cursors"), &ids);
-    run.carried().append_to_look_up(&mut command);
-    run.link.run(&command).await.map(|_| ())
+/// Has mongod judge a projection as only `find` has it: what is wrong in it is answered in mongod's own words.
+async fn judge(run: &mut Run<'_>, find: &Find<'_>) -> Result<(), RunError> {
+    let command = pipeline::judgement(run.namespace.collection, find).map_err(|what| not_in_projection(run, what))?;
+    if let Some(command) = command {
+        let command = complete(run, command);
+        run.link.run(&command).await?;
+    }
+    Ok(())
+}
+
+/// The aggregation that does the same.
+fn pipeline_of(run: &Run<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, CommandError> {
+    let stages = pipeline::of_find(run.shape, find).map_err(|form| not_in_projection(run, form))?;
+    let mut command = pipeline::aggregate(run.namespace.collection, &stages, find.batch_size);
+    if let Some(collation) = find.collation {
+        command.append(cstr!("collation"), collation);
+    }
+    if let Some(variables) = find.let_variables {
+        command.append(cstr!("let"), variables);
+    }
+    if let Some(allowed) = find.allow_disk_use {
+        command.append(cstr!("allowDiskUse"), allowed);
+    }
+    Ok(command)
+}
+
+fn not_in_projection(run: &Run<'_>, form: &str) -> CommandError {
+    run.unsupported(&format!("{form} in a projection"))
 }

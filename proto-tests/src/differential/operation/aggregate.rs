@@ -48,6 +48,7 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
             // What a stage makes has an `_id` of its own; items have none, as the pipeline begins with leaving it out.
             without_id: false,
             loose: made.loose,
+            ..Canon::default()
         },
     })
 }

@@ -1,12 +1,17 @@
 //! Reading both sides' cursors batch by batch, side by side.
 
+use std::fmt::{Display, Formatter};
+
 use anyhow::{Context as _, Result, bail, ensure};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Document, doc};
 
-use crate::differential::Sides;
 use crate::differential::compare;
 use crate::differential::sides::{COLLECTION, field, show};
+use crate::differential::{Side, Sides};
+
+/// The longest answer that is read to its end.
+const MOST_DOCUMENTS: usize = 50_000;
 
 /// How the batches behind the first are asked for.
 #[derive(Debug, Clone)]
@@ -138,6 +143,49 @@ fn parse(reply: &RawDocument) -> Result<(i64, Vec<RawDocumentBuf>, String)> {
     // mongod has them in another order where the collection is missing.
     rest.sort();
     Ok((id, documents, rest.join(", ")))
+}
+
+/// What one side's cursor came to.
+#[derive(Debug)]
+pub(super) enum Rest {
+    /// All documents.
+    Documents(Vec<RawDocumentBuf>),
+    /// More than [`MOST_DOCUMENTS`]. The cursor is left.
+    TooMany,
+    /// The reply that was an error, be it the first.
+    Failed(RawDocumentBuf),
+}
+
+impl Display for Rest {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Documents(documents) => write!(f, "{} documents", documents.len()),
+            Self::TooMany => write!(f, "more than {MOST_DOCUMENTS} documents"),
+            Self::Failed(reply) => write!(f, "{}", show(reply)),
+        }
+    }
+}
+
+/// Reads one side's cursor to its end.
+pub(super) fn rest(side: &mut Side, mut reply: RawDocumentBuf) -> Result<Rest> {
+    let mut all = Vec::new();
+    loop {
+        if !compare::succeeded(&reply) {
+            return Ok(Rest::Failed(reply));
+        }
+        let (id, documents, _) = parse(&reply)?;
+        all.extend(documents);
+        if all.len() > MOST_DOCUMENTS {
+            return Ok(Rest::TooMany);
+        }
+        if id == 0 {
+            return Ok(Rest::Documents(all));
+        }
+        let cursor = field(&reply, "cursor").and_then(RawBsonRef::as_document);
+        let namespace = cursor.context("no cursor")?.get_str("ns")?;
+        let (_, collection) = namespace.split_once('.').context("a namespace")?;
+        reply = side.run(&doc! { "getMore": id, "collection": collection })?;
+    }
 }
 
 /// Kills both cursors, and expects of both that they are gone.

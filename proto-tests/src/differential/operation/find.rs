@@ -27,7 +27,8 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
     }
     let order = append_sort(world, &mut command, &filter);
     if !matches!(order, Order::ByField(_)) && world.chance(35) {
-        command.insert("projection", world.projection());
+        let projection = world.projection(&filter);
+        command.insert("projection", projection);
     }
     append_sizes(world, &mut command);
     append_rare(world, &mut command);
@@ -41,6 +42,7 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
         canon: Canon {
             without_id: !world.has_ids(),
             loose: false,
+            ..Canon::default()
         },
     })
 }

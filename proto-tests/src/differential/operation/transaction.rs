@@ -96,6 +96,7 @@ impl Transaction {
         let canon = Canon {
             without_id: !self.has_ids,
             loose: false,
+            ..Canon::default()
         };
         compare::documents(canon, &Order::Defined, &batch(&naive)?, &batch(&shaped)?, &[])?;
         Ok(Outcome::Done)

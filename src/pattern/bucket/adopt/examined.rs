@@ -1,6 +1,5 @@
 //! One document by itself: whether it is a bucket, and what is in it. Knows nothing of the pages around it.
 
-use bson::DateTime;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::Misfit;
@@ -8,7 +7,7 @@ use crate::command::document::{as_whole_number, get, put, type_name};
 use crate::command::value_text::value_text;
 use crate::pattern::bucket::insert::Hits;
 use crate::pattern::bucket::key::{Key, canonical, same_bytes};
-use crate::pattern::bucket::layout;
+use crate::pattern::bucket::layout::{self, Bounds};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// The largest document that mongod stores.
@@ -29,8 +28,8 @@ pub(super) struct Examined<'a> {
     pub(super) count: u32,
     /// The sum of their lengths, without what is `lifted`.
     pub(super) bytes: i64,
-    /// Least and greatest time; `None` where no item has one.
-    pub(super) span: Option<(DateTime, DateTime)>,
+    /// Between which times its items lie; `None` where there are none, and where the shape has no time.
+    pub(super) bounds: Option<Bounds>,
     /// Whether an item has no time, or is older than one before it. Never, where the shape has no time.
     pub(super) is_late: bool,
     /// Paths in it of key fields that items have as the bucket has them, in every bit: a page holds these once.
@@ -49,7 +48,7 @@ impl<'a> Examined<'a> {
             recorded,
             count: u32::try_from(items.len()).unwrap_or(u32::MAX),
             bytes: 0,
-            span: None,
+            bounds: None,
             is_late: false,
             lifted: Vec::new(),
         };
@@ -133,15 +132,14 @@ impl<'a> Examined<'a> {
     fn add_times(&mut self, shape: &BucketShape, items: &[&RawDocument]) {
         let Some(field) = shape.time() else { return };
         let field = shape.rename().stored(field);
+        let times = items
+            .iter()
+            .map(|item| get(item, field).and_then(RawBsonRef::as_datetime));
+        self.bounds = Bounds::of(times.clone());
         let mut newest = None;
-        for item in items {
-            let time = get(item, field).and_then(RawBsonRef::as_datetime);
+        for time in times {
             self.is_late |= time.is_none() || time < newest;
             newest = newest.max(time);
-            if let Some(time) = time {
-                let (from, to) = self.span.unwrap_or((time, time));
-                self.span = Some((from.min(time), to.max(time)));
-            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The statements that adopt, as elements of an ordered `updates`. Each is an upsert that cannot insert, so that a miss is
 //! error 66 and ends the command there (see [decision 1](../../../../docs/decisions/0001-a-miss-is-an-error.md)).
 
-use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use super::examined::Examined;
 use crate::command::document::{put, single};
@@ -38,6 +38,13 @@ pub(super) fn close(shape: &BucketShape, page: &PageFacts) -> RawDocumentBuf {
     let mut marks = single(path::EXCEPTION, true);
     put(&mut marks, path::SHORT, true);
     as_upsert_that_cannot_insert(&query, single("$set", &marks))
+}
+
+/// Marks a key's page 0 as unordered, before another becomes late.
+pub(super) fn mark(first: &RawBson) -> RawDocumentBuf {
+    let mut query = single("_id", single("$eq", first));
+    put(&mut query, path::PAGE, 0);
+    as_upsert_that_cannot_insert(&query, single("$set", single(path::UNORDERED, true)))
 }
 
 fn as_upsert_that_cannot_insert(query: &RawDocument, mut change: RawDocumentBuf) -> RawDocumentBuf {

@@ -1,5 +1,5 @@
 use bson::raw::{RawBson, RawDocumentBuf};
-use bson::{DateTime, doc, rawdoc};
+use bson::{Bson, DateTime, doc, rawdoc};
 use proptest::prelude::*;
 
 use super::*;
@@ -90,8 +90,31 @@ fn buckets_go_behind_the_pages_that_are_there() {
     );
     let mut late = control(1, 17, (5, 5));
     late.extend([("exception".into(), true.into()), ("late".into(), true.into())]);
-    let expected = [("p".to_owned(), close()), ("1_5".to_owned(), doc! { "control": late })];
-    assert_eq!(statements(&shape(), &[page, by_hand("1_5", 1, &[5])]), expected);
+    let mut behind = control(2, 17, (9, 9));
+    behind.insert("unordered", true);
+    let expected = [
+        ("p", close()),
+        // Before there is a late page.
+        ("p", doc! { "control.unordered": true }),
+        ("1_5", doc! { "control": late }),
+        ("1_5", close()),
+        ("1_9", doc! { "control": behind }),
+    ]
+    .map(|(id, set)| (id.to_owned(), set));
+    let documents = [page, by_hand("1_5", 1, &[5]), by_hand("1_9", 1, &[9])];
+    assert_eq!(statements(&shape(), &documents), expected);
+}
+
+#[test]
+fn an_empty_bucket_does_not_hide_what_is_before_it() {
+    let mut page = by_hand("p", 1, &[7, 8, 9]);
+    page.append(
+        bson::raw::cstr!("control"),
+        rawdoc! { "v": 1, "page": 0, "bytes": 51, "from": at(7), "to": at(9) },
+    );
+    let statements = statements(&shape(), &[page, by_hand("1", 1, &[]), by_hand("2", 1, &[5])]);
+    let (_, last) = statements.last().unwrap();
+    assert!(last.get_document("control").unwrap().get_bool("late").unwrap());
 }
 
 /// The one statement of a bucket: its query and its change.
@@ -130,13 +153,15 @@ fn a_statement_demands_what_was_seen_and_sets_right_what_was_wrong() {
 }
 
 #[test]
-fn items_without_a_time_and_empty_buckets_have_no_bounds() {
+fn empty_buckets_have_no_bounds_and_those_of_items_without_a_date_are_open() {
     let (_, change) = adopted(options(), &by_hand("1", 1, &[]));
     let empty = doc! { "control": { "v": 1, "page": 0, "bytes": 0 } };
     assert_eq!(change.get_document("$set").unwrap(), &empty);
     let undated = rawdoc! { "_id": "1", "count": 1, "history": [{ "at": "noon" }] };
     let (_, change) = adopted(options(), &undated);
-    let late = doc! { "v": 1, "page": 0, "bytes": 18, "exception": true, "late": true };
+    let bounds = doc! { "v": 1, "page": 0, "bytes": 18, "from": Bson::MinKey, "to": Bson::MaxKey };
+    let late = bounds.into_iter().chain(doc! { "exception": true, "late": true });
+    let late: bson::Document = late.collect();
     assert_eq!(change.get_document("$set").unwrap(), &doc! { "control": late });
 }
 
@@ -154,7 +179,14 @@ proptest! {
             .map(|(number, times)| by_hand(&number.to_string(), 1, times))
             .collect();
         let statements = statements(&shape, &documents);
-        execute(&mut documents, &statements[..broken_off.min(statements.len())]);
+        for statement in &statements[..broken_off.min(statements.len())] {
+            execute(&mut documents, std::slice::from_ref(statement));
+            let mut controls = documents.iter().filter_map(|document| document.get_document("control").ok());
+            let is = |control: &bson::raw::RawDocument, mark| control.get(mark).unwrap().is_some();
+            let first = controls.clone().find(|control| control.get_i32("page").unwrap() == 0);
+            let is_marked = first.is_some_and(|first| is(first, "late") || is(first, "unordered"));
+            prop_assert!(is_marked || !controls.any(|control| is(control, "late")), "{documents:?}");
+        }
         let rest = self::statements(&shape, &documents);
         execute(&mut documents, &rest);
         let mut walk = Walk::new(&shape);

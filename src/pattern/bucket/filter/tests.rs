@@ -107,3 +107,29 @@ fn one_key_is_recognised() {
     }
     assert!(narrowing(&rawdoc! { "k": 1, "a": 1 }).one_key().is_some());
 }
+
+#[test]
+fn a_key_set_equal_to_a_variable_narrows() {
+    let clause = |sides: [&str; 2]| {
+        let sides: RawArrayBuf = sides.into_iter().collect();
+        rawdoc! { "$or": [{ "$expr": { "$eq": sides } }, { "k": RawBson::Null }] }
+    };
+    for sides in [["$k", "$$v"], ["$$v.x", "$k"]] {
+        let equal: RawArrayBuf = sides.into_iter().collect();
+        check(&rawdoc! { "$expr": { "$eq": equal.clone() } }, Some(&clause(sides)));
+        let more = rawdoc! { "$expr": { "$and": [{ "$gt": ["$a", 1] }, { "$eq": equal }] } };
+        check(&more, Some(&clause(sides)));
+    }
+    for sides in [
+        ["$k", "$x"],
+        ["$a", "$$v"],
+        ["$k", "$$ROOT"],
+        ["$k.a", "$$v"],
+        ["$k", "v"],
+    ] {
+        let equal: RawArrayBuf = sides.into_iter().collect();
+        check(&rawdoc! { "$expr": { "$eq": equal } }, None);
+    }
+    let only = narrowing(&rawdoc! { "$expr": { "$eq": ["$k", "$$v"] } });
+    assert!(!only.is_of_key_alone() && only.one_key().is_none());
+}

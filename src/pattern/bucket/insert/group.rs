@@ -40,6 +40,14 @@ pub(super) enum Highest {
     Full(PageFacts),
 }
 
+/// What is known of a key's page 0, beside what the highest page tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    Unknown,
+    /// It was marked as unordered, for a page that is to become late.
+    Marked,
+}
+
 /// How far the chain of statements has come; only of interest with [`super::Care::Once`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chain {
@@ -67,6 +75,7 @@ pub struct Group {
     pub(super) chain: Chain,
     /// One item a statement: something was wrong with one of several.
     pub(super) cautious: bool,
+    pub(super) first: First,
     ids_suspect: bool,
     resent: bool,
 }
@@ -100,6 +109,7 @@ impl Group {
             names_taken: 0,
             chain: Chain::Pushes,
             cautious: false,
+            first: First::Unknown,
             ids_suspect: false,
             resent: false,
         }
@@ -168,6 +178,8 @@ impl Group {
     /// Forgets what was known of the highest page.
     pub fn forget(&mut self) {
         self.highest = Highest::Unknown;
+        // Whether the collection is still the same is not known either.
+        self.first = First::Unknown;
         self.unsettle();
     }
 
@@ -267,6 +279,10 @@ impl Group {
     }
 
     fn advance(&mut self, statement: &Statement) {
+        if statement.kind == StatementKind::Mark {
+            self.first = First::Marked;
+            return;
+        }
         self.mark(&statement.items, State::Stored);
         self.know(Some(statement.after.clone()));
         self.names_taken = 0;

@@ -1,15 +1,19 @@
 //! Which statement a group is at next.
 
+mod draft;
+
 use std::collections::HashSet;
 
+use bson::DateTime;
 use bson::raw::RawBson;
 
-use super::group::{Chain, Group, Highest, Member, State};
+use self::draft::Draft;
+use super::group::{Chain, First, Group, Highest, Member};
 use super::statement::{self, Statement, StatementKind};
 use super::times::Times;
 use super::{LONE, extent};
 use crate::pattern::bucket::item::{Item, Mint};
-use crate::pattern::bucket::layout::{self, NewPage, PageFacts};
+use crate::pattern::bucket::layout::{self, Bounds, NewPage, PageFacts};
 use crate::pattern::shapes::BucketShape;
 
 /// Whether a command may be sent again.
@@ -58,20 +62,17 @@ impl<'a> Planner<'a> {
         // A chain that has a page goes on with pages: another writer's open page is closed.
         let leaves_room = self.care == Care::Once && group.chain != Chain::Pushes && self.is_whole(group, next);
         match open {
-            Some(page) if has_room && !leaves_room => statements.push(self.push(number, group, page)),
+            Some(page) if has_room && !leaves_room => {
+                let push = self.push(number, group, page);
+                if push.late > 0 && page.page > 0 && !is_first_marked(group, page) {
+                    statements.extend(self.mark(number, group, page));
+                } else {
+                    statements.push(push);
+                }
+            }
             Some(page) => statements.push(self.close(number, group, (page, next), has_room || is_full)),
             None => self.pages(number, group, highest, statements),
         }
-    }
-
-    /// Whether a page that begins with this item may have all that belong on it.
-    fn is_whole(&self, group: &Group, next: usize) -> bool {
-        let extent = group.extent(self.shape, next);
-        let pending = |position: &usize| {
-            let member = group.members.get(*position);
-            member.is_some_and(|member| member.state == State::Pending)
-        };
-        extent.iter().all(pending)
     }
 
     fn push(&self, number: usize, group: &Group, page: &PageFacts) -> Statement {
@@ -80,11 +81,12 @@ impl<'a> Planner<'a> {
             items.truncate(1);
         }
         let chosen: Vec<&Item> = items.iter().filter_map(|position| group.item(*position)).collect();
-        let times = Times::of(chosen.iter().copied(), page.to);
+        let times = self.times(&chosen, page.newest());
         let after = PageFacts {
             count: page.count.saturating_add(length(&items)),
             bytes: page.bytes.saturating_add(layout::sum_of_bytes(&chosen)),
-            to: page.to.max(times.to),
+            to: newest_with(page, times.bounds),
+            late: page.late || times.late > 0,
             ..page.clone()
         };
         Statement {
@@ -92,7 +94,7 @@ impl<'a> Planner<'a> {
             group: number,
             id: first_id(group, &items),
             document: statement::push(self.shape, &chosen, page, &times),
-            late: self.late(&times),
+            late: times.late,
             items,
             after,
             closed: None,
@@ -118,59 +120,56 @@ impl<'a> Planner<'a> {
     }
 
     fn pages(&mut self, number: usize, group: &Group, highest: Option<&PageFacts>, statements: &mut Vec<Statement>) {
-        let coming: Vec<(usize, &Member)> = pending(group).collect();
-        let mut coming = coming.as_slice();
+        let drafts = self.drafts(group, highest);
+        let behind_first = drafts.iter().skip(usize::from(highest.is_none()));
+        let is_late_behind_first = behind_first.clone().any(|draft| draft.times.late > 0);
+        if let Some(highest) = highest
+            && is_late_behind_first
+            && !is_first_marked(group, highest)
+        {
+            statements.extend(self.mark(number, group, highest));
+            return;
+        }
         let mut before = highest.cloned();
-        let alone = group.cautious || (self.care == Care::Once && group.chain != Chain::Settled);
-        while let Some((next, _)) = coming.first().copied() {
-            let whole = self.care != Care::Once || self.is_whole(group, next);
-            if !whole && before.as_ref().map(|before| before.page) != highest.map(|highest| highest.page) {
-                break;
-            }
-            let mut items = extent::of_page(self.shape, coming.iter().copied());
-            if !whole || group.cautious {
-                items.truncate(1);
-            }
-            coming = coming.get(items.len()..).unwrap_or_default();
-            let has_more = whole && !group.cautious && !coming.is_empty();
-            let page = self.page(number, group, items, (before.as_ref(), has_more, !whole));
+        for draft in drafts {
+            // The first page is stored before the late one.
+            let unordered = before.as_ref().map_or(is_late_behind_first, PageFacts::makes_unordered);
+            let page = self.page((number, group), draft, (before.as_ref(), unordered));
             before = Some(page.after.clone());
             statements.push(page);
-            if alone || !whole {
-                break;
-            }
         }
     }
 
     fn page(
         &mut self,
-        number: usize,
-        group: &Group,
-        items: Vec<usize>,
-        (before, has_more, lone): (Option<&PageFacts>, bool, bool),
+        (number, group): (usize, &Group),
+        draft: Draft<'_>,
+        (before, unordered): (Option<&PageFacts>, bool),
     ) -> Statement {
-        let chosen: Vec<&Item> = items.iter().filter_map(|position| group.item(*position)).collect();
+        let Draft {
+            items, chosen, times, ..
+        } = draft;
         let page = before.map_or(0, |before| before.page.saturating_add(1));
         let mut name = self.name(group, (chosen.first().copied(), before), page);
-        if lone {
+        if draft.is_lone {
             name.push_str(LONE);
         }
-        let times = Times::of(chosen.iter().copied(), before.and_then(|before| before.to));
-        let late = self.late(&times);
-        let short = has_more && length(&items) < self.shape.max_items();
         let new = NewPage {
             id: &name,
             page,
-            late: late > 0,
-            short,
+            late: times.late > 0,
+            short: draft.has_more && length(&items) < self.shape.max_items(),
+            unordered,
         };
         let bucket = layout::build(self.shape, new, &chosen);
         let after = PageFacts {
             page,
             count: length(&items),
             bytes: layout::sum_of_bytes(&chosen),
-            to: times.to,
-            short,
+            to: times.bounds.and_then(Bounds::newest),
+            short: new.short,
+            late: new.late,
+            unordered,
             id: RawBson::String(name),
         };
         Statement {
@@ -178,15 +177,32 @@ impl<'a> Planner<'a> {
             group: number,
             id: first_id(group, &items),
             document: bucket,
-            late,
+            late: times.late,
             items,
             after,
             closed: before.map(|before| before.count),
         }
     }
 
-    fn late(&self, times: &Times) -> u32 {
-        if self.shape.time().is_some() { times.late } else { 0 }
+    /// Marks the key's first page, so that one behind it may become late.
+    fn mark(&self, number: usize, group: &Group, highest: &PageFacts) -> Option<Statement> {
+        let key = group.item(0).map(Item::key)?;
+        Some(Statement {
+            kind: StatementKind::Mark,
+            group: number,
+            id: group.pending().next().map(|next| first_id(group, &[next]))?,
+            document: statement::mark(self.shape, key),
+            late: 0,
+            items: Vec::new(),
+            after: highest.clone(),
+            closed: None,
+        })
+    }
+
+    /// What the items mean for the times of a page, behind one of time `newest`. Where the shape has no time: nothing.
+    fn times(&self, items: &[&Item], newest: Option<DateTime>) -> Times {
+        let times = self.shape.time().map(|_| Times::of(items.iter().copied(), newest));
+        times.unwrap_or_default()
     }
 
     /// The new page's `_id`: the pattern's name, and a suffix where that is known or was found to be taken.
@@ -197,15 +213,32 @@ impl<'a> Planner<'a> {
         let used_before = before
             .and_then(|before| before.id.as_str())
             .is_some_and(|id| id.starts_with(&base));
-        let name = match group.names_taken {
-            0 if !used_before && !self.names.contains(&base) => base,
-            0 | 1 => format!("{base}_{page}"),
-            // Only keys of other types with the same text, such as 123 and "123", come here.
-            tries => format!("{base}_{page}_{tries}"),
-        };
-        self.names.insert(name.clone());
-        name
+        let mut tries = group.names_taken.max(u32::from(used_before));
+        loop {
+            // Keys of different values may have one text, such as 123 and "123" or any two documents.
+            let name = match tries {
+                0 => base.clone(),
+                1 => format!("{base}_{page}"),
+                _ => format!("{base}_{page}_{tries}"),
+            };
+            if self.names.insert(name.clone()) {
+                return name;
+            }
+            tries = tries.saturating_add(1);
+        }
     }
+}
+
+/// The greatest time on a page to which items with these bounds are added; `None` where one has none.
+fn newest_with(page: &PageFacts, more: Option<Bounds>) -> Option<DateTime> {
+    let is_open = page.count > 0 && page.to.is_none();
+    let more = more.and_then(Bounds::newest).filter(|_| !is_open)?;
+    page.to.max(Some(more))
+}
+
+/// Whether the key's first page is known to say that not all times ascend.
+fn is_first_marked(group: &Group, highest: &PageFacts) -> bool {
+    group.first == First::Marked || highest.is_first_marked()
 }
 
 fn pending(group: &Group) -> impl Iterator<Item = (usize, &Member)> {

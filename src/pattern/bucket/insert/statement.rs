@@ -18,7 +18,7 @@ pub struct Statement {
     pub kind: StatementKind,
     /// The number of the group that it is for.
     pub group: usize,
-    /// Its `stmtId`: that of its first item. A close, which may be done twice, is sent without.
+    /// Its `stmtId`: that of its first item. What may be done twice is sent without.
     pub id: i32,
     /// The element of `updates`; of a page the bucket to insert.
     pub document: RawDocumentBuf,
@@ -41,13 +41,23 @@ pub enum StatementKind {
     Page,
     /// Closes a page that has no room. Stores no item.
     Close,
+    /// Marks page 0, before a page behind it becomes late. Stores no item.
+    Mark,
+}
+
+impl StatementKind {
+    /// Whether it may be executed twice, and so is no link in a chain that does things once.
+    #[must_use]
+    pub fn is_repeatable(self) -> bool {
+        matches!(self, Self::Close | Self::Mark)
+    }
 }
 
 /// Puts items, with these times, on a page with room for them.
 pub(super) fn push(shape: &BucketShape, items: &[&Item], page: &PageFacts, times: &Times) -> RawDocumentBuf {
     let elements: RawArrayBuf = items.iter().map(|item| item.stored()).collect();
     let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
-    let mut choice = single("if", guard(shape, items, page));
+    let mut choice = single("if", guard(shape, (items, times), page));
     put(&mut choice, "then", literal(&elements));
     put(&mut choice, "else", miss());
     let mut changes = RawDocumentBuf::new();
@@ -76,7 +86,7 @@ fn by_id(page: &PageFacts) -> RawDocumentBuf {
 
 /// Whether the page is the one that is meant, with room for the items. A page removed and another begun under its name
 /// is not meant.
-fn guard(shape: &BucketShape, items: &[&Item], page: &PageFacts) -> RawDocumentBuf {
+fn guard(shape: &BucketShape, (items, times): (&[&Item], &Times), page: &PageFacts) -> RawDocumentBuf {
     let bytes = sum_of_bytes(items);
     let max_bytes = i64::from(shape.max_bytes());
     let mut conditions = vec![of_field("$eq", path::PAGE, page.page)];
@@ -103,6 +113,7 @@ fn guard(shape: &BucketShape, items: &[&Item], page: &PageFacts) -> RawDocumentB
     }
     if shape.time().is_some() {
         conditions.extend(assumed_times(items, page));
+        conditions.extend(assumed_mark(times, page));
     }
     single("$and", array_of(&conditions))
 }
@@ -128,9 +139,9 @@ fn miss() -> RawDocumentBuf {
 
 /// Keeps `from`, `to` and `late` true.
 fn append_times(times: &Times, changes: &mut RawDocumentBuf) {
-    if let (Some(from), Some(to)) = (times.from, times.to) {
-        put(changes, path::FROM, of_field("$min", path::FROM, from));
-        put(changes, path::TO, of_field("$max", path::TO, to));
+    if let Some(bounds) = times.bounds {
+        put(changes, path::FROM, of_field("$min", path::FROM, bounds.from()));
+        put(changes, path::TO, of_field("$max", path::TO, bounds.to()));
     }
     if times.late > 0 {
         put(changes, path::EXCEPTION, true);
@@ -138,14 +149,29 @@ fn append_times(times: &Times, changes: &mut RawDocumentBuf) {
     }
 }
 
-/// What is assumed of the page's `to`, where it depends on that whether an item is late.
+/// What is assumed of the page's `to`, where it depends on that whether the page becomes late. One that is late stays so.
 fn assumed_times(items: &[&Item], page: &PageFacts) -> Option<RawDocumentBuf> {
+    if page.late || page.has_unknown_before() {
+        return None;
+    }
     let times = Times::of(items.iter().copied(), None);
     let first = times.first.filter(|_| times.late == 0)?;
     // What is missing is less than any date.
     let is_late = page.to.is_some_and(|to| first < to);
     let operator = if is_late { "$gt" } else { "$lte" };
     Some(of_field(operator, path::TO, first))
+}
+
+/// The mark by which page 0 is known to be marked, where a late item relies on that.
+fn assumed_mark(times: &Times, page: &PageFacts) -> Option<RawDocumentBuf> {
+    let mark = match page {
+        PageFacts { page: 0, .. } => None,
+        PageFacts { late: true, .. } => Some(path::LATE),
+        PageFacts { unordered: true, .. } => Some(path::UNORDERED),
+        _ => None,
+    };
+    let mark = mark.filter(|_| times.late > 0)?;
+    Some(single("$not", is_missing(mark)))
 }
 
 /// Closes a page that has no room for an item of `bytes`; `None`: whatever room it has.
@@ -160,6 +186,23 @@ pub(super) fn close(shape: &BucketShape, key: Option<&Key>, page: &PageFacts, by
     let mut marks = single(path::EXCEPTION, true);
     put(&mut marks, path::SHORT, true);
     as_upsert_that_cannot_insert(&query, single("$set", &marks))
+}
+
+/// Marks the key's page 0 as unordered. An upsert that would insert fails as a push does.
+pub(super) fn mark(shape: &BucketShape, key: &Key) -> RawDocumentBuf {
+    let mut query = RawDocumentBuf::new();
+    key.append_filter(shape, &mut query);
+    put(&mut query, path::PAGE, 0);
+    // What would be inserted has what the query says, and no version.
+    let mut choice = single("if", is_missing(path::VERSION));
+    put(&mut choice, "then", miss());
+    put(&mut choice, "else", true);
+    let change = single(path::UNORDERED, single("$cond", &choice));
+    let mut statement = single("q", &query);
+    statement.append(cstr!("u"), array_of(&[single("$set", &change)]));
+    statement.append(cstr!("upsert"), true);
+    statement.append(cstr!("hint"), index::PAGE);
+    statement
 }
 
 /// The page itself, by its `_id` and by what it is: a page removed and another begun under its name is not meant.

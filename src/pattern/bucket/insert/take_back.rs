@@ -3,12 +3,12 @@
 //! An ordered command ends with its first failure, and what stands behind that is not stored. Items of other keys may have
 //! been stored by then: only where another writer took an `_id` after it had been looked up, so hardly ever.
 
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf, cstr};
 
 use super::expression::{call, field, literal};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::index;
-use crate::pattern::bucket::layout::path;
+use crate::pattern::bucket::layout::{Bounds, path};
 use crate::pattern::shapes::BucketShape;
 
 /// The element of `updates` that takes items with these `_id`s out of a bucket. The page is closed by it: it may have been
@@ -28,8 +28,11 @@ pub fn take_back(shape: &BucketShape, bucket: &RawBson, ids: &RawArrayBuf) -> Ra
     put(&mut counted, path::SHORT, true);
     if let Some(time) = shape.time() {
         let time = format!("$$item.{}", shape.rename().stored(time));
-        for (path, bound) in [(path::FROM, "$min"), (path::TO, "$max")] {
-            put(&mut counted, path, bound_of_times(&items, &time, bound));
+        for (path, bound, undated) in [
+            (path::FROM, "$min", Bounds::Open.from()),
+            (path::TO, "$max", Bounds::Open.to()),
+        ] {
+            put(&mut counted, path, bound_of_times(&items, &time, (bound, undated)));
         }
     }
     let stages = [
@@ -42,14 +45,14 @@ pub fn take_back(shape: &BucketShape, bucket: &RawBson, ids: &RawArrayBuf) -> Ra
     statement
 }
 
-/// The least or greatest date of the items' times; nothing where none is a date.
-fn bound_of_times(items: &str, time: &str, bound: &str) -> RawDocumentBuf {
+/// The least or greatest of the items' times, with `undated` for what is no date; nothing where there are no items.
+fn bound_of_times(items: &str, time: &str, (bound, undated): (&str, RawBson)) -> RawDocumentBuf {
     let is_date = call("$eq", "date", single("$type", time));
     let mut date = single("if", &is_date);
     put(&mut date, "then", time);
-    put(&mut date, "else", RawBsonRef::Null);
-    let dates = single("$map", over(items, "in", &single("$cond", &date)));
-    let bound = single(bound, &dates);
+    put(&mut date, "else", undated);
+    let times = single("$map", over(items, "in", &single("$cond", &date)));
+    let bound = single(bound, &times);
     // Which leaves the field out.
     call("$ifNull", &bound, "$$REMOVE")
 }

@@ -3,16 +3,15 @@
 use bson::DateTime;
 
 use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::layout::Bounds;
 
 /// The times of items that are put on a page one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
     /// The first item's.
     pub(super) first: Option<DateTime>,
-    /// The least.
-    pub(super) from: Option<DateTime>,
-    /// The greatest.
-    pub(super) to: Option<DateTime>,
+    /// What lies between the least and the greatest; `None` where there are no items.
+    pub(super) bounds: Option<Bounds>,
     /// How many are older than one before them, or have no time.
     pub(super) late: u32,
 }
@@ -22,6 +21,7 @@ impl Times {
     pub(super) fn of<'a>(items: impl Iterator<Item = &'a Item>, before: Option<DateTime>) -> Self {
         let mut times = Self::default();
         let mut newest = before;
+        let mut all = Vec::new();
         for (position, item) in items.enumerate() {
             let time = item.time();
             if position == 0 {
@@ -30,10 +30,10 @@ impl Times {
             if time.is_none() || time < newest {
                 times.late = times.late.saturating_add(1);
             }
-            times.from = [times.from, time].into_iter().flatten().min();
-            times.to = times.to.max(time);
             newest = newest.max(time);
+            all.push(time);
         }
+        times.bounds = Bounds::of(all);
         times
     }
 }
@@ -58,10 +58,12 @@ mod tests {
         let items: Vec<Item> = items.collect();
         let found = Times::of(items.iter(), before.map(DateTime::from_millis));
         assert_eq!(found.late, late, "{times:?} behind {before:?}");
-        let dated = || times.iter().flatten().copied().map(DateTime::from_millis);
-        assert_eq!(found.from, dated().min());
-        assert_eq!(found.to, dated().max());
         assert_eq!(found.first, times[0].map(DateTime::from_millis));
+        let dated: Option<Vec<_>> = times.iter().map(|time| time.map(DateTime::from_millis)).collect();
+        let bounds = dated.map_or(Bounds::Open, |dated| {
+            Bounds::Dates(*dated.iter().min().unwrap(), *dated.iter().max().unwrap())
+        });
+        assert_eq!(found.bounds, Some(bounds));
     }
 
     #[test]

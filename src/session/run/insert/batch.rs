@@ -260,6 +260,7 @@ fn count(metrics: &InsertMetrics, statement: &Statement) {
         StatementKind::Push => Placing::Push,
         StatementKind::Page => Placing::Page,
         StatementKind::Close => Placing::Close,
+        StatementKind::Mark => Placing::Mark,
     });
     if statement.kind == StatementKind::Page {
         metrics.buckets_opened.inc();

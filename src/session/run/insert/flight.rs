@@ -57,7 +57,12 @@ pub(super) async fn send(
     }
     let mut together = Vec::new();
     let mut later = Vec::new();
-    for kind in [StatementKind::Close, StatementKind::Push, StatementKind::Page] {
+    for kind in [
+        StatementKind::Mark,
+        StatementKind::Close,
+        StatementKind::Push,
+        StatementKind::Page,
+    ] {
         let chosen: Vec<&Statement> = statements.iter().filter(|statement| statement.kind == kind).collect();
         for (number, range) in cut(&chosen).into_iter().enumerate() {
             let part = chosen.get(range).unwrap_or_default();
@@ -148,8 +153,7 @@ fn command<'a>(
     if at_once {
         carried = carried.at_once();
     }
-    if kind == StatementKind::Close {
-        // It may be done twice.
+    if kind.is_repeatable() {
         carried = carried.unnumbered();
     } else if batch.care == Care::Once {
         let ids: RawArrayBuf = statements.iter().map(|statement| statement.id).collect();
@@ -183,7 +187,7 @@ fn settle(
                 all = false;
                 Outcome::Failed(failure_of(run, error)?)
             }
-            None if resent.contains(&statement.id) && command.kind != StatementKind::Close => Outcome::Resent,
+            None if resent.contains(&statement.id) && !command.kind.is_repeatable() => Outcome::Resent,
             None => Outcome::Stored,
         };
         batch.apply(&run.shared.metrics.inserts, statement, outcome);

@@ -184,6 +184,11 @@ fn pages_are_held_to_the_layout() {
     check(&[page(0, &[0], doc! { "exception": true })], "control.exception");
     check(&[fine(), page(1, &[1], doc! {})], "not marked late");
     check(&[page(0, &[1, 0], doc! {})], "not marked late");
+    let late = || doc! { "exception": true, "late": true };
+    check(
+        &[page(0, &[0, 2, 1], late()), page(1, &[9], doc! {})],
+        "not marked unordered",
+    );
     let kept = rawdoc! { "_id": 1, "k": 1, "count": 1, "history": [{ "k": 1 }], "control": { "v": 1 } };
     check(&[kept], "has kept a 'k'");
     let miscounted = rawdoc! { "_id": 1, "k": 1, "count": 2, "history": [{}], "control": { "v": 1 } };
@@ -191,7 +196,7 @@ fn pages_are_held_to_the_layout() {
     let all = [
         fine(),
         page(1, &[0], doc! { "exception": true, "late": true, "short": true }),
-        page(2, &[9], doc! { "bytes": 17.0, "page": 2_i64 }),
+        page(2, &[9], doc! { "bytes": 17.0, "page": 2_i64, "unordered": true }),
     ];
     let shape = shape();
     let mut walk = Walk::new(&shape);

@@ -1,0 +1,117 @@
+//! `distinct`.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{Bson, Document, doc};
+
+use super::{Operation, Outcome};
+use crate::differential::compare::{self, Canon, Order};
+use crate::differential::refusal;
+use crate::differential::sides::{COLLECTION, field};
+use crate::differential::{Sides, World};
+
+#[derive(Debug)]
+struct Distinct {
+    command: Document,
+}
+
+pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
+    let mut command = doc! { "distinct": COLLECTION, "key": world.distinct_path() };
+    if world.chance(60) {
+        command.insert("query", world.filter());
+    }
+    match world.below(20) {
+        0 | 1 => {
+            command.insert("collation", doc! { "locale": "en", "strength": 2 });
+        }
+        2 => {
+            command.insert("readConcern", doc! { "level": "local" });
+            command.insert("comment", "nothing");
+        }
+        3 | 4 => {
+            let mistakes = [
+                doc! { "key": "" },
+                doc! { "key": "a." },
+                doc! { "key": "a..b" },
+                doc! { "key": "$a" },
+                doc! { "key": 1 },
+                doc! { "key": Bson::Null },
+                doc! { "nope": 1 },
+                doc! { "hint": "_id_" },
+                doc! { "query": 1 },
+                doc! { "query": { "$nope": 1 } },
+                doc! { "query": { "k": { "$nope": 1 } } },
+                doc! { "collation": { "locale": "nope" } },
+                doc! { "collation": 1 },
+                doc! { "writeConcern": { "w": 1 } },
+                doc! { "readConcern": { "level": "nope" } },
+                doc! { "apiVersion": "1", "apiStrict": true },
+            ];
+            command = doc! { "distinct": COLLECTION, "key": "qty" };
+            command.extend(world.pick(&mistakes));
+        }
+        _ => {}
+    }
+    Box::new(Distinct { command })
+}
+
+impl World {
+    fn distinct_path(&mut self) -> String {
+        if self.chance(25) {
+            let odd = [
+                "history.x.0",
+                "qty.0.x",
+                "tags.0.0",
+                "tags.00",
+                "a.b",
+                "nested.x.0.x",
+                "tags.y.0",
+            ];
+            return self.pick(&odd).to_owned();
+        }
+        loop {
+            let path = self.field();
+            if !path.is_empty() {
+                return path;
+            }
+        }
+    }
+}
+
+impl Operation for Distinct {
+    fn run(&self, sides: &mut Sides) -> Result<Outcome> {
+        let [naive, shaped] = sides.both(&self.command)?;
+        if refusal::is_refused(&self.command, &shaped) {
+            return Ok(Outcome::Refused);
+        }
+        if !compare::outcomes(&naive, &shaped)? {
+            return Ok(Outcome::Failed);
+        }
+        let (naive, shaped) = (values(&naive)?, values(&shaped)?);
+        if self.command.contains_key("collation") {
+            // Which of several equal strings is shown depends on the order of keys.
+            ensure!(naive.len() == shaped.len(), "{shaped:?} instead of {naive:?}");
+            return Ok(Outcome::Done);
+        }
+        let canon = Canon {
+            without_id: false,
+            loose: true,
+            ..Canon::default()
+        };
+        compare::documents(canon, &Order::Defined, &naive, &shaped, &[])?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Each value in a document.
+fn values(reply: &RawDocument) -> Result<Vec<RawDocumentBuf>> {
+    let values = field(reply, "values").and_then(RawBsonRef::as_array);
+    let values = values.context("no values")?.into_iter().flatten();
+    Ok(values
+        .map(|value| {
+            let mut document = RawDocumentBuf::new();
+            document.append(cstr!("v"), value);
+            document
+        })
+        .collect())
+}

@@ -1,0 +1,308 @@
+//! What pages say of the order of times: their bounds, and the marks by which the pages at either end of a key tell whether its
+//! times ascend.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, DateTime, Document, doc};
+use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
+use proto_tests::{Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt as _, SeedableRng as _};
+
+const COLLECTION: &str = "items";
+
+/// Two proxies, each with what it knows of the pages, before one replica set.
+struct Scene {
+    shape: Shape,
+    database: String,
+    proxies: [Proxy; 2],
+    direct: Connection,
+}
+
+impl Scene {
+    fn start() -> Result<Self> {
+        let shape = Shape {
+            time: Some("at".to_owned()),
+            max_items: 3,
+            ..Shape::new(&["k"])
+        };
+        let database = database_name();
+        let set = mongod::shared_replica_set();
+        let config = shape.toml(&format!("{database}.{COLLECTION}"));
+        let proxy = || Proxy::start(&ProxyOptions::new(&set.uri()).config(&config));
+        Ok(Self {
+            proxies: [proxy()?, proxy()?],
+            direct: Connection::open(set.address())?,
+            shape,
+            database,
+        })
+    }
+
+    fn application(&self, proxy: usize) -> Result<Connection> {
+        Connection::open(self.proxies[proxy].address())
+    }
+
+    /// Items of the key 1 with these times.
+    fn insert(&self, times: &[Bson]) -> Document {
+        let items: Vec<Document> = times.iter().map(|time| doc! { "k": 1, "at": time }).collect();
+        doc! { "insert": COLLECTION, "documents": items, "$db": &self.database }
+    }
+
+    fn store(&self, proxy: usize, times: &[Bson]) -> Result<()> {
+        let reply = self.application(proxy)?.command_ok(&self.insert(times))?;
+        ensure!(!reply.contains_key("writeErrors"), "{reply}");
+        Ok(())
+    }
+
+    /// The `control` of each page, in order; the layout is checked.
+    fn controls(&mut self) -> Result<Vec<Document>> {
+        invariants::check(&mut self.direct, &self.database, COLLECTION, &self.shape)?;
+        let sort = doc! { "control.page": 1 };
+        let find = doc! { "find": COLLECTION, "sort": sort, "$db": &self.database };
+        let pages = self.direct.all(&find)?;
+        pages
+            .iter()
+            .map(|page| Ok(page.get_document("control")?.clone()))
+            .collect()
+    }
+
+    /// The marks of each page, in order.
+    fn marks(&mut self) -> Result<Vec<String>> {
+        let controls = self.controls()?;
+        let marks = controls.iter().map(|control| {
+            let marks = ["late", "unordered"]
+                .into_iter()
+                .filter(|mark| control.contains_key(mark));
+            marks.collect::<Vec<_>>().join(" ")
+        });
+        Ok(marks.collect())
+    }
+}
+
+fn at(seconds: i64) -> Bson {
+    Bson::DateTime(DateTime::from_millis(seconds * 1000))
+}
+
+fn ats(seconds: impl IntoIterator<Item = i64>) -> Vec<Bson> {
+    seconds.into_iter().map(at).collect()
+}
+
+#[test]
+fn a_late_push_is_told_by_the_first_page_and_by_those_behind() -> Result<()> {
+    let mut scene = Scene::start()?;
+    scene.store(0, &ats(0..7))?;
+    scene.store(1, &ats([7]))?;
+    ensure!(scene.marks()? == ["", "", ""]);
+    // The other has not seen what was stored since.
+    scene.store(0, &ats([3]))?;
+    ensure!(scene.marks()? == ["unordered", "", "late"]);
+    scene.store(1, &ats([8]))?;
+    scene.store(0, &ats(9..12))?;
+    ensure!(scene.marks()? == ["unordered", "", "late", "unordered", "unordered"]);
+    scene.store(1, &ats([1]))?;
+    ensure!(scene.marks()? == ["unordered", "", "late", "unordered", "late unordered"]);
+    Ok(())
+}
+
+#[test]
+fn a_late_page_is_told_as_well() -> Result<()> {
+    let mut scene = Scene::start()?;
+    scene.store(0, &ats(10..13))?;
+    scene.store(1, &ats([5]))?;
+    ensure!(scene.marks()? == ["unordered", "late"]);
+    let mut scene = Scene::start()?;
+    // Of a key that has no page yet.
+    scene.store(0, &ats([1, 2, 3, 4, 5, 6, 2, 7, 8, 9]))?;
+    ensure!(scene.marks()? == ["unordered", "", "late", "unordered"]);
+    // A first page that is late says so itself.
+    let mut scene = Scene::start()?;
+    scene.store(0, &ats([1, 2]))?;
+    scene.store(1, &ats([1]))?;
+    scene.store(0, &ats(3..7))?;
+    scene.store(1, &ats([4]))?;
+    ensure!(scene.marks()? == ["late", "unordered", "late unordered"]);
+    Ok(())
+}
+
+#[test]
+fn retryable_inserts_leave_the_same_marks() -> Result<()> {
+    let mut scene = Scene::start()?;
+    for (number, times) in (1_i64..).zip([
+        ats(0..4),
+        // Late by a push, by a page, and behind.
+        ats([2, 5, 6, 7, 8, 4, 9, 10, 11, 12]),
+    ]) {
+        let mut insert = scene.insert(&times);
+        insert.extend(doc! { "lsid": lsid(&scene.database), "txnNumber": number });
+        for proxy in [0, 1] {
+            let reply = scene.application(proxy)?.command_ok(&insert)?;
+            ensure!(usize::try_from(reply.get_i32("n")?)? == times.len(), "{reply}");
+        }
+    }
+    ensure!(scene.marks()? == ["unordered", "late", "unordered", "late unordered", "unordered"]);
+    Ok(())
+}
+
+#[test]
+fn a_transaction_leaves_its_marks_when_it_is_committed() -> Result<()> {
+    let mut scene = Scene::start()?;
+    scene.store(0, &ats(0..4))?;
+    for (number, end) in [(1_i64, "abortTransaction"), (2, "commitTransaction")] {
+        ensure!(scene.marks()? == ["", ""]);
+        let mut application = scene.application(0)?;
+        for (first, times) in [(true, ats([5, 2])), (false, ats([6, 7]))] {
+            let mut insert = scene.insert(&times);
+            insert.extend(doc! { "lsid": lsid(&scene.database), "txnNumber": number, "autocommit": false });
+            insert.extend(first.then(|| ("startTransaction".to_owned(), Bson::Boolean(true))));
+            application.command_ok(&insert)?;
+            ensure!(scene.marks()? == ["", ""]);
+        }
+        let end = doc! {
+            end: 1, "lsid": lsid(&scene.database), "txnNumber": number, "autocommit": false, "$db": "admin",
+        };
+        application.command_ok(&end)?;
+    }
+    ensure!(scene.marks()? == ["unordered", "late", "unordered"]);
+    // What an aborted one has marked is not taken for marked.
+    let mut scene = Scene::start()?;
+    scene.store(0, &ats(0..4))?;
+    let mut application = scene.application(0)?;
+    let of_transaction = doc! { "lsid": lsid(&scene.database), "txnNumber": 1_i64, "autocommit": false };
+    let mut insert = scene.insert(&ats([2]));
+    insert.extend(of_transaction.clone());
+    insert.insert("startTransaction", true);
+    application.command_ok(&insert)?;
+    let mut abort = doc! { "abortTransaction": 1, "$db": "admin" };
+    abort.extend(of_transaction);
+    application.command_ok(&abort)?;
+    scene.store(0, &ats([2]))?;
+    ensure!(scene.marks()? == ["unordered", "late"]);
+    Ok(())
+}
+
+#[test]
+fn a_page_with_an_undated_item_is_left_out_by_no_bound() -> Result<()> {
+    let mut scene = Scene::start()?;
+    // Begun so, pushed upon so, and each pushed upon with a date then.
+    scene.store(0, &[at(5), at(6), at(7), at(8)])?;
+    scene.store(0, &[Bson::Int32(7)])?;
+    scene.store(1, &[at(9), Bson::Null])?;
+    scene.store(0, &[at(10)])?;
+    scene.store(1, &[at(3), at(11)])?;
+    let controls = scene.controls()?;
+    let bounds = controls
+        .iter()
+        .map(|control| [control.get("from").cloned(), control.get("to").cloned()]);
+    let open = [Some(Bson::MinKey), Some(Bson::MaxKey)];
+    let dates = |from, to| [Some(at(from)), Some(at(to))];
+    ensure!(
+        bounds.eq([dates(5, 7), open.clone(), open, dates(11, 11)]),
+        "{controls:?}"
+    );
+    ensure!(scene.marks()? == ["unordered", "late", "late unordered", "unordered"]);
+    let after = |seconds| doc! { "$not": { "$gt": at(seconds) } };
+    let before = |seconds| doc! { "$not": { "$lt": at(seconds) } };
+    for (path, range, expected) in [
+        ("control.from", after(0), [1, 2].as_slice()),
+        ("control.to", before(8), &[3, 1, 2]),
+        ("control.from", doc! { "$exists": true }, &[1, 2, 0, 3]),
+        ("control.to", doc! { "$exists": true }, &[0, 3, 1, 2]),
+        // It only compares with what is of its type.
+        ("control.to", doc! { "$gte": at(8) }, &[3]),
+    ] {
+        let index = path.replace("control.", "mongoshape_");
+        let find = doc! {
+            "find": COLLECTION, "filter": { "k": 1, path: range }, "hint": index,
+            "sort": { "k": 1, path: 1, "control.page": 1 }, "$db": &scene.database,
+        };
+        let found = scene.direct.all(&find)?;
+        let pages: Vec<i32> = found
+            .iter()
+            .map(|page| Ok(page.get_document("control")?.get_i32("page")?))
+            .collect::<Result<_>>()?;
+        ensure!(pages == expected, "{path}: {pages:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_mark_makes_no_page() -> Result<()> {
+    let scene = Scene::start()?;
+    scene.store(0, &ats(0..4))?;
+    let mut direct = Connection::open(mongod::shared_replica_set().address())?;
+    let remove = doc! { "q": { "control.page": 0 }, "limit": 1 };
+    direct.command_ok(&doc! { "delete": COLLECTION, "deletes": [remove], "$db": &scene.database })?;
+    let reply = scene.application(0)?.command_ok(&scene.insert(&ats([2])))?;
+    let errors = reply.get_array("writeErrors").context("nothing failed")?;
+    ensure!(reply.get_i32("n")? == 0 && errors.len() == 1, "{reply}");
+    let stored = direct.find(&scene.database, COLLECTION, doc! {})?;
+    ensure!(stored.len() == 1 && stored[0].get_i32("count")? == 1, "{stored:?}");
+    Ok(())
+}
+
+/// Inserts items of some keys at random times.
+fn write(mut application: Connection, database: &str, seed: u64) -> Result<()> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    for number in 0..150_i64 {
+        let items: Vec<Document> = (0..random.random_range(1..6))
+            .map(|_| {
+                let late = if random.random_bool(0.03) { 1000 } else { 0 };
+                // Ten keys of each stretch of the numbers.
+                doc! { "k": number / 10 * 10 + random.random_range(0..10), "at": at(number - late) }
+            })
+            .collect();
+        application.command_ok(&doc! { "insert": COLLECTION, "documents": items, "$db": database })?;
+    }
+    Ok(())
+}
+
+/// Looks at late pages, and then at the first pages of their keys; how many late ones it saw.
+fn watch(database: &str, stop: &AtomicBool) -> Result<usize> {
+    let mut direct = Connection::open(mongod::shared_replica_set().address())?;
+    let mut seen = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let late = doc! { "control.late": true, "control.page": { "$gt": 0 } };
+        let keys: Vec<Bson> = direct
+            .find(database, COLLECTION, late)?
+            .iter()
+            .filter_map(|page| page.get("k").cloned())
+            .collect();
+        seen = seen.max(keys.len());
+        let silent = doc! {
+            "k": { "$in": keys }, "control.page": 0,
+            "control.unordered": { "$exists": false }, "control.late": { "$exists": false },
+        };
+        let silent = direct.find(database, COLLECTION, silent)?;
+        ensure!(silent.is_empty(), "{silent:?}");
+    }
+    Ok(seen)
+}
+
+#[test]
+fn no_late_page_is_there_before_the_first_one_tells_it() -> Result<()> {
+    let mut scene = Scene::start()?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| -> Result<()> {
+        let watcher = scope.spawn(|| watch(&scene.database, &stop));
+        let writers: Vec<_> = (0..6_u64)
+            .map(|seed| {
+                let application = scene.application(usize::try_from(seed % 2)?)?;
+                let database = &scene.database;
+                Ok(scope.spawn(move || write(application, database, seed)))
+            })
+            .collect::<Result<_>>()?;
+        let written: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        stop.store(true, Ordering::Relaxed);
+        let seen = watcher.join().expect("the watcher panicked")?;
+        for written in written {
+            written.expect("a writer panicked")?;
+        }
+        ensure!(seen > 0, "no page was late");
+        Ok(())
+    })?;
+    scene.controls()?;
+    Ok(())
+}

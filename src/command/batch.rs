@@ -1,0 +1,168 @@
+//! A cursor's batch, and the reply that it is sent in, written as bytes: it is the largest thing that the proxy makes.
+
+use bson::raw::RawDocumentBuf;
+
+use super::namespace::Namespace;
+
+/// The most that the documents of one batch may weigh (`BSONObjMaxUserSize`), the first not counted.
+const MAX_BYTES: usize = 16 * 1024 * 1024;
+
+/// Which reply a batch is sent in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchKind {
+    /// That of the command which opened the cursor.
+    First,
+    /// That of a `getMore`.
+    Next,
+}
+
+impl BatchKind {
+    /// The array's type and name.
+    fn element(self) -> &'static [u8] {
+        match self {
+            Self::First => b"\x04firstBatch\0",
+            Self::Next => b"\x04nextBatch\0",
+        }
+    }
+}
+
+/// Documents for one reply, `{cursor: {firstBatch: [..], id, ns}, ok: 1}` or with `nextBatch`.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// The reply so far; its lengths are filled in at the end.
+    bytes: Vec<u8>,
+    /// Where the array's length is.
+    array: usize,
+    count: usize,
+    /// The next document's place, in decimal: counted on rather than written anew for each of very many.
+    place: Vec<u8>,
+    document_bytes: usize,
+}
+
+/// Where the length of the cursor's document is: behind the reply's own and the cursor's type and name.
+const CURSOR: usize = LENGTH.len() + b"\x03cursor\0".len();
+/// Room for a length.
+const LENGTH: [u8; 4] = [0; 4];
+
+impl Batch {
+    /// One of no documents.
+    #[must_use]
+    pub fn new(kind: BatchKind) -> Self {
+        let mut bytes = LENGTH.to_vec();
+        bytes.extend_from_slice(b"\x03cursor\0");
+        bytes.extend_from_slice(&LENGTH);
+        bytes.extend_from_slice(kind.element());
+        let array = bytes.len();
+        bytes.extend_from_slice(&LENGTH);
+        Self {
+            bytes,
+            array,
+            count: 0,
+            place: b"0".to_vec(),
+            document_bytes: 0,
+        }
+    }
+
+    /// How many documents are in it.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// What the documents in it weigh.
+    #[must_use]
+    pub fn document_bytes(&self) -> usize {
+        self.document_bytes
+    }
+
+    /// Whether another document of so many bytes has its place in it. The first always has (`find_common.cpp`,
+    /// `haveSpaceForNext`).
+    #[must_use]
+    pub fn has_space_for(&self, bytes: usize) -> bool {
+        self.count == 0 || self.document_bytes.saturating_add(bytes) <= MAX_BYTES
+    }
+
+    /// Adds a document.
+    pub fn push(&mut self, document: &[u8]) {
+        const DOCUMENT: u8 = 3;
+        self.bytes.push(DOCUMENT);
+        self.bytes.extend_from_slice(&self.place);
+        self.bytes.push(0);
+        self.bytes.extend_from_slice(document);
+        self.count = self.count.saturating_add(1);
+        count_on(&mut self.place);
+        self.document_bytes = self.document_bytes.saturating_add(document.len());
+    }
+
+    /// The reply; `id` is 0 when the cursor is closed.
+    #[must_use]
+    pub fn into_reply(mut self, namespace: Namespace<'_>, id: i64) -> RawDocumentBuf {
+        let namespace = namespace.to_string();
+        self.end(self.array);
+        self.bytes.extend_from_slice(b"\x12id\0");
+        self.bytes.extend_from_slice(&id.to_le_bytes());
+        self.bytes.extend_from_slice(b"\x02ns\0");
+        self.bytes.extend_from_slice(&length(namespace.len().saturating_add(1)));
+        self.bytes.extend_from_slice(namespace.as_bytes());
+        self.bytes.push(0);
+        self.end(CURSOR);
+        self.bytes.extend_from_slice(b"\x01ok\0");
+        self.bytes.extend_from_slice(&1.0_f64.to_le_bytes());
+        self.end(0);
+        // Its lengths are right, which is all that is checked.
+        RawDocumentBuf::from_bytes(self.bytes).unwrap_or_default()
+    }
+
+    /// Ends the document whose length is at `start`.
+    fn end(&mut self, start: usize) {
+        self.bytes.push(0);
+        let whole = length(self.bytes.len().saturating_sub(start));
+        if let Some(place) = self.bytes.get_mut(start..start.saturating_add(LENGTH.len())) {
+            place.copy_from_slice(&whole);
+        }
+    }
+}
+
+/// The next number in decimal.
+fn count_on(number: &mut Vec<u8>) {
+    for digit in number.iter_mut().rev() {
+        if *digit < b'9' {
+            *digit = digit.saturating_add(1);
+            return;
+        }
+        *digit = b'0';
+    }
+    number.insert(0, b'1');
+}
+
+fn length(bytes: usize) -> [u8; 4] {
+    u32::try_from(bytes).unwrap_or_default().to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn a_reply_is_as_mongod_writes_it() {
+        let documents: Vec<_> = (0..1200).map(|number| rawdoc! { "n": number }).collect();
+        for (kind, name) in [(BatchKind::First, "firstBatch"), (BatchKind::Next, "nextBatch")] {
+            for count in [0, 1, 12, 1200] {
+                let mut batch = Batch::new(kind);
+                let mut array = bson::RawArrayBuf::new();
+                for document in &documents[..count] {
+                    batch.push(document.as_bytes());
+                    array.push(document);
+                }
+                let reply = batch.into_reply(Namespace::new("d", "c"), 7);
+                let mut cursor = bson::RawDocumentBuf::new();
+                cursor.append(<&bson::raw::CStr>::try_from(name).unwrap(), array);
+                cursor.append(bson::raw::cstr!("id"), 7_i64);
+                cursor.append(bson::raw::cstr!("ns"), "d.c");
+                assert_eq!(reply, rawdoc! { "cursor": cursor, "ok": 1.0 });
+            }
+        }
+    }
+}

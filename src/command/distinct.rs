@@ -1,0 +1,112 @@
+//! The `distinct` command.
+
+use bson::raw::RawDocument;
+
+use super::arguments::Field;
+use super::document::{as_flag, get};
+use super::error::{CommandError, ErrorCode};
+
+/// A `distinct`, read against the list of fields that mongod 6.0 knows.
+#[derive(Clone, Debug)]
+pub struct Distinct<'a> {
+    /// The path whose values are asked for.
+    pub key: &'a str,
+    /// What to match.
+    pub query: Option<&'a RawDocument>,
+    /// How strings compare.
+    pub collation: Option<&'a RawDocument>,
+}
+
+impl<'a> Distinct<'a> {
+    /// Reads the body of a `distinct`.
+    ///
+    /// # Errors
+    /// A field that `distinct` does not have, one of the wrong type, or a path that is none, with mongod's codes.
+    pub fn parse(body: &'a RawDocument) -> Result<Self, CommandError> {
+        if get(body, "apiStrict").and_then(as_flag).unwrap_or(false) {
+            let message = "Provided apiStrict:true, but the command distinct is not in API Version 1";
+            return Err(CommandError::new(ErrorCode::ApiStrict, message));
+        }
+        if get(body, "writeConcern").is_some() {
+            let message = "Command does not support writeConcern";
+            return Err(CommandError::new(ErrorCode::InvalidOptions, message));
+        }
+        let (mut key, mut query, mut collation) = (None, None, None);
+        for field in Field::all("distinct", body) {
+            let (name, field) = field?;
+            match name {
+                "key" => key = field.string()?,
+                "query" => query = field.document()?.filter(|query| !query.is_empty()),
+                "collation" => collation = field.document()?.filter(|collation| !collation.is_empty()),
+                _ => return Err(field.unknown()),
+            }
+        }
+        let Some(key) = key else {
+            let message = "BSON field 'distinct.key' is missing but a required field";
+            return Err(CommandError::new(ErrorCode::MissingField, message));
+        };
+        check_path(key)?;
+        Ok(Self { key, query, collation })
+    }
+}
+
+fn check_path(path: &str) -> Result<(), CommandError> {
+    let (code, message) = if path.contains('\0') {
+        (31032, "Key field cannot contain an embedded null byte")
+    } else if path.is_empty() {
+        (40352, "FieldPath cannot be constructed with empty string")
+    } else if path.ends_with('.') {
+        (40353, "FieldPath must not end with a '.'.")
+    } else {
+        match path.split('.').find(|name| name.is_empty() || name.starts_with('$')) {
+            None => return Ok(()),
+            Some("") => (15998, "FieldPath field names may not be empty strings."),
+            Some(_) => (
+                16410,
+                "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
+            ),
+        }
+    };
+    Err(CommandError::malformed(code, message))
+}
+
+/// mongod's answer for values that do not fit in one reply.
+#[must_use]
+pub fn too_big() -> CommandError {
+    let message = "Executor error during distinct command :: caused by :: distinct too big, 16mb cap";
+    CommandError::malformed(17217, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    fn check(body: &RawDocument, code: Option<i32>) {
+        let found = Distinct::parse(body).err().map(CommandError::into_reply);
+        let found = found.map(|reply| reply.get_i32("code").unwrap());
+        assert_eq!(found, code, "{body:?}");
+    }
+
+    #[test]
+    fn mistakes_have_mongods_codes() {
+        let of = |key: &str| rawdoc! { "distinct": "c", "key": key, "$db": "d" };
+        check(&of("a.b"), None);
+        check(&of("0"), None);
+        check(&of(""), Some(40352));
+        check(&of("a."), Some(40353));
+        check(&of(".a"), Some(15998));
+        check(&of("a..b"), Some(15998));
+        check(&of("a.$b"), Some(16410));
+        check(&of("a\0"), Some(31032));
+        check(&rawdoc! { "distinct": "c" }, Some(40414));
+        check(&rawdoc! { "distinct": "c", "key": 1 }, Some(14));
+        check(&rawdoc! { "distinct": "c", "key": "a", "hint": "_id_" }, Some(40415));
+        check(&rawdoc! { "distinct": "c", "key": "a", "query": 1 }, Some(14));
+        check(
+            &rawdoc! { "distinct": "c", "key": "a", "apiVersion": "1", "apiStrict": true },
+            Some(323),
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! Which items go on which new pages, before these have numbers and names.
+
+use super::{Care, Planner, pending};
+use crate::pattern::bucket::insert::extent;
+use crate::pattern::bucket::insert::group::{Chain, Group, Member, State};
+use crate::pattern::bucket::insert::times::Times;
+use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::layout::{Bounds, PageFacts};
+
+/// A page to be.
+pub(super) struct Draft<'a> {
+    /// The positions of its items in the group.
+    pub(super) items: Vec<usize>,
+    /// The items.
+    pub(super) chosen: Vec<&'a Item>,
+    /// What they mean for the page's times, behind the page before it.
+    pub(super) times: Times,
+    /// Whether another page follows.
+    pub(super) has_more: bool,
+    /// Whether it has one item where it could have had more.
+    pub(super) is_lone: bool,
+}
+
+impl Planner<'_> {
+    /// The pages that are begun together behind the key's highest, in their order.
+    pub(super) fn drafts<'g>(&self, group: &'g Group, highest: Option<&PageFacts>) -> Vec<Draft<'g>> {
+        let coming: Vec<(usize, &Member)> = pending(group).collect();
+        let mut coming = coming.as_slice();
+        let mut newest = highest.and_then(PageFacts::newest);
+        let alone = group.cautious || (self.care == Care::Once && group.chain != Chain::Settled);
+        let mut drafts = Vec::new();
+        while let Some((next, _)) = coming.first().copied() {
+            let whole = self.care != Care::Once || self.is_whole(group, next);
+            if !whole && !drafts.is_empty() {
+                break;
+            }
+            let mut items = extent::of_page(self.shape, coming.iter().copied());
+            if !whole || group.cautious {
+                items.truncate(1);
+            }
+            coming = coming.get(items.len()..).unwrap_or_default();
+            let chosen: Vec<&Item> = items.iter().filter_map(|position| group.item(*position)).collect();
+            let times = self.times(&chosen, newest);
+            newest = times.bounds.and_then(Bounds::newest);
+            drafts.push(Draft {
+                items,
+                chosen,
+                times,
+                has_more: whole && !group.cautious && !coming.is_empty(),
+                is_lone: !whole,
+            });
+            if alone || !whole {
+                break;
+            }
+        }
+        drafts
+    }
+
+    /// Whether a page that begins with this item may have all that belong on it.
+    pub(super) fn is_whole(&self, group: &Group, next: usize) -> bool {
+        let extent = group.extent(self.shape, next);
+        let pending = |position: &usize| {
+            let member = group.members.get(*position);
+            member.is_some_and(|member| member.state == State::Pending)
+        };
+        extent.iter().all(pending)
+    }
+}

@@ -1,0 +1,48 @@
+//! The view of a shaped collection's items, for stages that read a collection and have no pipeline for it.
+//!
+//! It is an ordinary view in the collection's database, made when such a stage first needs it.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::filter::of_whole_documents;
+use super::pipeline::unpack;
+use crate::command::document::{array_of, get, single};
+use crate::pattern::shapes::BucketShape;
+
+/// What is put behind the collection's name.
+const SUFFIX: &str = ".mongoshape_items";
+
+/// The view's name.
+#[must_use]
+pub fn name(collection: &str) -> String {
+    format!("{collection}{SUFFIX}")
+}
+
+/// The `create` that makes it.
+#[must_use]
+pub fn create(shape: &BucketShape, collection: &str) -> RawDocumentBuf {
+    let mut command = single("create", name(collection));
+    command.append(cstr!("viewOn"), collection);
+    let mut stages = unpack(shape);
+    stages.push(end());
+    command.append(cstr!("pipeline"), array_of(&stages));
+    command
+}
+
+/// The stage that a view of items ends with: whoever reads it may match a field without a name, which mongod would otherwise
+/// lose on the way (see [`match_items`](super::filter::match_items)).
+#[must_use]
+pub fn end() -> RawDocumentBuf {
+    single("$match", of_whole_documents())
+}
+
+/// Whether what `listCollections` tells of that name is the view.
+#[must_use]
+pub fn is(shape: &BucketShape, collection: &str, found: &RawDocument) -> bool {
+    let made = create(shape, collection);
+    let options = get(found, "options").and_then(RawBsonRef::as_document);
+    options.is_some_and(|options| {
+        let same = |name| get(options, name) == get(&made, name);
+        options.iter().count() == 2 && same("viewOn") && same("pipeline")
+    })
+}

@@ -1,0 +1,100 @@
+//! What a reader sees of a stored bucket.
+
+use bson::DateTime;
+use bson::raw::RawDocument;
+
+use crate::command::document::elements;
+use crate::pattern::bucket::layout::VERSION;
+use crate::pattern::shapes::BucketShape;
+
+/// A bucket, or as much of it as a query asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket<'a> {
+    /// All of it.
+    pub document: &'a RawDocument,
+    /// Its number.
+    pub page: u64,
+    /// Items in it.
+    pub count: u64,
+    /// Whether no items come behind those in it, unless on another page.
+    pub is_short: bool,
+    /// Whether times in it do not ascend, or not from the page before.
+    pub is_late: bool,
+    /// Whether that may be so elsewhere among its key's pages: on one before it or, of page 0, on any.
+    pub is_unordered: bool,
+    /// The least time in it; `None` where it has no bounds, or no item.
+    pub from: Option<DateTime>,
+    /// The greatest.
+    pub to: Option<DateTime>,
+    items: Option<&'a RawDocument>,
+}
+
+impl<'a> Bucket<'a> {
+    /// Reads one. `None` for a document that is no bucket of this layout.
+    #[must_use]
+    pub fn open(shape: &BucketShape, document: &'a RawDocument) -> Option<Self> {
+        let mut bucket = Self {
+            document,
+            page: 0,
+            count: 0,
+            is_short: false,
+            is_late: false,
+            is_unordered: false,
+            from: None,
+            to: None,
+            items: None,
+        };
+        let (mut has_count, mut is_numbered, mut is_ours) = (false, false, false);
+        for element in elements(document) {
+            if element.name == shape.items().as_bytes() {
+                bucket.items = element.as_document();
+            } else if element.name == shape.count().as_bytes() {
+                bucket.count = u64::try_from(element.as_whole_number()?).ok()?;
+                has_count = true;
+            } else if element.name == BucketShape::CONTROL.as_bytes() {
+                for element in elements(element.as_document()?) {
+                    match element.name {
+                        b"v" => is_ours = element.as_whole_number() == Some(i64::from(VERSION)),
+                        b"page" => {
+                            bucket.page = u64::try_from(element.as_whole_number()?).ok()?;
+                            is_numbered = true;
+                        }
+                        b"short" => bucket.is_short = true,
+                        b"late" => bucket.is_late = true,
+                        b"unordered" => bucket.is_unordered = true,
+                        b"from" => bucket.from = element.as_datetime(),
+                        b"to" => bucket.to = element.as_datetime(),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        (is_ours && has_count && is_numbered).then_some(bucket)
+    }
+
+    /// Whether all times of its key ascend from page to page, as far as this one tells: page 0 tells of all pages, any
+    /// other of those before it and of itself.
+    #[must_use]
+    pub fn says_ascending(&self) -> bool {
+        !self.is_late && !self.is_unordered
+    }
+
+    /// Whether it takes no more items.
+    #[must_use]
+    pub fn is_closed(&self, shape: &BucketShape) -> bool {
+        self.is_short || self.count >= u64::from(shape.max_items())
+    }
+
+    /// Its items as stored.
+    pub fn stored(&self) -> impl Iterator<Item = &'a RawDocument> {
+        let elements = self.items.into_iter().flat_map(elements);
+        elements.filter_map(|element| element.as_document())
+    }
+}
+
+/// The time of a stored item, if it has one.
+#[must_use]
+pub fn time_of(shape: &BucketShape, stored: &RawDocument) -> Option<DateTime> {
+    let field = shape.rename().stored(shape.time()?).as_bytes();
+    elements(stored).find(|element| element.name == field)?.as_datetime()
+}

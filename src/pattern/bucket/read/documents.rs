@@ -1,0 +1,63 @@
+//! Items that are unpacked and not answered yet.
+
+/// Documents, one behind the other.
+#[derive(Clone, Debug, Default)]
+pub struct Documents {
+    bytes: Vec<u8>,
+    /// Where the first that was not taken begins.
+    start: usize,
+    /// How many are left.
+    count: u64,
+}
+
+impl Documents {
+    /// Adds the document that is written to the bytes given.
+    pub fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.count == 0 {
+            self.bytes.clear();
+            self.start = 0;
+        }
+        write(&mut self.bytes);
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The first, if there is one.
+    #[must_use]
+    pub fn first(&self) -> Option<&[u8]> {
+        let rest = self.bytes.get(self.start..)?;
+        let length = rest.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
+        rest.get(..usize::try_from(length).ok()?)
+    }
+
+    /// Takes the first away.
+    pub fn advance(&mut self) {
+        let length = self.first().map_or(0, <[u8]>::len);
+        self.start = self.start.saturating_add(length);
+        self.count = self.count.saturating_sub(1);
+    }
+
+    /// Whether none is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// What those that are left weigh.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.bytes.len().saturating_sub(self.start)
+    }
+
+    /// Gives back the room that is not needed: before the documents wait for long.
+    pub fn compact(&mut self) {
+        self.bytes.drain(..self.start);
+        self.bytes.shrink_to_fit();
+        self.start = 0;
+    }
+}

@@ -1,0 +1,115 @@
+use bson::raw::RawArrayBuf;
+use bson::{RawDocumentBuf, rawdoc};
+use proptest::prelude::*;
+
+use super::*;
+use crate::command::find::Find;
+use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+fn shape() -> BucketShape {
+    let options = BucketOptions {
+        time: Some("t".to_owned()),
+        ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
+    };
+    BucketShape::new(options).unwrap()
+}
+
+fn date(millis: i64) -> DateTime {
+    DateTime::from_millis(millis)
+}
+
+fn page((number, times): (usize, &Vec<i64>)) -> RawDocumentBuf {
+    let items: RawArrayBuf = times.iter().map(|time| rawdoc! { "t": date(*time) }).collect();
+    let control = rawdoc! {
+        "v": 1, "page": i32::try_from(number).unwrap(),
+        "from": date(*times.iter().min().unwrap()), "to": date(*times.iter().max().unwrap()),
+    };
+    rawdoc! { "k": 1, "count": i32::try_from(times.len()).unwrap(), "history": items, "control": control }
+}
+
+fn times(documents: &mut Documents) -> Vec<i64> {
+    let mut times = Vec::new();
+    while let Some(document) = documents.first() {
+        let document = RawDocument::from_bytes(document).unwrap();
+        times.push(document.get_datetime("t").unwrap().timestamp_millis());
+        documents.advance();
+    }
+    times
+}
+
+proptest! {
+    /// The pages that were chosen hold the items that sorting all of them would give.
+    #[test]
+    fn merging_chosen_pages_is_sorting_all_items(
+        pages in prop::collection::vec(prop::collection::vec(0_i64..60, 1..5), 1..12),
+        skip in 0_i32..30,
+        limit in 1_i32..10,
+        from in prop::option::of(0_i64..60),
+        to in prop::option::of(0_i64..60),
+        descending: bool,
+    ) {
+        let shape = shape();
+        let mut filter = rawdoc! { "k": 1 };
+        let mut range = RawDocumentBuf::new();
+        if let Some(from) = from { range.append(bson::raw::cstr!("$gte"), date(from)); }
+        if let Some(to) = to { range.append(bson::raw::cstr!("$lt"), date(to)); }
+        if !range.is_empty() { filter.append(bson::raw::cstr!("t"), range); }
+        let sort = rawdoc! { "t": if descending { -1 } else { 1 } };
+        let body = rawdoc! { "find": "c", "filter": filter, "sort": sort, "skip": skip, "limit": limit };
+        let question = Question::of(&shape, &Find::parse(&body).unwrap()).unwrap();
+
+        let inside = |time: &i64| from.is_none_or(|from| *time >= from) && to.is_none_or(|to| *time < to);
+        let mut expected: Vec<i64> = pages.iter().flatten().copied().filter(inside).collect();
+        expected.sort_unstable();
+        if descending { expected.reverse(); }
+        let expected: Vec<i64> =
+            expected.into_iter().skip(usize::try_from(skip).unwrap()).take(usize::try_from(limit).unwrap()).collect();
+
+        let stored: Vec<RawDocumentBuf> = pages.iter().enumerate().map(page).collect();
+        let buckets: Vec<Bucket<'_>> = stored.iter().map(|page| Bucket::open(&shape, page).unwrap()).collect();
+        let touched = |bounds: &Bounds| !question.range.is_after(bounds.to) && !question.range.is_before(bounds.from);
+        let bounds: Vec<Bounds> = buckets.iter().filter_map(Bounds::of).filter(touched).collect();
+        let chosen = choose(&question, &bounds);
+        let read: Vec<Bucket<'_>> = buckets.iter().copied().filter(|bucket| chosen.pages.contains(&bucket.page)).collect();
+        let mut found = Documents::default();
+        let skip = question.skip - chosen.passed;
+        prop_assert!(merge((&shape, &question), (skip, Unread::None), &read, &mut found));
+        prop_assert_eq!(times(&mut found), expected);
+    }
+}
+
+#[test]
+fn pages_far_away_are_not_chosen() {
+    let shape = shape();
+    let body = rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 }, "skip": 40, "limit": 10 };
+    let question = Question::of(&shape, &Find::parse(&body).unwrap()).unwrap();
+    let pages: Vec<Bounds> = (0..100_u32)
+        .map(|page| Bounds {
+            page: page.into(),
+            count: 10,
+            from: date(i64::from(page) * 10),
+            to: date(i64::from(page) * 10 + 12),
+        })
+        .collect();
+    let chosen = choose(&question, &pages);
+    assert_eq!(
+        chosen,
+        Chosen {
+            pages: vec![3, 4, 5],
+            passed: 30
+        }
+    );
+}
+
+#[test]
+fn what_was_not_read_may_come_between() {
+    let shape = shape();
+    let body = rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 }, "limit": 2 };
+    let question = Question::of(&shape, &Find::parse(&body).unwrap()).unwrap();
+    let stored = page((0, &vec![1, 5, 9]));
+    let buckets = [Bucket::open(&shape, &stored).unwrap()];
+    let merged = |unread| merge((&shape, &question), (0, unread), &buckets, &mut Documents::default());
+    assert!(merged(Unread::From(date(6))));
+    assert!(!merged(Unread::From(date(5))));
+    assert!(merged(Unread::None));
+}

@@ -1,0 +1,173 @@
+//! A range on the time of items.
+
+use bson::DateTime;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use crate::command::document::{put, single};
+use crate::pattern::bucket::layout::path;
+
+/// One end of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Where it is.
+    pub at: DateTime,
+    /// Whether an item of that very time is in the range.
+    pub inclusive: bool,
+}
+
+/// A range on the time of items; open where there is no end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeRange {
+    /// The older end.
+    pub from: Option<End>,
+    /// The newer end.
+    pub to: Option<End>,
+}
+
+impl TimeRange {
+    /// Whether it lets everything through.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Narrows the range by a condition on the time field. `None` for one that is no range of dates, or that gives an end a
+    /// second time.
+    #[must_use]
+    pub fn narrowed(mut self, condition: RawBsonRef<'_>) -> Option<Self> {
+        match condition {
+            RawBsonRef::DateTime(at) => self.give(("$eq", at))?,
+            RawBsonRef::Document(operators) if !operators.is_empty() => {
+                for operator in operators {
+                    let (name, value) = operator.ok()?;
+                    self.give((name.as_str(), value.as_datetime()?))?;
+                }
+            }
+            _ => return None,
+        }
+        Some(self)
+    }
+
+    fn give(&mut self, (operator, at): (&str, DateTime)) -> Option<()> {
+        let inclusive = matches!(operator, "$gte" | "$lte" | "$eq");
+        let end = End { at, inclusive };
+        let (older, newer) = match operator {
+            "$gt" | "$gte" => (true, false),
+            "$lt" | "$lte" => (false, true),
+            "$eq" => (true, true),
+            _ => return None,
+        };
+        if (older && self.from.is_some()) || (newer && self.to.is_some()) {
+            return None;
+        }
+        if older {
+            self.from = Some(end);
+        }
+        if newer {
+            self.to = Some(end);
+        }
+        Some(())
+    }
+
+    /// Whether a time lies before the range.
+    #[must_use]
+    pub fn is_after(&self, time: DateTime) -> bool {
+        self.from
+            .is_some_and(|end| time < end.at || (time == end.at && !end.inclusive))
+    }
+
+    /// Whether a time lies behind the range.
+    #[must_use]
+    pub fn is_before(&self, time: DateTime) -> bool {
+        self.to
+            .is_some_and(|end| time > end.at || (time == end.at && !end.inclusive))
+    }
+
+    /// Whether a time lies in the range.
+    #[must_use]
+    pub fn contains(&self, time: DateTime) -> bool {
+        !self.is_after(time) && !self.is_before(time)
+    }
+
+    /// The condition that a page's greatest time meets unless all its items lie before the range. A page without true
+    /// bounds meets it (see the layout), hence the negation.
+    #[must_use]
+    pub fn newest_condition(&self) -> Option<RawDocumentBuf> {
+        self.from
+            .map(|end| unless(if end.inclusive { "$lt" } else { "$lte" }, end.at))
+    }
+
+    /// The condition that a page's least time meets unless all its items lie behind the range.
+    #[must_use]
+    pub fn oldest_condition(&self) -> Option<RawDocumentBuf> {
+        self.to
+            .map(|end| unless(if end.inclusive { "$gt" } else { "$gte" }, end.at))
+    }
+
+    /// Both conditions, on a page.
+    pub fn append_to(&self, filter: &mut RawDocumentBuf) {
+        if let Some(condition) = self.newest_condition() {
+            put(filter, path::TO, &condition as &RawDocument);
+        }
+        if let Some(condition) = self.oldest_condition() {
+            put(filter, path::FROM, &condition as &RawDocument);
+        }
+    }
+}
+
+fn unless(operator: &str, at: DateTime) -> RawDocumentBuf {
+    single("$not", single(operator, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    fn date(millis: i64) -> DateTime {
+        DateTime::from_millis(millis)
+    }
+
+    fn check(conditions: &[RawDocumentBuf], inside: &[i64], outside: &[i64]) {
+        let range = conditions.iter().try_fold(TimeRange::default(), |range, condition| {
+            range.narrowed(condition.get("t").unwrap().unwrap())
+        });
+        let range = range.unwrap_or_else(|| panic!("{conditions:?} is no range"));
+        assert!(inside.iter().all(|time| range.contains(date(*time))), "{range:?}");
+        assert!(outside.iter().all(|time| !range.contains(date(*time))), "{range:?}");
+    }
+
+    #[test]
+    fn ends_are_in_or_out() {
+        check(
+            &[rawdoc! { "t": { "$gte": date(5), "$lt": date(8) } }],
+            &[5, 7],
+            &[4, 8],
+        );
+        check(
+            &[
+                rawdoc! { "t": { "$gt": date(5) } },
+                rawdoc! { "t": { "$lte": date(8) } },
+            ],
+            &[6, 8],
+            &[5, 9],
+        );
+        check(&[rawdoc! { "t": date(5) }], &[5], &[4, 6]);
+        check(&[rawdoc! { "t": { "$gt": date(5), "$lt": date(5) } }], &[], &[4, 5, 6]);
+    }
+
+    #[test]
+    fn other_conditions_are_no_ranges() {
+        for condition in [
+            rawdoc! { "t": { "$gte": 5 } },
+            rawdoc! { "t": { "$gte": date(5), "$gt": date(4) } },
+            rawdoc! { "t": { "$ne": date(5) } },
+            rawdoc! { "t": {} },
+            rawdoc! { "t": null },
+        ] {
+            let found = TimeRange::default().narrowed(condition.get("t").unwrap().unwrap());
+            assert_eq!(found, None, "{condition:?}");
+        }
+    }
+}

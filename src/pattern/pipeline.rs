@@ -1,0 +1,281 @@
+//! The namespaces inside a pipeline: a stage that reads a shaped collection is made to read its items.
+//!
+//! What mongod would refuse is passed on in a form in which it refuses it, and never in one in which it would read raw
+//! buckets: a stage either does not name a shaped collection, or what it reads of it is unpacked, or it is malformed
+//! beyond doubt.
+
+mod graph_lookup;
+mod lookup;
+
+use std::sync::Arc;
+
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::bucket::items_view;
+use super::bucket::pipeline::of_aggregate;
+use super::shapes::{BucketShape, Mode, Shape, Shapes};
+use crate::command::arguments::with_replaced;
+use crate::command::document::{array_of, first_field, get, put, single};
+use crate::command::mentions;
+use crate::command::namespace::Namespace;
+
+/// Rewrites the pipelines of one command.
+#[derive(Debug)]
+pub struct Pipelines<'a> {
+    shapes: &'a Shapes,
+    database: &'a str,
+    reached: Vec<Reached>,
+}
+
+/// A shaped collection that a pipeline reads, in the command's database.
+#[derive(Clone, Debug)]
+pub struct Reached {
+    /// Its name.
+    pub collection: String,
+    shape: Arc<Shape>,
+    /// Whether it is read through the view of its items ([`super::bucket::items_view`]), which must be there.
+    pub needs_view: bool,
+}
+
+impl Reached {
+    /// Its shape.
+    #[must_use]
+    pub fn shape(&self) -> Option<&BucketShape> {
+        bucket(&self.shape)
+    }
+
+    /// The namespace as it was configured.
+    #[must_use]
+    pub fn configured(&self) -> String {
+        self.shape.namespace().to_string()
+    }
+}
+
+/// Why a pipeline cannot be run.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// The database of the collection with which it cannot.
+    pub database: String,
+    /// Its name.
+    pub collection: String,
+    /// The namespace as it was configured.
+    pub configured: String,
+    /// What cannot be done with it.
+    pub what: String,
+}
+
+/// Where in a command a pipeline stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Anywhere but below a `$facet`.
+    Open,
+    /// Somewhere below a `$facet`, which has no `$documents` in it (mongod 6.0.5, error 40600).
+    InFacet,
+}
+
+impl<'a> Pipelines<'a> {
+    /// For pipelines of a command on `database`.
+    #[must_use]
+    pub fn new(shapes: &'a Shapes, database: &'a str) -> Self {
+        Self {
+            shapes,
+            database,
+            reached: Vec::new(),
+        }
+    }
+
+    /// The shaped collections that the pipelines read.
+    #[must_use]
+    pub fn into_reached(self) -> Vec<Reached> {
+        self.reached
+    }
+
+    /// The pipeline of a view, or of a command, on a collection.
+    ///
+    /// # Errors
+    /// What cannot be done.
+    pub fn on(&mut self, collection: &str, stages: &[&RawDocument]) -> Result<Vec<RawDocumentBuf>, Refused> {
+        let stages = self.stages(stages, Place::Open)?;
+        match self.shaped(collection) {
+            Some(shape) => {
+                let mut items = self.items(collection, &shape, &stages)?;
+                items.push(items_view::end());
+                Ok(items)
+            }
+            None => Ok(stages),
+        }
+    }
+
+    /// The stages, with what they read of shaped collections unpacked.
+    ///
+    /// # Errors
+    /// What cannot be done.
+    pub fn stages(&mut self, stages: &[&RawDocument], place: Place) -> Result<Vec<RawDocumentBuf>, Refused> {
+        stages.iter().map(|stage| self.stage(stage, place)).collect()
+    }
+
+    fn stage(&mut self, stage: &RawDocument, place: Place) -> Result<RawDocumentBuf, Refused> {
+        let as_it_is = || stage.to_owned();
+        // More than one field: mongod refuses it.
+        let Some((name, value)) = first_field(stage).filter(|_| stage.iter().count() == 1) else {
+            return Ok(as_it_is());
+        };
+        let rewritten = match (name, value) {
+            ("$lookup", RawBsonRef::Document(spec)) => self.lookup(stage, spec, place)?,
+            ("$graphLookup", RawBsonRef::Document(spec)) => self.graph_lookup(stage, spec)?,
+            ("$unionWith", RawBsonRef::String(collection)) => self.union_with_all(collection)?,
+            ("$unionWith", RawBsonRef::Document(spec)) => self.union_with(spec, place)?,
+            ("$facet", RawBsonRef::Document(facets)) => Some(self.facets(facets)?),
+            ("$out" | "$merge", _) => {
+                self.refuse_all(stage, &format!("{name} into it"))?;
+                None
+            }
+            _ => None,
+        };
+        Ok(rewritten.map_or_else(as_it_is, |value| single(name, &value)))
+    }
+
+    fn union_with_all(&mut self, collection: &str) -> Result<Option<RawDocumentBuf>, Refused> {
+        let Some(shape) = self.shaped(collection) else {
+            return Ok(None);
+        };
+        let mut spec = single("coll", collection);
+        let nothing: [&RawDocument; 0] = [];
+        put(
+            &mut spec,
+            "pipeline",
+            array_of(&self.items(collection, &shape, &nothing)?),
+        );
+        Ok(Some(spec))
+    }
+
+    fn union_with(&mut self, spec: &RawDocument, place: Place) -> Result<Option<RawDocumentBuf>, Refused> {
+        let stages = match get(spec, "pipeline") {
+            None => Vec::new(),
+            given => match documents(given) {
+                Some(stages) => self.stages(&stages, place)?,
+                None => return Ok(None),
+            },
+        };
+        let of_collection = get(spec, "coll").and_then(RawBsonRef::as_str);
+        let shaped = of_collection.and_then(|collection| Some((collection, self.shaped(collection)?)));
+        let stages = match shaped {
+            Some((collection, shape)) if !begins_with_documents(&stages) => self.items(collection, &shape, &stages)?,
+            _ if stages.is_empty() => return Ok(None),
+            _ => stages,
+        };
+        Ok(Some(with_pipeline(spec, &stages)))
+    }
+
+    fn facets(&mut self, facets: &RawDocument) -> Result<RawDocumentBuf, Refused> {
+        let mut rewritten = RawDocumentBuf::new();
+        for (name, pipeline) in facets.iter().flatten() {
+            match documents(Some(pipeline)) {
+                Some(stages) => rewritten.append(name, array_of(&self.stages(&stages, Place::InFacet)?)),
+                None => rewritten.append(name, pipeline),
+            }
+        }
+        Ok(rewritten)
+    }
+
+    /// The pipeline that gives a shaped collection's items to stages that are rewritten already.
+    fn items(
+        &mut self,
+        collection: &str,
+        shape: &Arc<Shape>,
+        stages: &[impl AsRef<RawDocument>],
+    ) -> Result<Vec<RawDocumentBuf>, Refused> {
+        let bucket = self.bucket(collection, shape)?;
+        let unpacked = of_aggregate(bucket, stages).map_err(|what| self.refused(collection, shape, &what))?;
+        self.reach(collection, shape, false);
+        Ok(unpacked)
+    }
+
+    fn reach(&mut self, collection: &str, shape: &Arc<Shape>, needs_view: bool) {
+        match self.reached.iter_mut().find(|reached| reached.collection == collection) {
+            Some(reached) => reached.needs_view |= needs_view,
+            None => self.reached.push(Reached {
+                collection: collection.to_owned(),
+                shape: Arc::clone(shape),
+                needs_view,
+            }),
+        }
+    }
+
+    /// The shape of a collection in the command's database, if it has one that is to be rewritten.
+    fn shaped(&self, collection: &str) -> Option<Arc<Shape>> {
+        self.shaped_namespace(Namespace::new(self.database, collection))
+    }
+
+    fn shaped_namespace(&self, namespace: Namespace<'_>) -> Option<Arc<Shape>> {
+        let shape = self.shapes.lookup(namespace)?;
+        (shape.mode() == Mode::Rewrite).then(|| Arc::clone(shape))
+    }
+
+    fn bucket<'s>(&self, collection: &str, shape: &'s Arc<Shape>) -> Result<&'s BucketShape, Refused> {
+        bucket(shape).ok_or_else(|| self.refused(collection, shape, "the outlier pattern"))
+    }
+
+    fn refused(&self, collection: &str, shape: &Shape, what: &str) -> Refused {
+        Refused {
+            database: self.database.to_owned(),
+            collection: collection.to_owned(),
+            configured: shape.namespace().to_string(),
+            what: what.to_owned(),
+        }
+    }
+
+    /// Refuses a stage if it names any shaped collection.
+    fn refuse_all(&self, stage: &RawDocument, what: &str) -> Result<(), Refused> {
+        let mut refused = None;
+        mentions::in_stage(self.database, stage, &mut |namespace| {
+            if refused.is_none()
+                && let Some(shape) = self.shaped_namespace(namespace)
+            {
+                refused = Some(Refused {
+                    database: namespace.database.to_owned(),
+                    ..self.refused(namespace.collection, &shape, what)
+                });
+            }
+        });
+        refused.map_or(Ok(()), Err)
+    }
+}
+
+fn bucket(shape: &Shape) -> Option<&BucketShape> {
+    match shape {
+        Shape::Bucket(shape) => Some(shape),
+        Shape::Outlier(_) => None,
+    }
+}
+
+/// The elements of an array of documents; `None` for anything else.
+#[must_use]
+pub fn documents(value: Option<RawBsonRef<'_>>) -> Option<Vec<&RawDocument>> {
+    let elements = value.and_then(RawBsonRef::as_array)?;
+    elements_of(elements)
+}
+
+fn elements_of(array: &RawArray) -> Option<Vec<&RawDocument>> {
+    array.into_iter().map(|element| element.ok()?.as_document()).collect()
+}
+
+/// Whether a pipeline reads no collection, whatever it is on.
+fn begins_with_documents(stages: &[RawDocumentBuf]) -> bool {
+    let first = stages.first().and_then(|stage| first_field(stage));
+    first.is_some_and(|(name, _)| name == "$documents")
+}
+
+/// A stage's arguments with another pipeline.
+fn with_pipeline(spec: &RawDocument, stages: &[RawDocumentBuf]) -> RawDocumentBuf {
+    let stages: RawArrayBuf = array_of(stages);
+    if get(spec, "pipeline").is_some() {
+        return with_replaced(spec, &[("pipeline", Some(RawBsonRef::Array(&stages)))]);
+    }
+    let mut spec = spec.to_owned();
+    spec.append(cstr!("pipeline"), &stages);
+    spec
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+//! `$graphLookup`, which has no pipeline: it reads the view of a shaped collection's items.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::{Pipelines, Refused};
+use crate::command::arguments::with_replaced;
+use crate::command::document::get;
+use crate::pattern::bucket::{filter, items_view};
+use crate::pattern::shapes::ItemIds;
+
+impl Pipelines<'_> {
+    /// The stage's new arguments, where they change.
+    pub(super) fn graph_lookup(
+        &mut self,
+        stage: &RawDocument,
+        spec: &RawDocument,
+    ) -> Result<Option<RawDocumentBuf>, Refused> {
+        let from = match get(spec, "from") {
+            Some(RawBsonRef::String(from)) if super::lookup::is_given_once(spec, "from") => from,
+            _ => {
+                self.refuse_all(stage, "a $graphLookup that names it twice or with its database")?;
+                return Ok(None);
+            }
+        };
+        let Some(shape) = self.shaped(from) else {
+            return Ok(None);
+        };
+        if self.bucket(from, &shape)?.item_ids() == ItemIds::Dropped {
+            // mongod tells documents apart by it (error 40271).
+            return Err(self.refused(from, &shape, "$graphLookup of items without an _id"));
+        }
+        self.reach(from, &shape, true);
+        let view = items_view::name(from);
+        let search = get(spec, "restrictSearchWithMatch").and_then(RawBsonRef::as_document);
+        let search = search.map(filter::match_items);
+        let search = search.as_ref().and_then(|stage| get(stage, "$match"));
+        let mut replaced = vec![("from", Some(RawBsonRef::String(&view)))];
+        if search.is_some() {
+            replaced.push(("restrictSearchWithMatch", search));
+        }
+        Ok(Some(with_replaced(spec, &replaced)))
+    }
+}

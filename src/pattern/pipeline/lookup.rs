@@ -1,0 +1,199 @@
+//! `$lookup` in all its forms.
+//!
+//! With `localField` and `foreignField` mongod matches before it runs the `pipeline`, so on raw buckets. A field of the key
+//! is there under its own name, and equal for all of a bucket's items. Any other field is matched twice: on the buckets,
+//! under its stored path, which holds for a bucket exactly when it does for one of its items; and then, by another
+//! `$lookup` of the same two fields, on the items of one bucket after the other, handed to it by `$documents`, behind which
+//! mongod 6.0.5 puts the match. Below a `$facet`, which allows no `$documents`, the view of the items is read instead.
+
+use std::sync::Arc;
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::{Pipelines, Place, Refused, begins_with_documents, documents, with_pipeline};
+use crate::command::arguments::with_replaced;
+use crate::command::document::{array_of, get, put, single};
+use crate::pattern::bucket::filter::key_position;
+use crate::pattern::bucket::{items_view, pipeline};
+use crate::pattern::shapes::{BucketShape, Shape};
+
+/// The arguments whose last mention counts where they are given more than once.
+const ARGUMENTS: &[&str] = &["from", "localField", "foreignField", "let", "pipeline"];
+
+/// Which fields of two collections must be equal.
+struct Join<'a> {
+    local: &'a str,
+    foreign: &'a str,
+}
+
+impl Pipelines<'_> {
+    /// The stage's new arguments, where they change.
+    pub(super) fn lookup(
+        &mut self,
+        stage: &RawDocument,
+        spec: &RawDocument,
+        place: Place,
+    ) -> Result<Option<RawDocumentBuf>, Refused> {
+        let from = match get(spec, "from") {
+            _ if !ARGUMENTS.iter().all(|name| is_given_once(spec, name)) => {
+                self.refuse_all(stage, "a $lookup with an argument that is given twice")?;
+                return Ok(None);
+            }
+            Some(RawBsonRef::Document(_)) => {
+                self.refuse_all(stage, "a $lookup that names it with its database")?;
+                return Ok(None);
+            }
+            from => from.and_then(RawBsonRef::as_str),
+        };
+        let given = get(spec, "pipeline");
+        let stages = match documents(given) {
+            Some(stages) => Some(self.stages(&stages, place)?),
+            None if given.is_some() => return Ok(None),
+            None => None,
+        };
+        let shaped = from.and_then(|from| Some((from, self.shaped(from)?)));
+        let Some((from, shape)) = shaped else {
+            return Ok(stages.map(|stages| with_pipeline(spec, &stages)));
+        };
+        if stages.as_deref().is_some_and(begins_with_documents) {
+            return Ok(stages.map(|stages| with_pipeline(spec, &stages)));
+        }
+        let fields = ["localField", "foreignField"].map(|name| get(spec, name));
+        let is_refused = match stages {
+            None => get(spec, "let").is_some() || fields == [None, None],
+            Some(_) => false,
+        };
+        if is_refused {
+            return Ok(None);
+        }
+        let stages = stages.unwrap_or_default();
+        let bucket = self.bucket(from, &shape)?;
+        let Some(join) = Join::of(fields).filter(|join| key_position(bucket, join.foreign).is_none()) else {
+            return Ok(Some(with_pipeline(spec, &self.items(from, &shape, &stages)?)));
+        };
+        if place == Place::InFacet {
+            return self.through_view(spec, from, &shape, &stages).map(Some);
+        }
+        let narrowing = pipeline::check(bucket, &stages).map_err(|what| self.refused(from, &shape, &what))?;
+        self.reach(from, &shape, false);
+        let mut unpacked: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
+        let variable = fresh("mongoshape_local", spec);
+        unpacked.extend(join.items(bucket, &variable));
+        unpacked.extend(pipeline::on_items(&stages));
+        Ok(Some(join.arguments(bucket, spec, &variable, &unpacked)))
+    }
+
+    fn through_view(
+        &mut self,
+        spec: &RawDocument,
+        from: &str,
+        shape: &Arc<Shape>,
+        stages: &[RawDocumentBuf],
+    ) -> Result<RawDocumentBuf, Refused> {
+        let bucket = self.bucket(from, shape)?;
+        pipeline::check(bucket, stages).map_err(|what| self.refused(from, shape, &what))?;
+        self.reach(from, shape, true);
+        let view = items_view::name(from);
+        let spec = with_replaced(spec, &[("from", Some(RawBsonRef::String(&view)))]);
+        if get(&spec, "pipeline").is_none() {
+            return Ok(spec);
+        }
+        let stages: Vec<RawDocumentBuf> = pipeline::on_items(stages).collect();
+        Ok(with_pipeline(&spec, &stages))
+    }
+}
+
+impl<'a> Join<'a> {
+    /// The two fields, where both are ones that could be.
+    fn of([local, foreign]: [Option<RawBsonRef<'a>>; 2]) -> Option<Self> {
+        let field = |value: Option<RawBsonRef<'a>>| value.and_then(RawBsonRef::as_str).filter(|path| is_path(path));
+        Some(Self {
+            local: field(local)?,
+            foreign: field(foreign)?,
+        })
+    }
+
+    /// Where buckets have the foreign field. A position would also be taken for one in the array of items.
+    fn stored(&self, shape: &BucketShape) -> Option<String> {
+        let (root, rest) = split(self.foreign);
+        let is_position = !root.is_empty() && root.bytes().all(|byte| byte.is_ascii_digit());
+        (!is_position).then(|| format!("{}.{}{rest}", shape.items(), shape.rename().stored(root)))
+    }
+
+    /// The stages that turn buckets into the items that match the document in `variable`.
+    fn items(&self, shape: &BucketShape, variable: &str) -> [RawDocumentBuf; 4] {
+        let mut root = single("local", format!("$${variable}"));
+        root.append(cstr!("items"), pipeline::items(shape));
+        let mut lookup = single("localField", format!("local{}", split(self.local).1));
+        lookup.append(cstr!("foreignField"), self.foreign);
+        lookup.append(cstr!("let"), single("mongoshape_items", "$items"));
+        let documents = single("$documents", "$$mongoshape_items");
+        lookup.append(cstr!("pipeline"), array_of(&[documents]));
+        lookup.append(cstr!("as"), "found");
+        [
+            single("$replaceRoot", single("newRoot", &root)),
+            single("$lookup", &lookup),
+            single("$unwind", "$found"),
+            single("$replaceRoot", single("newRoot", "$found")),
+        ]
+    }
+
+    /// The stage's arguments for this pipeline.
+    fn arguments(
+        &self,
+        shape: &BucketShape,
+        spec: &RawDocument,
+        variable: &str,
+        stages: &[RawDocumentBuf],
+    ) -> RawDocumentBuf {
+        let mut variables = RawDocumentBuf::new();
+        match get(spec, "let") {
+            Some(RawBsonRef::Document(given)) => variables = given.to_owned(),
+            // mongod refuses it.
+            Some(_) => return with_pipeline(spec, stages),
+            None => {}
+        }
+        put(&mut variables, variable, format!("${}", split(self.local).0));
+        let stored = self.stored(shape);
+        let mut arguments = RawDocumentBuf::new();
+        for (name, value) in spec.iter().flatten() {
+            match (name.as_str(), &stored) {
+                ("let" | "pipeline", _) | ("localField" | "foreignField", None) => {}
+                ("foreignField", Some(stored)) => arguments.append(name, stored.as_str()),
+                _ => arguments.append(name, value),
+            }
+        }
+        arguments.append(cstr!("let"), &variables);
+        arguments.append(cstr!("pipeline"), array_of(stages));
+        arguments
+    }
+}
+
+/// The first field of a path, and the rest with the dot before it.
+fn split(path: &str) -> (&str, &str) {
+    path.split_at(path.find('.').unwrap_or(path.len()))
+}
+
+/// Whether it is a path to a field. What is none goes to mongod, which refuses it.
+fn is_path(path: &str) -> bool {
+    let is_name = |name: &str| !name.is_empty() && !name.starts_with('$') && !name.contains('\0');
+    path.split('.').all(is_name)
+}
+
+/// Whether an argument is given at most once.
+pub(super) fn is_given_once(spec: &RawDocument, argument: &str) -> bool {
+    spec.iter().flatten().filter(|(name, _)| *name == argument).count() <= 1
+}
+
+/// A name that occurs nowhere in the stage.
+pub(super) fn fresh(name: &str, spec: &RawDocument) -> String {
+    let mut fresh = name.to_owned();
+    while spec
+        .as_bytes()
+        .windows(fresh.len())
+        .any(|bytes| bytes == fresh.as_bytes())
+    {
+        fresh.push('_');
+    }
+    fresh
+}

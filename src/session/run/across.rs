@@ -1,0 +1,140 @@
+//! Commands that are on a collection without a shape and name shaped ones: pipelines, and views with one. mongod's reply is
+//! the answer; a cursor belongs to the plain collection, and what is asked of it later is relayed.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::reaching::{Reaching, refuse};
+use crate::command::arguments::{Carried, with_replaced};
+use crate::command::document::{array_of, as_flag, get, single};
+use crate::command::error::CommandError;
+use crate::command::head::Head;
+use crate::command::namespace::Namespace;
+use crate::command::reply::CursorReply;
+use crate::pattern::pipeline::{Pipelines, Place, Reached, documents};
+use crate::pattern::shapes::Mode;
+use crate::session::error::RunError;
+use crate::session::link::Link;
+use crate::session::upstream::UpstreamKind;
+use crate::session::{Settings, Shared};
+
+/// One command on a plain collection that names shaped ones.
+pub(in crate::session) struct Across<'a> {
+    pub(in crate::session) shared: &'a Shared,
+    pub(in crate::session) settings: &'a Settings,
+    pub(in crate::session) link: &'a mut Link,
+    pub(in crate::session) upstream: UpstreamKind,
+    pub(in crate::session) head: &'a Head<'a>,
+}
+
+/// What of a command on a view is its definition.
+struct View<'a> {
+    on: Option<String>,
+    stages: Option<Vec<&'a RawDocument>>,
+}
+
+impl<'a> Across<'a> {
+    /// Which commands there are of this kind.
+    pub(in crate::session) fn has(name: &str) -> bool {
+        matches!(name, "aggregate" | "create" | "collMod")
+    }
+
+    /// Whether a command may turn what is stored of a view into something else without naming it.
+    pub(in crate::session) fn changes_half_a_view(head: &Head<'_>) -> bool {
+        let given = |name| get(head.body(), name).is_some();
+        head.name == "collMod" && given("viewOn") != given("pipeline")
+    }
+
+    /// Runs it and gives the reply. Not cancel safe: the link is of no use after.
+    pub(in crate::session) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
+        self.head.validate()?;
+        let body = self.head.body();
+        let view = self.view(body).await?;
+        let Some(stages) = view.stages else {
+            // mongod refuses it.
+            return self.link.run(body).await;
+        };
+        let mut pipelines = Pipelines::new(&self.settings.shapes, self.head.database);
+        let stages = match view.on {
+            Some(on) => pipelines.on(&on, &stages),
+            None => pipelines.stages(&stages, Place::Open),
+        };
+        let stages = stages.map_err(|refused| refuse(&self.shared.metrics, &refused))?;
+        let reached = pipelines.into_reached();
+        if let Some(first) = reached.first() {
+            self.check(body, first)?;
+        }
+        let mut reaching = Reaching {
+            shared: self.shared,
+            settings: self.settings,
+            link: self.link,
+            head: self.head,
+        };
+        reaching.prepare(&reached).await?;
+        self.link.run(&with_pipeline(body, &stages)).await
+    }
+
+    /// Refuses what cannot be done with a shaped collection at all.
+    fn check(&self, body: &RawDocument, reached: &Reached) -> Result<(), CommandError> {
+        let what = if self.upstream == UpstreamKind::Mongos {
+            "a sharded cluster"
+        } else if self.head.name == "aggregate" && get(body, "explain").and_then(as_flag).unwrap_or(false) {
+            "explain"
+        } else {
+            return Ok(());
+        };
+        self.shared.metrics.rejected(&reached.configured());
+        let namespace = Namespace::new(self.head.database, &reached.collection);
+        Err(CommandError::unsupported(namespace, what))
+    }
+
+    /// The definition that a view is to have; of an `aggregate`, its stages.
+    async fn view(&mut self, body: &'a RawDocument) -> Result<View<'a>, RunError> {
+        let given = get(body, "viewOn").and_then(RawBsonRef::as_str).map(ToOwned::to_owned);
+        let view = View {
+            on: given,
+            stages: match get(body, "pipeline") {
+                None if self.head.name == "create" => Some(Vec::new()),
+                pipeline => documents(pipeline),
+            },
+        };
+        if !Self::changes_half_a_view(self.head) {
+            return Ok(view);
+        }
+        // mongod 6.0.5 lets the other half as it is, where nobody has to have rights.
+        let found = self.view_on().await?;
+        if view.on.is_none() {
+            return Ok(View { on: found, ..view });
+        }
+        for collection in view.on.iter().chain(&found) {
+            let namespace = Namespace::new(self.head.database, collection);
+            let shape = self.settings.shapes.lookup(namespace);
+            if let Some(shape) = shape.filter(|shape| shape.mode() == Mode::Rewrite) {
+                self.shared.metrics.rejected(&shape.namespace().to_string());
+                let what = "collMod of a view without its pipeline";
+                return Err(CommandError::unsupported(namespace, what).into());
+            }
+        }
+        Ok(view)
+    }
+
+    /// What the view that the command is on is on now.
+    async fn view_on(&mut self) -> Result<Option<String>, RunError> {
+        let mut command = single("listCollections", 1);
+        command.append(cstr!("filter"), single("name", self.head.target.unwrap_or_default()));
+        Carried::of(self.head.body()).append_identity(&mut command);
+        let reply = self.link.run(&command).await?;
+        let found = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next());
+        let options = found.and_then(|found| get(found, "options")?.as_document());
+        Ok(options.and_then(|options| Some(options.get_str("viewOn").ok()?.to_owned())))
+    }
+}
+
+fn with_pipeline(body: &RawDocument, stages: &[RawDocumentBuf]) -> RawDocumentBuf {
+    let stages = array_of(stages);
+    if get(body, "pipeline").is_some() {
+        return with_replaced(body, &[("pipeline", Some(RawBsonRef::Array(&stages)))]);
+    }
+    let mut body = body.to_owned();
+    body.append(cstr!("pipeline"), &stages);
+    body
+}

@@ -1,0 +1,199 @@
+//! Items by their time, of a key whose pages overlap.
+//!
+//! Pages below the highest do not change while items are only inserted, so they are read in the order of their bounds. The
+//! highest, whose bounds move, is read first and for itself; pages begun since are left out.
+
+use bson::raw::RawDocumentBuf;
+
+use crate::pattern::bucket::read::Queries;
+use crate::pattern::bucket::read::bucket::Bucket;
+use crate::pattern::bucket::read::documents::Documents;
+use crate::pattern::bucket::read::merge::{Bounds, Unread, choose, merge};
+use crate::pattern::bucket::read::question::{Keys, Order, Question};
+use crate::session::error::RunError;
+use crate::session::metrics::Strategy;
+use crate::session::run::Run;
+use crate::session::run::explain::Explained;
+use crate::session::run::queries::{ask, complete, documents, first_bucket, kill_all, more};
+
+/// The most items to pass over by reading them.
+const NEAR_ITEMS: u64 = 200;
+/// The most pages to read at once.
+const MAX_PAGES: usize = 1000;
+/// The most pages whose bounds are looked at.
+const MAX_BOUNDS: usize = 200_000;
+
+/// The query that brings items, if the answer is near that end of the order that it begins with.
+pub(super) fn explained(run: &Run<'_>, question: &Question) -> Option<Explained> {
+    let Keys::One(key) = &question.keys else { return None };
+    let queries = Queries {
+        collection: run.namespace.collection,
+        key,
+    };
+    Some(Explained {
+        strategy: Strategy::Page,
+        command: queries.by_bounds(question, pages_for(run, question)),
+    })
+}
+
+/// How many pages are read of one end of a key: twice as many as if none overlapped.
+fn pages_for(run: &Run<'_>, question: &Question) -> u64 {
+    let items = question.skip.saturating_add(question.limit.unwrap_or(1));
+    let pages = items.div_ceil(u64::from(run.shape.max_items()).max(1));
+    pages.saturating_mul(2).saturating_add(2)
+}
+
+/// `None` where the pipeline will do better.
+pub(super) async fn run(
+    run: &mut Run<'_>,
+    question: &Question,
+) -> Result<Option<(Documents, RawDocumentBuf)>, RunError> {
+    let Keys::One(key) = &question.keys else {
+        return Ok(None);
+    };
+    let queries = Queries {
+        collection: run.namespace.collection,
+        key,
+    };
+    let merging = Merging { queries, question };
+    let end = question.skip.saturating_add(question.limit.unwrap_or(u64::MAX));
+    if end <= NEAR_ITEMS {
+        let pages = pages_for(run, question);
+        if let Some(found) = merging.at_the_end(run, pages).await? {
+            return Ok(Some(found));
+        }
+    }
+    merging.by_rank(run).await
+}
+
+struct Merging<'a> {
+    queries: Queries<'a>,
+    question: &'a Question,
+}
+
+impl Merging<'_> {
+    /// Reads so many pages from the end that the order begins with. `None` where that is not enough.
+    async fn at_the_end(&self, run: &mut Run<'_>, pages: u64) -> Result<Option<(Documents, RawDocumentBuf)>, RunError> {
+        let shape = run.shape;
+        let queries = [
+            self.queries.whole_highest(),
+            self.queries.by_bounds(self.question, pages),
+        ];
+        let queries = queries.map(|query| complete(run, query));
+        let Some([highest, answer]) = ask(run, queries).await? else {
+            return Ok(None);
+        };
+        let mut items = Documents::default();
+        let Some(highest) = first_bucket(run, &highest) else {
+            return Ok(Some((items, answer)));
+        };
+        let read: Vec<Bucket<'_>> = documents(&answer)
+            .filter_map(|bucket| Bucket::open(shape, bucket))
+            .collect();
+        let all = u64::try_from(read.len()).unwrap_or(u64::MAX) < pages;
+        let last = read.last().and_then(|last| match self.question.order {
+            Order::TimeDescending => last.to,
+            _ => last.from,
+        });
+        let unread = match (all, last) {
+            (true, _) => Unread::None,
+            (false, Some(time)) => Unread::From(time),
+            (false, None) => return Ok(None),
+        };
+        let mut buckets: Vec<Bucket<'_>> = read.into_iter().filter(|bucket| bucket.page < highest.page).collect();
+        buckets.push(highest);
+        let found = merge(
+            (shape, self.question),
+            (self.question.skip, unread),
+            &buckets,
+            &mut items,
+        );
+        Ok(found.then_some((items, answer)))
+    }
+
+    /// Looks at the bounds of all pages, and reads those that may hold what is asked for.
+    async fn by_rank(&self, run: &mut Run<'_>) -> Result<Option<(Documents, RawDocumentBuf)>, RunError> {
+        let shape = run.shape;
+        let query = complete(run, self.queries.whole_highest());
+        let Some([highest]) = ask(run, [query]).await? else {
+            return Ok(None);
+        };
+        let Some(highest) = first_bucket(run, &highest) else {
+            return Ok(Some((Documents::default(), highest.clone())));
+        };
+        let query = complete(run, self.queries.bounds((shape, self.question), highest.page));
+        let Some(mut bounds) = all_bounds(run, query).await? else {
+            return Ok(None);
+        };
+        let Some(own) = Bounds::of(&highest) else {
+            return Ok(None);
+        };
+        let range = self.question.range;
+        if !range.is_after(own.to) && !range.is_before(own.from) {
+            bounds.push(own);
+        }
+        let chosen = choose(self.question, &bounds);
+        let others: Vec<u64> = chosen.pages.iter().copied().filter(|page| *page != own.page).collect();
+        if others.len() > MAX_PAGES {
+            return Ok(None);
+        }
+        let query = complete(run, self.queries.pages(&others));
+        let Some(answers) = all_answers(run, query).await? else {
+            return Ok(None);
+        };
+        let mut buckets: Vec<Bucket<'_>> = answers
+            .iter()
+            .flat_map(|answer| documents(answer))
+            .filter_map(|bucket| Bucket::open(shape, bucket))
+            .collect();
+        if chosen.pages.contains(&own.page) {
+            buckets.push(highest);
+        }
+        // What changed since its bounds were read has other ranks.
+        let same = buckets
+            .iter()
+            .all(|bucket| bucket.page == own.page || bounds.iter().any(|known| Bounds::of(bucket) == Some(*known)));
+        let mut items = Documents::default();
+        let skip = self.question.skip.saturating_sub(chosen.passed);
+        let found = same && merge((shape, self.question), (skip, Unread::None), &buckets, &mut items);
+        let gossip = answers.into_iter().next_back().unwrap_or_default();
+        Ok(found.then_some((items, gossip)))
+    }
+}
+
+/// The bounds that an answer and those after it tell of. `None` where a page has none, or there are too many.
+async fn all_bounds(run: &mut Run<'_>, query: RawDocumentBuf) -> Result<Option<Vec<Bounds>>, RunError> {
+    let mut bounds = Vec::new();
+    let Some([mut answer]) = ask(run, [query]).await? else {
+        return Ok(None);
+    };
+    loop {
+        for bucket in documents(&answer) {
+            let found = Bucket::open(run.shape, bucket).as_ref().and_then(Bounds::of);
+            let Some(found) = found.filter(|_| bounds.len() < MAX_BOUNDS) else {
+                kill_all(run, std::slice::from_ref(&answer)).await?;
+                return Ok(None);
+            };
+            bounds.push(found);
+        }
+        match more(run, &answer).await? {
+            Some(next) => answer = next,
+            None => return Ok(Some(bounds)),
+        }
+    }
+}
+
+async fn all_answers(run: &mut Run<'_>, query: RawDocumentBuf) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
+    let Some([mut answer]) = ask(run, [query]).await? else {
+        return Ok(None);
+    };
+    let mut answers = Vec::new();
+    loop {
+        let next = more(run, &answer).await?;
+        answers.push(answer);
+        match next {
+            Some(next) => answer = next,
+            None => return Ok(Some(answers)),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Where to read the items that were asked for.
+//!
+//! Several queries make one answer while writers go on, so their order matters. Before a page is begun, all pages before it
+//! are closed and, if short, marked. So exceptions that are read *after* a page was seen tell of every short page before it,
+//! and an answer is only given when the exceptions read after the buckets lead to those same buckets. Likewise, before an
+//! item comes late, page 0 is marked: where that is read without a mark *after* pages were found by their times, those had
+//! not moved.
+
+use bson::raw::RawDocumentBuf;
+
+use super::stream::{Measure, Stream};
+use crate::command::find::Find;
+use crate::pattern::bucket::page::{Exceptions, Location};
+use crate::pattern::bucket::read::Queries;
+use crate::pattern::bucket::read::bucket::time_of;
+use crate::pattern::bucket::read::question::{Keys, Order, Question};
+use crate::pattern::bucket::read::walk::{Direction, Start, Walk};
+use crate::session::error::RunError;
+use crate::session::metrics::Strategy;
+use crate::session::run::Run;
+use crate::session::run::queries::{ask, ask_all, complete, documents, first_bucket, kill_all};
+
+/// Looks at the buckets before the pipeline is asked instead. A second is needed where pages are short; a third where one
+/// was closed meanwhile.
+const MAX_LOOKS: usize = 4;
+
+/// Documents in a first batch when the client names no size (`query.h`, `kDefaultBatchSize`).
+const DEFAULT_BATCH_SIZE: u64 = 101;
+
+/// How a question is answered.
+pub(super) enum Way {
+    /// There is nothing to read, as this answer tells.
+    Nothing(RawDocumentBuf),
+    /// By this walk. The answer to its first query, if that was asked already.
+    Walk(Box<Stream>, Option<RawDocumentBuf>),
+    /// Pages overlap in time.
+    Merge,
+    /// Not by looking at buckets.
+    Pipeline,
+}
+
+/// How its batches are to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// What the first holds.
+    pub(super) measure: Measure,
+    /// Whether it is the only one.
+    pub(super) closes: bool,
+    /// Whether pages that overlap in time may be merged: where a sort is asked for, and no more than fits in a reply.
+    /// Without a sort, items of such a key come as inserted.
+    pub(super) merges: bool,
+}
+
+impl Terms {
+    /// Those of a command.
+    pub(super) fn of(find: &Find<'_>, question: &Question) -> Self {
+        let size = find.batch_size.unwrap_or(DEFAULT_BATCH_SIZE);
+        let is_all = question.limit.is_some_and(|limit| limit <= size);
+        let closes = find.single_batch || is_all;
+        Self {
+            measure: Measure::of(Some(size)),
+            closes,
+            merges: closes && question.limit.is_some() && find.sort.is_some(),
+        }
+    }
+
+    /// What the way is called.
+    pub(super) fn strategy(&self) -> Strategy {
+        if self.closes { Strategy::Page } else { Strategy::Stream }
+    }
+}
+
+/// Finds out.
+pub(super) async fn choose(run: &mut Run<'_>, question: &Question, terms: Terms) -> Result<Way, RunError> {
+    let Keys::One(key) = &question.keys else {
+        return Ok(walk(Walk::of(question, Direction::Forward), terms));
+    };
+    let finder = Finder {
+        queries: Queries {
+            collection: run.namespace.collection,
+            key,
+        },
+        question,
+        terms,
+    };
+    let forward = question.order != Order::TimeDescending;
+    // The end of the range that reading begins at.
+    let near = if forward {
+        question.range.from
+    } else {
+        question.range.to
+    };
+    match (question.skip, near, forward) {
+        (0, ..) if question.range.is_open() => Ok(walk(finder.walk(), terms)),
+        (0, _, _) => finder.in_range(run).await,
+        (_, None, true) => finder.at_the_front(run).await,
+        (_, None, false) => finder.at_the_back(run).await,
+        (_, Some(_), _) => finder.at_an_end_of_the_range(run).await,
+    }
+}
+
+fn walk(walk: Walk, terms: Terms) -> Way {
+    Way::Walk(Box::new(Stream::new(walk, terms.closes)), None)
+}
+
+struct Finder<'a> {
+    queries: Queries<'a>,
+    question: &'a Question,
+    terms: Terms,
+}
+
+impl Finder<'_> {
+    fn direction(&self) -> Direction {
+        match self.question.order {
+            Order::TimeDescending => Direction::Backward,
+            Order::Insertion | Order::TimeAscending => Direction::Forward,
+        }
+    }
+
+    fn walk(&self) -> Walk {
+        Walk::of(self.question, self.direction())
+    }
+
+    /// Reads where the items are if no page is short, and the exceptions with them in one round trip; where those say
+    /// otherwise, once more.
+    async fn at_the_front(&self, run: &mut Run<'_>) -> Result<Way, RunError> {
+        let position = self.question.skip;
+        self.at_position(run, Exceptions::default().locate(run.shape, position), |_| position)
+            .await
+    }
+
+    /// Looks where the position leads to that the exceptions give, beginning with a guess.
+    async fn at_position(
+        &self,
+        run: &mut Run<'_>,
+        mut guess: Location,
+        position: impl Fn(&Exceptions) -> u64,
+    ) -> Result<Way, RunError> {
+        for _ in 0..MAX_LOOKS {
+            let stream = self.stream(Start::At(guess));
+            let queries = [
+                complete(run, stream.query(run, self.terms.measure)),
+                self.exceptions(run),
+            ];
+            let Some([buckets, exceptions]) = ask(run, queries).await? else {
+                return Ok(Way::Pipeline);
+            };
+            let exceptions = Exceptions::parse(run.shape, documents(&exceptions));
+            let found = exceptions.locate(run.shape, position(&exceptions));
+            if found == guess && !self.is_in_the_way(&exceptions) {
+                return Ok(Way::Walk(Box::new(stream), Some(buckets)));
+            }
+            kill_all(run, &[buckets]).await?;
+            if self.is_in_the_way(&exceptions) {
+                return Ok(self.other_way(&exceptions));
+            }
+            guess = found;
+        }
+        Ok(Way::Pipeline)
+    }
+
+    /// Counts from the key's highest page, which is read before the exceptions; what is inserted from then on lies behind.
+    async fn at_the_back(&self, run: &mut Run<'_>) -> Result<Way, RunError> {
+        let queries = [complete(run, self.queries.highest(run.shape)), self.exceptions(run)];
+        let Some([highest, exceptions]) = ask(run, queries).await? else {
+            return Ok(Way::Pipeline);
+        };
+        let answer = exceptions;
+        let exceptions = Exceptions::parse(run.shape, documents(&answer));
+        if self.is_in_the_way(&exceptions) {
+            return Ok(self.other_way(&exceptions));
+        }
+        let highest = first_bucket(run, &highest);
+        let total = exceptions.total(run.shape, highest.as_ref());
+        let back = self.back_from(run, &exceptions, total);
+        Ok(back.unwrap_or(Way::Nothing(answer)))
+    }
+
+    /// A walk backward, behind so many items of which the last are passed over; `None` where there are no others.
+    fn back_from(&self, run: &Run<'_>, exceptions: &Exceptions, end: u64) -> Option<Way> {
+        let position = end.checked_sub(self.question.skip)?.checked_sub(1)?;
+        let start = Start::At(exceptions.locate(run.shape, position));
+        Some(Way::Walk(Box::new(self.stream(start)), None))
+    }
+
+    /// Finds the pages at the ends of the range, and reads what lies between.
+    async fn in_range(&self, run: &mut Run<'_>) -> Result<Way, RunError> {
+        let oldest = self.queries.oldest_in_range(self.question);
+        let newest = self.queries.newest_in_range(self.question);
+        let (has_oldest, has_newest) = (oldest.is_some(), newest.is_some());
+        let queries = [oldest, newest, Some(self.queries.first(run.shape))];
+        let queries = queries
+            .into_iter()
+            .flatten()
+            .map(|query| complete(run, query))
+            .collect();
+        let Some(answers) = ask_all(run, queries).await? else {
+            return Ok(Way::Pipeline);
+        };
+        let mut buckets = answers.iter().map(|answer| first_bucket(run, answer));
+        let oldest = has_oldest.then(|| buckets.next().flatten());
+        let newest = has_newest.then(|| buckets.next().flatten());
+        // Nothing in the range, unless something has come since.
+        let nothing = matches!(oldest, Some(None)) || matches!(newest, Some(None));
+        let Some(first) = buckets.next().flatten().filter(|_| !nothing) else {
+            return Ok(Way::Nothing(answers.last().cloned().unwrap_or_default()));
+        };
+        if !first.says_ascending() {
+            return Ok(Way::Merge);
+        }
+        let (oldest, newest) = (oldest.flatten(), newest.flatten());
+        let (near, far) = match self.direction() {
+            Direction::Forward => (oldest.map(|page| page.page.saturating_sub(1)), newest),
+            Direction::Backward => (newest.map(|page| page.page.saturating_add(1)), oldest),
+        };
+        let walk = match near {
+            Some(page) => self.walk().beginning(Start::Before(page), 0),
+            None => self.walk(),
+        };
+        // Of pages of one and the same time, the index may have named any.
+        let last = far.filter(|page| page.from < page.to).map(|page| page.page);
+        let stream = Stream::new(walk.ending(last), self.terms.closes);
+        Ok(Way::Walk(Box::new(stream), None))
+    }
+
+    /// Counts from the first item in the range that reading begins at.
+    async fn at_an_end_of_the_range(&self, run: &mut Run<'_>) -> Result<Way, RunError> {
+        let forward = self.direction() == Direction::Forward;
+        let end = if forward {
+            self.queries.oldest_in_range(self.question)
+        } else {
+            self.queries.newest_in_range(self.question)
+        };
+        let Some(end) = end.map(|query| complete(run, query)) else {
+            return Ok(Way::Pipeline);
+        };
+        let queries = [end, self.exceptions(run)];
+        let Some([end, answer]) = ask(run, queries).await? else {
+            return Ok(Way::Pipeline);
+        };
+        let exceptions = Exceptions::parse(run.shape, documents(&answer));
+        if self.is_in_the_way(&exceptions) {
+            return Ok(self.other_way(&exceptions));
+        }
+        let Some(page) = first_bucket(run, &end) else {
+            return Ok(Way::Nothing(answer));
+        };
+        if page.from >= page.to {
+            // Of pages of one and the same time, the index may have named any.
+            return Ok(Way::Pipeline);
+        }
+        let range = self.question.range;
+        let before = page.stored().take_while(|stored| {
+            time_of(run.shape, stored).is_some_and(|time| {
+                if forward {
+                    range.is_after(time)
+                } else {
+                    !range.is_before(time)
+                }
+            })
+        });
+        let offset = u64::try_from(before.count()).unwrap_or_default();
+        if !forward {
+            let end = exceptions.before(run.shape, page.page).saturating_add(offset);
+            let back = self.back_from(run, &exceptions, end);
+            return Ok(back.unwrap_or(Way::Nothing(answer)));
+        }
+        let (number, skip, shape) = (page.page, self.question.skip, run.shape);
+        let position = move |exceptions: &Exceptions| {
+            exceptions
+                .before(shape, number)
+                .saturating_add(offset)
+                .saturating_add(skip)
+        };
+        let guess = exceptions.locate(run.shape, position(&exceptions));
+        self.at_position(run, guess, position).await
+    }
+
+    fn stream(&self, start: Start) -> Stream {
+        Stream::new(self.walk().beginning(start, 0), self.terms.closes)
+    }
+
+    fn exceptions(&self, run: &Run<'_>) -> RawDocumentBuf {
+        complete(run, self.queries.exceptions(run.shape))
+    }
+
+    /// Whether positions do not lead to the items that were asked for.
+    fn is_in_the_way(&self, exceptions: &Exceptions) -> bool {
+        exceptions.too_many || (exceptions.late && self.question.is_by_time())
+    }
+
+    fn other_way(&self, exceptions: &Exceptions) -> Way {
+        if exceptions.late && self.question.is_by_time() {
+            Way::Merge
+        } else {
+            Way::Pipeline
+        }
+    }
+}

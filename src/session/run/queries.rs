@@ -1,0 +1,100 @@
+//! Queries of the proxy's own, by which a command finds what it is asked for.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::Run;
+use crate::command::document::single;
+use crate::command::reply::{CursorReply, succeeded};
+use crate::pattern::bucket::read::bucket::Bucket;
+use crate::session::error::RunError;
+use crate::session::link::Request;
+
+/// Adds what every command made from the client's carries.
+pub(super) fn complete(run: &Run<'_>, mut request: RawDocumentBuf) -> RawDocumentBuf {
+    run.carried().append_to_read(&mut request);
+    request
+}
+
+/// Runs queries back to back, in order. `None` where one is refused, as for an index that is not there: a pipeline needs none.
+pub(super) async fn ask_all(
+    run: &mut Run<'_>,
+    queries: Vec<RawDocumentBuf>,
+) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
+    let requests: Vec<Request<'_>> = queries.iter().map(|query| Request::plain(query)).collect();
+    let answers = run.link.call_all(&requests).await?;
+    let asked = answers.len();
+    let answers: Vec<_> = answers
+        .into_iter()
+        .filter_map(|answer| succeeded(answer).ok())
+        .collect();
+    if answers.len() < asked {
+        kill_all(run, &answers).await?;
+        return Ok(None);
+    }
+    Ok(Some(answers))
+}
+
+/// The same for so many.
+pub(super) async fn ask<const N: usize>(
+    run: &mut Run<'_>,
+    queries: [RawDocumentBuf; N],
+) -> Result<Option<[RawDocumentBuf; N]>, RunError> {
+    let answers = ask_all(run, queries.into()).await?;
+    Ok(answers.and_then(|answers| answers.try_into().ok()))
+}
+
+/// The answer behind another of the same cursor; `None` at its end.
+pub(super) async fn more(run: &mut Run<'_>, answer: &RawDocument) -> Result<Option<RawDocumentBuf>, RunError> {
+    let Some(id) = CursorReply::parse(answer).map(|cursor| cursor.id).filter(|id| *id != 0) else {
+        return Ok(None);
+    };
+    let command = get_more(run, id, None);
+    Ok(Some(succeeded(run.link.call(Request::plain(&command)).await?)?))
+}
+
+/// The `getMore` of a cursor that a command made from the client's has opened.
+pub(super) fn get_more(run: &Run<'_>, id: i64, size: Option<u64>) -> RawDocumentBuf {
+    let mut command = single("getMore", id);
+    command.append(cstr!("collection"), run.namespace.collection);
+    if let Some(size) = size {
+        command.append(cstr!("batchSize"), i64::try_from(size).unwrap_or(i64::MAX));
+    }
+    run.carried().append_to_go_on(&mut command);
+    command
+}
+
+/// Closes a cursor.
+pub(super) async fn kill(run: &mut Run<'_>, id: i64) -> Result<(), RunError> {
+    let mut command = single("killCursors", run.namespace.collection);
+    let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
+    command.append(cstr!("cursors"), &ids);
+    run.carried().append_to_go_on(&mut command);
+    run.link.run(&command).await.map(|_| ())
+}
+
+/// Closes the cursors that answers have left open.
+pub(super) async fn kill_all(run: &mut Run<'_>, answers: &[RawDocumentBuf]) -> Result<(), RunError> {
+    for answer in answers {
+        if let Some(cursor) = CursorReply::parse(answer)
+            && cursor.id != 0
+        {
+            kill(run, cursor.id).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The documents of an answer.
+pub(super) fn documents(answer: &RawDocument) -> impl Iterator<Item = &RawDocument> {
+    let cursor = CursorReply::parse(answer);
+    cursor
+        .into_iter()
+        .flat_map(|cursor| cursor.batch.into_iter().flatten().filter_map(RawBsonRef::as_document))
+}
+
+/// The first bucket of an answer.
+pub(super) fn first_bucket<'a>(run: &Run<'_>, answer: &'a RawDocument) -> Option<Bucket<'a>> {
+    documents(answer)
+        .next()
+        .and_then(|bucket| Bucket::open(run.shape, bucket))
+}

@@ -1,0 +1,112 @@
+//! The shaped collections that a pipeline reads beside its own are made sure of before it runs.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::arguments::Carried;
+use crate::command::document::{get, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::head::Head;
+use crate::command::namespace::Namespace;
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::items_view;
+use crate::pattern::pipeline::{Reached, Refused};
+use crate::pattern::shapes::BucketShape;
+use crate::session::error::RunError;
+use crate::session::link::Link;
+use crate::session::metrics::{SessionMetrics, Strategy};
+use crate::session::readiness::Asker;
+use crate::session::{Settings, Shared};
+
+/// Who asks.
+pub(super) struct Reaching<'a, 'l> {
+    pub(super) shared: &'a Shared,
+    pub(super) settings: &'a Settings,
+    pub(super) link: &'l mut Link,
+    pub(super) head: &'a Head<'a>,
+}
+
+/// The error for what a pipeline cannot do with a shaped collection, counted.
+pub(super) fn refuse(metrics: &SessionMetrics, refused: &Refused) -> CommandError {
+    metrics.rejected(&refused.configured);
+    CommandError::unsupported(Namespace::new(&refused.database, &refused.collection), &refused.what)
+}
+
+impl Reaching<'_, '_> {
+    /// Refuses collections that hold what their shape cannot read, and makes the views that are needed.
+    pub(super) async fn prepare(&mut self, reached: &[Reached]) -> Result<(), RunError> {
+        for reached in reached {
+            let Some(shape) = reached.shape() else { continue };
+            let namespace = Namespace::new(self.head.database, &reached.collection);
+            let mut asker = Asker {
+                link: self.link,
+                shape,
+                namespace,
+                carried: Carried::of(self.head.body()),
+            };
+            self.settings.readiness.for_reading(&mut asker).await?;
+            self.shared
+                .metrics
+                .read(&shape.namespace().to_string(), Strategy::Pipeline);
+            if reached.needs_view {
+                self.ensure_view(shape, namespace).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn ensure_view(&mut self, shape: &BucketShape, namespace: Namespace<'_>) -> Result<(), RunError> {
+        // A view has a collation of its own.
+        let collation = get(self.head.body(), "collation").and_then(RawBsonRef::as_document);
+        if collation.is_some_and(|collation| get(collation, "locale") != Some(RawBsonRef::String("simple"))) {
+            let what = "with a collation, a stage that reads it through the view of its items";
+            return Err(self.unsupported(shape, namespace, what).into());
+        }
+        if self.has_view(shape, namespace).await? {
+            return Ok(());
+        }
+        if self.head.in_transaction() {
+            let what = "in a transaction, a stage that reads it through the view of its items, which is not there yet,";
+            return Err(self.unsupported(shape, namespace, what).into());
+        }
+        let mut create = items_view::create(shape, namespace.collection);
+        self.identity().append_identity(&mut create);
+        match self.link.run(&create).await {
+            Ok(_) => {
+                tracing::info!(%namespace, "created the view of its items");
+                Ok(())
+            }
+            // Another one was faster; what is there now is looked at again.
+            Err(_) if self.has_view(shape, namespace).await? => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn has_view(&mut self, shape: &BucketShape, namespace: Namespace<'_>) -> Result<bool, RunError> {
+        let name = items_view::name(namespace.collection);
+        let mut command = single("listCollections", 1);
+        command.append(cstr!("filter"), single("name", name.as_str()));
+        self.identity().append_identity(&mut command);
+        let reply: RawDocumentBuf = self.link.run(&command).await?;
+        let found: Option<&RawDocument> = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next());
+        match found {
+            None => Ok(false),
+            Some(found) if items_view::is(shape, namespace.collection, found) => Ok(true),
+            Some(_) => {
+                let message = format!(
+                    "mongoshape reads {namespace} through a view of its items here, but {name} is not that view: \
+                     drop or rename it"
+                );
+                Err(CommandError::new(ErrorCode::InvalidOptions, message).into())
+            }
+        }
+    }
+
+    fn unsupported(&self, shape: &BucketShape, namespace: Namespace<'_>, what: &str) -> CommandError {
+        self.shared.metrics.rejected(&shape.namespace().to_string());
+        CommandError::unsupported(namespace, what)
+    }
+
+    fn identity(&self) -> Carried<'_> {
+        Carried::of(self.head.body())
+    }
+}
