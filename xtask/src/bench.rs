@@ -1,15 +1,24 @@
 //! Benchmarks against a real mongod, each comparing alternatives within one run: the machine may be noisy, ratios are less so.
 
+mod by_hand;
+mod client;
 mod haproxy;
 mod idle;
 mod insert;
 mod load;
+mod model;
+mod place;
 mod process;
+mod read;
 mod relay;
+mod servers;
 mod statistics;
+mod table;
+mod trades;
 
 use anyhow::Result;
 use clap::Subcommand;
+use clap::builder::RangedU64ValueParser;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -17,11 +26,19 @@ pub(crate) enum Command {
     Relay(relay::Options),
     /// What storing items costs through mongoshape, beside the pattern by hand, a time-series collection and a naive one
     Insert(insert::Options),
+    /// What reading costs through mongoshape, beside the pattern by hand, a time-series collection and a naive one
+    Read(read::Options),
 }
 
 pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::Relay(options) => relay::run(options),
         Command::Insert(options) => insert::run(options),
+        Command::Read(options) => read::run(options),
     }
+}
+
+/// Of an option that counts what there must be some of.
+fn at_least_one() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
 }

@@ -1,7 +1,7 @@
-//! `pymongo`: `PyMongo`'s own test suite, run directly and through the proxy without shapes, and compared test by test.
+//! `pymongo`: `PyMongo`'s own test suite, run directly and through the proxy, and compared test by test.
 //!
-//! Each run has servers of its own, one run after the other. A test on which two runs do not agree, and which the list of
-//! [`expected`] differences does not have, is run again alone both ways: only one that differs again is a difference.
+//! Without shapes all of it must be the same, and with [`shaped`] collections the specifications' own tests. Each run has
+//! servers of its own, one run after the other.
 
 mod compare;
 mod expected;
@@ -9,22 +9,26 @@ mod outcome;
 mod presentation;
 mod print;
 mod pytest;
+mod route;
+mod runner;
+mod shaped;
 mod suite;
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use proto_tests::proxy::Line;
-use proto_tests::{Level, paths};
+use proto_tests::paths;
 
-use compare::{Difference, compare};
+use compare::Difference;
 use expected::Expected;
-use outcome::Outcomes;
-use presentation::{Presentation, Topology, Way};
+use outcome::{Outcome, Outcomes};
+use presentation::{Presentation, Topology};
 use pytest::Pytest;
+use route::Route;
+use runner::Runner;
+use shaped::Shaping;
 use suite::Suite;
 
 #[derive(Debug, Args)]
@@ -32,6 +36,9 @@ pub(crate) struct Options {
     /// Runs only these modules of the suite, such as `test_cursor`; also ones that are not run by default
     #[arg(long, value_name = "MODULE", num_args = 1..)]
     only: Vec<String>,
+    /// Runs these tests of the specifications alone, with the collections that they use shaped as buckets
+    #[arg(long, value_enum, value_name = "TESTS", conflicts_with = "only")]
+    shaped: Option<shaped::Tests>,
     /// Runs it on a standalone; without this and --replica-set, on both
     #[arg(long)]
     standalone: bool,
@@ -68,14 +75,57 @@ impl Options {
         };
         Presentation::ALL.into_iter().filter(is_chosen).collect()
     }
+
+    /// Where the tests of the API are, relative to the suite's root.
+    fn folder(&self) -> &'static str {
+        if self.asynchronous { "test/asynchronous" } else { "test" }
+    }
 }
 
-/// Past so many differences something is broken, and to run each again would take an hour to say so.
-const REPEATED_AT_MOST: usize = 60;
+/// What is run, and what may come of it.
+struct Plan {
+    /// Files, classes or single tests, as pytest names them.
+    tests: Vec<String>,
+    /// What the proxy stores as buckets, one run of all tests for each; none: one run without shapes.
+    shapings: Vec<Shaping>,
+    /// First come those that shapes cause, all of which must happen.
+    list: Vec<Expected>,
+    by_shapes: usize,
+}
 
-/// What came of one presentation.
+impl Plan {
+    fn new(options: &Options, suite: &Suite) -> Result<Self> {
+        let Some(tests) = options.shaped else {
+            return Ok(Self {
+                tests: suite.files(&options.only, options.folder())?,
+                shapings: Vec::new(),
+                list: expected::plain()?,
+                by_shapes: 0,
+            });
+        };
+        let mut list = expected::shaped()?;
+        let by_shapes = list.len();
+        list.extend(expected::plain()?);
+        Ok(Self {
+            tests: shaped::tests(tests, &suite.root(), options.folder())?,
+            shapings: Shaping::of(tests, &suite.root())?,
+            list,
+            by_shapes,
+        })
+    }
+
+    fn routes(&self, presentation: Presentation) -> Vec<Route> {
+        let route = |shaping| Route { presentation, shaping };
+        if self.shapings.is_empty() {
+            return vec![route(None)];
+        }
+        self.shapings.iter().cloned().map(Some).map(route).collect()
+    }
+}
+
+/// What came of one route.
 struct Compared {
-    presentation: Presentation,
+    route: Route,
     direct: Outcomes,
     proxied: Outcomes,
     /// Each with the number of its entry in the list.
@@ -83,32 +133,51 @@ struct Compared {
     unexpected: Vec<Difference>,
     /// Differed in the whole run, and not when repeated alone.
     passing: Vec<Difference>,
+    /// Expected with shapes, and did not happen.
+    stale: Vec<String>,
     /// What the proxy logged as WARN or ERROR.
     logged: Vec<String>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let list = expected::list()?;
     let suite = Suite::fetched()?;
-    let files = suite.files(&options.only, options.asynchronous)?;
+    let plan = Plan::new(options, &suite)?;
+    if let Some(shaping) = plan.shapings.first() {
+        shaping.print();
+    }
     let reports = suite.folder.join("reports");
     fs::create_dir_all(&reports)?;
     let pytest = Pytest {
         suite,
         compressors: options.compressors.clone(),
+        plugins: options.shaped.map_or(&[], |_| shaped::PLUGINS),
         reports,
     };
-    let runner = Runner { options, pytest, files };
+    let runner = Runner { options, pytest, plan };
     let mut compared = Vec::new();
     for topology in Topology::ALL {
-        compared.extend(runner.topology(topology, &list)?);
+        compared.extend(runner.topology(topology)?);
     }
     ensure!(!compared.is_empty(), "no presentation is left to run");
+    if options.shaped.is_some() {
+        shaped::print_verdicts(&compared);
+    }
     print::counted(&compared);
     println!("\npytest's own reports: {}", shown(&runner.pytest.reports));
-    let unexpected: usize = compared.iter().map(|compared| compared.unexpected.len()).sum();
+    judge(options, &compared)
+}
+
+fn judge(options: &Options, compared: &[Compared]) -> Result<()> {
+    let sum = |count: fn(&Compared) -> usize| compared.iter().map(count).sum::<usize>();
+    if options.shaped.is_some() {
+        let failed = sum(|one| outcome::count(&one.direct, Outcome::Failed));
+        ensure!(failed == 0, "{failed} tests failed without the proxy, and show nothing");
+    }
+    let unexpected = sum(|one| one.unexpected.len());
     ensure!(unexpected == 0, "{unexpected} differences are not in expected.toml");
-    let logged: usize = compared.iter().map(|compared| compared.logged.len()).sum();
+    let stale = sum(|one| one.stale.len());
+    ensure!(stale == 0, "{stale} differences of expected.toml do not happen");
+    let logged = sum(|one| one.logged.len());
     ensure!(logged == 0, "the proxy logged {logged} warnings or errors");
     Ok(())
 }
@@ -118,118 +187,4 @@ fn shown(path: &std::path::Path) -> String {
         .unwrap_or(path)
         .display()
         .to_string()
-}
-
-struct Runner<'a> {
-    options: &'a Options,
-    pytest: Pytest,
-    files: Vec<String>,
-}
-
-impl Runner<'_> {
-    /// One direct run, which is compared with a run of each presentation.
-    fn topology(&self, topology: Topology, list: &[Expected]) -> Result<Vec<Compared>> {
-        let presentations = self.options.presentations(topology);
-        if presentations.is_empty() {
-            return Ok(Vec::new());
-        }
-        let direct = self.whole(&format!("{} direct", topology.name()), &self.direct(topology)?)?;
-        let compare = |presentation| self.presentation(presentation, &direct, list);
-        presentations.into_iter().map(compare).collect()
-    }
-
-    fn presentation(&self, presentation: Presentation, direct: &Outcomes, list: &[Expected]) -> Result<Compared> {
-        let way = self.proxied(presentation)?;
-        let name = format!("{} as {}", presentation.topology().name(), presentation.name());
-        let proxied = self.whole(&name, &way)?;
-        let mut logged = warnings(&way);
-        drop(way);
-
-        let entry = |difference: &Difference| {
-            list.iter()
-                .position(|entry| entry.is_for(presentation) && entry.matches(difference))
-        };
-        let (mut expected, mut unlisted) = (Vec::new(), Vec::new());
-        for difference in compare(direct, &proxied) {
-            match entry(&difference) {
-                Some(entry) => expected.push((entry, difference)),
-                None => unlisted.push(difference),
-            }
-        }
-        let (mut unexpected, mut passing) = (unlisted, Vec::new());
-        if !unexpected.is_empty() && unexpected.len() <= REPEATED_AT_MOST {
-            (unexpected, passing) = self.repeat(presentation, unexpected, &mut logged)?;
-        }
-        let compared = Compared {
-            presentation,
-            direct: direct.clone(),
-            proxied,
-            expected,
-            unexpected,
-            passing,
-            logged,
-        };
-        print::differences(&compared, list);
-        Ok(compared)
-    }
-
-    /// Runs each alone, both ways: those that differ again, and those that do not.
-    fn repeat(
-        &self,
-        presentation: Presentation,
-        differences: Vec<Difference>,
-        logged: &mut Vec<String>,
-    ) -> Result<(Vec<Difference>, Vec<Difference>)> {
-        println!("  {} tests differ and are repeated, each alone", differences.len());
-        let direct = self.direct(presentation.topology())?;
-        let proxied = self.proxied(presentation)?;
-        let (mut again, mut passing) = (Vec::new(), Vec::new());
-        for (number, difference) in differences.into_iter().enumerate() {
-            let test = [difference.test.clone()];
-            let name = format!("{} {number}", presentation.name());
-            let direct = self.pytest.run(&format!("{name} direct"), direct.address(), &test)?;
-            let proxied = self.pytest.run(&name, proxied.address(), &test)?;
-            match compare(&direct, &proxied).pop() {
-                Some(repeated) => again.push(repeated),
-                None => passing.push(difference),
-            }
-        }
-        logged.extend(warnings(&proxied));
-        Ok((again, passing))
-    }
-
-    fn whole(&self, name: &str, way: &Way) -> Result<Outcomes> {
-        let started = Instant::now();
-        let outcomes = self.pytest.run(name, way.address(), &self.files)?;
-        println!(
-            "{name}: {} in {} s",
-            print::counts(&outcomes),
-            started.elapsed().as_secs()
-        );
-        Ok(outcomes)
-    }
-
-    fn direct(&self, topology: Topology) -> Result<Way> {
-        Way::direct(topology, self.options.members.into())
-    }
-
-    fn proxied(&self, presentation: Presentation) -> Result<Way> {
-        Way::proxied(presentation, self.options.members.into(), self.options.binary.as_ref())
-    }
-}
-
-/// What fail points make the proxy say: they close connections.
-const PROVOKED: &str = "closed a connection: the upstream is gone";
-
-/// What else the proxy logged so far as WARN or ERROR: reported by us, so that its end does not.
-fn warnings(way: &Way) -> Vec<String> {
-    let Some(proxy) = &way.proxy else {
-        return Vec::new();
-    };
-    for level in [Level::Warn, Level::Error] {
-        proxy.expect_log(level, "");
-    }
-    let is_told = |line: &Line| line.level != Level::Info && !line.text.contains(PROVOKED);
-    let graver = proxy.log().into_iter().filter(is_told);
-    graver.map(|line| line.text).collect()
 }

@@ -2,28 +2,24 @@
 //! time-series collection, and a naive one.
 
 mod batches;
-mod by_hand;
-mod client;
 mod hot;
-mod model;
 mod pages;
-mod place;
-mod servers;
 mod singles;
-mod table;
-mod trades;
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
+use proto_tests::ItemIds;
 use proto_tests::proxy::{Profile, build_binary};
 
-use client::Retries;
-use model::Indexes;
-use place::Terms;
-use servers::Servers;
+use super::at_least_one;
+use super::client::Retries;
+use super::model::Indexes;
+use super::place::{self, Terms};
+use super::servers::{Servers, Setup};
+use super::trades;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -77,10 +73,6 @@ enum Part {
     Hot,
 }
 
-fn at_least_one() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..)
-}
-
 /// They are numbered in an int32.
 fn at_least_one_key() -> RangedU64ValueParser<u32> {
     RangedU64ValueParser::new().range(1..=1_000_000_000)
@@ -91,7 +83,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .binary
         .clone()
         .map_or_else(|| build_binary(Profile::Release), Ok)?;
-    let mut servers = Servers::start(options.retries(), &binary)?;
+    let mut servers = Servers::start(&Setup {
+        retries: options.retries(),
+        cache_gb: 1.0,
+        item_ids: &[ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped],
+        binary: &binary,
+    })?;
+    servers.start_haproxy()?;
     println!(
         "{} items a way and round, medians of {} rounds; {}; way/it: how many times as much it takes as this mongoshape",
         options.items,
@@ -129,7 +127,7 @@ impl Options {
     fn terms(&self, database: String, customers: u32) -> Terms {
         Terms {
             database,
-            customers,
+            spacing: trades::STEP * customers,
             indexes: if self.bare { Indexes::Own } else { Indexes::ForReading },
             retries: self.retries(),
         }

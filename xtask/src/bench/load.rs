@@ -13,6 +13,7 @@ use super::statistics;
 
 /// How long a connection runs before it is measured.
 pub(super) const WARM_UP: Duration = Duration::from_millis(50);
+const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// One measurement.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +57,7 @@ pub(super) fn run(address: SocketAddr, command: &Document, connections: usize, l
     Ok(figures(&latencies, length))
 }
 
-fn measure(address: SocketAddr, command: &Document, length: Duration, barrier: &Barrier) -> Result<Vec<u32>> {
+fn measure(address: SocketAddr, command: &Document, length: Duration, barrier: &Barrier) -> Result<Vec<Duration>> {
     let prepared = prepare(address, command);
     // Whoever fails must still meet the others, or they would wait for ever.
     barrier.wait();
@@ -70,7 +71,7 @@ fn measure(address: SocketAddr, command: &Document, length: Duration, barrier: &
         connection.read_frame(&mut frame)?;
         let now = Instant::now();
         if before - started >= WARM_UP {
-            latencies.push(u32::try_from((now - before).as_nanos()).unwrap_or(u32::MAX));
+            latencies.push(now - before);
         }
         before = now;
     }
@@ -90,15 +91,17 @@ fn prepare(address: SocketAddr, command: &Document) -> Result<(raw::Connection, 
     Ok((connection, request))
 }
 
-/// The figures of operations that took so long each, in nanoseconds from the least, and `length` together.
+/// The figures of operations that took so long each, from the least, and `length` together.
 #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds are far below 2^52")]
-pub(super) fn figures(sorted_ns: &[u32], length: Duration) -> Figures {
+pub(super) fn figures(sorted: &[Duration], length: Duration) -> Figures {
     let percentile = |percent: usize| {
-        let at = sorted_ns.len() * percent / 100;
-        sorted_ns.get(at).map_or(f64::NAN, |ns| f64::from(*ns) / 1000.0)
+        let at = sorted.len() * percent / 100;
+        sorted
+            .get(at)
+            .map_or(f64::NAN, |taken| taken.div_duration_f64(MICROSECOND))
     };
     Figures {
-        per_second: sorted_ns.len() as f64 / length.as_secs_f64(),
+        per_second: sorted.len() as f64 / length.as_secs_f64(),
         p50_us: percentile(50),
         p99_us: percentile(99),
     }
@@ -120,8 +123,8 @@ mod tests {
 
     #[test]
     fn figures_are_medians_and_percentiles() {
-        let ns: Vec<u32> = (1..=1000).map(|us| us * 1000).collect();
-        let of_one = figures(&ns, Duration::from_secs(2));
+        let taken: Vec<_> = (1..=1000).map(Duration::from_micros).collect();
+        let of_one = figures(&taken, Duration::from_secs(2));
         assert_eq!(shown(of_one), "500 501 991");
         let rounds = [3.0, 1.0, 2.0].map(|per_second| Figures { per_second, ..of_one });
         assert_eq!(shown(Figures::median(&rounds)), "2 501 991");

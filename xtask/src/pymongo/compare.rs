@@ -14,8 +14,13 @@ pub(super) struct Difference {
 impl Difference {
     /// The name without the suite's folder.
     pub(super) fn short_name(&self) -> &str {
-        self.test.strip_prefix("test/").unwrap_or(&self.test)
+        short_name(&self.test)
     }
+}
+
+/// pytest's name of a test, without the suite's folder.
+pub(super) fn short_name(test: &str) -> &str {
+    test.strip_prefix("test/").unwrap_or(test)
 }
 
 /// Every test that the runs do not agree on, in the order of their names.

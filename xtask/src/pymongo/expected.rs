@@ -1,4 +1,4 @@
-//! The committed list of differences that are known, each with its cause.
+//! The committed lists of differences that are known, each with its cause.
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
@@ -6,14 +6,18 @@ use serde::Deserialize;
 use super::compare::Difference;
 use super::outcome::Outcome;
 use super::presentation::Presentation;
+use super::route::Route;
 
-const LIST: &str = include_str!("expected.toml");
+/// Without shapes.
+const PLAIN: &str = include_str!("expected.toml");
+const SHAPED: &str = include_str!("shaped/expected.toml");
 
 /// One entry: a rule that differences match, and why they are there.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Expected {
-    presentations: Vec<Presentation>,
+    presentations: Option<Vec<Presentation>>,
+    keys: Option<Vec<String>>,
     tests: Vec<String>,
     direct: Option<Outcome>,
     proxied: Option<Outcome>,
@@ -27,14 +31,23 @@ struct List {
     difference: Vec<Expected>,
 }
 
-/// The whole list.
-pub(super) fn list() -> Result<Vec<Expected>> {
-    Ok(toml::from_str::<List>(LIST).context("expected.toml")?.difference)
+/// The whole list of what differs without shapes.
+pub(super) fn plain() -> Result<Vec<Expected>> {
+    Ok(toml::from_str::<List>(PLAIN).context("expected.toml")?.difference)
+}
+
+/// The whole list of what differs for shapes alone.
+pub(super) fn shaped() -> Result<Vec<Expected>> {
+    let list = toml::from_str::<List>(SHAPED).context("shaped/expected.toml")?;
+    Ok(list.difference)
 }
 
 impl Expected {
-    pub(super) fn is_for(&self, presentation: Presentation) -> bool {
-        self.presentations.contains(&presentation)
+    pub(super) fn is_for(&self, route: &Route) -> bool {
+        let presentations = self.presentations.as_ref();
+        let has_key = |keys: &Vec<String>| keys.iter().any(|key| Some(key.as_str()) == route.key());
+        presentations.is_none_or(|presentations| presentations.contains(&route.presentation))
+            && self.keys.as_ref().is_none_or(has_key)
     }
 
     pub(super) fn matches(&self, difference: &Difference) -> bool {
@@ -44,6 +57,13 @@ impl Expected {
             && is(self.proxied, difference.proxied.outcome)
             && self.detail.as_ref().is_none_or(says)
             && self.tests.iter().any(|glob| matches(glob, difference.short_name()))
+    }
+
+    /// Those of its tests that none of these differences is of.
+    pub(super) fn unmet(&self, differences: &[&Difference]) -> Vec<&str> {
+        let is_met = |glob: &str| differences.iter().any(|one| matches(glob, one.short_name()));
+        let globs = self.tests.iter().map(String::as_str);
+        globs.filter(|glob| !is_met(glob)).collect()
     }
 }
 
@@ -60,10 +80,25 @@ fn matches(glob: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pymongo::outcome::Ended;
 
     #[test]
-    fn the_committed_list_can_be_read() {
-        list().unwrap();
+    fn the_committed_lists_can_be_read() {
+        plain().unwrap();
+        shaped().unwrap();
+    }
+
+    #[test]
+    fn what_no_longer_happens_is_unmet() {
+        let list = "[[difference]]\ntests = [\"*::a\", \"*::b\"]\ncause = \"\"";
+        let list = toml::from_str::<List>(list).unwrap().difference;
+        let difference = Difference {
+            test: "test/t.py::a".to_owned(),
+            direct: Ended::missing(),
+            proxied: Ended::missing(),
+        };
+        assert!(list[0].matches(&difference));
+        assert_eq!(list[0].unmet(&[&difference]), ["*::b"]);
     }
 
     #[test]

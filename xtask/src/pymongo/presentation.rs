@@ -1,12 +1,9 @@
 //! What the suite is run against: a server, and what the proxy before it passes itself off as.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-
 use anyhow::Result;
 use clap::ValueEnum;
 use proto_tests::mongod::Options;
-use proto_tests::{Mongod, Proxy, ProxyOptions};
+use proto_tests::{Mongod, ProxyOptions};
 use serde::Deserialize;
 
 /// The suite stores the longest documents there are, many in one transaction: too much for a small cache.
@@ -74,47 +71,12 @@ impl Presentation {
     }
 
     /// A proxy without shapes before `mongod`.
-    pub(super) fn start(self, mongod: &Mongod, binary: Option<&PathBuf>) -> Result<Proxy> {
-        let mut options = ProxyOptions::new(&mongod.uri());
-        if let Some(binary) = binary {
-            options = options.binary(binary);
-        }
-        options = match self {
+    pub(super) fn options(self, mongod: &Mongod) -> ProxyOptions {
+        let options = ProxyOptions::new(&mongod.uri());
+        match self {
             Self::Standalone => options,
             Self::Members => options.members(&mongod.addresses()),
             Self::ReplicaSet | Self::Mongos => options.listen(&format!("present_as = \"{}\"", self.name())),
-        };
-        Proxy::start(&options)
-    }
-}
-
-/// A server, and perhaps the proxy before it, for one run.
-#[derive(Debug)]
-pub(super) struct Way {
-    // Before the server in this order: it is stopped first.
-    pub(super) proxy: Option<Proxy>,
-    mongod: Mongod,
-}
-
-impl Way {
-    pub(super) fn direct(topology: Topology, members: usize) -> Result<Self> {
-        Ok(Self {
-            proxy: None,
-            mongod: topology.start(members)?,
-        })
-    }
-
-    pub(super) fn proxied(presentation: Presentation, members: usize, binary: Option<&PathBuf>) -> Result<Self> {
-        let mongod = presentation.topology().start(members)?;
-        let proxy = presentation.start(&mongod, binary)?;
-        Ok(Self {
-            proxy: Some(proxy),
-            mongod,
-        })
-    }
-
-    /// Where the suite connects to.
-    pub(super) fn address(&self) -> SocketAddr {
-        self.proxy.as_ref().map_or(self.mongod.address(), Proxy::address)
+        }
     }
 }

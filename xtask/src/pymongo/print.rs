@@ -17,7 +17,7 @@ pub(super) fn counted(compared: &[Compared]) {
     println!("\n| presentation | | passed | failed | skipped | xfailed | differences | of them expected |");
     println!("|---|---|---:|---:|---:|---:|---:|---:|");
     for one in compared {
-        let name = one.presentation.name();
+        let name = one.route.name();
         println!("| {name} | direct | {} | | |", cells(&one.direct));
         let all = one.expected.len() + one.unexpected.len();
         println!(
@@ -31,12 +31,18 @@ pub(super) fn counted(compared: &[Compared]) {
 /// What differs in one presentation.
 pub(super) fn differences(one: &Compared, list: &[Expected]) {
     expected(one, list);
-    let name = one.presentation.name();
+    let name = one.route.name();
     section(&format!("{name}: not expected"), &one.unexpected);
     section(
         &format!("{name}: differed once, but not when repeated alone"),
         &one.passing,
     );
+    if !one.stale.is_empty() {
+        println!("\n{name}: expected, and did not happen, {}:", one.stale.len());
+        for test in &one.stale {
+            println!("- `{test}`");
+        }
+    }
     if !one.logged.is_empty() {
         println!("\n{name}: the proxy logged {} warnings or errors", one.logged.len());
         for line in one.logged.iter().take(LINES_SHOWN) {
@@ -69,21 +75,12 @@ fn cells(outcomes: &Outcomes) -> String {
 
 /// By cause, as most have theirs in common with many.
 fn expected(one: &Compared, list: &[Expected]) {
-    for (number, entry) in list
-        .iter()
-        .enumerate()
-        .filter(|(_, entry)| entry.is_for(one.presentation))
-    {
+    for (number, entry) in list.iter().enumerate().filter(|(_, entry)| entry.is_for(&one.route)) {
         let tests: Vec<_> = one.expected.iter().filter(|(of, _)| *of == number).collect();
         if tests.is_empty() {
             continue;
         }
-        println!(
-            "\n{}, expected, {}: {}",
-            one.presentation.name(),
-            tests.len(),
-            entry.cause
-        );
+        println!("\n{}, expected, {}: {}", one.route.name(), tests.len(), entry.cause);
         for (_, difference) in tests.iter().take(EXPECTED_SHOWN) {
             let (direct, proxied) = (difference.direct.outcome, difference.proxied.outcome);
             println!("- `{}` {direct} → {proxied}", difference.short_name());

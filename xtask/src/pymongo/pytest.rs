@@ -36,6 +36,8 @@ pub(super) struct Pytest {
     pub(super) suite: Suite,
     /// What clients offer, as `zlib,snappy`; none by default.
     pub(super) compressors: Option<String>,
+    /// Plugins of ours that these tests want, by name.
+    pub(super) plugins: &'static [&'static str],
     /// Where each run leaves pytest's own report.
     pub(super) reports: PathBuf,
 }
@@ -78,6 +80,7 @@ impl Pytest {
             "outcomes",
             "-v",
         ]);
+        command.args(self.plugins.iter().flat_map(|plugin| ["-p", plugin]));
         command.args([TEST_LIMIT_S, "--tb=short"]);
         command.arg("-c").arg(root.join("pyproject.toml"));
         command.arg("--rootdir").arg(&root);

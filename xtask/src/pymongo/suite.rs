@@ -9,7 +9,11 @@ use proto_tests::paths;
 
 /// What is installed, with versions; a change of it makes everything anew.
 const REQUIREMENTS: &str = include_str!("requirements.txt");
-const PLUGIN: &str = include_str!("outcomes.py");
+/// Our plugins for pytest, by their names.
+const PLUGINS: [(&str, &str); 2] = [
+    ("outcomes.py", include_str!("outcomes.py")),
+    ("fail_points.py", include_str!("shaped/fail_points.py")),
+];
 const VERSION: &str = "4.20.0";
 
 /// The modules that cover what goes through a proxy: commands, cursors, sessions, transactions, retries.
@@ -53,7 +57,9 @@ impl Suite {
             suite.fetch().context("PyMongo's suite could not be fetched")?;
             fs::write(done, REQUIREMENTS)?;
         }
-        fs::write(suite.plugins().join("outcomes.py"), PLUGIN)?;
+        for (name, text) in PLUGINS {
+            fs::write(suite.plugins().join(name), text)?;
+        }
         Ok(suite)
     }
 
@@ -67,14 +73,13 @@ impl Suite {
         self.folder.join(format!("pymongo-{VERSION}"))
     }
 
-    /// The folder of our own plugin for pytest.
+    /// The folder of our own plugins for pytest.
     pub(super) fn plugins(&self) -> PathBuf {
         self.folder.join("plugins")
     }
 
-    /// The test files to run, relative to the root: `only` names some, else the chosen modules.
-    pub(super) fn files(&self, only: &[String], asynchronous: bool) -> Result<Vec<String>> {
-        let folder = if asynchronous { "test/asynchronous" } else { "test" };
+    /// The test files to run, relative to the root and in this folder of it: `only` names some, else the chosen modules.
+    pub(super) fn files(&self, only: &[String], folder: &str) -> Result<Vec<String>> {
         let names: Vec<_> = if only.is_empty() {
             MODULES.map(str::to_owned).to_vec()
         } else {

@@ -5,21 +5,21 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bson::{Bson, Document};
 
 use super::Options;
-use super::client::{Client, number};
-use super::model::Model;
-use super::place::{self, Place, Terms, as_f64};
-use super::servers::Servers;
-use super::table::{Row, print_group, print_heading};
-use super::trades::{Trade, Trades};
+use crate::bench::client::Client;
+use crate::bench::model::Model;
+use crate::bench::place::{self, Place, Terms, as_f64};
+use crate::bench::servers::Servers;
+use crate::bench::table::{Row, print_group, print_heading};
+use crate::bench::trades::{Trade, Trades};
 
 /// Items in a command.
 const BATCH: usize = 1000;
 
 /// The ways over one number of keys.
 struct Comparison {
+    keys: u32,
     places: Vec<Place>,
     trades: Trades,
     /// What every collection has in it before anything is measured.
@@ -64,6 +64,7 @@ impl Comparison {
         }
         options.settle(servers)?;
         Ok(Self {
+            keys,
             places,
             trades,
             filling,
@@ -77,7 +78,7 @@ impl Comparison {
         let mut measured = vec![Vec::new(); self.places.len()];
         for round in 0..options.rounds {
             let items = options.items.div_ceil(BATCH) * BATCH;
-            let trades = self.trades.among(self.terms.customers, items);
+            let trades = self.trades.among(self.keys, items);
             let ways = self.places.iter_mut().zip(&mut clients);
             for ((place, client), times) in ways.zip(&mut measured) {
                 // It takes the longer the more pages there are: each round finds the same.
@@ -95,31 +96,18 @@ impl Comparison {
         Ok(rows.map(|(place, times)| Row::of_costs(&place.way, times)).collect())
     }
 
-    /// Sizes on disk are as of a checkpoint, so there must be one first; how much it leaves free in files depends on when
-    /// the one before was, so that does not count.
     fn sizes(&self, mongod: SocketAddr) -> Result<Vec<Row>> {
         place::checkpoint(mongod)?;
         let sizes = self.places.iter().map(|place| {
-            let stats = place.stats(mongod)?;
-            let stored = number(&stats, "storageSize")? - number(&stats, "freeStorageSize")?;
-            let indexes = number(&stats, "totalIndexSize")? - free_in_indexes(&stats)?;
-            let bytes = vec![number(&stats, "size")?, stored, indexes, stored + indexes];
+            let sizes = place.sizes(mongod)?;
+            let indexes = sizes.all_indexes();
+            let bytes = vec![sizes.data, sizes.stored, indexes, sizes.stored + indexes];
             let each: Vec<_> = bytes.into_iter().map(|bytes| bytes / as_f64(place.items)).collect();
             let on_disk = each.last().copied().into_iter().collect();
             Ok(Row::of(&place.way, each, on_disk))
         });
         sizes.collect()
     }
-}
-
-/// Bytes of the indexes' files that hold nothing.
-fn free_in_indexes(stats: &Document) -> Result<f64> {
-    let indexes = stats.get_document("indexDetails")?.values();
-    let free = indexes.filter_map(Bson::as_document).map(|index| {
-        let blocks = index.get_document("block-manager")?;
-        number(blocks, "file bytes available for reuse")
-    });
-    free.sum()
 }
 
 fn insert(place: &mut Place, client: &mut Client, trades: &[Trade]) -> Result<Duration> {

@@ -7,14 +7,14 @@ use bson::{Bson, doc};
 use proto_tests::{ItemIds, Proxy};
 
 use super::Options;
-use super::by_hand::MAX_ITEMS;
-use super::model::Model;
-use super::place::{self, Place};
-use super::servers::Servers;
 use super::singles::{self, WARM_UP};
-use super::trades::{KEY, Trade, Trades};
+use crate::bench::by_hand::MAX_ITEMS;
 use crate::bench::load::{self, Figures};
+use crate::bench::model::Model;
+use crate::bench::place::{self, Place};
+use crate::bench::servers::Servers;
 use crate::bench::statistics::median;
+use crate::bench::trades::{KEY, Trade, Trades};
 
 /// The key.
 const CUSTOMER: i32 = 1;

@@ -6,12 +6,12 @@ use anyhow::{Context as _, Result};
 use proto_tests::ItemIds;
 
 use super::Options;
-use super::by_hand::MAX_ITEMS;
-use super::model::Model;
-use super::place::{self, Place, as_f64};
-use super::servers::Servers;
-use super::table::{Row, print_group, print_heading};
-use super::trades::Trades;
+use crate::bench::by_hand::MAX_ITEMS;
+use crate::bench::model::Model;
+use crate::bench::place::{self, Place, as_f64};
+use crate::bench::servers::Servers;
+use crate::bench::table::{Row, print_group, print_heading};
+use crate::bench::trades::Trades;
 
 /// Commands in a round: few, or there would soon be other pages than those that are asked for.
 const COMMANDS: usize = 100;

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use super::Options;
-use super::client::{Client, Documents, Reply};
-use super::place::{self, Place};
-use super::servers::Servers;
-use super::table::{Row, print_group, print_heading};
-use super::trades::{Trade, Trades};
+use crate::bench::client::{Client, Documents, Reply};
 use crate::bench::load::{self, Figures};
+use crate::bench::place::{self, Place};
+use crate::bench::servers::Servers;
 use crate::bench::statistics::median;
+use crate::bench::table::{Row, print_group, print_heading};
+use crate::bench::trades::{Trade, Trades};
 
 /// Customers that trades are spread among.
 const KEYS: u32 = 1000;
@@ -149,7 +149,7 @@ struct Sender {
 struct Sent {
     started: Instant,
     ended: Instant,
-    latencies: Vec<u32>,
+    latencies: Vec<Duration>,
 }
 
 impl Sender {
@@ -173,7 +173,7 @@ impl Sender {
             let request = self.client.number(&mut self.body, documents);
             let mut reply = Reply::default();
             let latency = self.client.exchange(&request, &mut reply)?;
-            latencies.push(u32::try_from(latency.as_nanos()).unwrap_or(u32::MAX));
+            latencies.push(latency);
             exchanged.push((request, reply));
         }
         let ended = Instant::now();

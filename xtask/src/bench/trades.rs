@@ -1,5 +1,7 @@
 //! The items: trades like those that the pattern is explained with, the same ones for every way.
 
+use std::time::Duration;
+
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 
@@ -10,17 +12,18 @@ pub(super) const TIME: &str = "date";
 
 const BEGIN_MS: i64 = 1_698_335_223_434;
 /// Between two trades, whoever's they are. Ten of them take a second, after which pages are named.
-const STEP_MS: i64 = 100;
+pub(super) const STEP: Duration = Duration::from_millis(100);
 const TICKERS: [&str; 4] = ["MDB", "GOOG", "MSFT", "AAPL"];
 
 /// One trade, of about 100 bytes as a document.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trade {
     number: u32,
+    millis: i64,
     pub(super) customer: i32,
     ticker: &'static str,
     kind: &'static str,
-    quantity: i32,
+    pub(super) quantity: i32,
 }
 
 impl Trade {
@@ -37,14 +40,15 @@ impl Trade {
         doc! { "type": self.kind, "ticker": self.ticker, "qty": self.quantity, TIME: self.date() }
     }
 
-    /// The `_id` of a page that begins with this trade: the pattern's, and a number, as two may begin in one second.
+    /// The `_id` of a page that begins with this trade: the pattern's, and a number, as two may begin in one second. They
+    /// sort by time whatever number of digits that has.
     pub(super) fn page_id(&self) -> String {
-        format!("{}_{}_{}", self.customer, self.millis() / 1000, self.number)
+        format!("{}_{:010}_{}", self.customer, self.millis / 1000, self.number)
     }
 
     /// As a driver makes them: seconds, the process, a counter.
-    fn id(&self) -> ObjectId {
-        let seconds = u32::try_from(self.millis() / 1000).unwrap_or(u32::MAX).to_be_bytes();
+    pub(super) fn id(&self) -> ObjectId {
+        let seconds = u32::try_from(self.millis / 1000).unwrap_or(u32::MAX).to_be_bytes();
         let counter = self.number.to_be_bytes();
         let mut bytes = *b"....bench...";
         bytes[..4].copy_from_slice(&seconds);
@@ -52,12 +56,8 @@ impl Trade {
         ObjectId::from_bytes(bytes)
     }
 
-    fn date(&self) -> DateTime {
-        DateTime::from_millis(self.millis())
-    }
-
-    fn millis(&self) -> i64 {
-        BEGIN_MS + i64::from(self.number) * STEP_MS
+    pub(super) fn date(&self) -> DateTime {
+        DateTime::from_millis(self.millis)
     }
 }
 
@@ -93,10 +93,17 @@ impl Trades {
     }
 
     fn trade(&mut self, customer: i32) -> Trade {
+        let millis = (STEP * self.next).as_millis();
+        self.at(customer, BEGIN_MS + i64::try_from(millis).unwrap_or(i64::MAX))
+    }
+
+    /// The next trade, of this customer and this time, in milliseconds since the epoch.
+    pub(super) fn at(&mut self, customer: i32, millis: i64) -> Trade {
         let number = self.next;
         self.next += 1;
         Trade {
             number,
+            millis,
             customer,
             ticker: TICKERS[number as usize % TICKERS.len()],
             kind: if self.random.below(2) == 0 { "buy" } else { "sell" },

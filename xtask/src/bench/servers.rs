@@ -8,10 +8,10 @@ use anyhow::{Result, bail};
 use proto_tests::{ItemIds, Mongod, Proxy, ProxyOptions, Shape, mongod};
 
 use super::client::Retries;
+use super::haproxy::HaProxy;
 use super::model::Model;
+use super::process::cpu_time;
 use super::trades::{KEY, TIME};
-use crate::bench::haproxy::HaProxy;
-use crate::bench::process::cpu_time;
 
 /// A way to store trades.
 #[derive(Debug, Clone)]
@@ -30,12 +30,26 @@ impl Way {
     }
 }
 
-/// The settings of `item_ids`, and the collections that have them.
-const SHAPES: [(ItemIds, &str); 3] = [
-    (ItemIds::Unique, "unique"),
-    (ItemIds::Stored, "stored"),
-    (ItemIds::Dropped, "dropped"),
-];
+/// What servers are to be.
+#[derive(Debug)]
+pub(super) struct Setup<'a> {
+    pub(super) retries: Retries,
+    /// mongod's, in GB: all that is measured is to fit.
+    pub(super) cache_gb: f32,
+    /// The settings of `item_ids` that there is a mongoshape for.
+    pub(super) item_ids: &'a [ItemIds],
+    /// The binary of mongoshape.
+    pub(super) binary: &'a Path,
+}
+
+/// The collection of a setting, in every database.
+fn collection(item_ids: ItemIds) -> &'static str {
+    match item_ids {
+        ItemIds::Unique => "unique",
+        ItemIds::Stored => "stored",
+        ItemIds::Dropped => "dropped",
+    }
+}
 
 /// Running servers; they end when dropped, a proxy before what it stands before.
 #[derive(Debug)]
@@ -48,30 +62,35 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    pub(super) fn start(retries: Retries, binary: &Path) -> Result<Self> {
+    pub(super) fn start(setup: &Setup<'_>) -> Result<Self> {
         let mut options = mongod::Options::default();
-        // All that is measured fits.
-        options.cache_gb = 1.0;
-        let mongod = match retries {
+        options.cache_gb = setup.cache_gb;
+        let mongod = match setup.retries {
             Retries::None => options.standalone()?,
             Retries::Numbered => options.replica_set(1)?,
         };
-        let haproxy = HaProxy::start(mongod.address())?;
-        if haproxy.is_none() {
-            println!("haproxy is not on PATH: measured without it");
-        }
         let mut servers = Self {
             proxies: Vec::new(),
-            haproxy,
+            haproxy: None,
             mongod,
-            binary: binary.to_owned(),
+            binary: setup.binary.to_owned(),
         };
-        for (item_ids, collection) in SHAPES {
-            let proxy = servers.proxy(item_ids, collection)?;
-            let way = way(Model::Shaped(item_ids), collection, proxy.address());
+        for item_ids in setup.item_ids {
+            let collection = collection(*item_ids);
+            let proxy = servers.proxy(*item_ids, collection)?;
+            let way = way(Model::Shaped(*item_ids), collection, proxy.address());
             servers.proxies.push((way, proxy));
         }
         Ok(servers)
+    }
+
+    /// Starts HAProxy too, where it is installed.
+    pub(super) fn start_haproxy(&mut self) -> Result<()> {
+        self.haproxy = HaProxy::start(self.mongod.address())?;
+        if self.haproxy.is_none() {
+            println!("haproxy is not on PATH: measured without it");
+        }
+        Ok(())
     }
 
     fn proxy(&self, item_ids: ItemIds, collection: &str) -> Result<Proxy> {
@@ -115,10 +134,15 @@ impl Servers {
         ways
     }
 
+    /// The process of the mongoshape that the way leads through.
+    pub(super) fn mongoshape(&self, way: &Way) -> Option<u32> {
+        let mut proxies = self.proxies.iter().map(|(way, proxy)| (way.address, proxy.id()));
+        proxies.find_map(|(address, id)| (address == way.address).then_some(id))
+    }
+
     /// The CPU time that mongod has used, and the proxy that the way leads through.
     pub(super) fn cpu_times(&self, way: &Way) -> Result<[Duration; 2]> {
-        let mut proxies = self.proxies.iter().map(|(way, proxy)| (way.address, proxy.id()));
-        let ours = proxies.find_map(|(address, id)| (address == way.address).then_some(id));
+        let ours = self.mongoshape(way);
         let haproxy = self.haproxy.as_ref();
         let haproxy = haproxy.and_then(|haproxy| (haproxy.address == way.address).then_some(haproxy.id()));
         let proxy = ours.or(haproxy).map(cpu_time).transpose()?.unwrap_or_default();

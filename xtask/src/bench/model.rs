@@ -1,5 +1,7 @@
 //! The models that trades can be kept in: how each makes its collection, and what an application sends to it.
 
+use std::time::Duration;
+
 use bson::{Bson, Document, doc};
 use proto_tests::ItemIds;
 
@@ -74,9 +76,7 @@ impl Model {
         if self == Self::ByHand {
             let pages = by_hand::pages(trades);
             let commands = pages.chunks(TRADES / usize::from(by_hand::MAX_ITEMS));
-            return commands
-                .map(|pages| Write::insert(collection, pages.to_vec()))
-                .collect();
+            return commands.map(|pages| by_hand::insert(collection, pages)).collect();
         }
         let mut trades = trades.to_vec();
         if matches!(self, Self::Shaped(_)) {
@@ -86,12 +86,12 @@ impl Model {
         commands.map(|trades| self.write(collection, trades)).collect()
     }
 
-    /// Commands that make the collection, for trades of so many customers: with all that reading one customer's trades in
-    /// the order of their dates needs, unless it is to be `Indexes::Own`.
-    pub(super) fn create(self, collection: &str, customers: u32, indexes: Indexes) -> Vec<Document> {
+    /// Commands that make the collection, for trades of which a customer's come at such intervals: with all that reading one
+    /// customer's trades in the order of their dates needs, unless it is to be `Indexes::Own`.
+    pub(super) fn create(self, collection: &str, spacing: Duration, indexes: Indexes) -> Vec<Document> {
         let mut create = doc! { "create": collection };
         if self == Self::TimeSeries {
-            let granularity = granularity(customers);
+            let granularity = granularity(spacing);
             create.insert(
                 "timeseries",
                 doc! { "timeField": TIME, "metaField": KEY, "granularity": granularity },
@@ -126,11 +126,11 @@ pub(super) enum Indexes {
     ForReading,
 }
 
-/// What MongoDB's manual advises: the unit next to the time between two measurements of one source. Trades come ten a second.
-fn granularity(customers: u32) -> &'static str {
-    match customers / 10 {
-        0..60 => "seconds",
-        60..3600 => "minutes",
+/// What MongoDB's manual advises: the unit that is the closest to the time between two measurements of one source.
+fn granularity(spacing: Duration) -> &'static str {
+    match spacing.as_secs() {
+        0..30 => "seconds",
+        30..1830 => "minutes",
         _ => "hours",
     }
 }

@@ -1,6 +1,7 @@
 //! The collections of one comparison: in a database of its own one for each way, all with the same trades in them.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
@@ -14,8 +15,8 @@ use super::trades::Trade;
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
     pub(super) database: String,
-    /// Among how many customers trades are spread.
-    pub(super) customers: u32,
+    /// Between two trades of a customer, about.
+    pub(super) spacing: Duration,
     pub(super) indexes: Indexes,
     pub(super) retries: Retries,
 }
@@ -51,12 +52,17 @@ impl Place {
 
     /// Puts trades into it by the quickest way. Their customers must have none yet.
     pub(super) fn fill(&mut self, trades: &[Trade]) -> Result<()> {
+        self.store(self.way.model.fill(self.way.collection, trades), trades.len())
+    }
+
+    /// Runs these commands, which store so many trades.
+    pub(super) fn store(&mut self, writes: impl IntoIterator<Item = Write>, trades: usize) -> Result<()> {
         let mut client = self.client_of(Retries::None)?;
-        for write in self.way.model.fill(self.way.collection, trades) {
+        for write in writes {
             let request = client.request(&write)?;
             client.exchange_all(&[request])?;
         }
-        self.items += trades.len();
+        self.items += trades;
         Ok(())
     }
 
@@ -82,7 +88,7 @@ impl Place {
     fn create(&self) -> Result<()> {
         let mut client = self.client_of(Retries::None)?;
         let Way { model, collection, .. } = self.way;
-        for command in model.create(collection, self.terms.customers, self.terms.indexes) {
+        for command in model.create(collection, self.terms.spacing, self.terms.indexes) {
             client.command(command)?;
         }
         Ok(())
@@ -101,14 +107,48 @@ impl Place {
         Ok(())
     }
 
-    /// What mongod says of its size, through no proxy.
-    pub(super) fn stats(&self, mongod: SocketAddr) -> Result<Document> {
-        self.ask(mongod, doc! { "collStats": self.way.collection })
+    /// What mongod says of its sizes, through no proxy. Those on disk are as of a checkpoint, so there must be one first.
+    pub(super) fn sizes(&self, mongod: SocketAddr) -> Result<Sizes> {
+        Sizes::of(&self.ask(mongod, doc! { "collStats": self.way.collection })?)
     }
 
     /// What mongod answers to a command on the database, through no proxy.
     pub(super) fn ask(&self, mongod: SocketAddr, command: Document) -> Result<Document> {
         Client::open(mongod, &self.terms.database, Retries::None)?.command(command)
+    }
+}
+
+/// What a collection takes, in bytes. How much a checkpoint leaves free in files depends on when the one before was, so that
+/// does not count.
+#[derive(Debug)]
+pub(super) struct Sizes {
+    /// As it is in memory.
+    pub(super) data: f64,
+    /// As it is on disk, compressed.
+    pub(super) stored: f64,
+    /// On disk, by name.
+    pub(super) indexes: Vec<(String, f64)>,
+}
+
+impl Sizes {
+    fn of(stats: &Document) -> Result<Self> {
+        let details = stats.get_document("indexDetails")?;
+        let sizes = stats.get_document("indexSizes")?;
+        let index = |name: &String| {
+            let blocks = details.get_document(name)?.get_document("block-manager")?;
+            let free = number(blocks, "file bytes available for reuse")?;
+            Ok((name.clone(), number(sizes, name)? - free))
+        };
+        Ok(Self {
+            data: number(stats, "size")?,
+            stored: number(stats, "storageSize")? - number(stats, "freeStorageSize")?,
+            indexes: sizes.keys().map(index).collect::<Result<_>>()?,
+        })
+    }
+
+    /// All indexes together.
+    pub(super) fn all_indexes(&self) -> f64 {
+        self.indexes.iter().map(|(_, bytes)| bytes).sum()
     }
 }
 

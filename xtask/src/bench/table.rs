@@ -1,7 +1,7 @@
 //! Tables: a line a way, and behind each of mongoshape's how many times as much the other ways take.
 
 use super::servers::Way;
-use crate::bench::statistics::{median, ratio};
+use super::statistics::{median, ratio};
 
 /// What was measured of one way.
 #[derive(Debug)]
@@ -11,8 +11,10 @@ pub(super) struct Row {
     pub(super) is_ours: bool,
     /// The figures, one a column.
     pub(super) figures: Vec<f64>,
-    /// What is compared, round by round: the less the better.
+    /// What is compared, round by round: the less the better. None: there is nothing to compare.
     pub(super) costs: Vec<f64>,
+    /// What stands instead of figures.
+    note: Option<String>,
 }
 
 impl Row {
@@ -28,6 +30,15 @@ impl Row {
             is_ours: way.is_ours(),
             figures,
             costs,
+            note: None,
+        }
+    }
+
+    /// Of a way that was not measured, and why.
+    pub(super) fn note(way: &Way, note: String) -> Self {
+        Self {
+            note: Some(note),
+            ..Self::of(way, Vec::new(), Vec::new())
         }
     }
 }
@@ -55,12 +66,19 @@ fn heading<'a>(label: &str, columns: &[&str], others: impl Iterator<Item = &'a s
 
 fn line(value: &str, row: &Row, rows: &[Row]) -> String {
     let figures = row.figures.iter().map(|figure| format!("{:>WIDTH$}", short(*figure)));
-    let others = rows.iter().filter(|other| row.is_ours && !other.is_ours);
+    let is_compared = row.is_ours && !row.costs.is_empty();
+    let others = rows.iter().filter(|other| is_compared && !other.is_ours);
     let times = |other: &Row| {
         let width = other.name.chars().count() + "  /it".len();
-        format!("{:>width$.2}", ratio(&other.costs, &row.costs))
+        if other.costs.is_empty() {
+            return format!("{:>width$}", "-");
+        }
+        let times = ratio(&other.costs, &row.costs);
+        let digits = if times < 0.01 { 4 } else { 2 };
+        format!("{times:>width$.digits$}")
     };
-    let cells: String = figures.chain(others.map(times)).collect();
+    let note = row.note.iter().map(|note| format!("  {note}"));
+    let cells: String = figures.chain(others.map(times)).chain(note).collect();
     format!("{value:>12}  {:<NAME$}{cells}", row.name).trim_end().to_owned()
 }
 
@@ -86,6 +104,7 @@ mod tests {
             is_ours: name.starts_with("mongoshape"),
             figures: vec![cost],
             costs: vec![cost],
+            note: None,
         }
     }
 
@@ -101,6 +120,23 @@ mod tests {
         assert_eq!(
             lines[2],
             "           1  mongoshape unique       10.0      0.70       91.90"
+        );
+    }
+
+    #[test]
+    fn what_was_not_measured_says_why_and_keeps_its_column() {
+        let unmeasured = Row {
+            figures: Vec::new(),
+            costs: Vec::new(),
+            note: Some("has no index".to_owned()),
+            ..row("naive", 0.0)
+        };
+        let rows = [unmeasured, row("by hand", 20.0), row("mongoshape unique", 10.0)];
+        let lines: Vec<_> = rows.iter().map(|each| line("1", each, &rows)).collect();
+        assert_eq!(lines[0], "           1  naive                has no index");
+        assert_eq!(
+            lines[2],
+            "           1  mongoshape unique       10.0         -        2.00"
         );
     }
 }

@@ -90,11 +90,22 @@ impl Client {
         }
     }
 
+    /// The frame of a command on the database that is no write.
+    pub(super) fn frame(&self, mut command: Document) -> Result<Vec<u8>> {
+        command.insert("$db", &self.database);
+        raw::request(1, &command)
+    }
+
+    /// Sends a frame and waits for the frame of its reply, whose room is used again.
+    pub(super) fn exchange_frames(&mut self, request: &[u8], reply: &mut Vec<u8>) -> Result<()> {
+        self.connection.send(request)?;
+        self.connection.read_frame(reply)
+    }
+
     /// Sends a request and waits for its reply: the time between.
     pub(super) fn exchange(&mut self, request: &Request, reply: &mut Reply) -> Result<Duration> {
         let started = Instant::now();
-        self.connection.send(&request.frame)?;
-        self.connection.read_frame(&mut reply.0)?;
+        self.exchange_frames(&request.frame, &mut reply.0)?;
         Ok(started.elapsed())
     }
 

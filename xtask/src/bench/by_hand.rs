@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bson::raw::{CString, cstr};
 use bson::{Document, Regex, doc};
 
+use super::model::Write;
 use super::trades::{KEY, Trade};
 
 /// Trades on a page, at most.
@@ -24,14 +25,19 @@ pub(super) fn upsert(trade: &Trade) -> Document {
     doc! { "q": { "_id": pages, "count": { "$lt": i32::from(MAX_ITEMS) } }, "u": update, "upsert": true }
 }
 
-/// The pages that these statements would leave in an empty collection.
-pub(super) fn pages(trades: &[Trade]) -> Vec<Document> {
+/// The trades on the pages that these statements would leave in an empty collection, by customer.
+pub(super) fn pages(trades: &[Trade]) -> Vec<Vec<Trade>> {
     let mut customers: BTreeMap<i32, Vec<Trade>> = BTreeMap::new();
     for trade in trades {
         customers.entry(trade.customer).or_default().push(*trade);
     }
     let pages = customers.values().flat_map(|trades| trades.chunks(MAX_ITEMS.into()));
-    pages.filter_map(page).collect()
+    pages.map(<[Trade]>::to_vec).collect()
+}
+
+/// The command that stores these pages.
+pub(super) fn insert(collection: &str, pages: &[Vec<Trade>]) -> Write {
+    Write::insert(collection, pages.iter().filter_map(|trades| page(trades)).collect())
 }
 
 fn page(trades: &[Trade]) -> Option<Document> {
@@ -43,13 +49,13 @@ fn page(trades: &[Trade]) -> Option<Document> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::trades::Trades;
     use super::*;
+    use crate::bench::trades::Trades;
 
     #[test]
     fn pages_hold_ten_trades_of_one_customer() {
         let trades = Trades::new().among(3, 100);
-        let pages = pages(&trades);
+        let pages = insert("c", &pages(&trades)).documents;
         let counts: Vec<_> = pages.iter().filter_map(|page| page.get_i32("count").ok()).collect();
         assert_eq!(counts.iter().sum::<i32>(), 100);
         assert!(counts.iter().filter(|count| **count < 10).count() <= 3);

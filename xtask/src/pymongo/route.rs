@@ -1,0 +1,83 @@
+//! One way to the server: what the proxy shows of it, and what it stores as buckets.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use proto_tests::{Mongod, Proxy};
+
+use super::presentation::{Presentation, Topology};
+use super::shaped::{Shaping, check_layout};
+
+/// What a proxy is told.
+#[derive(Debug, Clone)]
+pub(super) struct Route {
+    pub(super) presentation: Presentation,
+    /// None: nothing is shaped.
+    pub(super) shaping: Option<Shaping>,
+}
+
+impl Route {
+    /// As `standalone`, or `standalone by x` where collections are shaped by the key x.
+    pub(super) fn name(&self) -> String {
+        let presentation = self.presentation.name();
+        match self.key() {
+            None => presentation.to_owned(),
+            Some(key) => format!("{presentation} by {key}"),
+        }
+    }
+
+    pub(super) fn key(&self) -> Option<&'static str> {
+        self.shaping.as_ref().map(|shaping| shaping.key)
+    }
+
+    fn start(&self, mongod: &Mongod, binary: Option<&PathBuf>) -> Result<Proxy> {
+        let mut options = self.presentation.options(mongod);
+        if let Some(shaping) = &self.shaping {
+            options = options.config(&shaping.toml());
+        }
+        if let Some(binary) = binary {
+            options = options.binary(binary);
+        }
+        Proxy::start(&options)
+    }
+}
+
+/// A server, and perhaps the proxy before it, for one run.
+#[derive(Debug)]
+pub(super) struct Way {
+    // Before the server in this order: it is stopped first.
+    pub(super) proxy: Option<Proxy>,
+    mongod: Mongod,
+}
+
+impl Way {
+    pub(super) fn direct(topology: Topology, members: usize) -> Result<Self> {
+        Ok(Self {
+            proxy: None,
+            mongod: topology.start(members)?,
+        })
+    }
+
+    pub(super) fn proxied(route: &Route, members: usize, binary: Option<&PathBuf>) -> Result<Self> {
+        let mongod = route.presentation.topology().start(members)?;
+        let proxy = route.start(&mongod, binary)?;
+        Ok(Self {
+            proxy: Some(proxy),
+            mongod,
+        })
+    }
+
+    /// Where the suite connects to.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.proxy.as_ref().map_or(self.mongod.address(), Proxy::address)
+    }
+
+    /// Fails where a shaped collection is not what its shape says.
+    pub(super) fn check(&self, route: &Route) -> Result<()> {
+        match &route.shaping {
+            None => Ok(()),
+            Some(shaping) => check_layout(shaping, &self.mongod),
+        }
+    }
+}

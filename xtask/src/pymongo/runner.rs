@@ -1,0 +1,152 @@
+//! Runs, and what they do not agree on.
+//!
+//! A test on which two runs do not agree, and which the list of [`expected`](super::expected) differences does not have, is
+//! run again alone both ways: only one that differs again is a difference. Not so with shapes: these tests are few and
+//! depend on no deadline, so that one which differs at all is a fault.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use proto_tests::Level;
+use proto_tests::proxy::Line;
+
+use super::compare::{Difference, compare};
+use super::outcome::Outcomes;
+use super::presentation::Topology;
+use super::pytest::Pytest;
+use super::route::{Route, Way};
+use super::{Compared, Options, Plan, print};
+
+/// Past so many differences something is broken, and to run each again would take an hour to say so.
+const REPEATED_AT_MOST: usize = 60;
+
+pub(super) struct Runner<'a> {
+    pub(super) options: &'a Options,
+    pub(super) pytest: Pytest,
+    pub(super) plan: Plan,
+}
+
+impl Runner<'_> {
+    /// One direct run, which is compared with a run of each route.
+    pub(super) fn topology(&self, topology: Topology) -> Result<Vec<Compared>> {
+        let presentations = self.options.presentations(topology);
+        if presentations.is_empty() {
+            return Ok(Vec::new());
+        }
+        let direct = self.whole(&format!("{} direct", topology.name()), &self.direct(topology)?)?;
+        let routes = presentations.into_iter().flat_map(|one| self.plan.routes(one));
+        routes.map(|route| self.route(route, &direct)).collect()
+    }
+
+    fn route(&self, route: Route, direct: &Outcomes) -> Result<Compared> {
+        let way = self.proxied(&route)?;
+        let topology = route.presentation.topology().name();
+        let proxied = self.whole(&format!("{topology} as {}", route.name()), &way)?;
+        let mut logged = warnings(&way);
+        way.check(&route).with_context(|| route.name())?;
+        drop(way);
+
+        let list = &self.plan.list;
+        let entry = |difference: &Difference| {
+            list.iter()
+                .position(|entry| entry.is_for(&route) && entry.matches(difference))
+        };
+        let (mut expected, mut unlisted) = (Vec::new(), Vec::new());
+        for difference in compare(direct, &proxied) {
+            match entry(&difference) {
+                Some(entry) => expected.push((entry, difference)),
+                None => unlisted.push(difference),
+            }
+        }
+        let (mut unexpected, mut passing) = (unlisted, Vec::new());
+        let is_repeated = route.shaping.is_none() && unexpected.len() <= REPEATED_AT_MOST;
+        if !unexpected.is_empty() && is_repeated {
+            (unexpected, passing) = self.repeat(&route, unexpected, &mut logged)?;
+        }
+        let compared = Compared {
+            stale: self.stale(&route, &expected),
+            route,
+            direct: direct.clone(),
+            proxied,
+            expected,
+            unexpected,
+            passing,
+            logged,
+        };
+        print::differences(&compared, list);
+        Ok(compared)
+    }
+
+    /// What shapes are said to cause on this route, and did not happen there.
+    fn stale(&self, route: &Route, expected: &[(usize, Difference)]) -> Vec<String> {
+        let entries = self.plan.list.iter().take(self.plan.by_shapes).enumerate();
+        let stale = entries
+            .filter(|(_, entry)| entry.is_for(route))
+            .flat_map(|(number, entry)| {
+                let of_it = expected.iter().filter(|(of, _)| *of == number);
+                let differences: Vec<_> = of_it.map(|(_, difference)| difference).collect();
+                entry.unmet(&differences)
+            });
+        stale.map(str::to_owned).collect()
+    }
+
+    /// Runs each alone, both ways: those that differ again, and those that do not.
+    fn repeat(
+        &self,
+        route: &Route,
+        differences: Vec<Difference>,
+        logged: &mut Vec<String>,
+    ) -> Result<(Vec<Difference>, Vec<Difference>)> {
+        println!("  {} tests differ and are repeated, each alone", differences.len());
+        let direct = self.direct(route.presentation.topology())?;
+        let proxied = self.proxied(route)?;
+        let (mut again, mut passing) = (Vec::new(), Vec::new());
+        for (number, difference) in differences.into_iter().enumerate() {
+            let test = [difference.test.clone()];
+            let name = format!("{} {number}", route.name());
+            let direct = self.pytest.run(&format!("{name} direct"), direct.address(), &test)?;
+            let proxied = self.pytest.run(&name, proxied.address(), &test)?;
+            match compare(&direct, &proxied).pop() {
+                Some(repeated) => again.push(repeated),
+                None => passing.push(difference),
+            }
+        }
+        logged.extend(warnings(&proxied));
+        Ok((again, passing))
+    }
+
+    fn whole(&self, name: &str, way: &Way) -> Result<Outcomes> {
+        let started = Instant::now();
+        let outcomes = self.pytest.run(name, way.address(), &self.plan.tests)?;
+        println!(
+            "{name}: {} in {} s",
+            print::counts(&outcomes),
+            started.elapsed().as_secs()
+        );
+        Ok(outcomes)
+    }
+
+    fn direct(&self, topology: Topology) -> Result<Way> {
+        Way::direct(topology, self.options.members.into())
+    }
+
+    fn proxied(&self, route: &Route) -> Result<Way> {
+        Way::proxied(route, self.options.members.into(), self.options.binary.as_ref())
+    }
+}
+
+/// What fail points make the proxy say: they close connections.
+const PROVOKED: &str = "closed a connection: the upstream is gone";
+
+/// What else the proxy logged so far as WARN or ERROR: reported by us, so that its end does not.
+fn warnings(way: &Way) -> Vec<String> {
+    let Some(proxy) = &way.proxy else {
+        return Vec::new();
+    };
+    for level in [Level::Warn, Level::Error] {
+        proxy.expect_log(level, "");
+    }
+    let is_told = |line: &Line| line.level != Level::Info && !line.text.contains(PROVOKED);
+    let graver = proxy.log().into_iter().filter(is_told);
+    graver.map(|line| line.text).collect()
+}
