@@ -6,6 +6,7 @@
 pub mod client;
 mod cursor;
 mod error;
+mod first_page;
 pub mod handshake;
 mod hint;
 mod link;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use self::cursor::CursorRegistry;
+use self::first_page::FirstPages;
 use self::hint::Hints;
 use self::metrics::SessionMetrics;
 use self::mint::Timestamps;
@@ -56,6 +58,7 @@ pub struct Settings {
     /// What was found under these shapes.
     readiness: Readiness,
     hints: Hints,
+    first_pages: FirstPages,
 }
 
 impl Settings {
@@ -67,6 +70,7 @@ impl Settings {
             limits,
             readiness: Readiness::default(),
             hints: Hints::default(),
+            first_pages: FirstPages::default(),
         }
     }
 }

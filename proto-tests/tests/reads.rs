@@ -323,3 +323,73 @@ fn explain_names_the_way_and_the_stored_command() -> Result<()> {
     assert_eq!(unknown.get("ok"), Some(&Bson::Double(0.0)));
     Ok(())
 }
+
+/// The strict stable API has not all that queries of the proxy's own use.
+#[test]
+fn pages_are_read_under_the_strict_stable_api_too() -> Result<()> {
+    let shaped = Shaped::start("time = \"at\"\nmax_items = 4")?;
+    let mut application = shaped.application()?;
+    let items: Vec<Document> = (0..43)
+        .map(|number| doc! { "_id": number, "k": 1, "at": DateTime::from_millis(BEGIN + i64::from(number)) })
+        .collect();
+    application.command_ok(&shaped.insert(&items))?;
+    for direction in [1, -1] {
+        for skip in [0, 3, 21, 42, 50] {
+            let find = doc! {
+                "find": COLLECTION, "filter": { "k": 1 }, "sort": { "at": direction }, "skip": skip, "limit": 5,
+                "apiVersion": "1", "apiStrict": true, "$db": &shaped.database,
+            };
+            let found = application.all(&find)?;
+            let mut expected = items.clone();
+            if direction < 0 {
+                expected.reverse();
+            }
+            let expected: Vec<Document> = expected.into_iter().skip(usize::try_from(skip)?).take(5).collect();
+            assert_eq!(found, expected, "{find}");
+        }
+    }
+    let namespace = format!("{}.{COLLECTION}", shaped.database);
+    let pages = shaped.proxy.metric(&format!(
+        "mongoshape_reads_total{{namespace=\"{namespace}\",strategy=\"page\"}}"
+    ));
+    ensure!(pages > 9.5, "{pages} of 10 as pages");
+    Ok(())
+}
+
+/// A key's first page is found by the `_id` that it had; that may be another key's by now, or nobody's.
+#[test]
+fn the_first_page_is_the_keys_own_whatever_has_become_of_the_collection() -> Result<()> {
+    let shaped = Shaped::start("max_items = 4")?;
+    let mut application = shaped.application()?;
+    let items = |key: i32, first: i32| -> Vec<Document> {
+        let keys = [Bson::Int32(key), Bson::Double(key.into())];
+        (first..first + 6)
+            .map(|id| doc! { "_id": id, "k": &keys[usize::from(id % 2 == 0)] })
+            .collect()
+    };
+    let first = |application: &mut Connection, key: Bson, limit: i32| {
+        application.all(&doc! { "find": COLLECTION, "filter": { "k": key }, "limit": limit, "$db": &shaped.database })
+    };
+    for (round, keys) in [[1, 2], [2, 1], [1, 1]].into_iter().enumerate() {
+        let ids = i32::try_from(round)? * 100;
+        for (key, ids) in keys.into_iter().zip([ids, ids + 50]) {
+            application.command_ok(&shaped.insert(&items(key, ids)))?;
+        }
+        for _ in 0..3 {
+            for (key, ids) in keys.into_iter().zip([ids, ids + 50]).take(2 - round / 2) {
+                for limit in [3, 4] {
+                    let expected = items(key, ids)
+                        .into_iter()
+                        .take(usize::try_from(limit)?)
+                        .collect::<Vec<_>>();
+                    assert_eq!(first(&mut application, key.into(), limit)?, expected);
+                    assert_eq!(first(&mut application, f64::from(key).into(), limit)?, expected);
+                }
+            }
+            assert_eq!(first(&mut application, 3.into(), 4)?, Vec::<Document>::new());
+        }
+        application.command_ok(&doc! { "drop": COLLECTION, "$db": &shaped.database })?;
+        assert_eq!(first(&mut application, 1.into(), 4)?, Vec::<Document>::new());
+    }
+    Ok(())
+}

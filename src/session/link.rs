@@ -238,8 +238,8 @@ impl Link {
         }
         if frame.header().op_code == OpCode::Compressed {
             let opened = OpCompressed::parse(&frame, MAX_MESSAGE_BYTES)?.inflate()?;
-            return Ok(OpMsg::parse(&opened)?.body.to_owned());
+            return Ok(OpMsg::into_body(opened)?);
         }
-        Ok(OpMsg::parse(&frame)?.body.to_owned())
+        Ok(OpMsg::into_body(frame)?)
     }
 }

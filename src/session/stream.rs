@@ -245,6 +245,14 @@ impl FrameStream {
         self.write(frame.as_bytes()).await
     }
 
+    /// Sends a frame that lies in two parts. Not cancel safe: a part of it may have gone out.
+    pub(super) async fn send_parts(&mut self, parts: [&[u8]; 2]) -> Result<(), StreamError> {
+        for part in parts {
+            self.write(part).await?;
+        }
+        Ok(())
+    }
+
     /// Sends frames in one write. Not cancel safe: a part of them may have gone out.
     pub(super) async fn send_all(&mut self, frames: &[Frame]) -> Result<(), StreamError> {
         if let [frame] = frames {

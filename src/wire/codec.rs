@@ -11,7 +11,7 @@ const RESERVE_BYTES: usize = 8 * 1024;
 
 /// A frame longer than this takes its buffer with it, and the connection starts a new one. Otherwise a connection would
 /// hold for ever what its largest message once needed.
-const KEEP_BUFFER_BYTES: usize = 256 * 1024;
+const KEEP_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Frames over a byte stream, for `tokio_util`'s `FramedRead`, `FramedWrite` and `Framed`.
 ///

@@ -5,7 +5,7 @@ mod flags;
 mod head;
 mod sequence;
 
-use bson::RawDocument;
+use bson::{RawDocument, RawDocumentBuf};
 
 pub use builder::OpMsgBuilder;
 pub use flags::OpMsgFlags;
@@ -49,6 +49,18 @@ impl<'a> OpMsg<'a> {
             checksum::verify(frame.as_bytes())?;
         }
         Self::from_sections(flags, sections)
+    }
+
+    /// Takes the body out of a message: without a copy where nobody else holds the frame's bytes.
+    ///
+    /// # Errors
+    /// Those of [`OpMsg::parse`].
+    pub fn into_body(frame: Frame) -> Result<RawDocumentBuf, WireError> {
+        let body = OpMsg::parse(&frame)?.body;
+        let bytes = frame.as_bytes().slice_ref(body.as_bytes());
+        drop(frame);
+        // It has been a document before.
+        Ok(RawDocumentBuf::from_bytes(bytes.into()).unwrap_or_default())
     }
 
     /// Reads a message without computing its checksum: for a message that is relayed as it is, which mongod verifies.

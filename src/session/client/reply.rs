@@ -8,8 +8,17 @@ use crate::session::link::LinkError;
 use crate::session::metrics::Direction;
 use crate::wire::{Frame, OpCode, OpCompressed, OpMsgBuilder};
 
+/// A longer reply is not copied into a frame.
+const LONG_BYTES: usize = 64 * 1024;
+
 impl Session<'_> {
     pub(super) async fn reply(&mut self, request: &Frame, body: RawDocumentBuf) -> Result<(), Closed> {
+        if body.as_bytes().len() > LONG_BYTES && self.compressor.is_none() {
+            let before = OpMsgBuilder::before_body(0, request.header().request_id, &body).map_err(LinkError::from)?;
+            let bytes = before.len().saturating_add(body.as_bytes().len());
+            self.shared.metrics.bytes(Direction::Sent, bytes);
+            return Ok(self.client.send_parts([&before, body.as_bytes()]).await?);
+        }
         let reply = OpMsgBuilder::new(0, request.header().request_id).body(&body).build();
         self.send(&reply.map_err(LinkError::from)?).await
     }

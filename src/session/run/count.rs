@@ -68,7 +68,7 @@ fn only_key(run: &Run<'_>, count: &Count<'_>) -> Option<RawDocumentBuf> {
 
 fn queries<'q>(run: &'q Run<'_>, key: &'q RawDocument) -> Queries<'q> {
     Queries {
-        collection: run.namespace.collection,
+        source: run.source(),
         key,
     }
 }

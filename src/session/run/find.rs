@@ -1,5 +1,6 @@
 //! `find`: from the buckets that hold the answer, or by a pipeline.
 
+mod first_page;
 mod merge;
 pub(super) mod stream;
 mod way;
@@ -109,6 +110,9 @@ pub(super) async fn from_buckets(
         Err(RunError::Command(error)) if error.is(ErrorCode::BadValue) => return Ok(None),
         Err(error) => return Err(error),
     };
+    if let Some(bucket) = stream.first_page() {
+        first_page::learn(run, question, &bucket);
+    }
     if filled == Filled::OutOfOrder {
         stream.close(run).await?;
         return merged(run, question, terms).await;

@@ -3,11 +3,23 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::Run;
-use crate::command::document::single;
+use crate::command::document::{as_flag, get, single};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::read::bucket::Bucket;
+use crate::pattern::bucket::read::{Reach, Source};
 use crate::session::error::RunError;
 use crate::session::link::Request;
+
+impl<'a> Run<'a> {
+    /// Where the command's buckets are read.
+    pub(super) fn source(&self) -> Source<'a> {
+        let is_strict = get(self.head.body(), "apiStrict").is_some_and(|strict| as_flag(strict) == Some(true));
+        Source {
+            collection: self.namespace.collection,
+            reach: if is_strict { Reach::Conditions } else { Reach::Bounds },
+        }
+    }
+}
 
 /// Adds what every command made from the client's carries.
 pub(super) fn complete(run: &Run<'_>, mut request: RawDocumentBuf) -> RawDocumentBuf {

@@ -7,7 +7,7 @@ use crate::wire::{
     Frame, OpCode, WireError,
     checksum::{self, CHECKSUM_BYTES},
     header::HEADER_BYTES,
-    limits::MAX_DOCUMENT_SEQUENCES,
+    limits::{MAX_DOCUMENT_SEQUENCES, MAX_MESSAGE_BYTES},
     writer::FrameWriter,
 };
 
@@ -35,6 +35,22 @@ impl OpMsgBuilder {
             identifiers: Vec::new(),
             writer,
         }
+    }
+
+    /// What goes before the body in a message of that alone, for who sends a long one without copying it.
+    ///
+    /// # Errors
+    /// [`WireError::TooLong`].
+    pub fn before_body(request_id: i32, response_to: i32, body: &RawDocument) -> Result<Vec<u8>, WireError> {
+        let mut writer = FrameWriter::new(request_id, response_to, OpCode::Msg);
+        writer.put_u32(OpMsgFlags::empty().bits())?;
+        writer.put(&[BODY_KIND])?;
+        let bytes = body.as_bytes().len();
+        if writer.len().saturating_add(bytes) > MAX_MESSAGE_BYTES {
+            return Err(WireError::TooLong { max: MAX_MESSAGE_BYTES });
+        }
+        writer.set_message_length(bytes)?;
+        Ok(writer.written().to_vec())
     }
 
     /// Sets the flags, all at once. With [`OpMsgFlags::CHECKSUM_PRESENT`] the checksum is computed.

@@ -320,6 +320,18 @@ proptest! {
 }
 
 #[test]
+fn a_body_is_sent_and_taken_out_without_its_message() {
+    let body = rawdoc! { "ok": 1.0, "x": "y" };
+    let built = OpMsgBuilder::new(5, 7).body(&body).build().unwrap();
+    let before = OpMsgBuilder::before_body(5, 7, &body).unwrap();
+    assert_eq!([&before, body.as_bytes()].concat(), *built.as_bytes());
+    // Whether or not somebody else holds the frame.
+    let other = built.clone();
+    assert_eq!(OpMsg::into_body(built).unwrap(), body);
+    assert_eq!(OpMsg::into_body(other).unwrap(), body);
+}
+
+#[test]
 fn a_head_is_read_from_the_beginning_that_holds_the_body() {
     let documents = sequence(b"documents\0", b"\x05\0\0\0\0", 0);
     let whole = [&[2, 0, 1, 0][..], &body(), &documents].concat();

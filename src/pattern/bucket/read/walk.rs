@@ -9,11 +9,12 @@
 use bson::DateTime;
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
+use super::Source;
 use super::bucket::{Bucket, time_of};
 use super::documents::Documents;
 use super::question::{Keys, Question};
 use super::range::TimeRange;
-use crate::command::document::{get, put, single};
+use crate::command::document::{get, single};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::{canonical, same_bytes};
 use crate::pattern::bucket::layout::path;
@@ -166,72 +167,42 @@ impl Walk {
 
     /// The `find` for the buckets from where the walk is.
     #[must_use]
-    pub fn query(&self, collection: &str) -> RawDocumentBuf {
-        let mut filter = match &self.keys {
-            Keys::One(filter) | Keys::Several(filter) | Keys::Item(filter, _) => filter.clone(),
-            Keys::All => RawDocumentBuf::new(),
-        };
-        let mut find = single("find", collection);
+    pub fn query(&self, source: Source<'_>) -> RawDocumentBuf {
+        let mut find = single("find", source.collection);
         match &self.keys {
-            Keys::All => {
-                find.append(cstr!("hint"), single("$natural", 1));
-                return find;
-            }
-            Keys::Several(_) => {
-                find.append(cstr!("filter"), &filter);
+            Keys::All => find.append(cstr!("hint"), single("$natural", 1)),
+            Keys::Several(filter) => {
+                find.append(cstr!("filter"), filter);
                 find.append(cstr!("hint"), index::PAGE);
-                return find;
             }
-            Keys::Item(..) => {
-                find.append(cstr!("filter"), &filter);
+            Keys::Item(filter, _) => {
+                find.append(cstr!("filter"), filter);
                 find.append(cstr!("hint"), index::ITEM_ID);
-                return find;
             }
-            Keys::One(_) => {}
+            Keys::One(key) => {
+                let (from, before) = self.pages();
+                find = source.pages(key, from, before);
+                if self.direction == Direction::Backward {
+                    find.append(cstr!("sort"), single(path::PAGE, -1));
+                }
+            }
         }
-        let pages = self.pages();
-        if !pages.is_empty() {
-            put(&mut filter, path::PAGE, &pages as &RawDocument);
-        }
-        find.append(cstr!("filter"), &filter);
-        let direction = if self.direction == Direction::Forward { 1 } else { -1 };
-        // No hint: of the indexes that mongod may plan by only that on pages has this order, and to look a hint up takes time.
-        find.append(cstr!("sort"), single(path::PAGE, direction));
         find
     }
 
-    /// The numbers of the pages that are still to be met.
-    fn pages(&self) -> RawDocumentBuf {
-        let number = |page: u64| i64::try_from(page).unwrap_or(i64::MAX);
+    /// The number of the first page that is still to be met, and of the one before which all are.
+    fn pages(&self) -> (u64, Option<u64>) {
         let begin = match self.start {
             Start::End => None,
             Start::At(location) => Some(location.page),
             Start::Before(page) => Some(page),
         };
-        let mut pages = RawDocumentBuf::new();
-        match (self.direction, self.met) {
-            (Direction::Forward, Some((page, _))) => pages.append(cstr!("$gt"), number(page)),
-            (Direction::Backward, Some((page, _))) => pages.append(cstr!("$lt"), number(page)),
-            (Direction::Forward, None) => {
-                if let Some(page) = begin {
-                    pages.append(cstr!("$gte"), number(page));
-                }
-            }
-            (Direction::Backward, None) => {
-                if let Some(page) = begin {
-                    pages.append(cstr!("$lte"), number(page));
-                }
-            }
+        let met = self.met.map(|(page, _)| page);
+        let behind = |page: u64| page.saturating_add(1);
+        match self.direction {
+            Direction::Forward => (met.map(behind).or(begin).unwrap_or_default(), self.last.map(behind)),
+            Direction::Backward => (self.last.unwrap_or_default(), met.or(begin.map(behind))),
         }
-        if let Some(last) = self.last {
-            let operator = if self.direction == Direction::Forward {
-                "$lte"
-            } else {
-                "$gte"
-            };
-            put(&mut pages, operator, number(last));
-        }
-        pages
     }
 
     /// Whether there can be no other page behind the one that was met last.

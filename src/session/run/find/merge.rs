@@ -27,7 +27,7 @@ const MAX_BOUNDS: usize = 200_000;
 pub(super) fn explained(run: &Run<'_>, question: &Question) -> Option<Explained> {
     let Keys::One(key) = &question.keys else { return None };
     let queries = Queries {
-        collection: run.namespace.collection,
+        source: run.source(),
         key,
     };
     Some(Explained {
@@ -52,7 +52,7 @@ pub(super) async fn run(
         return Ok(None);
     };
     let queries = Queries {
-        collection: run.namespace.collection,
+        source: run.source(),
         key,
     };
     let merging = Merging { queries, question };

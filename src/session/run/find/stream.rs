@@ -79,6 +79,9 @@ pub(in crate::session) struct Stream {
     seen: (usize, usize),
     /// What the upstream tells with an answer, of the last one.
     gossip: RawDocumentBuf,
+    /// Whether the first bucket is kept.
+    watches: bool,
+    first: Option<RawDocumentBuf>,
 }
 
 impl Stream {
@@ -93,14 +96,27 @@ impl Stream {
             done: false,
             seen: (0, 0),
             gossip: RawDocumentBuf::new(),
+            watches: false,
+            first: None,
         }
+    }
+
+    /// The same, which keeps the first bucket that it meets.
+    pub(super) fn watching_for_the_first_page(self) -> Self {
+        let watches = true;
+        Self { watches, ..self }
+    }
+
+    /// The first bucket that it met, where it was to be kept.
+    pub(super) fn first_page(&mut self) -> Option<RawDocumentBuf> {
+        self.first.take()
     }
 
     /// The query for the next buckets, where no cursor is open.
     pub(super) fn query(&self, run: &Run<'_>, measure: Measure) -> RawDocumentBuf {
         let buckets =
             i64::try_from(self.buckets(run.shape, measure, &Batch::new(BatchKind::First))).unwrap_or(i64::MAX);
-        let mut find = self.walk.query(run.namespace.collection);
+        let mut find = self.walk.query(run.source());
         find.append(cstr!("batchSize"), buckets);
         if self.closes {
             find.append(cstr!("limit"), buckets);
@@ -250,6 +266,9 @@ impl Stream {
         for bucket in cursor.documents() {
             read += 1;
             self.seen = (self.seen.0 + bucket.as_bytes().len(), self.seen.1 + 1);
+            if std::mem::take(&mut self.watches) {
+                self.first = Some(bucket.to_owned());
+            }
             match self.walk.take(shape, bucket, &mut self.waiting) {
                 Step::More => {}
                 Step::Done => {

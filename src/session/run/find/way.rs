@@ -8,6 +8,7 @@
 
 use bson::raw::RawDocumentBuf;
 
+use super::first_page;
 use super::stream::{Measure, Stream};
 use crate::command::find::Find;
 use crate::pattern::bucket::page::{Exceptions, Location};
@@ -77,7 +78,7 @@ pub(super) async fn choose(run: &mut Run<'_>, question: &Question, terms: Terms)
     };
     let finder = Finder {
         queries: Queries {
-            collection: run.namespace.collection,
+            source: run.source(),
             key,
         },
         question,
@@ -91,7 +92,7 @@ pub(super) async fn choose(run: &mut Run<'_>, question: &Question, terms: Terms)
         question.range.to
     };
     match (question.skip, near, forward) {
-        (0, ..) if question.range.is_open() => Ok(walk(finder.walk(), terms)),
+        (0, ..) if question.range.is_open() => finder.at_an_end(run).await,
         (0, _, _) => finder.in_range(run).await,
         (_, None, true) => finder.at_the_front(run).await,
         (_, None, false) => finder.at_the_back(run).await,
@@ -119,6 +120,23 @@ impl Finder<'_> {
 
     fn walk(&self) -> Walk {
         Walk::of(self.question, self.direction())
+    }
+
+    /// Reads from an end of the key on. Where the first page may be all that is needed, its `_id` may be known.
+    async fn at_an_end(&self, run: &mut Run<'_>) -> Result<Way, RunError> {
+        let stream = Box::new(Stream::new(self.walk(), self.terms.closes));
+        let is_short = self
+            .question
+            .limit
+            .is_some_and(|limit| limit <= run.shape.max_items().into());
+        if self.direction() == Direction::Backward || !self.terms.closes || !is_short {
+            return Ok(Way::Walk(stream, None));
+        }
+        let answer = first_page::known(run, self.queries).await?;
+        Ok(match answer {
+            Some(answer) => Way::Walk(stream, Some(answer)),
+            None => Way::Walk(Box::new(stream.watching_for_the_first_page()), None),
+        })
     }
 
     /// Reads where the items are if no page is short, and the exceptions with them in one round trip; where those say

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::command::find::Find;
 use crate::pattern::bucket::page::Exceptions;
+use crate::pattern::bucket::read::Reach;
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
 const MAX_ITEMS: usize = 4;
@@ -53,20 +54,20 @@ fn question(body: &RawDocument) -> Option<Question> {
 
 /// What a walk takes of pages, asked for a few at a time as its queries say.
 fn taken(walk: &mut Walk, pages: &[RawDocumentBuf]) -> Vec<i32> {
+    let source = Source {
+        collection: "c",
+        reach: Reach::Bounds,
+    };
     let mut found = Documents::default();
     'asking: loop {
-        let query = walk.query("c");
-        let asked = query.get_document("filter").unwrap().get("control.page").unwrap();
-        let bound = |name: &str| asked.and_then(|asked| asked.as_document()?.get_i64(name).ok());
+        let query = walk.query(source);
+        let bound = |name: &str| query.get_document(name).unwrap().get_i64("control.page").ok();
         let meant = |(number, _): &(usize, &RawDocumentBuf)| {
             let number = i64::try_from(*number).unwrap();
-            bound("$gt").is_none_or(|bound| number > bound)
-                && bound("$gte").is_none_or(|bound| number >= bound)
-                && bound("$lt").is_none_or(|bound| number < bound)
-                && bound("$lte").is_none_or(|bound| number <= bound)
+            bound("min").is_none_or(|from| number >= from) && bound("max").is_none_or(|before| number < before)
         };
         let mut meant: Vec<_> = pages.iter().enumerate().filter(meant).map(|(_, page)| page).collect();
-        if query.get_document("sort").unwrap().get_i32("control.page").unwrap() == -1 {
+        if query.get_document("sort").is_ok() {
             meant.reverse();
         }
         if meant.is_empty() || walk.is_at_the_end() {

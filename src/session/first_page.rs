@@ -1,0 +1,63 @@
+//! Where keys begin: the `_id` of the first page of keys whose first page was read lately. mongod finds a document by its
+//! `_id` without planning, which saves 20 us of some 200 on the page that is asked for most.
+//!
+//! What is remembered is a guess: who reads by it sees in the document whether that is the page it looks for.
+
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, PoisonError};
+
+use lru::LruCache;
+
+use crate::command::namespace::Namespace;
+
+/// Keys remembered. One takes some 200 bytes.
+const MAX_KEYS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
+
+/// The first pages that a proxy knows of.
+#[derive(Debug)]
+pub(super) struct FirstPages {
+    ids: Mutex<LruCache<Place, String>>,
+}
+
+/// A key of a collection, by the key's identity.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    namespace: String,
+    key: Vec<u8>,
+}
+
+impl Place {
+    pub(super) fn new(namespace: Namespace<'_>, key: Vec<u8>) -> Self {
+        let namespace = namespace.to_string();
+        Self { namespace, key }
+    }
+}
+
+impl Default for FirstPages {
+    fn default() -> Self {
+        // Grows as it is used.
+        let mut ids = LruCache::unbounded();
+        ids.resize(MAX_KEYS);
+        Self { ids: Mutex::new(ids) }
+    }
+}
+
+impl FirstPages {
+    /// The `_id` of the bucket that was the key's first page.
+    pub(super) fn get(&self, place: &Place) -> Option<String> {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.get(place).cloned()
+    }
+
+    /// Remembers it.
+    pub(super) fn learn(&self, place: Place, id: String) {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.put(place, id);
+    }
+
+    /// Forgets one that was found to be wrong.
+    pub(super) fn forget(&self, place: &Place) {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.pop(place);
+    }
+}
