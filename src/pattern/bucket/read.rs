@@ -209,10 +209,15 @@ impl Source<'_> {
     fn pages(&self, key: &RawDocument, from: u64, before: Option<u64>) -> RawDocumentBuf {
         let mut find = single("find", self.collection);
         find.append(cstr!("hint"), index::PAGE);
+        // Bounds of nothing are an error.
+        let reach = match before {
+            Some(before) if before <= from => Reach::Conditions,
+            _ => self.reach,
+        };
         // What has the key and no number is no page, and to be found.
         let from = (from > 0).then(|| RawBsonRef::Int64(number(from)));
         let before = before.map(|page| RawBsonRef::Int64(number(page)));
-        match self.reach {
+        match reach {
             Reach::Bounds => {
                 let from = from.unwrap_or(RawBsonRef::MinKey);
                 let before = before.unwrap_or(RawBsonRef::MaxKey);

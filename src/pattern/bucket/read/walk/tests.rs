@@ -61,6 +61,10 @@ fn taken(walk: &mut Walk, pages: &[RawDocumentBuf]) -> Vec<i32> {
     let mut found = Documents::default();
     'asking: loop {
         let query = walk.query(source);
+        if query.get_document("min").is_err() {
+            // Bounds of nothing.
+            break;
+        }
         let bound = |name: &str| query.get_document(name).unwrap().get_i64("control.page").ok();
         let meant = |(number, _): &(usize, &RawDocumentBuf)| {
             let number = i64::try_from(*number).unwrap();
@@ -206,4 +210,26 @@ fn what_buckets_answer() {
     assert!(!find(rawdoc! { "filter": { "k": 1 }, "collation": { "locale": "en" } }));
     assert!(!find(rawdoc! { "filter": { "k": 1 }, "projection": { "a.b": 1 } }));
     assert!(!find(rawdoc! { "filter": { "_id": { "$gt": 5 } } }));
+}
+
+/// mongod takes a lower bound that is not below the upper one for a mistake.
+#[test]
+fn bounds_of_nothing_are_conditions() {
+    let source = Source {
+        collection: "c",
+        reach: Reach::Bounds,
+    };
+    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
+    let walk = |from: u64, last: u64| {
+        Walk::of(&question, Direction::Forward)
+            .beginning(Start::Before(from), 0)
+            .ending(Some(last))
+            .query(source)
+    };
+    assert!(walk(3, 3).get_document("min").is_ok());
+    assert!(walk(4, 3).get_document("min").is_err());
+    assert_eq!(
+        walk(4, 3).get_document("filter").unwrap().to_owned(),
+        rawdoc! { "k": { "$eq": 1 }, "control.page": { "$gte": 4_i64, "$lt": 4_i64 } }
+    );
 }
