@@ -45,6 +45,9 @@ pub struct Shape {
     pub item_ids: ItemIds,
     /// What the buckets' `_id`s are; nothing that is configured.
     pub names: Names,
+    /// Whether items are updated, so that they do not weigh what they weighed when they were inserted; nothing that is
+    /// configured.
+    pub items_change: bool,
 }
 
 impl Shape {
@@ -61,6 +64,7 @@ impl Shape {
             rename: Vec::new(),
             item_ids: ItemIds::Unique,
             names: Names::AsTheProxy,
+            items_change: false,
         }
     }
 

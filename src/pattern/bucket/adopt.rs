@@ -180,12 +180,6 @@ impl<'a> Walk<'a> {
         let Some(facts) = PageFacts::parse(self.shape, document) else {
             return Err(Misfit::Itself("its control has no page number, or no bytes".to_owned()));
         };
-        if facts.bytes != seen.bytes {
-            let (bytes, items) = (facts.bytes, seen.bytes);
-            return Err(Misfit::Itself(format!(
-                "its control.bytes is {bytes}, and its items have {items}"
-            )));
-        }
         if !self.is_bounded(seen, control) {
             let text = "its control.from and control.to are not the least and the greatest time in it, nor MinKey and MaxKey \
                         where one is no date";

@@ -5,7 +5,7 @@
 //!   customerId: 123,                    // the key, lifted out of the items
 //!   count: 2, history: [ {..}, {..} ],  // the items, at most `max_items`
 //!   control: { v: 1, page: 0,           // layout version; this page's number among its key's, from 0
-//!              bytes: 173,              // sum of the items' BSON lengths
+//!              bytes: 173,              // sum of the items' BSON lengths when they were inserted
 //!              from: .., to: ..,        // where items have a time: see `Bounds`
 //!              exception: true,         // there when short or late is: what position arithmetic must know of
 //!              short: true,             // closed before it was full
@@ -41,7 +41,7 @@ pub mod path {
     pub const VERSION: &str = "control.v";
     /// Page number.
     pub const PAGE: &str = "control.page";
-    /// Sum of the items' lengths.
+    /// Sum of the items' lengths when they were inserted: what decides whether another has its place in the page.
     pub const BYTES: &str = "control.bytes";
     /// Lower bound of the times.
     pub const FROM: &str = "control.from";

@@ -3,29 +3,42 @@
 use bson::raw::RawDocumentBuf;
 use bson::rawdoc;
 
-use crate::command::document::{put, single};
+use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::layout::{self, path};
 use crate::pattern::shapes::BucketShape;
 
 /// The filter for documents that are not pages of layout version 1, as far as each can say by itself: of another version,
-/// or with another number or another length of items than they say.
+/// or with another number of items than they say, with what are no items, or with some that are not of the time that they say.
 #[must_use]
 pub fn strays(shape: &BucketShape) -> RawDocumentBuf {
     let items = array(shape);
     let length = rawdoc! { "$size": items.clone() };
-    // What is no document has no length, and nothing equals NaN.
-    let is_document = rawdoc! { "$eq": [{ "$type": "$$item" }, "object"] };
-    let bytes = rawdoc! { "$cond": [is_document, { "$bsonSize": "$$item" }, f64::NAN] };
-    let lengths = rawdoc! { "$map": { "input": items, "as": "item", "in": bytes } };
+    let mut is_item = vec![rawdoc! { "$eq": [{ "$type": "$$item" }, "object"] }];
+    is_item.extend(shape.time().map(|time| is_within_bounds(shape, time)));
+    let is_item = single("$and", array_of(&is_item));
+    let are_items = rawdoc! { "$map": { "input": items, "as": "item", "in": is_item } };
     let conditions = rawdoc! { "$and": [
         { "$eq": [dollar(path::VERSION), layout::VERSION] },
         { "$isArray": [dollar(shape.items())] },
         { "$eq": [dollar(shape.count()), length.clone()] },
         { "$lte": [length, i64::from(shape.max_items())] },
-        { "$eq": [dollar(path::BYTES), { "$sum": lengths }] },
+        { "$isNumber": dollar(path::BYTES) },
+        { "$allElementsTrue": [are_items] },
     ] };
     rawdoc! { "$expr": { "$not": [conditions] } }
+}
+
+/// The expression for whether an item's time lies between the bounds of its page, or need not.
+fn is_within_bounds(shape: &BucketShape, time: &str) -> RawDocumentBuf {
+    let time = format!("$$item.{}", shape.rename().stored(time));
+    let is_date = rawdoc! { "$eq": [{ "$type": time.as_str() }, "date"] };
+    let within = rawdoc! { "$and": [
+        is_date,
+        { "$gte": [time.as_str(), dollar(path::FROM)] },
+        { "$lte": [time.as_str(), dollar(path::TO)] },
+    ] };
+    rawdoc! { "$or": [{ "$eq": [{ "$type": dollar(path::FROM) }, "minKey"] }, within] }
 }
 
 /// The stages that give each document's `_id`, its length as `bytes` and whether it has a `control`, in the order that a
