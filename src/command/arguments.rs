@@ -1,6 +1,6 @@
 //! Arguments that many commands share, and reading a command's fields against the list of those it has.
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::document::{as_flag, as_whole_number, fields, get, put, single, type_name};
 use super::error::{CommandError, ErrorCode};
@@ -185,6 +185,15 @@ impl<'a> Field<'a> {
             .map(move |field| field.map(|(name, value)| (name, Self { command, name, value })))
     }
 
+    /// All fields of a document that is a part of a command.
+    pub fn within(
+        part: &'static str,
+        document: &'a RawDocument,
+    ) -> impl Iterator<Item = Result<(&'a str, Self), CommandError>> {
+        let command = part;
+        fields(document).map(move |field| field.map(|(name, value)| (name, Self { command, name, value })))
+    }
+
     /// The value as it is.
     #[must_use]
     pub fn value(self) -> RawBsonRef<'a> {
@@ -197,6 +206,15 @@ impl<'a> Field<'a> {
             RawBsonRef::Document(document) => Ok(Some(document)),
             RawBsonRef::Null => Ok(None),
             _ => Err(self.wrong_type("object")),
+        }
+    }
+
+    /// An array; null counts as none.
+    pub fn array(self) -> Result<Option<&'a RawArray>, CommandError> {
+        match self.value {
+            RawBsonRef::Array(array) => Ok(Some(array)),
+            RawBsonRef::Null => Ok(None),
+            _ => Err(self.wrong_type("array")),
         }
     }
 

@@ -1,13 +1,12 @@
 //! The `insert` command.
 
-use std::collections::HashSet;
-
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::arguments::{Field, is_unacknowledged};
 use super::document::get;
 use super::error::{CommandError, ErrorCode};
 use super::head::Head;
+use super::statement_ids::StatementIds;
 
 /// The most documents one command may carry: hello's `maxWriteBatchSize`.
 pub const MAX_WRITE_BATCH_SIZE: usize = 100_000;
@@ -24,15 +23,6 @@ pub struct Insert<'a> {
     /// Whether the client asked for no acknowledgement (`w: 0`).
     pub unacknowledged: bool,
     statement_ids: StatementIds,
-}
-
-/// How mongod numbers the statements of a retryable write.
-#[derive(Clone, Debug)]
-enum StatementIds {
-    /// From this number on; mongod's default is 0.
-    From(i32),
-    /// As given, one a document.
-    Given(Vec<i32>),
 }
 
 impl<'a> Insert<'a> {
@@ -82,34 +72,14 @@ impl<'a> Insert<'a> {
             return Err(CommandError::new(ErrorCode::MissingField, message));
         }
         insert.check_length()?;
-        insert.check_statement_ids()?;
+        insert.statement_ids.check("insert", insert.documents.len())?;
         Ok(insert)
     }
 
     /// What mongod remembers the document number `index` as having been stored by, in a retryable write.
     #[must_use]
     pub fn statement_id(&self, index: usize) -> i32 {
-        match &self.statement_ids {
-            StatementIds::From(first) => first.saturating_add(i32::try_from(index).unwrap_or(i32::MAX)),
-            StatementIds::Given(ids) => ids.get(index).copied().unwrap_or(i32::MAX),
-        }
-    }
-
-    /// mongod aborts its process when one command gives an id twice (6.0.5: fatal assertion 40526).
-    fn check_statement_ids(&self) -> Result<(), CommandError> {
-        let StatementIds::Given(ids) = &self.statement_ids else {
-            return Ok(());
-        };
-        if ids.len() != self.documents.len() {
-            let message = "Number of statement ids must match the number of batch entries";
-            return Err(CommandError::new(ErrorCode::InvalidLength, message));
-        }
-        let mut seen = HashSet::new();
-        if ids.iter().all(|id| seen.insert(id)) {
-            return Ok(());
-        }
-        let message = "insert.stmtIds holds an id twice";
-        Err(CommandError::new(ErrorCode::InvalidOptions, message))
+        self.statement_ids.of(index)
     }
 
     fn check_length(&self) -> Result<(), CommandError> {

@@ -6,6 +6,7 @@
 //! there before, written by hand, becomes pages by [`adopt`].
 
 pub mod adopt;
+pub mod change;
 pub mod distinct;
 pub mod filter;
 mod find_projection;

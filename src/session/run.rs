@@ -8,9 +8,11 @@ mod cursor;
 mod distinct;
 mod explain;
 mod find;
+mod find_and_modify;
 mod insert;
 mod queries;
 mod reaching;
+mod update;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -61,6 +63,8 @@ impl<'a> Run<'a> {
         match self.head.name {
             "insert" => insert::run(&mut self).await,
             "find" => find::run(&mut self).await,
+            "update" => update::run(&mut self).await,
+            "findAndModify" | "findandmodify" => find_and_modify::run(&mut self).await,
             "count" => count::run(&mut self).await,
             "distinct" => distinct::run(&mut self).await,
             "aggregate" => aggregate::run(&mut self).await,

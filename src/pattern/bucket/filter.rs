@@ -27,6 +27,8 @@ pub struct Narrowing {
     range: TimeRange,
     /// Whether the filter says anything else.
     says_more: bool,
+    /// Whether the conditions say all that it says: a bucket that meets them holds an item which matches.
+    is_exact: bool,
 }
 
 impl Narrowing {
@@ -40,11 +42,14 @@ impl Narrowing {
             id: None,
             range: TimeRange::default(),
             says_more: false,
+            is_exact: true,
         };
         let Some(filter) = filter else { return found };
         let mut of_items = RawDocumentBuf::new();
         found.conjunction(shape, filter, &mut of_items);
-        if !of_items.is_empty() && of_items.as_bytes().len() <= MAX_FILTER_BYTES {
+        if of_items.as_bytes().len() > MAX_FILTER_BYTES {
+            found.is_exact = false;
+        } else if !of_items.is_empty() {
             found
                 .clauses
                 .push(single(shape.items(), single("$elemMatch", &of_items)));
@@ -109,6 +114,13 @@ impl Narrowing {
         self.id.as_ref().filter(|_| !self.says_more && self.range.is_open())
     }
 
+    /// The `_id` that items must have, where [`Narrowing::on_buckets`] is met by the bucket of the one item that matches and
+    /// by no other.
+    #[must_use]
+    pub fn exactly_one_id(&self) -> Option<&RawBson> {
+        self.id.as_ref().filter(|_| self.is_exact)
+    }
+
     /// The condition that buckets meet which hold a matching item; others may meet it too.
     #[must_use]
     pub fn on_buckets(&self) -> RawDocumentBuf {
@@ -148,7 +160,10 @@ impl Narrowing {
                             }
                         }
                         // What mongod refuses is mongod's to refuse.
-                        _ => self.says_more = true,
+                        _ => {
+                            self.says_more = true;
+                            self.is_exact = false;
+                        }
                     }
                 }
                 name if key_position(shape, name).is_some() => self.key_condition(shape, name, value),
@@ -157,11 +172,12 @@ impl Narrowing {
                     if name == "$expr" {
                         self.clauses.extend(key_expressions(shape, value));
                     }
-                    if let Some(condition) = item_condition(shape, name, value) {
-                        condition
+                    match item_condition(shape, name, value) {
+                        Some(condition) => condition
                             .iter()
                             .flatten()
-                            .for_each(|(name, value)| of_items.append(name, value));
+                            .for_each(|(name, value)| of_items.append(name, value)),
+                        None => self.is_exact = false,
                     }
                 }
             }
@@ -192,7 +208,10 @@ impl Narrowing {
                 self.compares_keys = true;
                 self.clauses.push(single(path, value));
             }
-            _ => self.says_more = true,
+            _ => {
+                self.says_more = true;
+                self.is_exact = false;
+            }
         }
     }
 }

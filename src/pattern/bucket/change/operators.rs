@@ -1,0 +1,157 @@
+//! Update operators, with the paths that an item's fields have in its bucket.
+
+use bson::Timestamp;
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::{Demands, Place};
+use crate::command::document::{put, single};
+use crate::pattern::bucket::filter::key_position;
+use crate::pattern::bucket::key::{canonical, same_bytes};
+use crate::pattern::shapes::BucketShape;
+
+/// The operators on the item at `place`. What sets a key field, the time or the `_id` to a value becomes a demand that it has
+/// that value.
+pub(super) fn translate(
+    shape: &BucketShape,
+    (operators, id): (&RawDocument, &RawBson),
+    place: &Place,
+    demands: &mut Demands,
+) -> Result<RawDocumentBuf, String> {
+    let mut translated = RawDocumentBuf::new();
+    let mut demanded: Vec<&str> = Vec::new();
+    for (operator, paths) in operators.iter().flatten() {
+        if operator.as_str() == "$rename" {
+            return Err("$rename".to_owned());
+        }
+        // What is no document is mongod's to refuse.
+        let RawBsonRef::Document(paths) = paths else {
+            translated.append(operator, paths);
+            continue;
+        };
+        let mut moved = RawDocumentBuf::new();
+        let mut roots: Vec<(&str, &str)> = Vec::new();
+        for (path, value) in paths.iter().flatten() {
+            let change = PathChange {
+                operator: operator.as_str(),
+                path: path.as_str(),
+                value,
+            };
+            if change.is_of_the_items_place(shape) {
+                // mongod refuses two changes of one field, but would not see them.
+                if demanded.contains(&change.path) {
+                    return Err(format!("two changes of '{}'", change.path));
+                }
+                demanded.push(change.path);
+                change.demand(shape, id, demands)?;
+                continue;
+            }
+            change.check()?;
+            let (root, rest) = change.path.split_at(change.root().len());
+            let stored = shape.rename().stored(root);
+            roots.push((root, stored));
+            put(&mut moved, &format!("{}.{stored}{rest}", place.element(shape)), value);
+        }
+        if !keep_their_order(&mut roots) {
+            return Err(
+                "an update that may add several fields, in the order of their names, of which one is renamed"
+                    .to_owned(),
+            );
+        }
+        translated.append(operator, &moved);
+    }
+    Ok(translated)
+}
+
+/// mongod adds fields in the order of their names: those here must come in the order that the application's have.
+fn keep_their_order(roots: &mut Vec<(&str, &str)>) -> bool {
+    if roots.iter().all(|(root, stored)| root == stored) {
+        return true;
+    }
+    roots.sort_unstable();
+    roots.dedup();
+    roots.is_sorted_by_key(|(_, stored)| *stored)
+}
+
+/// What one operator does at one path.
+#[derive(Clone, Copy)]
+struct PathChange<'a> {
+    operator: &'a str,
+    path: &'a str,
+    value: RawBsonRef<'a>,
+}
+
+impl<'a> PathChange<'a> {
+    fn root(&self) -> &'a str {
+        self.path.split('.').next().unwrap_or_default()
+    }
+
+    /// Whether the bucket's place, bounds or index go by the field.
+    fn is_of_the_items_place(&self, shape: &BucketShape) -> bool {
+        let root = self.root();
+        root == "_id" || shape.time() == Some(root) || key_position(shape, root).is_some()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.path.split('.').any(|part| part == "$") {
+            return Err("the positional operator $ in an update".to_owned());
+        }
+        if self.path.is_empty() || self.path.split('.').any(str::is_empty) {
+            return Err("an update of a field without a name".to_owned());
+        }
+        // At the top of a document mongod fills it in, elsewhere it does not.
+        let is_zero = self.value == RawBsonRef::Timestamp(Timestamp { time: 0, increment: 0 });
+        if is_zero && !self.path.contains('.') {
+            return Err("an update to an empty timestamp".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Demands that the field is what it is set to.
+    fn demand(&self, shape: &BucketShape, id: &RawBson, demands: &mut Demands) -> Result<(), String> {
+        match self.operator {
+            // Nothing is inserted.
+            "$setOnInsert" => return Ok(()),
+            "$set" if !self.path.contains('.') => {}
+            operator => return Err(format!("{operator} of '{}'", self.path)),
+        }
+        if self.path == "_id" {
+            return if same_bytes(self.value, id.as_raw_bson_ref()) {
+                Ok(())
+            } else {
+                Err("an update of '_id'".to_owned())
+            };
+        }
+        if shape.time() == Some(self.path) {
+            return demand_time(shape, self.value, demands);
+        }
+        // A lifted value is the only one of its kind that is equal to it; an item whose own is another keeps that.
+        let is_plain = matches!(
+            self.value,
+            RawBsonRef::String(_)
+                | RawBsonRef::ObjectId(_)
+                | RawBsonRef::Int32(_)
+                | RawBsonRef::Int64(_)
+                | RawBsonRef::Boolean(_)
+                | RawBsonRef::DateTime(_)
+        );
+        if !is_plain || !same_bytes(canonical(self.value).as_raw_bson_ref(), self.value) {
+            return Err(format!("$set of the key field '{}' to a value of that kind", self.path));
+        }
+        demands.of_bucket.push(single(self.path, single("$eq", self.value)));
+        demands.of_item.push(single(self.path, single("$exists", false)));
+        Ok(())
+    }
+}
+
+/// Demands that the item's time is this one.
+pub(super) fn demand_time(shape: &BucketShape, value: RawBsonRef<'_>, demands: &mut Demands) -> Result<(), String> {
+    let time = shape.time().unwrap_or_default();
+    if !matches!(value, RawBsonRef::DateTime(_)) {
+        return Err(format!("an update of the time '{time}' to what is no date"));
+    }
+    let mut condition = single("$eq", value);
+    // An array that holds the date would be equal to it, too.
+    put(&mut condition, "$not", single("$type", "array"));
+    demands.of_item.push(single(shape.rename().stored(time), &condition));
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Replacements: the whole item anew, under the same key and time.
+
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::Demands;
+use super::operators::demand_time;
+use crate::command::document::{get, single};
+use crate::pattern::bucket::item::{Item, Mint};
+use crate::pattern::bucket::key::same_bytes;
+use crate::pattern::shapes::BucketShape;
+
+/// The item as it will be stored.
+pub(super) fn stored(
+    shape: &BucketShape,
+    (replacement, id): (&RawDocument, &RawBson),
+    mint: &mut dyn Mint,
+    demands: &mut Demands,
+) -> Result<RawDocumentBuf, String> {
+    demands
+        .of_item
+        .push(single("_id", single("$type", type_of(id.as_raw_bson_ref())?)));
+    let mut whole = RawDocumentBuf::new();
+    whole.append(cstr!("_id"), id);
+    for (name, value) in replacement.iter().flatten() {
+        match name.as_str() {
+            "_id" if same_bytes(value, id.as_raw_bson_ref()) => {}
+            "_id" => return Err("an update of '_id'".to_owned()),
+            operator if operator.starts_with('$') => return Err("a field whose name begins with $".to_owned()),
+            _ => whole.append(name, value),
+        }
+    }
+    let item = Item::prepare(shape, 0, &whole, mint).map_err(|error| format!("a replacement ({})", error.message))?;
+    let mut key = RawDocumentBuf::new();
+    item.key().append_filter(shape, &mut key);
+    demands.of_bucket.push(key);
+    if let Some(time) = shape.time() {
+        demand_time(shape, get(&whole, time).unwrap_or(RawBsonRef::Null), demands)?;
+    }
+    Ok(item.stored().to_owned())
+}
+
+/// The number of an `_id`'s type, of which an equal `_id` is the same in every bit: the item keeps the one that it has, of
+/// which the filter only says what it is equal to.
+fn type_of(id: RawBsonRef<'_>) -> Result<i32, String> {
+    let is_one = match id {
+        RawBsonRef::String(_)
+        | RawBsonRef::ObjectId(_)
+        | RawBsonRef::Int32(_)
+        | RawBsonRef::Int64(_)
+        | RawBsonRef::Binary(_)
+        | RawBsonRef::DateTime(_)
+        | RawBsonRef::Boolean(_) => true,
+        RawBsonRef::Double(number) => number.is_normal(),
+        _ => false,
+    };
+    if is_one {
+        Ok(i32::from(id.element_type() as u8))
+    } else {
+        Err("a replacement by an `_id` of that kind".to_owned())
+    }
+}

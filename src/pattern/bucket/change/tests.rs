@@ -1,0 +1,105 @@
+use bson::rawdoc;
+
+use super::*;
+use crate::pattern::bucket::item::FixedMint;
+use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+fn shape() -> BucketShape {
+    let options = BucketOptions {
+        time: Some("t".to_owned()),
+        rename: [("quantity".to_owned(), "qty".to_owned())].into(),
+        ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
+    };
+    BucketShape::new(options).unwrap()
+}
+
+fn change(filter: &RawDocument, change: &RawDocument) -> Result<Change, String> {
+    let asked = Asked {
+        filter: Some(filter),
+        change: RawBsonRef::Document(change),
+        array_filters: None,
+        collation: None,
+    };
+    Change::of(&shape(), asked, &mut FixedMint)
+}
+
+#[test]
+fn operators_go_to_where_the_item_lies() {
+    let found = change(
+        &rawdoc! { "_id": 5, "quantity": { "$gt": 1 } },
+        &rawdoc! { "$inc": { "quantity": 1 }, "$set": { "a.b": 2 } },
+    )
+    .unwrap();
+    let update = rawdoc! {
+        "$inc": { "history.$[mongoshapeItem].qty": 1 }, "$set": { "history.$[mongoshapeItem].a.b": 2 },
+    };
+    assert_eq!(found.update, update);
+    let filter = rawdoc! { "$and": [{ "history": { "$elemMatch": { "_id": 5, "qty": { "$gt": 1 } } } }] };
+    assert_eq!(found.filter, filter);
+    assert!(found.wider.is_none());
+}
+
+#[test]
+fn what_is_set_to_what_it_must_be_is_demanded() {
+    let time = bson::DateTime::from_millis(7);
+    let found = change(
+        &rawdoc! { "_id": 5 },
+        &rawdoc! { "$set": { "_id": 5, "k": "x", "t": time, "a": 1 } },
+    )
+    .unwrap();
+    assert_eq!(found.update, rawdoc! { "$set": { "history.$[mongoshapeItem].a": 1 } });
+    let of_item = rawdoc! {
+        "$and": [
+            { "_id": { "$eq": 5 } },
+            { "k": { "$exists": false } },
+            { "t": { "$eq": time, "$not": { "$type": "array" } } },
+        ],
+    };
+    let condition = rawdoc! { "$and": [{ "history": { "$elemMatch": { "_id": 5 } } }] };
+    let demanded = rawdoc! {
+        "$and": [condition.clone(), { "k": { "$eq": "x" } }, { "history": { "$elemMatch": of_item } }],
+    };
+    assert_eq!(found.filter, demanded);
+    assert_eq!(found.wider, Some(condition));
+}
+
+#[test]
+fn what_cannot_be_done_in_place_is_refused() {
+    let check = |filter: &RawDocument, update: &RawDocument| {
+        assert!(change(filter, update).is_err(), "{filter:?} {update:?}");
+    };
+    let id = rawdoc! { "_id": 5 };
+    check(&rawdoc! { "a": 5 }, &rawdoc! { "$set": { "a": 1 } });
+    check(&rawdoc! { "_id": 5, "$expr": true }, &rawdoc! { "$set": { "a": 1 } });
+    check(&rawdoc! { "_id": { "$in": [5] } }, &rawdoc! { "$set": { "a": 1 } });
+    check(&id, &rawdoc! { "$rename": { "a": "b" } });
+    check(&id, &rawdoc! { "$set": { "a.$": 1 } });
+    check(&id, &rawdoc! { "$set": { "_id": 6 } });
+    check(&id, &rawdoc! { "$set": { "_id": 5.0 } });
+    check(&id, &rawdoc! { "$inc": { "k": 1 } });
+    check(&id, &rawdoc! { "$set": { "k": 1.0 } });
+    check(&id, &rawdoc! { "$set": { "t": 1 } });
+    check(&id, &rawdoc! { "$unset": { "t": 1 } });
+    check(
+        &id,
+        &rawdoc! { "$set": { "a": bson::Timestamp { time: 0, increment: 0 } } },
+    );
+    // Added as p, qty in the bucket and as p, quantity by a naive update; but r, quantity would change places.
+    check(&id, &rawdoc! { "$set": { "quantity": 1, "qu": 2 } });
+    check(&id, &rawdoc! { "$set": { "k": 1 }, "$setOnInsert": { "k": 1 } });
+    check(&id, &rawdoc! { "a": 1 });
+}
+
+#[test]
+fn words_are_of_items() {
+    let check = |message: &str, expected: &str| {
+        assert_eq!(in_terms_of_items(&shape(), message, RawBsonRef::Int32(5)), expected);
+    };
+    check("the field 'history.3.a' is", "the field 'a' is");
+    check("{history.$[mongoshapeItem].a: 1}", "{a: 1}");
+    check("history.a", "history.a");
+    check(
+        "apply it. {_id: \"x_7\"} has the field 'a'",
+        "apply it. {_id: 5} has the field 'a'",
+    );
+}

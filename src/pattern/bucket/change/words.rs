@@ -1,0 +1,52 @@
+//! mongod's words for what is wrong in a change, in terms of items.
+
+use bson::raw::RawBsonRef;
+
+use crate::command::value_text::value_text;
+use crate::pattern::shapes::BucketShape;
+
+/// How mongod names the document that a field is of: what goes before its `_id`, and behind it.
+const DOCUMENTS: [[&str; 2]; 2] = [["{_id: ", "} has the field"], [" in document {_id: ", "}"]];
+
+/// The message about the item with that `_id`, without the path that leads to it.
+#[must_use]
+pub fn in_terms_of_items(shape: &BucketShape, message: &str, id: RawBsonRef<'_>) -> String {
+    with_id(&without_path(shape, message), id)
+}
+
+/// The item's `_id` in place of the bucket's.
+fn with_id(message: &str, id: RawBsonRef<'_>) -> String {
+    for [begin, end] in DOCUMENTS {
+        let parts = message
+            .split_once(begin)
+            .and_then(|(before, rest)| Some((before, rest.rsplit_once(end)?.1)));
+        if let Some((before, behind)) = parts {
+            return format!("{before}{begin}{}{end}{behind}", value_text(id));
+        }
+    }
+    message.to_owned()
+}
+
+fn without_path(shape: &BucketShape, message: &str) -> String {
+    let prefix = format!("{}.", shape.items());
+    let mut words = String::with_capacity(message.len());
+    let mut rest = message;
+    while let Some((before, behind)) = rest.split_once(&prefix) {
+        words.push_str(before);
+        // The element: its number, or its identifier.
+        match behind.split_once('.') {
+            Some((element, path)) if is_element(element) => rest = path,
+            _ => {
+                words.push_str(&prefix);
+                rest = behind;
+            }
+        }
+    }
+    words.push_str(rest);
+    words
+}
+
+fn is_element(text: &str) -> bool {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number || (text.starts_with("$[mongoshapeItem") && text.ends_with(']'))
+}

@@ -1,0 +1,84 @@
+//! `findAndModify` of one item by its `_id`: on its bucket, of whose image the item is answered.
+
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::Run;
+use super::update::nothing_matched;
+use crate::command::arguments::with_replaced;
+use crate::command::document::{get, single};
+use crate::command::error::CommandError;
+use crate::command::find::{check_hint, check_hint_form};
+use crate::command::find_and_modify::FindAndModify;
+use crate::command::reply::succeeded;
+use crate::pattern::bucket::change::{Asked, Change, element_of, in_terms_of_items, only_item};
+use crate::pattern::bucket::projection::Projection;
+use crate::pattern::bucket::unpack::Unpacker;
+use crate::session::error::RunError;
+use crate::session::link::Request;
+use crate::session::mint::SystemMint;
+
+pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+    let command = FindAndModify::parse(run.head.body())?;
+    let Some(change) = command.change.filter(|_| !command.remove) else {
+        return Err(run.unsupported("findAndModify that removes").into());
+    };
+    let projection = Projection::parse(command.projection);
+    let projection = projection.ok_or_else(|| run.unsupported("findAndModify with such a projection"))?;
+    let asked = Asked {
+        filter: command.filter,
+        change,
+        array_filters: command.array_filters,
+        collation: command.collation,
+    };
+    let mut mint = SystemMint::new(&run.shared.timestamps);
+    let change = Change::of(run.shape, asked, &mut mint).map_err(|what| run.unsupported(&what))?;
+    check_hint_form(command.hint)?;
+    run.ready_to_read(command.hint).await?;
+    check_hint(command.hint)?;
+    let body = body(run, &command, &change);
+    let answer = run.link.call(Request::plain(&body)).await?;
+    let answer = match succeeded(answer) {
+        Ok(answer) => answer,
+        Err(CommandError::Upstream(reply)) => return Ok(in_words_of_the_application(run, &reply, &change.id)),
+        Err(error) => return Err(error.into()),
+    };
+    let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
+        nothing_matched(run, command.upsert, &change).await?;
+        return Ok(answer);
+    };
+    let item = item(run, (bucket, &change.id), &projection).ok_or_else(|| run.misfit())?;
+    Ok(with_replaced(&answer, &[("value", Some(RawBsonRef::Document(&item)))]))
+}
+
+fn body(run: &Run<'_>, command: &FindAndModify<'_>, change: &Change) -> RawDocumentBuf {
+    let mut body = single("findAndModify", run.namespace.collection);
+    body.append(cstr!("query"), &change.filter);
+    body.append(cstr!("update"), &change.update);
+    body.append(cstr!("new"), command.new);
+    body.append(cstr!("fields"), only_item(run.shape, &change.id));
+    change.append_options(&mut body);
+    if let Some(bypass) = command.bypass_document_validation {
+        body.append(cstr!("bypassDocumentValidation"), bypass);
+    }
+    if let Some(id) = command.statement_id.filter(|_| run.head.is_retryable_write()) {
+        body.append(cstr!("stmtId"), id);
+    }
+    run.carried().append_to_write(&mut body);
+    body
+}
+
+/// The item of an image of its bucket: mongod answers a command that is sent again with all of the image.
+fn item(run: &Run<'_>, (bucket, id): (&RawDocument, &RawBson), projection: &Projection) -> Option<RawDocumentBuf> {
+    let stored = element_of(run.shape, bucket, id)?;
+    let mut bytes = Vec::new();
+    Unpacker::new(run.shape, projection, bucket).append(stored, &mut bytes);
+    RawDocumentBuf::from_bytes(bytes).ok()
+}
+
+fn in_words_of_the_application(run: &Run<'_>, reply: &RawDocument, id: &RawBson) -> RawDocumentBuf {
+    let Some(message) = get(reply, "errmsg").and_then(RawBsonRef::as_str) else {
+        return reply.to_owned();
+    };
+    let message = in_terms_of_items(run.shape, message, id.as_raw_bson_ref());
+    with_replaced(reply, &[("errmsg", Some(RawBsonRef::String(&message)))])
+}
