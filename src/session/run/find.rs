@@ -26,18 +26,13 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let find = Find::parse(run.head.body())?;
     check(run, &find)?;
     run.ready_to_read(find.hint).await?;
-    answer(run, &find).await
-}
-
-/// Answers a `find` that was checked, whichever command it came as.
-pub(super) async fn answer(run: &mut Run<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
-    if let Some(question) = Question::of(run.shape, find)
-        && let Some(reply) = from_buckets(run, find, &question).await?
+    if let Some(question) = Question::of(run.shape, &find)
+        && let Some(reply) = from_buckets(run, &find, &question).await?
     {
         return Ok(reply);
     }
     run.shared.metrics.read(&run.label(), Strategy::Pipeline);
-    by_pipeline(run, find).await
+    by_pipeline(run, &find).await
 }
 
 /// What is sent for it.
