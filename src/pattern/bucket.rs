@@ -20,5 +20,6 @@ pub mod page;
 pub mod pipeline;
 pub mod projection;
 pub mod read;
+pub mod statistics;
 pub mod summary;
 pub mod unpack;
