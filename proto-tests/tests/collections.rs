@@ -15,6 +15,8 @@ const OF_THE_MOMENT: &[&str] = &[
     "host",
     "uuid",
     "millis",
+    // A `validate` that was in somebody's way names files.
+    "warnings",
 ];
 /// Sizes are of what is stored.
 const SIZES: &[&str] = &[
@@ -125,6 +127,16 @@ impl Both {
         Ok(())
     }
 
+    /// Both sides must answer alike; an error's message may name the plan.
+    fn same_read(&mut self, command: &Document) -> Result<()> {
+        let [mut naive, mut shaped] = self.run(|_| command.clone())?;
+        for reply in [&mut naive, &mut shaped] {
+            reply.remove("errmsg");
+        }
+        ensure!(naive == shaped, "{command}\n  naive:  {naive}\n  shaped: {shaped}");
+        Ok(())
+    }
+
     /// Both sides must fail with this code; the messages may tell how a collection is stored.
     fn same_code(&mut self, code: i32, command: impl Fn(&str) -> Document) -> Result<()> {
         let [naive, shaped] = self.run(&command)?;
@@ -191,7 +203,7 @@ impl Both {
             // What a view on a shaped collection stores unpacks it.
             for document in documents
                 .iter_mut()
-                .filter(|document| document.get_str("type") == Ok("view"))
+                .filter(|document| document.get_str("type").is_ok_and(|kind| kind == "view"))
             {
                 document.remove("options");
             }
@@ -277,6 +289,7 @@ fn a_listing_shows_what_the_application_has_made() -> Result<()> {
             doc! { "nameOnly": true },
             doc! { "nameOnly": true, "authorizedCollections": true },
             doc! { "filter": {} },
+            doc! { "filter": Bson::Null },
             doc! { "filter": { "name": "items" } },
             doc! { "filter": { "name": "items.mongoshape_items" }, "nameOnly": true },
             doc! { "filter": { "name": "system.views" } },
@@ -285,7 +298,7 @@ fn a_listing_shows_what_the_application_has_made() -> Result<()> {
             doc! { "filter": { "$or": [{ "type": "view" }, { "name": "plain" }] } },
             doc! { "filter": { "options.capped": { "$exists": false } } },
         ];
-        let mut check = |both: &mut Both| -> Result<()> {
+        let check = |both: &mut Both| -> Result<()> {
             for listing in &listings {
                 for size in [None, Some(0), Some(1), Some(2), Some(100)] {
                     both.listed(listing, size)?;
@@ -301,7 +314,6 @@ fn a_listing_shows_what_the_application_has_made() -> Result<()> {
         check(&mut both).context("with a view of the application's")?;
         let mistakes = [
             doc! { "filter": 5 },
-            doc! { "filter": Bson::Null },
             doc! { "filter": { "$nonsense": 1 } },
             doc! { "nameOnly": "yes" },
             doc! { "nonsense": 1 },
@@ -388,7 +400,7 @@ fn a_database_is_dropped_with_all_that_is_known_of_it() -> Result<()> {
         let insert = |id: i32| doc! { "insert": "items", "documents": [{ "_id": id, "k": 1, "at": bson::DateTime::from_millis(i64::from(id) * 1_000) }] };
         let through_second = |both: &mut Both, command: &Document| -> Result<()> {
             std::mem::swap(&mut both.shaped, &mut both.second);
-            let done = both.same(|_| command.clone());
+            let done = both.same_read(command);
             std::mem::swap(&mut both.shaped, &mut both.second);
             done
         };
@@ -397,7 +409,7 @@ fn a_database_is_dropped_with_all_that_is_known_of_it() -> Result<()> {
             let value: Bson = if drop == "drop" { "items".into() } else { 1.into() };
             both.same(|_| doc! { drop: value.clone() })?;
             for read in reads() {
-                both.same(|_| read.clone()).context("through the first")?;
+                both.same_read(&read).context("through the first")?;
                 through_second(&mut both, &read).context("through the second")?;
             }
             through_second(&mut both, &doc! { "create": "items" })?;
@@ -408,7 +420,7 @@ fn a_database_is_dropped_with_all_that_is_known_of_it() -> Result<()> {
             both.same(|_| insert(2))?;
             both.same(|_| insert(1))?;
             for read in reads() {
-                both.same(|_| read.clone()).context("through the first")?;
+                both.same_read(&read).context("through the first")?;
                 through_second(&mut both, &read).context("through the second")?;
             }
         }

@@ -36,7 +36,7 @@ fn names_one(shapes: &Shapes, database: &str, name: &str) -> bool {
 pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = across.head.body();
     let filter = match get(body, "filter") {
-        None => None,
+        None | Some(RawBsonRef::Null) => None,
         Some(RawBsonRef::Document(filter)) => Some(filter),
         // mongod's to refuse.
         Some(_) => return across.link.run(body).await,
@@ -46,7 +46,7 @@ pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunEr
     }
     let without_ours = without_ours(across).await?;
     let Some(filter) = filter else {
-        let mut command = body.to_owned();
+        let mut command = with_replaced(body, &[("filter", None)]);
         command.append(cstr!("filter"), without_ours);
         return across.link.run(&command).await;
     };

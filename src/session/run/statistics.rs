@@ -89,7 +89,19 @@ pub(super) async fn aggregate(run: &mut Run<'_>, aggregate: &Aggregate<'_>) -> R
         .map_err(|refused| refuse(metrics, &refused))?;
     run.reaching().prepare(&pipelines.into_reached()).await?;
     run.ready_to_read(aggregate.hint).await?;
-    let told = told(run, stage).await?;
+    let told = match told(run, stage).await {
+        Ok(told) => told,
+        Err(RunError::Command(error)) => {
+            // A mistake in what is behind is told first.
+            let mut stages = vec![(*stage).to_owned()];
+            stages.extend(behind);
+            let stages = array_of(&stages);
+            let command = with_replaced(body, &[("pipeline", Some(RawBsonRef::Array(&stages)))]);
+            run.link.run(&command).await?;
+            return Err(error.into());
+        }
+        Err(error) => return Err(error),
+    };
     let mut stages = vec![
         // One document, whatever it says.
         single(STAGE, RawDocumentBuf::new()),
