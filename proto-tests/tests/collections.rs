@@ -1,5 +1,8 @@
 //! Commands about a collection answer as on a naive one, or are refused: each is run on both and the replies are compared.
 
+use std::thread;
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, bson, doc};
 use proto_tests::{Mongod, Proxy, ProxyOptions, database_name, mongod, raw};
@@ -376,6 +379,37 @@ fn a_view_that_reads_items_reads_them_after_a_drop_too() -> Result<()> {
     both.same(|_| doc! { "drop": "items" })?;
     ensure!(!both.is_stored("items.mongoshape_items")?);
     both.listed(&doc! { "filter": { "name": { "$ne": "system.views" } } }, None)
+}
+
+/// Who drops the view of items and who makes a view that needs it may do so at once, through two proxies.
+#[test]
+fn a_view_made_while_its_collection_is_dropped_reads_what_comes_later() -> Result<()> {
+    let mut both = Both::filled(mongod::shared())?;
+    both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }, { "_id": 2 }] })?;
+    let database = both.shaped_database();
+    let create = doc! { "create": "seen", "viewOn": "plain", "pipeline": [graph("items")], "$db": &database };
+    let drop = doc! { "drop": "items", "$db": &database };
+    for round in 0..60 {
+        both.needs_view("plain", "items")?;
+        let (creating, dropping) = (&mut both.shaped, &mut both.second);
+        let [created, dropped] = thread::scope(|scope| {
+            let creating = scope.spawn(|| creating.command(&create));
+            let dropping = scope.spawn(|| {
+                thread::sleep(Duration::from_micros(round * 100));
+                dropping.command(&drop)
+            });
+            [creating.join(), dropping.join()].map(|ended| ended.expect("no panic"))
+        });
+        for reply in [created?, dropped?] {
+            ensure!(reply.get_f64("ok")? > 0.5, "{reply}");
+        }
+        ensure!(both.is_stored("items.mongoshape_items")?, "round {round}");
+        both.shaped.command_ok(&doc! { "drop": "seen", "$db": &database })?;
+        both.naive
+            .command_ok(&doc! { "drop": "items", "$db": &both.names()[0] })?;
+        both.insert("items", 3)?;
+    }
+    Ok(())
 }
 
 /// Reads of all kinds, which must find the same on either side.
