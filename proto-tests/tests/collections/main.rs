@@ -4,6 +4,7 @@ mod drop;
 mod listing;
 mod options;
 mod rename;
+mod rights;
 mod statistics;
 
 use anyhow::{Context as _, Result, ensure};

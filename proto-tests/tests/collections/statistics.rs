@@ -1,5 +1,7 @@
 //! `collStats`, `$collStats`, `dataSize`, `dbStats`, `validate`, and what is said to the collection as it is stored.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, bson, doc};
 use proto_tests::mongod;
@@ -23,8 +25,6 @@ fn statistics_are_told_in_items() -> Result<()> {
             doc! { "validate": "items", "full": true },
             doc! { "validate": "others" },
             doc! { "validate": "items", "background": true, "full": true },
-            doc! { "compact": "items", "force": true },
-            doc! { "compact": "others", "force": true },
             doc! { "planCacheClear": "items" },
             doc! { "planCacheClear": "others" },
         ];
@@ -120,6 +120,27 @@ fn a_database_is_counted_in_items() -> Result<()> {
         check(&mut both).context("with a view of the application's")?;
         both.same(|_| doc! { "drop": "items" })?;
         check(&mut both).context("after a drop")?;
+    }
+    Ok(())
+}
+
+/// It takes its time, so on one server only.
+#[test]
+fn what_is_stored_is_compacted() -> Result<()> {
+    let mut both = Both::filled(mongod::shared())?;
+    for connection in [&both.naive, &both.shaped] {
+        connection.stream().set_read_timeout(Some(Duration::from_mins(2)))?;
+    }
+    for command in [
+        doc! { "compact": "items" },
+        doc! { "compact": "others" },
+        doc! { "compact": "items", "force": "yes" },
+    ] {
+        let [naive, shaped] = both.run(|_| command.clone())?;
+        ensure!(
+            without_sizes(&naive) == without_sizes(&shaped),
+            "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+        );
     }
     Ok(())
 }
