@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, bson, doc};
 use proto_tests::mongod;
+use proto_tests::sessions::lsid;
 
 use super::{Both, NOT_SUPPORTED, servers, without_sizes};
 
@@ -122,6 +123,32 @@ fn a_database_is_counted_in_items() -> Result<()> {
         check(&mut both).context("after a drop")?;
     }
     Ok(())
+}
+
+#[test]
+fn a_transaction_has_none_of_it() -> Result<()> {
+    let mut both = Both::filled(mongod::shared_replica_set())?;
+    let commands = [
+        doc! { "collStats": "items" },
+        doc! { "aggregate": "items", "pipeline": [{ "$collStats": { "count": {} } }], "cursor": {} },
+        doc! { "validate": "items" },
+        doc! { "dbStats": 1 },
+        doc! { "listCollections": 1 },
+        doc! { "collMod": "items" },
+        doc! { "drop": "items" },
+        doc! { "compact": "items" },
+        doc! { "planCacheClear": "items" },
+    ];
+    for (number, command) in (1_i64..).zip(commands) {
+        both.same_code(263, |database| {
+            let mut command = command.clone();
+            command.extend(doc! {
+                "lsid": lsid(database), "txnNumber": number, "startTransaction": true, "autocommit": false,
+            });
+            command
+        })?;
+    }
+    both.same(|_| doc! { "find": "items", "sort": { "_id": 1 } })
 }
 
 /// It takes its time, so on one server only.

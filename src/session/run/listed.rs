@@ -14,23 +14,14 @@ use crate::session::upstream::UpstreamKind;
 
 /// Whether the answer may tell of what is the proxy's.
 pub(super) fn may_tell_of_ours(shapes: &Shapes, database: &str, body: &RawDocument) -> bool {
-    let mut names = shapes
-        .buckets_in(database)
-        .map(|(collection, _)| items_view::name(collection));
+    let buckets = shapes.buckets_in(database);
+    let mut views = buckets.map(|(collection, _)| items_view::name(collection));
     let filter = get(body, "filter").and_then(RawBsonRef::as_document);
     match filter.and_then(|filter| get(filter, "name")) {
         // What drivers ask before they make one: nothing but that one is looked up.
-        Some(RawBsonRef::String(name)) => {
-            names.next().is_some() && (name == VIEWS || names_one(shapes, database, name))
-        }
-        _ => names.next().is_some(),
+        Some(RawBsonRef::String(name)) if name != VIEWS => views.any(|view| view == name),
+        _ => views.next().is_some(),
     }
-}
-
-fn names_one(shapes: &Shapes, database: &str, name: &str) -> bool {
-    shapes
-        .buckets_in(database)
-        .any(|(collection, _)| items_view::name(collection) == name)
 }
 
 pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunError> {

@@ -82,6 +82,11 @@ pub(super) async fn aggregate(run: &mut Run<'_>, aggregate: &Aggregate<'_>) -> R
     if let Some(name) = of_server {
         return Err(run.unsupported(&format!("{name} of the stage {STAGE}")).into());
     }
+    if run.head.in_transaction() {
+        // mongod refuses it.
+        ask(run, stage).await?;
+        return Err(run.unsupported(&format!("the stage {STAGE} in a transaction")).into());
+    }
     let mut pipelines = Pipelines::new(&run.settings.shapes, run.head.database);
     let metrics = &run.shared.metrics;
     let behind = pipelines
