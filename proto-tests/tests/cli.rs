@@ -139,7 +139,7 @@ fn metrics_count_what_was_done() -> Result<()> {
     application.command_ok(&find)?;
     let filtered = doc! { "find": COLLECTION, "filter": { "x": 1 }, "$db": &shaped.database };
     application.command_ok(&filtered)?;
-    application.command(&doc! { "validate": COLLECTION, "$db": &shaped.database })?;
+    application.command(&doc! { "validate": COLLECTION, "repair": true, "$db": &shaped.database })?;
     application.command(
         &doc! { "aggregate": "x", "pipeline": [{ "$out": COLLECTION }], "cursor": {}, "$db": &shaped.database },
     )?;

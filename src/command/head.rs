@@ -79,6 +79,10 @@ impl<'a> Head<'a> {
                 (_, RawBsonRef::String(collection)) => Some(collection),
                 _ => None,
             },
+            "dataSize" | "datasize" => {
+                let namespace = Namespace::parse(self.target?)?;
+                return (namespace.database == self.database).then_some(namespace);
+            }
             _ => self.target,
         };
         collection.map(|collection| Namespace::new(self.database, collection))

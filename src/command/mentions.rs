@@ -69,7 +69,14 @@ impl Visitor<'_> {
             }
             "applyOps" | "doTxn" => self.operations(get(body, name)),
             "bulkWrite" => self.documents(get(body, "nsInfo"), |visitor, info| visitor.full_name(get(info, "ns"))),
-            "dataSize" | "datasize" | "splitVector" | "checkShardingIndex" => self.full_name(get(body, name)),
+            // The head of the command has it when it is in the command's own database.
+            "dataSize" | "datasize" => {
+                let namespace = get(body, name).and_then(RawBsonRef::as_str).and_then(Namespace::parse);
+                if namespace.is_some_and(|namespace| namespace.database != self.database) {
+                    self.full_name(get(body, name));
+                }
+            }
+            "splitVector" | "checkShardingIndex" => self.full_name(get(body, name)),
             // Administrative commands (sharding, cloning) name a whole namespace in their first value.
             _ if self.database == "admin" => self.full_name(get(body, name)),
             _ => {}
@@ -246,6 +253,8 @@ mod tests {
             &["e.b"],
         );
         check(&rawdoc! { "shardCollection": "d.a", "$db": "admin" }, &["d.a"]);
+        check(&rawdoc! { "dataSize": "d.a", "$db": "admin" }, &["d.a"]);
+        check(&rawdoc! { "dataSize": "d.a", "$db": "d" }, &[]);
         check(
             &rawdoc! { "bulkWrite": 1, "nsInfo": [{ "ns": "d.a" }], "$db": "admin" },
             &["d.a"],

@@ -21,5 +21,6 @@ pub mod page;
 pub mod pipeline;
 pub mod projection;
 pub mod read;
+pub mod statistics;
 pub mod summary;
 pub mod unpack;

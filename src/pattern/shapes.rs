@@ -172,6 +172,23 @@ impl Shapes {
             .find(|shape| shape.namespace().matches(namespace))
     }
 
+    /// The collections of a database that are stored in buckets, with their shapes, in no particular order.
+    pub fn buckets_in<'a>(&'a self, database: &'a str) -> impl Iterator<Item = (&'a str, &'a BucketShape)> {
+        self.by_collection.keys().filter_map(move |collection| {
+            let shape = self.bucket(Namespace::new(database, collection))?;
+            Some((collection.as_str(), shape))
+        })
+    }
+
+    /// The shape of a namespace that is stored in buckets and whose commands are rewritten.
+    #[must_use]
+    pub fn bucket(&self, namespace: Namespace<'_>) -> Option<&BucketShape> {
+        match &**self.lookup(namespace)? {
+            Shape::Bucket(shape) if shape.mode() == Mode::Rewrite => Some(shape),
+            _ => None,
+        }
+    }
+
     /// Every shape, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Shape>> {
         self.by_collection.values().flatten()

@@ -61,6 +61,9 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, metrics: &SessionMetrics, hea
     }
     let shapes = Lookup { settings, metrics };
     let mut refused = None;
+    if Across::may_tell_of_ours(&settings.shapes, head) {
+        return Route::Across(Arc::clone(settings));
+    }
     let mut across = Across::changes_half_a_view(head);
     mentions::for_each(head, &mut |namespace| {
         if refused.is_none() && shapes.rewritten(namespace).is_some() {

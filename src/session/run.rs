@@ -2,16 +2,21 @@
 
 mod across;
 mod aggregate;
+mod catalog;
 mod collection;
 mod count;
 mod cursor;
+mod database;
 mod distinct;
 mod explain;
 mod find;
 mod find_and_modify;
 mod insert;
+mod listed;
 mod queries;
 mod reaching;
+mod rename;
+mod statistics;
 mod update;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,6 +79,13 @@ impl<'a> Run<'a> {
             "create" if self.head.in_transaction() => Err(self.unsupported("create in a transaction").into()),
             "create" => collection::create(&mut self).await,
             "drop" => collection::drop(&mut self).await,
+            "collMod" => collection::coll_mod(&mut self).await,
+            "collStats" | "collstats" => statistics::coll_stats(&mut self).await,
+            "dataSize" | "datasize" => statistics::data_size(&mut self).await,
+            "validate" => statistics::validate(&mut self).await,
+            "planCacheClear" => collection::plan_cache_clear(&mut self).await,
+            // The same for what is stored.
+            "compact" => self.link.run(self.head.body()).await,
             name => Err(self.unsupported(&format!("the command {name}")).into()),
         }
     }
@@ -108,8 +120,15 @@ impl<'a> Run<'a> {
     async fn ready_to_read(&mut self, hint: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
         let settings = self.settings;
         check_hint_form(hint)?;
-        if settings.readiness.for_reading(&mut self.asker()).await? {
-            check_hint(hint)?;
+        if !settings.readiness.for_reading(&mut self.asker()).await? {
+            return Ok(());
+        }
+        if let Err(error) = check_hint(hint) {
+            // It may have been dropped since it was found, with its database or by another proxy.
+            settings.readiness.forget(self.namespace);
+            if settings.readiness.for_reading(&mut self.asker()).await? {
+                return Err(error.into());
+            }
         }
         Ok(())
     }
@@ -139,7 +158,8 @@ impl<'a> Run<'a> {
 /// Whether nobody misses a command's effect when the client is gone before it ended.
 pub(super) fn only_reads(head: &Head<'_>) -> bool {
     match head.name {
-        "find" | "count" | "distinct" | "explain" | "getMore" => true,
+        "find" | "count" | "distinct" | "explain" | "getMore" | "listCollections" | "collStats" | "collstats"
+        | "dataSize" | "datasize" => true,
         "aggregate" => {
             let stages = documents(get(head.body(), "pipeline"));
             let last = stages.as_deref().and_then(|stages| first_field(stages.last()?));

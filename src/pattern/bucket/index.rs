@@ -25,6 +25,12 @@ pub const FROM: &str = "mongoshape_from";
 /// Name of the index on key and the upper bound of the times.
 pub const TO: &str = "mongoshape_to";
 
+/// Whether an index of that name is a shape's own, and so none that the application knows of.
+#[must_use]
+pub fn is_own(name: &str) -> bool {
+    [PAGE, EXCEPTIONS, ITEM_ID, FROM, TO].contains(&name)
+}
+
 /// The indexes of a shape, as the `indexes` of a `createIndexes` lists them.
 #[must_use]
 pub fn specs(shape: &BucketShape) -> Vec<RawDocumentBuf> {

@@ -2,7 +2,7 @@
 //!
 //! It is an ordinary view in the collection's database, made when such a stage first needs it.
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::filter::of_whole_documents;
 use super::pipeline::unpack;
@@ -45,4 +45,55 @@ pub fn is(shape: &BucketShape, collection: &str, found: &RawDocument) -> bool {
         let same = |name| get(options, name) == get(&made, name);
         options.iter().count() == 2 && same("viewOn") && same("pipeline")
     })
+}
+
+/// Whether a view, as `listCollections` tells of it, may read the collection or view of that name: whether the name is
+/// anywhere in its definition.
+#[must_use]
+pub fn is_read_by(name: &str, view: &RawDocument) -> bool {
+    let options = get(view, "options").and_then(RawBsonRef::as_document);
+    options.is_some_and(|options| document_has(options, name))
+}
+
+fn document_has(document: &RawDocument, text: &str) -> bool {
+    document.iter().flatten().any(|(_, value)| has(value, text))
+}
+
+fn array_has(array: &RawArray, text: &str) -> bool {
+    array.into_iter().flatten().any(|value| has(value, text))
+}
+
+/// Nests no deeper than mongod lets documents nest.
+fn has(value: RawBsonRef<'_>, text: &str) -> bool {
+    match value {
+        RawBsonRef::String(string) => string == text,
+        RawBsonRef::Document(document) => document_has(document, text),
+        RawBsonRef::Array(array) => array_has(array, text),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn a_view_reads_what_its_definition_names() {
+        let check = |options: RawDocumentBuf, expected: bool| {
+            let view = rawdoc! { "name": "v", "type": "view", "options": options };
+            assert_eq!(is_read_by(&name("c"), &view), expected, "{view:?}");
+        };
+        check(rawdoc! { "viewOn": "c.mongoshape_items", "pipeline": [] }, true);
+        let lookup = rawdoc! { "$graphLookup": { "from": "c.mongoshape_items" } };
+        check(
+            rawdoc! { "viewOn": "o", "pipeline": [{ "$facet": { "f": [lookup] } }] },
+            true,
+        );
+        check(
+            rawdoc! { "viewOn": "c", "pipeline": [{ "$match": { "x": "c.mongoshape" } }] },
+            false,
+        );
+    }
 }

@@ -155,6 +155,28 @@ impl BucketShape {
     pub fn mode(&self) -> Mode {
         self.options.mode
     }
+
+    /// Whether what is stored under this shape may be read and written under the other.
+    #[must_use]
+    pub fn is_stored_as(&self, other: &Self) -> bool {
+        // Each of them is named here, so that none is forgotten.
+        let BucketOptions {
+            namespace: _,
+            mode: _,
+            key,
+            time,
+            items,
+            count,
+            max_items,
+            max_bytes,
+            rename,
+            item_ids,
+        } = &self.options;
+        let others = &other.options;
+        (key, time, items, count) == (&others.key, &others.time, &others.items, &others.count)
+            && (max_items, max_bytes) == (&others.max_items, &others.max_bytes)
+            && (rename, item_ids) == (&others.rename, &others.item_ids)
+    }
 }
 
 fn check_key(options: &BucketOptions, errors: &mut Vec<ShapeError>) {

@@ -1,9 +1,11 @@
-//! Commands that are on a collection without a shape and name shaped ones: pipelines, and views with one. mongod's reply is
-//! the answer; a cursor belongs to the plain collection, and what is asked of it later is relayed.
+//! Commands that are on no shaped collection and reach some: pipelines, views with one, `renameCollection`,
+//! `listCollections` and `dbStats`. mongod's reply is the answer; a cursor belongs to what the command is on, and what is asked of it later is
+//! relayed.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::reaching::{Reaching, refuse};
+use super::{database, listed, rename};
 use crate::command::arguments::{Carried, with_replaced};
 use crate::command::document::{array_of, as_flag, get, single};
 use crate::command::error::CommandError;
@@ -11,7 +13,7 @@ use crate::command::head::Head;
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
 use crate::pattern::pipeline::{Pipelines, Place, Reached, documents};
-use crate::pattern::shapes::Mode;
+use crate::pattern::shapes::{Mode, Shapes};
 use crate::session::error::RunError;
 use crate::session::link::Link;
 use crate::session::upstream::UpstreamKind;
@@ -35,7 +37,15 @@ struct View<'a> {
 impl<'a> Across<'a> {
     /// Which commands there are of this kind.
     pub(in crate::session) fn has(name: &str) -> bool {
-        matches!(name, "aggregate" | "create" | "collMod")
+        matches!(name, "aggregate" | "create" | "collMod" | "renameCollection")
+    }
+
+    /// Whether a command may tell of what the proxy keeps beside shaped collections.
+    pub(in crate::session) fn may_tell_of_ours(shapes: &Shapes, head: &Head<'_>) -> bool {
+        match head.name {
+            "listCollections" => listed::may_tell_of_ours(shapes, head.database, head.body()),
+            name => database::may_count_buckets(shapes, name, head.database),
+        }
     }
 
     /// Whether a command may turn what is stored of a view into something else without naming it.
@@ -47,6 +57,12 @@ impl<'a> Across<'a> {
     /// Runs it and gives the reply. Not cancel safe: the link is of no use after.
     pub(in crate::session) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
         self.head.validate()?;
+        match self.head.name {
+            "listCollections" => return listed::run(&mut self).await,
+            "renameCollection" => return rename::run(&mut self).await,
+            "dbStats" | "dbstats" => return database::run(&mut self).await,
+            _ => {}
+        }
         let body = self.head.body();
         let view = self.view(body).await?;
         let Some(stages) = view.stages else {
@@ -70,7 +86,11 @@ impl<'a> Across<'a> {
             head: self.head,
         };
         reaching.prepare(&reached).await?;
-        self.link.run(&with_pipeline(body, &stages)).await
+        let reply = reaching.link.run(&with_pipeline(body, &stages)).await?;
+        if self.head.name != "aggregate" {
+            reaching.keep_views(&reached).await?;
+        }
+        Ok(reply)
     }
 
     /// Refuses what cannot be done with a shaped collection at all.

@@ -4,7 +4,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
 use super::explain::Explained;
 use super::reaching::refuse;
-use super::{Run, find};
+use super::{Run, find, statistics};
 use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, single};
@@ -18,6 +18,9 @@ use crate::session::metrics::Strategy;
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();
     let aggregate = Aggregate::parse(body)?;
+    if statistics::begins_with_statistics(&aggregate) {
+        return statistics::aggregate(run, &aggregate).await;
+    }
     if let Some(find) = as_find(body, &aggregate).filter(|_| !aggregate.explain)
         && let Some(question) = Question::of(run.shape, &find)
     {

@@ -1,21 +1,23 @@
-//! `create` and `drop`: the collection with its shape's indexes.
+//! `create`, `drop` and `collMod`: the collection with its shape's indexes. And what is said to the collection as it is stored.
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use super::Run;
-use crate::command::arguments::with_replaced;
-use crate::command::collection::create_options;
+use super::{Run, catalog};
+use crate::command::arguments::{Carried, with_replaced};
+use crate::command::collection::{impossible_in_coll_mod, impossible_in_create, part_in_plan_cache_clear};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::session::error::RunError;
 
 pub(super) async fn create(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
-    if let Some(option) = create_options(run.head.body())?.first() {
+    if let Some(option) = impossible_in_create(run.head.body())? {
         let namespace = run.namespace;
         let message =
             format!("mongoshape stores {namespace} in the bucket pattern: it cannot be created with '{option}'");
         return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
     }
     let reply = run.link.run(run.head.body()).await?;
+    // It may be a new one, if another proxy has dropped the one that was found ready.
+    run.settings.readiness.forget(run.namespace);
     run.settings.readiness.for_writing(&mut run.asker()).await?;
     Ok(reply)
 }
@@ -23,6 +25,23 @@ pub(super) async fn create(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError
 pub(super) async fn drop(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     run.settings.readiness.forget(run.namespace);
     let reply = run.link.run(run.head.body()).await?;
+    let asker = Carried::of(run.head.body());
+    catalog::drop_items_view(run.link, asker, run.shape, run.namespace).await?;
     // The application knows of no index but the one on `_id`.
     Ok(with_replaced(&reply, &[("nIndexesWas", Some(RawBsonRef::Int32(1)))]))
+}
+
+pub(super) async fn coll_mod(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+    if let Some(option) = impossible_in_coll_mod(run.head.body())? {
+        return Err(run.unsupported(&format!("collMod with '{option}'")).into());
+    }
+    run.ready_to_read(None).await?;
+    run.link.run(run.head.body()).await
+}
+
+pub(super) async fn plan_cache_clear(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+    if let Some(part) = part_in_plan_cache_clear(run.head.body())? {
+        return Err(run.unsupported(&format!("planCacheClear with '{part}'")).into());
+    }
+    run.link.run(run.head.body()).await
 }

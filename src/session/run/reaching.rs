@@ -54,6 +54,20 @@ impl Reaching<'_, '_> {
         Ok(())
     }
 
+    /// Makes the views again that were dropped, as nobody read them, before the view was there which the command has made.
+    pub(super) async fn keep_views(&mut self, reached: &[Reached]) -> Result<(), RunError> {
+        for reached in reached.iter().filter(|reached| reached.needs_view) {
+            let Some(shape) = reached.shape() else { continue };
+            let namespace = Namespace::new(self.head.database, &reached.collection);
+            match self.ensure_view(shape, namespace).await {
+                // The command is done.
+                Ok(()) | Err(RunError::Command(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     async fn ensure_view(&mut self, shape: &BucketShape, namespace: Namespace<'_>) -> Result<(), RunError> {
         // A view has a collation of its own.
         let collation = get(self.head.body(), "collation").and_then(RawBsonRef::as_document);

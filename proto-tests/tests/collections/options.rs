@@ -1,0 +1,122 @@
+//! `create` and `collMod`.
+
+use anyhow::Result;
+use bson::{Document, doc};
+
+use super::{Both, NOT_SUPPORTED, servers};
+
+#[test]
+fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
+    for mongod in servers() {
+        let mut both = Both::start(mongod)?;
+        let possible = [
+            doc! {},
+            doc! { "capped": false },
+            doc! { "collation": { "locale": "simple" } },
+            doc! { "storageEngine": { "wiredTiger": { "configString": "block_compressor=zlib" } } },
+            doc! { "indexOptionDefaults": { "storageEngine": { "wiredTiger": { "configString": "" } } } },
+            doc! { "idIndex": { "key": { "_id": 1 }, "name": "_id_" } },
+            doc! { "validationLevel": "moderate", "validationAction": "warn" },
+            doc! { "changeStreamPreAndPostImages": { "enabled": false } },
+            doc! { "comment": "why", "writeConcern": { "w": 1 } },
+        ];
+        let with = |options: &Document| {
+            let mut command = doc! { "create": "items" };
+            command.extend(options.clone());
+            command
+        };
+        for options in &possible {
+            both.same(|_| with(options))?;
+            both.listed(&doc! {}, None)?;
+            // It is there now, alike or not.
+            both.same(|_| with(options))?;
+            both.same(|_| doc! { "create": "items" })?;
+            both.same(|_| doc! { "create": "items", "validationLevel": "strict" })?;
+            both.insert("items", 3)?;
+            both.same(|_| doc! { "find": "items", "filter": { "k": 1 } })?;
+            both.same(|_| doc! { "drop": "items" })?;
+        }
+        let mistakes = [
+            doc! { "size": 4096 },
+            doc! { "max": 4 },
+            doc! { "nonsense": 1 },
+            doc! { "collation": {} },
+            doc! { "collation": { "locale": "simple", "strength": 1 } },
+            doc! { "validationLevel": "nonsense" },
+            doc! { "storageEngine": { "nonsense": {} } },
+            doc! { "changeStreamPreAndPostImages": {} },
+            doc! { "idIndex": { "key": { "x": 1 }, "name": "x" } },
+        ];
+        for options in &mistakes {
+            both.same(|_| with(options))?;
+        }
+        for (options, code) in [
+            (doc! { "expireAfterSeconds": 10 }, 72),
+            (doc! { "capped": true }, 72),
+            (doc! { "capped": "yes" }, 14),
+            (doc! { "collation": 1 }, 14),
+        ] {
+            both.same_code(code, |_| with(&options))?;
+        }
+        let impossible = [
+            doc! { "capped": true, "size": 4096 },
+            doc! { "collation": { "locale": "de" } },
+            doc! { "validator": { "k": 1 } },
+            doc! { "validator": {} },
+            doc! { "timeseries": { "timeField": "at" } },
+            doc! { "clusteredIndex": { "key": { "_id": 1 }, "unique": true } },
+            doc! { "viewOn": "plain", "pipeline": [] },
+            doc! { "viewOn": "others" },
+            doc! { "changeStreamPreAndPostImages": { "enabled": true } },
+            doc! { "autoIndexId": false },
+            doc! { "encryptedFields": { "fields": [] } },
+        ];
+        both.insert("others", 3)?;
+        for options in &impossible {
+            both.refused(72, |_| with(options))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn options_are_changed_where_they_mean_nothing_for_buckets() -> Result<()> {
+    for mongod in servers() {
+        let mut both = Both::filled(mongod)?;
+        let with = |options: &Document| {
+            let mut command = doc! { "collMod": "items" };
+            command.extend(options.clone());
+            command
+        };
+        let same = [
+            doc! {},
+            doc! { "validationLevel": "moderate" },
+            doc! { "validationAction": "warn", "comment": "why", "writeConcern": { "w": 1 } },
+            doc! { "validationLevel": "nonsense" },
+            doc! { "changeStreamPreAndPostImages": { "enabled": false } },
+            doc! { "changeStreamPreAndPostImages": {} },
+            doc! { "cappedSize": 8192 },
+            doc! { "cappedMax": 5 },
+            doc! { "nonsense": 1 },
+        ];
+        for options in &same {
+            both.same(|_| with(options))?;
+            both.listed(&doc! {}, None)?;
+        }
+        both.same(|_| doc! { "collMod": "others" })?;
+        both.same(|_| doc! { "collMod": "others", "validationLevel": "off" })?;
+        let refused = [
+            doc! { "index": { "name": "mongoshape_page", "hidden": true } },
+            doc! { "index": { "keyPattern": { "at": 1 }, "expireAfterSeconds": 5 } },
+            doc! { "validator": { "k": 1 } },
+            doc! { "viewOn": "plain", "pipeline": [] },
+            doc! { "pipeline": [] },
+            doc! { "changeStreamPreAndPostImages": { "enabled": true } },
+            doc! { "expireAfterSeconds": 5 },
+        ];
+        for options in &refused {
+            both.refused(NOT_SUPPORTED, |_| with(options))?;
+        }
+    }
+    Ok(())
+}

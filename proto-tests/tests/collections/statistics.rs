@@ -1,0 +1,253 @@
+//! `collStats`, `$collStats`, `dataSize`, `dbStats`, `validate`, and what is said to the collection as it is stored.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, Document, bson, doc};
+use proto_tests::mongod;
+use proto_tests::sessions::lsid;
+
+use super::{Both, NOT_SUPPORTED, servers, without_sizes};
+
+#[test]
+fn statistics_are_told_in_items() -> Result<()> {
+    for mongod in servers() {
+        let mut both = Both::filled(mongod)?;
+        let commands = [
+            doc! { "collStats": "items" },
+            doc! { "collStats": "items", "scale": 1024 },
+            doc! { "collstats": "items", "scale": 2.5 },
+            doc! { "collStats": "items", "scale": 0 },
+            doc! { "collStats": "items", "scale": "x" },
+            doc! { "collStats": "items", "nonsense": 1 },
+            doc! { "collStats": "others" },
+            doc! { "collStats": "others", "scale": 10 },
+            doc! { "validate": "items" },
+            doc! { "validate": "items", "full": true },
+            doc! { "validate": "others" },
+            doc! { "validate": "items", "background": true, "full": true },
+            doc! { "planCacheClear": "items" },
+            doc! { "planCacheClear": "others" },
+        ];
+        for command in commands {
+            let [naive, shaped] = both.run(|_| command.clone())?;
+            ensure!(
+                without_sizes(&naive) == without_sizes(&shaped),
+                "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+            );
+        }
+        let data_sizes = [
+            doc! {},
+            doc! { "estimate": true },
+            doc! { "keyPattern": {}, "min": {}, "max": {} },
+            doc! { "nonsense": 1 },
+        ];
+        for options in data_sizes {
+            for collection in ["items", "others"] {
+                let [naive, shaped] = both.run(|database| {
+                    let mut command = doc! { "dataSize": format!("{database}.{collection}") };
+                    command.extend(options.clone());
+                    command
+                })?;
+                ensure!(
+                    without_sizes(&naive) == without_sizes(&shaped),
+                    "dataSize {options}\n  naive:  {naive}\n  shaped: {shaped}"
+                );
+            }
+        }
+        both.same(|_| doc! { "dataSize": "items" })?;
+        let refused = [
+            doc! { "validate": "items", "repair": true },
+            doc! { "validate": "items", "nonsense": 1 },
+            doc! { "validate": "items", "metadata": true },
+            doc! { "planCacheClear": "items", "query": { "k": 1 } },
+            doc! { "planCacheClear": "items", "nonsense": 1 },
+            doc! { "reIndex": "items" },
+            doc! { "convertToCapped": "items", "size": 4096 },
+            doc! { "setIndexCommitQuorum": "items", "indexNames": ["x"], "commitQuorum": 1 },
+            doc! { "analyze": "items" },
+            doc! { "planCacheListFilters": "items" },
+        ];
+        for command in refused {
+            both.refused(NOT_SUPPORTED, |_| command.clone())?;
+        }
+        both.refused(NOT_SUPPORTED, |database| doc! { "dataSize": format!("{database}.items"), "keyPattern": { "_id": 1 }, "min": { "_id": 1 }, "max": { "_id": 5 } })?;
+        both.refused(
+            NOT_SUPPORTED,
+            |database| doc! { "dataSize": format!("{database}.items"), "$db": "admin" },
+        )?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_database_is_counted_in_items() -> Result<()> {
+    for mongod in servers() {
+        let mut both = Both::start(mongod)?;
+        let check = |both: &mut Both| -> Result<()> {
+            for options in [
+                doc! {},
+                doc! { "scale": 1024 },
+                doc! { "nonsense": 1 },
+                doc! { "scale": 0 },
+            ] {
+                let [naive, shaped] = both.run(|_| {
+                    let mut command = doc! { "dbStats": 1 };
+                    command.extend(options.clone());
+                    command
+                })?;
+                let told = |reply: &Document| {
+                    let mut reply = without_sizes(reply);
+                    for size in ["dataSize", "indexSize", "fsUsedSize"] {
+                        reply.remove(size);
+                    }
+                    reply
+                };
+                ensure!(
+                    told(&naive) == told(&shaped),
+                    "{options}\n  naive:  {naive}\n  shaped: {shaped}"
+                );
+            }
+            Ok(())
+        };
+        check(&mut both)?;
+        both.insert("items", 25)?;
+        both.insert("short", 10)?;
+        both.insert("plain", 3)?;
+        check(&mut both)?;
+        both.needs_view("plain", "items")?;
+        check(&mut both).context("with the view of items")?;
+        both.same(|_| doc! { "create": "seen", "viewOn": "items", "pipeline": [] })?;
+        check(&mut both).context("with a view of the application's")?;
+        both.same(|_| doc! { "drop": "items" })?;
+        check(&mut both).context("after a drop")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_transaction_has_none_of_it() -> Result<()> {
+    let mut both = Both::filled(mongod::shared_replica_set())?;
+    let commands = [
+        doc! { "collStats": "items" },
+        doc! { "aggregate": "items", "pipeline": [{ "$collStats": { "count": {} } }], "cursor": {} },
+        doc! { "validate": "items" },
+        doc! { "dbStats": 1 },
+        doc! { "listCollections": 1 },
+        doc! { "collMod": "items" },
+        doc! { "drop": "items" },
+        doc! { "compact": "items" },
+        doc! { "planCacheClear": "items" },
+    ];
+    for (number, command) in (1_i64..).zip(commands) {
+        both.same_code(263, |database| {
+            let mut command = command.clone();
+            command.extend(doc! {
+                "lsid": lsid(database), "txnNumber": number, "startTransaction": true, "autocommit": false,
+            });
+            command
+        })?;
+    }
+    both.same(|_| doc! { "find": "items", "sort": { "_id": 1 } })
+}
+
+/// It takes its time, so on one server only.
+#[test]
+fn what_is_stored_is_compacted() -> Result<()> {
+    let mut both = Both::filled(mongod::shared())?;
+    for connection in [&both.naive, &both.shaped] {
+        connection.stream().set_read_timeout(Some(Duration::from_mins(2)))?;
+    }
+    for command in [
+        doc! { "compact": "items" },
+        doc! { "compact": "others" },
+        doc! { "compact": "items", "force": "yes" },
+    ] {
+        let [naive, shaped] = both.run(|_| command.clone())?;
+        ensure!(
+            without_sizes(&naive) == without_sizes(&shaped),
+            "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+        );
+    }
+    Ok(())
+}
+
+/// Sizes are what is stored, and agree with each other.
+#[test]
+fn sizes_agree_with_each_other() -> Result<()> {
+    let mut both = Both::filled(mongod::shared())?;
+    let number = |document: &Document, name: &str| -> Result<i64> {
+        let value = document.get(name).with_context(|| format!("no {name} in {document}"))?;
+        value
+            .as_i64()
+            .or_else(|| value.as_i32().map(i64::from))
+            .context("no number")
+    };
+    let [_, statistics] = both.run(|_| doc! { "collStats": "items" })?;
+    let sizes = statistics.get_document("indexSizes")?;
+    assert_eq!(number(sizes, "_id_")?, number(&statistics, "totalIndexSize")?);
+    assert_eq!(number(&statistics, "avgObjSize")?, number(&statistics, "size")? / 25);
+    let [_, scaled] = both.run(|_| doc! { "collStats": "items", "scale": 1024 })?;
+    assert_eq!(scaled.get("avgObjSize"), statistics.get("avgObjSize"));
+    assert_eq!(number(&scaled, "size")?, number(&statistics, "size")? / 1024);
+    Ok(())
+}
+
+#[test]
+fn a_pipeline_may_begin_with_statistics() -> Result<()> {
+    for mongod in servers() {
+        let mut both = Both::filled(mongod)?;
+        both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
+        let stages = [
+            bson!({}),
+            bson!({ "count": {} }),
+            bson!({ "storageStats": {} }),
+            bson!({ "storageStats": { "scale": 1024 } }),
+            bson!({ "count": {}, "storageStats": {} }),
+            bson!({ "storageStats": { "scale": 0 } }),
+            bson!({ "nonsense": {} }),
+            bson!(5),
+        ];
+        let behind = [
+            bson!([]),
+            bson!([{ "$project": { "n": "$count", "stored": "$storageStats.count", "indexes": "$storageStats.nindexes" } }]),
+            bson!([{ "$group": { "_id": Bson::Null, "n": { "$sum": "$count" } } }]),
+            bson!([{ "$lookup": { "from": "items", "pipeline": [{ "$count": "n" }], "as": "counted" } }]),
+            bson!([{ "$nonsense": 1 }]),
+        ];
+        for collection in ["items", "others"] {
+            for stage in &stages {
+                for behind in &behind {
+                    let mut pipeline = vec![bson!({ "$collStats": stage.clone() })];
+                    pipeline.extend(behind.as_array().context("stages")?.clone());
+                    let command = doc! { "aggregate": collection, "pipeline": pipeline, "cursor": {} };
+                    let [naive, shaped] = both.run(|_| command.clone())?;
+                    let batch = |reply: &Document| -> Option<Vec<Document>> {
+                        let batch = reply.get_document("cursor").ok()?.get_array("firstBatch").ok()?;
+                        Some(batch.iter().filter_map(Bson::as_document).map(without_sizes).collect())
+                    };
+                    ensure!(
+                        batch(&naive) == batch(&shaped) && naive.get("code") == shaped.get("code"),
+                        "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+                    );
+                }
+            }
+        }
+        for stage in [
+            doc! { "latencyStats": {} },
+            doc! { "queryExecStats": {} },
+            doc! { "count": {}, "latencyStats": { "histograms": true } },
+        ] {
+            both.refused(
+                NOT_SUPPORTED,
+                |_| doc! { "aggregate": "items", "pipeline": [{ "$collStats": stage.clone() }], "cursor": {} },
+            )?;
+        }
+        both.refused(NOT_SUPPORTED, |_| doc! { "aggregate": "plain", "pipeline": [{ "$unionWith": { "coll": "items", "pipeline": [{ "$collStats": {} }] } }], "cursor": {} })?;
+        both.refused(
+            NOT_SUPPORTED,
+            |_| doc! { "create": "seen", "viewOn": "items", "pipeline": [{ "$collStats": {} }] },
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! What `collStats`, `dataSize` and `validate` tell of a collection, and `dbStats` of a database, in the application's terms.
+//!
+//! How many documents there are is how many items; sizes are of what is stored. The shape's own indexes are none that the
+//! application knows of: they do for buckets what the one on `_id` does for items, so that is where their sizes go.
+
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::index;
+use crate::command::document::{as_whole_number, get, put};
+
+/// The index that every collection has.
+const ID: &str = "_id_";
+
+/// A collection's items and the bytes that are stored for them, not scaled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// How many.
+    pub items: i64,
+    /// In all.
+    pub bytes: i64,
+}
+
+/// What of a database's numbers is the proxy's: so much less there is for the application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hidden {
+    /// Collections.
+    pub collections: i64,
+    /// Views.
+    pub views: i64,
+    /// Documents; where there are more items than buckets, less than none.
+    pub objects: i64,
+    /// Indexes.
+    pub indexes: i64,
+}
+
+/// The answer to a `dbStats`.
+#[must_use]
+pub fn of_database(reply: &RawDocument, hidden: Hidden) -> RawDocumentBuf {
+    let objects = get(reply, "objects").and_then(as_whole_number).unwrap_or(0);
+    let left = objects.saturating_sub(hidden.objects);
+    let mut told = RawDocumentBuf::new();
+    for (name, value) in reply.iter().flatten() {
+        let less = match name.as_str() {
+            "collections" => hidden.collections,
+            "views" => hidden.views,
+            "objects" => hidden.objects,
+            "indexes" => hidden.indexes,
+            "avgObjSize" => {
+                put(&mut told, "avgObjSize", average(value, objects, left));
+                continue;
+            }
+            _ => 0,
+        };
+        match as_whole_number(value).filter(|_| less != 0) {
+            Some(number) => told.append(name, like(value, number.saturating_sub(less))),
+            None => told.append(name, value),
+        }
+    }
+    told
+}
+
+/// An average over so many, of what had another one over others.
+#[expect(clippy::cast_precision_loss, reason = "an average is a double")]
+fn average(value: RawBsonRef<'_>, others: i64, number: i64) -> RawBson {
+    match value {
+        RawBsonRef::Double(_) if number <= 0 => RawBson::Double(0.0),
+        RawBsonRef::Double(average) if number != others => RawBson::Double(average * others as f64 / number as f64),
+        _ => value.into(),
+    }
+}
+
+/// The answer to a `collStats`, or what `$collStats` has in `storageStats`.
+#[must_use]
+pub fn of_collection(statistics: &RawDocument, contents: Contents) -> RawDocumentBuf {
+    let mut told = RawDocumentBuf::new();
+    for (name, value) in statistics.iter().flatten() {
+        match (name.as_str(), value) {
+            ("count", _) => put(&mut told, "count", like(value, contents.items)),
+            ("avgObjSize", _) => {
+                // Of no items mongod tells none.
+                if let Some(average) = contents.bytes.checked_div(contents.items) {
+                    put(&mut told, "avgObjSize", like(value, average));
+                }
+            }
+            ("nindexes", _) => {
+                let sizes = get(statistics, "indexSizes").and_then(RawBsonRef::as_document);
+                let known = sizes.map_or(0, |sizes| known(sizes).count());
+                put(
+                    &mut told,
+                    "nindexes",
+                    like(value, i64::try_from(known).unwrap_or(i64::MAX)),
+                );
+            }
+            ("indexSizes", RawBsonRef::Document(sizes)) => put(&mut told, "indexSizes", with_own_in_id(sizes)),
+            ("indexDetails", RawBsonRef::Document(details)) => {
+                put(&mut told, "indexDetails", known(details).collect::<RawDocumentBuf>());
+            }
+            ("indexBuilds", RawBsonRef::Array(builds)) => {
+                let builds = builds.into_iter().flatten();
+                let builds = builds.filter(|name| !name.as_str().is_some_and(index::is_own));
+                put(&mut told, "indexBuilds", builds.collect::<RawArrayBuf>());
+            }
+            _ => told.append(name, value),
+        }
+    }
+    told
+}
+
+/// The answer to a `dataSize` of the whole collection.
+#[must_use]
+pub fn of_data_size(reply: &RawDocument, items: i64) -> RawDocumentBuf {
+    with_number(reply, "numObjects", items)
+}
+
+/// One number of a document made another one of its type.
+#[must_use]
+pub fn with_number(document: &RawDocument, field: &str, number: i64) -> RawDocumentBuf {
+    let mut told = RawDocumentBuf::new();
+    for (name, value) in document.iter().flatten() {
+        if name.as_str() == field {
+            put(&mut told, field, like(value, number));
+        } else {
+            told.append(name, value);
+        }
+    }
+    told
+}
+
+/// The answer to a `validate`. `None` where it cannot be told: something is wrong with what is stored, or there are
+/// indexes of the application, which have other keys on buckets than they would have on items.
+#[must_use]
+pub fn of_validation(reply: &RawDocument, items: i64) -> Option<RawDocumentBuf> {
+    if get(reply, "valid") != Some(RawBsonRef::Boolean(true)) {
+        return None;
+    }
+    let mut told = RawDocumentBuf::new();
+    for (name, value) in reply.iter().flatten() {
+        match (name.as_str(), value) {
+            ("nrecords", _) => put(&mut told, "nrecords", like(value, items)),
+            ("nIndexes", _) => put(&mut told, "nIndexes", like(value, 1)),
+            ("keysPerIndex", RawBsonRef::Document(keys)) => {
+                let number = get(keys, ID).filter(|_| known(keys).count() == 1)?;
+                let mut of_id = RawDocumentBuf::new();
+                put(&mut of_id, ID, like(number, items));
+                put(&mut told, "keysPerIndex", of_id);
+            }
+            ("indexDetails", RawBsonRef::Document(details)) => {
+                put(&mut told, "indexDetails", known(details).collect::<RawDocumentBuf>());
+            }
+            _ => told.append(name, value),
+        }
+    }
+    Some(told)
+}
+
+/// The fields of a document whose fields are indexes, without the shape's own.
+fn known(of_indexes: &RawDocument) -> impl Iterator<Item = (&bson::raw::CStr, RawBsonRef<'_>)> {
+    of_indexes
+        .iter()
+        .flatten()
+        .filter(|(name, _)| !index::is_own(name.as_str()))
+}
+
+fn with_own_in_id(sizes: &RawDocument) -> RawDocumentBuf {
+    let own = sizes.iter().flatten().filter(|(name, _)| index::is_own(name.as_str()));
+    let own = own
+        .filter_map(|(_, size)| as_whole_number(size))
+        .fold(0, i64::saturating_add);
+    let mut told = RawDocumentBuf::new();
+    for (name, size) in known(sizes) {
+        match as_whole_number(size).filter(|_| name.as_str() == ID) {
+            Some(number) => told.append(name, like(size, number.saturating_add(own))),
+            None => told.append(name, size),
+        }
+    }
+    told
+}
+
+/// A number in the type that another one has.
+fn like(value: RawBsonRef<'_>, number: i64) -> RawBson {
+    match value {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "what mongod tells as a double has lost it before"
+        )]
+        RawBsonRef::Double(_) => RawBson::Double(number as f64),
+        RawBsonRef::Int32(_) => i32::try_from(number).map_or(RawBson::Int64(number), RawBson::Int32),
+        _ => RawBson::Int64(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn a_collection_is_told_in_items_and_its_indexes_without_ours() {
+        let stored = rawdoc! {
+            "ns": "d.c", "size": 700, "count": 2, "avgObjSize": 350, "nindexes": 3,
+            "indexDetails": { "_id_": { "a": 1 }, "mongoshape_page": {}, "x_1": {} },
+            "indexBuilds": ["mongoshape_to", "y_1"],
+            "indexSizes": { "_id_": 10, "mongoshape_page": 20, "x_1": 30 }, "totalIndexSize": 60,
+        };
+        let contents = Contents { items: 20, bytes: 700 };
+        let expected = rawdoc! {
+            "ns": "d.c", "size": 700, "count": 20, "avgObjSize": 35, "nindexes": 2,
+            "indexDetails": { "_id_": { "a": 1 }, "x_1": {} },
+            "indexBuilds": ["y_1"],
+            "indexSizes": { "_id_": 30, "x_1": 30 }, "totalIndexSize": 60,
+        };
+        assert_eq!(of_collection(&stored, contents), expected);
+        let nothing = Contents { items: 0, bytes: 700 };
+        assert!(of_collection(&stored, nothing).get("avgObjSize").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_validation_is_told_where_there_are_only_our_indexes() {
+        let reply = |valid: bool, other: &str| {
+            let mut keys = rawdoc! { "_id_": 2 };
+            put(&mut keys, other, 2);
+            rawdoc! {
+                "nrecords": 2, "nIndexes": 2, "keysPerIndex": keys,
+                "indexDetails": { "_id_": { "valid": valid }, "mongoshape_page": { "valid": true } }, "valid": valid,
+            }
+        };
+        let expected = rawdoc! {
+            "nrecords": 13, "nIndexes": 1, "keysPerIndex": { "_id_": 13 },
+            "indexDetails": { "_id_": { "valid": true } }, "valid": true,
+        };
+        assert_eq!(of_validation(&reply(true, "mongoshape_page"), 13), Some(expected));
+        assert_eq!(of_validation(&reply(false, "mongoshape_page"), 13), None);
+        assert_eq!(of_validation(&reply(true, "x_1"), 13), None);
+    }
+}

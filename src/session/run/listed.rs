@@ -1,0 +1,77 @@
+//! `listCollections`: mongod's own answer, with a filter that leaves out the views of items, which are the proxy's.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::across::Across;
+use super::catalog;
+use super::database::VIEWS;
+use crate::command::arguments::{Carried, with_replaced};
+use crate::command::document::{array_of, get, single};
+use crate::pattern::bucket::items_view;
+use crate::pattern::shapes::Shapes;
+use crate::session::error::RunError;
+use crate::session::upstream::UpstreamKind;
+
+/// Whether the answer may tell of what is the proxy's.
+pub(super) fn may_tell_of_ours(shapes: &Shapes, database: &str, body: &RawDocument) -> bool {
+    let buckets = shapes.buckets_in(database);
+    let mut views = buckets.map(|(collection, _)| items_view::name(collection));
+    let filter = get(body, "filter").and_then(RawBsonRef::as_document);
+    match filter.and_then(|filter| get(filter, "name")) {
+        // What drivers ask before they make one: nothing but that one is looked up.
+        Some(RawBsonRef::String(name)) if name != VIEWS => views.any(|view| view == name),
+        _ => views.next().is_some(),
+    }
+}
+
+pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunError> {
+    let body = across.head.body();
+    let filter = match get(body, "filter") {
+        None | Some(RawBsonRef::Null) => None,
+        Some(RawBsonRef::Document(filter)) => Some(filter),
+        // mongod's to refuse.
+        Some(_) => return across.link.run(body).await,
+    };
+    if across.upstream == UpstreamKind::Mongos || across.head.in_transaction() {
+        return across.link.run(body).await;
+    }
+    let without_ours = without_ours(across).await?;
+    let Some(filter) = filter else {
+        let mut command = with_replaced(body, &[("filter", None)]);
+        command.append(cstr!("filter"), without_ours);
+        return across.link.run(&command).await;
+    };
+    let both = single("$and", array_of(&[filter.to_owned(), without_ours]));
+    let command = with_replaced(body, &[("filter", Some(RawBsonRef::Document(&both)))]);
+    across.link.run(&command).await
+}
+
+/// The filter that leaves out what is the proxy's: whatever has such a name, also when it is made this moment, but what is found
+/// there and is somebody else's.
+async fn without_ours(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunError> {
+    let shapes = &across.settings.shapes;
+    let database = across.head.database;
+    let buckets: Vec<_> = shapes.buckets_in(database).collect();
+    let of_views = buckets.iter().map(|(collection, _)| items_view::name(collection));
+    let mut names: Vec<String> = of_views.collect();
+    let views_or_named = [single("type", "view"), catalog::named_one_of(&names)];
+    let filter = single("$or", array_of(&views_or_named));
+    let asker = Carried::of(across.head.body());
+    let found = match catalog::list(across.link, asker, filter).await {
+        Ok(found) => found,
+        // Who may see names alone cannot tell whose they are.
+        Err(RunError::Command(_)) => {
+            let views = [single("type", "view"), catalog::named_one_of(&names)];
+            return Ok(single("$nor", array_of(&[single("$and", array_of(&views))])));
+        }
+        Err(error) => return Err(error),
+    };
+    let is_other = |found: &&RawDocumentBuf| !catalog::is_items_view(&buckets, found);
+    let others: Vec<&RawDocumentBuf> = found.iter().filter(is_other).collect();
+    names.retain(|name| !others.iter().any(|other| catalog::says(other, "name", name)));
+    // A naive database has it only when the application has made a view.
+    if !others.iter().any(|other| catalog::says(other, "type", "view")) {
+        names.push(VIEWS.to_owned());
+    }
+    Ok(catalog::named_none_of(&names))
+}

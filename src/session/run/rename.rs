@@ -1,0 +1,75 @@
+//! `renameCollection`: from one name to another under which the same is stored, and nowhere else.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::across::Across;
+use super::{catalog, unknown_upstream};
+use crate::command::arguments::{Carried, with_replaced};
+use crate::command::document::get;
+use crate::command::error::CommandError;
+use crate::command::namespace::Namespace;
+use crate::pattern::shapes::BucketShape;
+use crate::session::error::RunError;
+use crate::session::readiness::Asker;
+use crate::session::upstream::UpstreamKind;
+
+pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunError> {
+    let body = across.head.body();
+    let named = |field| get(body, field).and_then(RawBsonRef::as_str).and_then(Namespace::parse);
+    let (Some(from), Some(to)) = (named("renameCollection"), named("to")) else {
+        // mongod's to refuse.
+        return across.link.run(body).await;
+    };
+    let settings = across.settings;
+    let shape = alike(across, from, to)?;
+    match across.upstream {
+        UpstreamKind::Mongos => return Err(refuse(across, from, "a sharded cluster").into()),
+        UpstreamKind::Unknown => return Err(unknown_upstream(across.head).into()),
+        UpstreamKind::Standalone | UpstreamKind::Member => {}
+    }
+    // What is no buckets would be taken for them under a name that was found ready.
+    let there = in_database(body, from.database);
+    settings.readiness.forget(from);
+    let mut asker = Asker {
+        link: across.link,
+        shape,
+        namespace: from,
+        carried: Carried::of(&there),
+    };
+    settings.readiness.for_reading(&mut asker).await?;
+    let renamed = across.link.run(body).await;
+    settings.readiness.forget(from);
+    settings.readiness.forget(to);
+    let reply = renamed?;
+    catalog::drop_items_view(across.link, Carried::of(&there), shape, from).await?;
+    Ok(reply)
+}
+
+/// The shape of both, if they are stored alike.
+fn alike<'a>(across: &Across<'a>, from: Namespace<'_>, to: Namespace<'_>) -> Result<&'a BucketShape, CommandError> {
+    let settings = across.settings;
+    let [shape, other] = [from, to].map(|namespace| settings.shapes.bucket(namespace));
+    match (shape, other) {
+        (Some(shape), Some(other)) if shape.is_stored_as(other) => Ok(shape),
+        (Some(_), _) => {
+            let what = format!("renameCollection to {to}, which is not stored alike,");
+            Err(refuse(across, from, &what))
+        }
+        _ => {
+            let what = format!("renameCollection from {from}, which is not stored alike,");
+            Err(refuse(across, to, &what))
+        }
+    }
+}
+
+fn refuse(across: &Across<'_>, namespace: Namespace<'_>, what: &str) -> CommandError {
+    if let Some(shape) = across.settings.shapes.lookup(namespace) {
+        across.shared.metrics.rejected(&shape.namespace().to_string());
+    }
+    CommandError::unsupported(namespace, what)
+}
+
+/// The command, as what asks in another database is made from it.
+fn in_database(body: &RawDocument, database: &str) -> RawDocumentBuf {
+    with_replaced(body, &[("$db", Some(RawBsonRef::String(database)))])
+}
