@@ -7,6 +7,8 @@ use proto_tests::raw::Connection;
 use proto_tests::shaped::{COLLECTION, Shaped};
 
 const NOT_SUPPORTED: i32 = 115;
+/// mongod's code for a change stream where there are none.
+const NO_REPLICA_SET: i32 = 40573;
 
 /// A shaped collection with items, and a naive one beside it.
 fn filled() -> Result<Shaped> {
@@ -271,4 +273,34 @@ fn a_collection_that_is_not_fit_is_neither_read_nor_written() -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// A change stream of more than the collection itself would tell of buckets.
+#[test]
+fn change_streams_that_include_the_collection_are_refused() -> Result<()> {
+    let shaped = filled()?;
+    let stream = |target: Bson, options: Document, database: &str| {
+        doc! {
+            "aggregate": target, "pipeline": [{ "$changeStream": options }], "cursor": {}, "$db": database,
+        }
+    };
+    let one = || Bson::Int32(1);
+    check(
+        &shaped,
+        NOT_SUPPORTED,
+        &[
+            stream(COLLECTION.into(), doc! {}, &shaped.database),
+            stream(one(), doc! {}, &shaped.database),
+            stream(one(), doc! { "allChangesForCluster": true }, "admin"),
+        ],
+    )?;
+    // Of others they are mongod's to answer; this one is no replica set.
+    check(
+        &shaped,
+        NO_REPLICA_SET,
+        &[
+            stream("plain".into(), doc! {}, &shaped.database),
+            stream(one(), doc! {}, "other"),
+        ],
+    )
 }

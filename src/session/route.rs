@@ -6,10 +6,12 @@ use super::Settings;
 use super::handshake::check_mechanism;
 use super::metrics::SessionMetrics;
 use super::run::Across;
+use crate::command::document::{as_flag, first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
 use crate::command::mentions;
 use crate::command::namespace::Namespace;
+use crate::pattern::pipeline::documents;
 use crate::pattern::shapes::{BucketShape, Mode, Shape};
 
 /// Where a command goes.
@@ -60,7 +62,7 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, metrics: &SessionMetrics, hea
         return Route::Relay;
     }
     let shapes = Lookup { settings, metrics };
-    let mut refused = None;
+    let mut refused = change_stream(&shapes, head);
     if Across::may_tell_of_ours(&settings.shapes, head) {
         return Route::Across(Arc::clone(settings));
     }
@@ -82,6 +84,30 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, metrics: &SessionMetrics, hea
         None if across => Route::Across(Arc::clone(settings)),
         None => Route::Relay,
     }
+}
+
+/// The refusal of a change stream of a whole database or cluster in which a collection is shaped: it would tell of buckets, and
+/// that they were pushed to.
+fn change_stream(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<CommandError> {
+    if head.name != "aggregate" || head.target.is_some() {
+        return None;
+    }
+    let stages = documents(get(head.body(), "pipeline"))?;
+    let (_, options) = first_field(stages.first()?).filter(|(name, _)| *name == "$changeStream")?;
+    let options = options.as_document();
+    let of_cluster = options.and_then(|options| get(options, "allChangesForCluster"));
+    let settings = shapes.settings;
+    let found = if of_cluster.and_then(as_flag) == Some(true) {
+        settings.shapes.iter().find(|shape| shape.mode() == Mode::Rewrite)?
+    } else {
+        let (collection, _) = settings.shapes.buckets_in(head.database).next()?;
+        settings.shapes.lookup(Namespace::new(head.database, collection))?
+    };
+    let name = found.namespace().to_string();
+    shapes.metrics.rejected(&name);
+    let message =
+        format!("mongoshape stores {name} in the bucket pattern: a change stream that includes it is not supported");
+    Some(CommandError::new(ErrorCode::CommandNotSupported, message))
 }
 
 struct Lookup<'a> {
