@@ -23,6 +23,7 @@ pub mod duplicate;
 pub mod error;
 pub mod find;
 pub mod head;
+pub mod indexes;
 pub mod insert;
 pub mod mentions;
 pub mod namespace;

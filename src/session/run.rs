@@ -8,17 +8,19 @@ mod cursor;
 mod distinct;
 mod explain;
 mod find;
+mod indexes;
 mod insert;
 mod queries;
 mod reaching;
+mod source;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 pub(super) use self::across::Across;
-pub(super) use self::find::stream::Stream;
 use self::reaching::Reaching;
+pub(super) use self::source::Source;
 use super::error::RunError;
 use super::link::Link;
 use super::readiness::Asker;
@@ -27,7 +29,7 @@ use super::{Settings, Shared};
 use crate::command::arguments::Carried;
 use crate::command::document::{first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::find::{check_hint, check_hint_form};
+use crate::command::find::check_hint_form;
 use crate::command::head::Head;
 use crate::command::namespace::Namespace;
 use crate::pattern::pipeline::documents;
@@ -70,6 +72,9 @@ impl<'a> Run<'a> {
             "create" if self.head.in_transaction() => Err(self.unsupported("create in a transaction").into()),
             "create" => collection::create(&mut self).await,
             "drop" => collection::drop(&mut self).await,
+            "createIndexes" => indexes::create::run(&mut self).await,
+            "listIndexes" => indexes::list::run(&mut self).await,
+            "dropIndexes" | "deleteIndexes" => indexes::drop::run(&mut self).await,
             name => Err(self.unsupported(&format!("the command {name}")).into()),
         }
     }
@@ -105,7 +110,7 @@ impl<'a> Run<'a> {
         let settings = self.settings;
         check_hint_form(hint)?;
         if settings.readiness.for_reading(&mut self.asker()).await? {
-            check_hint(hint)?;
+            indexes::check_hint(self, hint).await?;
         }
         Ok(())
     }
@@ -135,7 +140,7 @@ impl<'a> Run<'a> {
 /// Whether nobody misses a command's effect when the client is gone before it ended.
 pub(super) fn only_reads(head: &Head<'_>) -> bool {
     match head.name {
-        "find" | "count" | "distinct" | "explain" | "getMore" => true,
+        "find" | "count" | "distinct" | "explain" | "getMore" | "listIndexes" => true,
         "aggregate" => {
             let stages = documents(get(head.body(), "pipeline"));
             let last = stages.as_deref().and_then(|stages| first_field(stages.last()?));

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use super::Run;
+use super::{Run, indexes};
 use crate::command::arguments::with_replaced;
 use crate::command::collection::create_options;
 use crate::command::error::{CommandError, ErrorCode};
@@ -22,7 +22,8 @@ pub(super) async fn create(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError
 
 pub(super) async fn drop(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     run.settings.readiness.forget(run.namespace);
+    let there = indexes::there(run).await?.unwrap_or_default();
     let reply = run.link.run(run.head.body()).await?;
-    // The application knows of no index but the one on `_id`.
-    Ok(with_replaced(&reply, &[("nIndexesWas", Some(RawBsonRef::Int32(1)))]))
+    let was = indexes::without_others(&reply, "nIndexesWas", there.others.len());
+    Ok(with_replaced(&reply, &[("nIndexesWas", Some(RawBsonRef::Int32(was)))]))
 }
