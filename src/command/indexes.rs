@@ -1,6 +1,6 @@
 //! `createIndexes`, `listIndexes` and `dropIndexes`.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::arguments::with_replaced;
 use super::document::{as_whole_number, get, single, type_name};
@@ -48,6 +48,18 @@ pub fn is_sound(error: &CommandError) -> bool {
     let text = value_text(RawBsonRef::Document(&spec));
     let message = reply.get_str("errmsg").unwrap_or_default();
     error.is(ErrorCode::FailedToParse) && message.starts_with(&format!("Error in specification {text} "))
+}
+
+/// mongod's answer for an index without a name, which it looks at later than at all the rest of a specification.
+#[must_use]
+pub fn empty_name(spec: &RawDocument) -> CommandError {
+    let mut spec = spec.to_owned();
+    if get(&spec, "v").is_none() {
+        spec.append(cstr!("v"), 2);
+    }
+    let spec = value_text(RawBsonRef::Document(&spec));
+    let message = format!("Error in specification {spec} :: caused by :: index name cannot be empty");
+    CommandError::new(ErrorCode::CannotCreateIndex, message)
 }
 
 /// What a `dropIndexes` is to drop.

@@ -8,7 +8,7 @@ use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
 use crate::pattern::bucket::index;
-use crate::pattern::bucket::item_index::{self, Conflict, Indexes, conflict, is_id_key, is_own, key, name};
+use crate::pattern::bucket::item_index::{self, Conflict, conflict, is_id_key, is_own, key, name};
 use crate::session::error::RunError;
 use crate::session::run::Run;
 
@@ -47,6 +47,9 @@ fn stored(run: &Run<'_>, wanted: &[&RawDocument]) -> Result<Vec<RawDocumentBuf>,
         );
         return Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
     }
+    if let Some(spec) = wanted.iter().find(|spec| name(spec).is_empty()) {
+        return Err(indexes::empty_name(spec));
+    }
     let stored = wanted.iter().map(|spec| item_index::stored(run.shape, spec));
     stored.collect::<Result<_, _>>().map_err(|what| run.unsupported(&what))
 }
@@ -61,33 +64,35 @@ async fn attempt(
         settings.readiness.for_writing(&mut run.asker()).await?;
     }
     let there = there(run).await?;
+    let is_new = there.is_none();
+    let there = there.unwrap_or_default();
     let mut specs = Vec::new();
-    let (there, others) = match there {
-        Some(there) => {
-            let others = there.others.len();
-            (there, others)
-        }
-        None => {
-            // One command makes the collection with all its indexes, or nothing.
-            settings.readiness.forget(run.namespace);
-            specs = index::specs(run.shape);
-            (Indexes::default(), specs.len())
-        }
-    };
-    let is_new = !specs.is_empty();
-    if let Some(conflict) = conflict(&there, wanted) {
+    if is_new {
+        // One command makes the collection with all its indexes, or nothing.
+        settings.readiness.forget(run.namespace);
+        specs = index::specs(run.shape);
+    }
+    let others = if is_new { specs.len() } else { there.others.len() };
+    let conflict = conflict(&there, wanted);
+    // What mongod says of two that are the same depends on whether the collection is empty.
+    let are_twins = !is_new && matches!(conflict, Some(Conflict::Identical(_)));
+    if let Some(conflict) = &conflict
+        && !are_twins
+    {
         return Err(error_of(run, conflict).into());
     }
     specs.extend_from_slice(stored);
-    let reply = run.link.run(&indexes::create(run.head.body(), &specs)).await?;
+    let reply = match (run.link.run(&indexes::create(run.head.body(), &specs)).await, conflict) {
+        (Err(RunError::Command(error)), Some(conflict)) if error.is(ErrorCode::IndexAlreadyExists) => {
+            return Err(error_of(run, &conflict).into());
+        }
+        (reply, _) => reply?,
+    };
+    let number = |field| Some(RawBsonRef::Int32(without_others(&reply, field, others)));
     let mut replaced = vec![
-        ("numIndexesBefore", without_others(&reply, "numIndexesBefore", others)),
-        ("numIndexesAfter", without_others(&reply, "numIndexesAfter", others)),
+        ("numIndexesBefore", number("numIndexesBefore")),
+        ("numIndexesAfter", number("numIndexesAfter")),
     ];
-    let mut replaced: Vec<_> = replaced
-        .drain(..)
-        .map(|(name, number)| (name, Some(RawBsonRef::Int32(number))))
-        .collect();
     if is_new {
         replaced.push(("note", note(wanted).map(RawBsonRef::String)));
     }
@@ -104,11 +109,11 @@ fn note(wanted: &[&RawDocument]) -> Option<&'static str> {
     }
 }
 
-fn error_of(run: &Run<'_>, conflict: Conflict) -> CommandError {
+fn error_of(run: &Run<'_>, conflict: &Conflict) -> CommandError {
     match conflict {
-        Conflict::Identical(name) => indexes::identical(&name),
-        Conflict::OtherName(name) => indexes::other_name(&name),
-        Conflict::OtherKey(specs) => indexes::other_key(&specs),
+        Conflict::Identical(name) => indexes::identical(name),
+        Conflict::OtherName(name) => indexes::other_name(name),
+        Conflict::OtherKey(specs) => indexes::other_key(specs),
         Conflict::Taken(name) => {
             let message = format!(
                 "mongoshape stores {} in the bucket pattern: the index name '{name}' is taken by an index on its buckets, \
