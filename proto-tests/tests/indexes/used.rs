@@ -35,6 +35,7 @@ fn hints_are_taken_by_the_applications_names() -> Result<()> {
         bson!(1),
         bson!({ "$hint": "q" }),
         bson!({ "$natural": 1 }),
+        bson!({ "$natural": "x" }),
     ];
     for hint in &hints {
         for filter in [doc! {}, doc! { "k": 1 }, doc! { "quantity": { "$gt": 3 } }] {
@@ -202,6 +203,52 @@ fn reads_are_the_same_with_indexes() -> Result<()> {
                 both.same(&find, Told::Whole).context("a read")?;
             }
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_transaction_takes_hints_and_ends_with_what_an_index_cannot_have() -> Result<()> {
+    let mut both = Both::filled()?;
+    both.create(&[spec(doc! { "quantity": 1, "b": 1 }, "qb")], Told::Whole)?;
+    let mut number = 0_i64;
+    let mut transaction = |both: &mut Both, commands: &[Document]| -> Result<Vec<[Document; 2]>> {
+        number += 1;
+        let in_it = doc! { "lsid": lsid(&both.shaped.database), "txnNumber": number, "autocommit": false };
+        let mut replies = Vec::new();
+        for (place, command) in commands.iter().enumerate() {
+            let mut command = with(command.clone(), in_it.clone());
+            if place == 0 {
+                command.insert("startTransaction", true);
+            }
+            replies.push(both.run(&command)?);
+        }
+        Ok(replies)
+    };
+    let find = |hint: &str| doc! { "find": COLLECTION, "sort": { "_id": 1 }, "hint": hint, "projection": { "_id": 1 } };
+    let commit = doc! { "commitTransaction": 1, "$db": "admin" };
+    let insert = |items: Vec<Document>| doc! { "insert": COLLECTION, "documents": items };
+    let good = |id: i32| doc! { "_id": id, "k": 1, "quantity": [1], "b": 1 };
+    let bad = |id: i32| doc! { "_id": id, "k": 1, "quantity": [1], "b": [1] };
+    for [naive, shaped] in transaction(&mut both, &[insert(vec![good(100)]), find("qb"), commit.clone()])? {
+        assert_eq!(naive, shaped);
+    }
+    let [naive, shaped] = &transaction(&mut both, &[insert(vec![good(101)]), find("nope")])?[1];
+    assert_eq!(naive.get("code"), shaped.get("code"), "{naive} {shaped}");
+    for items in [
+        vec![bad(110)],
+        vec![good(120), bad(121)],
+        vec![good(130), bad(131), good(132)],
+    ] {
+        let replies = transaction(&mut both, &[insert(items), commit.clone()])?;
+        for [naive, shaped] in &replies {
+            let failed = |reply: &Document| reply.contains_key("writeErrors") || reply.contains_key("code");
+            ensure!(failed(naive) && failed(shaped), "{naive} {shaped}");
+        }
+        both.same(
+            &doc! { "find": COLLECTION, "sort": { "_id": 1 }, "projection": { "_id": 1 } },
+            Told::Whole,
+        )?;
     }
     Ok(())
 }

@@ -184,6 +184,15 @@ fn what_would_be_of_pages_and_not_of_items_is_refused() -> Result<()> {
         }
         let own = doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "a": 1 }, "mongoshape_a")] };
         both.refused(&own, 67, "mongoshape_a")?;
+        // A naive collection has room for 63 beside the one on `_id`.
+        let many: Vec<_> = (0..60)
+            .map(|number| spec(doc! { format!("f{number}"): 1 }, &format!("f{number}")))
+            .collect();
+        both.refused(
+            &doc! { "createIndexes": COLLECTION, "indexes": many },
+            67,
+            "too many indexes",
+        )?;
     }
     let mut both = Both::filled()?;
     let in_transaction =

@@ -95,12 +95,12 @@ pub fn is_id_key(key: &RawDocument) -> bool {
 /// # Errors
 /// What would not be for items what it is for documents, with the reason.
 pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf, String> {
+    if let Some(name) = given_twice(spec) {
+        return Err(format!("an index specification that gives '{name}' twice"));
+    }
     if is_id_key(key(spec)) {
         // mongod has judged it, and it is there.
         return Ok(spec.to_owned());
-    }
-    if let Some(name) = given_twice(spec) {
-        return Err(format!("an index specification that gives '{name}' twice"));
     }
     let mut stored = RawDocumentBuf::new();
     for (name, value) in spec.iter().flatten() {

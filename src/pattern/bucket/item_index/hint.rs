@@ -3,7 +3,7 @@
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::{ID, Indexes, same_key};
-use crate::command::document::{as_flag, as_whole_number, first_field, get, single};
+use crate::command::document::{as_flag, first_field, get, single};
 
 /// What a hint asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,7 +26,8 @@ pub fn hint(hint: RawBsonRef<'_>) -> Option<Hint<'_>> {
     };
     let only = first_field(pattern).filter(|_| pattern.iter().count() == 1);
     Some(match only {
-        Some(("$natural", value)) if as_whole_number(value).is_some() => Hint::Always,
+        // Whatever its value is, to mongod.
+        Some(("$natural", _)) => Hint::Always,
         // A name as older clients wrapped it.
         Some(("$hint", RawBsonRef::String(name))) => named(name),
         _ if pattern.is_empty() || same_key(pattern, &single("_id", 1)) => Hint::Always,

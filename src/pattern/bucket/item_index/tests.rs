@@ -67,6 +67,9 @@ fn what_would_be_something_else_is_refused() {
         let refused = stored(&shape, &spec).unwrap_err();
         assert!(refused.contains(reason), "{spec:?}: {refused}");
     }
+    let mut twice = of(rawdoc! { "_id": 1 });
+    put(&mut twice, "key", &rawdoc! { "a": 1 });
+    assert!(stored(&shape, &twice).unwrap_err().contains("'key' twice"));
     let plain = rawdoc! { "key": { "history.a": 1 }, "name": "x", "sparse": false };
     let spec = rawdoc! {
         "key": { "a": 1 }, "name": "x", "unique": false, "sparse": false, "collation": { "locale": "simple" }, "ns": "a.b",

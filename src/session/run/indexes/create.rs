@@ -4,7 +4,6 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{MAX_ATTEMPTS, given_up, there, without_others};
 use crate::command::arguments::with_replaced;
-use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
 use crate::pattern::bucket::index;
@@ -141,7 +140,6 @@ fn in_items_terms(run: &Run<'_>, error: CommandError) -> CommandError {
     let text = reply.get_str("errmsg").unwrap_or_default();
     let code = reply.get_i32("code").unwrap_or_default();
     let stored_root = format!("{}.", run.shape.items());
-    let renamed = run.shape.rename().pairs().any(|(_, stored)| text.contains(stored));
     let message = if code == CANNOT_INDEX_PARALLEL_ARRAYS {
         match text.rfind("cannot index parallel arrays") {
             Some(begin) => {
@@ -156,7 +154,7 @@ fn in_items_terms(run: &Run<'_>, error: CommandError) -> CommandError {
             "add index fails, too many indexes for {}: {own} of its 64 are those of the bucket pattern",
             run.namespace
         )
-    } else if text.contains(&stored_root) || renamed {
+    } else if text.contains(&stored_root) {
         let reason = text.rsplit(" :: caused by :: ").next().unwrap_or_default();
         let reason = if reason.contains(&stored_root) { "" } else { reason };
         format!(
@@ -169,7 +167,5 @@ fn in_items_terms(run: &Run<'_>, error: CommandError) -> CommandError {
     let replaced = [("errmsg", Some(RawBsonRef::String(&message)))];
     // What goes with it may show the stored key.
     let detail = ["keyPattern", "keyValue"].map(|name| (name, None));
-    let reply = with_replaced(reply, &[&replaced[..], &detail[..]].concat());
-    debug_assert!(get(&reply, "code").is_some());
-    CommandError::Upstream(reply)
+    CommandError::Upstream(with_replaced(reply, &[&replaced[..], &detail[..]].concat()))
 }
