@@ -24,6 +24,7 @@ pub mod error;
 pub mod find;
 pub mod find_and_modify;
 pub mod head;
+pub mod indexes;
 pub mod insert;
 pub mod mentions;
 pub mod namespace;

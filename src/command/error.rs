@@ -53,14 +53,24 @@ pub enum ErrorCode {
     InvalidBson,
     /// A collection that is not there.
     NamespaceNotFound,
+    /// An index that is not there.
+    IndexNotFound,
     /// A cursor that is not there.
     CursorNotFound,
     /// A field beginning with `$` where none may.
     DollarPrefixedFieldName,
     /// An `_id` of a type that cannot be one.
     InvalidIdField,
+    /// An index that cannot be made.
+    CannotCreateIndex,
+    /// Two of one command's indexes are the same.
+    IndexAlreadyExists,
     /// An option that a shaped collection cannot have.
     InvalidOptions,
+    /// An index that is there under another name.
+    IndexOptionsConflict,
+    /// An index with the name of another one.
+    IndexKeySpecsConflict,
     /// Too many lost races.
     WriteConflict,
     /// The shape cannot do it.
@@ -104,10 +114,15 @@ impl ErrorCode {
             Self::IllegalOperation => 20,
             Self::InvalidBson => 22,
             Self::NamespaceNotFound => 26,
+            Self::IndexNotFound => 27,
             Self::CursorNotFound => 43,
             Self::DollarPrefixedFieldName => 52,
             Self::InvalidIdField => 53,
+            Self::CannotCreateIndex => 67,
+            Self::IndexAlreadyExists => 68,
             Self::InvalidOptions => 72,
+            Self::IndexOptionsConflict => 85,
+            Self::IndexKeySpecsConflict => 86,
             Self::WriteConflict => 112,
             Self::CommandNotSupported => 115,
             Self::OperationNotSupportedInTransaction => 263,
@@ -138,10 +153,15 @@ impl ErrorCode {
             Self::IllegalOperation => "IllegalOperation",
             Self::InvalidBson => "InvalidBSON",
             Self::NamespaceNotFound => "NamespaceNotFound",
+            Self::IndexNotFound => "IndexNotFound",
             Self::CursorNotFound => "CursorNotFound",
             Self::DollarPrefixedFieldName => "DollarPrefixedFieldName",
             Self::InvalidIdField => "InvalidIdField",
+            Self::CannotCreateIndex => "CannotCreateIndex",
+            Self::IndexAlreadyExists => "IndexAlreadyExists",
             Self::InvalidOptions => "InvalidOptions",
+            Self::IndexOptionsConflict => "IndexOptionsConflict",
+            Self::IndexKeySpecsConflict => "IndexKeySpecsConflict",
             Self::WriteConflict => "WriteConflict",
             Self::CommandNotSupported => "CommandNotSupported",
             Self::OperationNotSupportedInTransaction => "OperationNotSupportedInTransaction",

@@ -3,7 +3,6 @@
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::arguments::Field;
-use super::document::get;
 use super::error::{CommandError, ErrorCode};
 
 /// A `find`, read against the list of fields that mongod knows. An absent document is `None`, as is an empty one where
@@ -101,25 +100,10 @@ pub fn check_hint_form(hint: Option<RawBsonRef<'_>>) -> Result<(), CommandError>
     }
 }
 
-/// Which index a hint asks for, as far as a collection knows that has only the one on `_id`.
-///
-/// # Errors
-/// What mongod answers for an index that is not there.
-pub fn check_hint(hint: Option<RawBsonRef<'_>>) -> Result<(), CommandError> {
-    let known = match hint {
-        None => true,
-        Some(RawBsonRef::String(name)) => name == "_id_",
-        Some(RawBsonRef::Document(pattern)) => {
-            let forward = |name| get(pattern, name).and_then(super::document::as_whole_number);
-            let only_field = pattern.iter().count() == 1;
-            only_field && (forward("_id") == Some(1) || forward("$natural").is_some())
-        }
-        Some(_) => false,
-    };
-    let refuse = || {
-        let message = "error processing query: planner returned error :: caused by :: \
-                       hint provided does not correspond to an existing index";
-        CommandError::new(ErrorCode::BadValue, message)
-    };
-    if known { Ok(()) } else { Err(refuse()) }
+/// mongod's answer to a hint at an index that is not there.
+#[must_use]
+pub fn no_such_index() -> CommandError {
+    let message = "error processing query: planner returned error :: caused by :: \
+                   hint provided does not correspond to an existing index";
+    CommandError::new(ErrorCode::BadValue, message)
 }

@@ -55,6 +55,7 @@ fn write_value(text: &mut String, value: RawBsonRef<'_>) {
             }
             write!(text, ")")
         }
+        RawBsonRef::Document(document) if document.is_empty() => write!(text, "{{}}"),
         RawBsonRef::Document(document) => {
             let _ = write!(text, "{{ ");
             for (position, (name, value)) in document.iter().flatten().enumerate() {

@@ -3,7 +3,8 @@
 //! An item's way in: [`item`] prepares it, [`key`] groups it, [`insert`] plans the statements that put it on a page
 //! ([`layout`] says what a page looks like). Its way out: [`read`] decides between looking at one page ([`page`] has the
 //! arithmetic, [`unpack`] the items) and a pipeline that unpacks in mongod ([`pipeline`], narrowed by [`filter`]). What was
-//! there before, written by hand, becomes pages by [`adopt`].
+//! there before, written by hand, becomes pages by [`adopt`]. [`index`] has the shape's own indexes, [`item_index`] those of the
+//! application.
 
 pub mod adopt;
 pub mod change;
@@ -13,6 +14,7 @@ mod find_projection;
 pub mod index;
 pub mod insert;
 pub mod item;
+pub mod item_index;
 pub mod items_view;
 pub mod key;
 pub mod layout;

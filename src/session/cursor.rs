@@ -3,8 +3,8 @@
 //! A cursor that was opened on raw buckets, by another program, must not be read through the proxy as if it gave items;
 //! so an id that no session of this proxy has opened is not found. Any connection may use them.
 //!
-//! A cursor of a pipeline is mongod's, and all there is to know of it is its id. One of a [`Stream`] is kept here between two
-//! `getMore`s: for as long as mongod keeps one, in bounded room.
+//! A cursor of a pipeline is mongod's, and all there is to know of it is its id. One of a [`Source`] of ours is kept here
+//! between two `getMore`s: for as long as mongod keeps one, in bounded room.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
-use super::run::Stream;
+use super::run::Source;
 use crate::pattern::shapes::BucketShape;
 
 /// Open cursors remembered; the least recently used is forgotten first, and its reader told that it is not found.
@@ -45,7 +45,7 @@ pub(super) struct Kept {
     pub(super) owner: Owner,
     /// What its buckets are made by: a cursor ends under the settings that it began with.
     pub(super) shape: BucketShape,
-    pub(super) stream: Stream,
+    pub(super) source: Source,
 }
 
 impl Kept {
@@ -128,7 +128,7 @@ impl CursorRegistry {
 
     /// Keeps a stream under an id.
     pub(super) fn keep(&self, id: i64, mut kept: Box<Kept>) {
-        kept.stream.rest();
+        kept.source.rest();
         let mut open = self.lock();
         open.reap();
         open.put(id, Cursor::Stream(kept, Instant::now()));
@@ -148,7 +148,7 @@ impl CursorRegistry {
             }
             Cursor::InUse => Taken::InUse,
             Cursor::Stream(kept, _) => {
-                open.bytes = open.bytes.saturating_sub(kept.stream.weight());
+                open.bytes = open.bytes.saturating_sub(kept.source.weight());
                 Taken::Stream(Borrowed {
                     registry: self,
                     id,
@@ -179,7 +179,7 @@ impl CursorRegistry {
 impl Open {
     fn put(&mut self, id: i64, cursor: Cursor) {
         if let Cursor::Stream(kept, _) = &cursor {
-            self.bytes = self.bytes.saturating_add(kept.stream.weight());
+            self.bytes = self.bytes.saturating_add(kept.source.weight());
         }
         let replaced = self.cursors.push(id, cursor);
         self.forgotten(replaced);
@@ -201,7 +201,7 @@ impl Open {
         let Some((_, Cursor::Stream(kept, _))) = cursor else {
             return None;
         };
-        self.bytes = self.bytes.saturating_sub(kept.stream.weight());
+        self.bytes = self.bytes.saturating_sub(kept.source.weight());
         Some(kept)
     }
 

@@ -11,11 +11,13 @@ mod distinct;
 mod explain;
 mod find;
 mod find_and_modify;
+mod indexes;
 mod insert;
 mod listed;
 mod queries;
 mod reaching;
 mod rename;
+mod source;
 mod statistics;
 mod update;
 
@@ -24,8 +26,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 pub(super) use self::across::Across;
-pub(super) use self::find::stream::Stream;
 use self::reaching::Reaching;
+pub(super) use self::source::Source;
 use super::error::RunError;
 use super::link::Link;
 use super::readiness::Asker;
@@ -34,7 +36,7 @@ use super::{Settings, Shared};
 use crate::command::arguments::Carried;
 use crate::command::document::{first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::find::{check_hint, check_hint_form};
+use crate::command::find::check_hint_form;
 use crate::command::head::Head;
 use crate::command::namespace::Namespace;
 use crate::pattern::pipeline::documents;
@@ -86,6 +88,9 @@ impl<'a> Run<'a> {
             "planCacheClear" => collection::plan_cache_clear(&mut self).await,
             // The same for what is stored.
             "compact" => self.link.run(self.head.body()).await,
+            "createIndexes" => indexes::create::run(&mut self).await,
+            "listIndexes" => indexes::list::run(&mut self).await,
+            "dropIndexes" | "deleteIndexes" => indexes::drop::run(&mut self).await,
             name => Err(self.unsupported(&format!("the command {name}")).into()),
         }
     }
@@ -120,15 +125,8 @@ impl<'a> Run<'a> {
     async fn ready_to_read(&mut self, hint: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
         let settings = self.settings;
         check_hint_form(hint)?;
-        if !settings.readiness.for_reading(&mut self.asker()).await? {
-            return Ok(());
-        }
-        if let Err(error) = check_hint(hint) {
-            // It may have been dropped since it was found, with its database or by another proxy.
-            settings.readiness.forget(self.namespace);
-            if settings.readiness.for_reading(&mut self.asker()).await? {
-                return Err(error.into());
-            }
+        if settings.readiness.for_reading(&mut self.asker()).await? {
+            indexes::check_hint(self, hint).await?;
         }
         Ok(())
     }
@@ -158,8 +156,8 @@ impl<'a> Run<'a> {
 /// Whether nobody misses a command's effect when the client is gone before it ended.
 pub(super) fn only_reads(head: &Head<'_>) -> bool {
     match head.name {
-        "find" | "count" | "distinct" | "explain" | "getMore" | "listCollections" | "collStats" | "collstats"
-        | "dataSize" | "datasize" => true,
+        "find" | "count" | "distinct" | "explain" | "getMore" | "listCollections" | "listIndexes" | "collStats"
+        | "collstats" | "dataSize" | "datasize" => true,
         "aggregate" => {
             let stages = documents(get(head.body(), "pipeline"));
             let last = stages.as_deref().and_then(|stages| first_field(stages.last()?));

@@ -2,10 +2,11 @@
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use super::{Run, catalog};
+use super::{Run, catalog, indexes};
 use crate::command::arguments::{Carried, with_replaced};
 use crate::command::collection::{impossible_in_coll_mod, impossible_in_create, part_in_plan_cache_clear};
 use crate::command::error::{CommandError, ErrorCode};
+use crate::pattern::bucket::index;
 use crate::session::error::RunError;
 
 pub(super) async fn create(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
@@ -24,11 +25,17 @@ pub(super) async fn create(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError
 
 pub(super) async fn drop(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     run.settings.readiness.forget(run.namespace);
+    let others = match indexes::there(run).await {
+        Ok(there) => there.unwrap_or_default().others.len(),
+        // Who may drop a collection may have no right to see its indexes.
+        Err(RunError::Command(_)) => index::specs(run.shape).len(),
+        Err(error) => return Err(error),
+    };
     let reply = run.link.run(run.head.body()).await?;
     let asker = Carried::of(run.head.body());
     catalog::drop_items_view(run.link, asker, run.shape, run.namespace).await?;
-    // The application knows of no index but the one on `_id`.
-    Ok(with_replaced(&reply, &[("nIndexesWas", Some(RawBsonRef::Int32(1)))]))
+    let was = indexes::without_others(&reply, "nIndexesWas", others);
+    Ok(with_replaced(&reply, &[("nIndexesWas", Some(RawBsonRef::Int32(was)))]))
 }
 
 pub(super) async fn coll_mod(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {

@@ -3,7 +3,8 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::Run;
-use super::find::stream::{Filled, Measure, Stream};
+use super::find::stream::{Filled, Measure};
+use super::source::Source;
 use crate::command::arguments::with_replaced;
 use crate::command::batch::BatchKind;
 use crate::command::cursor::{GetMore, killed_ids, not_found};
@@ -47,15 +48,12 @@ async fn of_stream(run: &mut Run<'_>, more: &GetMore, mut borrowed: Borrowed<'_>
     let Some(kept) = borrowed.kept() else {
         return Err(not_found(more.id).into());
     };
-    let (batch, filled) = kept
-        .stream
-        .fill(run, &kept.shape, (BatchKind::Next, measure), None)
-        .await?;
-    let gossip = kept.stream.gossip().to_owned();
+    let (batch, filled) = kept.source.fill(run, &kept.shape, (BatchKind::Next, measure)).await?;
+    let gossip = kept.source.gossip().to_owned();
     let id = match filled {
         Filled::More => {
             if let Some(mut killed) = borrowed.give_back() {
-                killed.stream.close(run).await?;
+                killed.source.close(run).await?;
             }
             more.id
         }
@@ -71,7 +69,7 @@ async fn of_stream(run: &mut Run<'_>, more: &GetMore, mut borrowed: Borrowed<'_>
 async fn check(run: &mut Run<'_>, more: &GetMore, kept: &Kept, measure: Measure) -> Result<(), RunError> {
     let owner = &kept.owner;
     let id = more.id;
-    if kept.stream.has(measure) && run.link.users(run.head.body()).await? != owner.users {
+    if kept.source.has(measure) && run.link.users(run.head.body()).await? != owner.users {
         let message = format!("cursor id {id} was not created by the authenticated user");
         return Err(CommandError::new(ErrorCode::Unauthorized, message).into());
     }
@@ -115,9 +113,8 @@ fn session_of(body: &RawDocument) -> Option<Vec<u8>> {
 }
 
 impl Run<'_> {
-    /// Keeps a stream that is not at its end, and gives the id of its cursor: the upstream's, so that whoever looks there
-    /// finds it.
-    pub(super) async fn keep(&mut self, stream: Stream) -> Result<i64, RunError> {
+    /// Keeps what is not at its end, and gives the id of its cursor: the upstream's, so that whoever looks there finds it.
+    pub(super) async fn keep(&mut self, source: Source) -> Result<i64, RunError> {
         let body = self.head.body();
         let owner = Owner {
             namespace: self.namespace.to_string(),
@@ -125,11 +122,11 @@ impl Run<'_> {
             users: self.link.users(body).await?,
             never_times_out: get(body, "noCursorTimeout") == Some(RawBsonRef::Boolean(true)),
         };
-        let id = stream.upstream_id().unwrap_or_else(|| rand::random_range(1..i64::MAX));
+        let id = source.upstream_id().unwrap_or_else(|| rand::random_range(1..i64::MAX));
         let kept = Kept {
             owner,
             shape: self.shape.clone(),
-            stream,
+            source,
         };
         self.shared.cursors.keep(id, Box::new(kept));
         Ok(id)
@@ -144,7 +141,7 @@ pub(super) async fn kill(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> 
     for id in ours {
         match run.shared.cursors.closed(id) {
             // All that it had upstream has been read.
-            Some(kept) if kept.stream.upstream_id().is_none() => finished.push(id),
+            Some(kept) if kept.source.upstream_id().is_none() => finished.push(id),
             _ => upstream.push(id),
         }
     }

@@ -12,6 +12,7 @@ use self::way::{Terms, Way};
 use super::Run;
 use super::explain::Explained;
 use super::queries::{complete, kill};
+use super::source::Source;
 use crate::command::batch::{Batch, BatchKind};
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode};
@@ -124,7 +125,7 @@ pub(super) async fn from_buckets(
     run.shared.metrics.read(&run.label(), terms.strategy());
     let gossip = stream.gossip().to_owned();
     let id = if leaves_open {
-        run.keep(*stream).await?
+        run.keep(Source::Buckets(stream)).await?
     } else {
         stream.close(run).await?;
         0

@@ -7,7 +7,6 @@ use super::update::nothing_matched;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, single};
 use crate::command::error::CommandError;
-use crate::command::find::{check_hint, check_hint_form};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::change::{Asked, Change, element_of, in_terms_of_items, only_item};
@@ -32,9 +31,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     };
     let mut mint = SystemMint::new(&run.shared.timestamps);
     let change = Change::of(run.shape, asked, &mut mint).map_err(|what| run.unsupported(&what))?;
-    check_hint_form(command.hint)?;
     run.ready_to_read(command.hint).await?;
-    check_hint(command.hint)?;
     let body = body(run, &command, &change);
     let answer = run.link.call(Request::plain(&body)).await?;
     let answer = match succeeded(answer) {

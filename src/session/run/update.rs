@@ -2,11 +2,11 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::Run;
+use super::{Run, indexes};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, WriteError};
-use crate::command::find::{check_hint, check_hint_form};
+use crate::command::find::check_hint_form;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::bucket::change::{Asked, Change, in_terms_of_items};
@@ -19,7 +19,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Update::parse(run.head)?;
     let changes = translate(run, &command)?;
     run.ready_to_read(None).await?;
-    check_hints(&command.statements)?;
+    check_hints(run, &command.statements).await?;
     let body = body(run, &command);
     let statements: Vec<RawDocumentBuf> = command
         .statements
@@ -67,11 +67,12 @@ fn translate(run: &Run<'_>, command: &Update<'_>) -> Result<Vec<Change>, Command
     changes.map_err(|what| run.unsupported(&what))
 }
 
-fn check_hints(statements: &[UpdateStatement<'_>]) -> Result<(), CommandError> {
-    statements.iter().try_for_each(|statement| {
+async fn check_hints(run: &mut Run<'_>, statements: &[UpdateStatement<'_>]) -> Result<(), RunError> {
+    for statement in statements {
         check_hint_form(statement.hint)?;
-        check_hint(statement.hint)
-    })
+        indexes::check_hint(run, statement.hint).await?;
+    }
+    Ok(())
 }
 
 fn body(run: &Run<'_>, command: &Update<'_>) -> RawDocumentBuf {

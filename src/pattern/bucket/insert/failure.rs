@@ -1,7 +1,7 @@
 //! What mongod says of a statement that failed, and what it means for its items.
 
 use crate::command::error::WriteError;
-use crate::pattern::bucket::index;
+use crate::pattern::bucket::{index, item_index};
 use crate::pattern::shapes::BucketShape;
 
 /// What a failed statement means.
@@ -29,6 +29,7 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
     const BAD_VALUE: i32 = 2;
     const IMMUTABLE_FIELD: i32 = 66;
     const CONVERSION_FAILURE: i32 = 241;
+    const CANNOT_INDEX_PARALLEL_ARRAYS: i32 = 171;
     const COLLECTION_UUID_MISMATCH: i32 = 361;
     const BSON_OBJECT_TOO_LARGE: i32 = 10334;
     const DUPLICATE_KEY: i32 = 11000;
@@ -54,6 +55,11 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
                 _ => Failure::PageTaken,
             }
         }
+        // By an index of the application's; alone with it, the item has the error that it has in a naive collection.
+        CANNOT_INDEX_PARALLEL_ARRAYS => Failure::Final(WriteError {
+            message: item_index::in_item_names(shape, &error.message),
+            ..error
+        }),
         _ => Failure::Final(error),
     }
 }

@@ -1,0 +1,124 @@
+//! Cursors of `listIndexes`.
+
+use anyhow::{Result, ensure};
+use bson::{Document, bson, doc};
+use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
+use proto_tests::shaped::COLLECTION;
+
+use super::{Both, Told, comparable, spec, with};
+
+#[test]
+fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
+    let mut both = Both::filled()?;
+    let specs: Vec<_> = ["a", "b", "quantity", "d"]
+        .into_iter()
+        .map(|field| spec(doc! { field: 1 }, field))
+        .collect();
+    both.create(&specs, Told::Whole)?;
+    for cursor in [
+        bson!({}),
+        bson!({ "batchSize": 0 }),
+        bson!({ "batchSize": 1 }),
+        bson!({ "batchSize": 1.5 }),
+        bson!({ "batchSize": 4_i64 }),
+        bson!({ "batchSize": 5 }),
+        bson!({ "batchSize": 6 }),
+        bson!({ "batchSize": null }),
+        bson!(null),
+        bson!(1),
+        bson!({ "batchSize": -1 }),
+        bson!({ "batchSize": "x" }),
+        bson!({ "zip": 1 }),
+        bson!({ "batchSize": 1, "zip": 1 }),
+    ] {
+        for size in [None, Some(0), Some(1), Some(2), Some(100)] {
+            batches(&mut both, &doc! { "listIndexes": COLLECTION, "cursor": &cursor }, size)?;
+        }
+    }
+    for extra in [
+        doc! { "zip": 1 },
+        doc! { "includeBuildUUIDs": true },
+        doc! { "includeBuildUUIDs": "x" },
+        doc! { "includeIndexBuildInfo": true },
+        doc! { "writeConcern": { "w": 1 } },
+        doc! { "readConcern": { "level": "majority" } },
+        doc! { "comment": "x", "maxTimeMS": 10_000 },
+        doc! { "apiVersion": "1", "apiStrict": true },
+        doc! { "apiVersion": "1", "apiStrict": true, "includeBuildUUIDs": true },
+    ] {
+        both.same(&with(doc! { "listIndexes": COLLECTION }, extra), Told::Whole)?;
+    }
+    // A cursor that is left, in somebody else's session, and killed.
+    let list = doc! { "listIndexes": COLLECTION, "cursor": { "batchSize": 1 } };
+    for misuse in [
+        doc! { "lsid": lsid("other") },
+        doc! { "maxTimeMS": 1000 },
+        doc! { "batchSize": -1 },
+        doc! { "collection": "else" },
+    ] {
+        let [naive, shaped] = both.run(&list)?;
+        let answer = |connection: &mut Connection, opened: &Document, database: &str| -> Result<[Document; 3]> {
+            let id = opened.get_document("cursor")?.get_i64("id")?;
+            let more = |extra: &Document| {
+                let mut more = doc! { "getMore": id, "collection": COLLECTION, "$db": database };
+                more.extend(extra.clone());
+                more
+            };
+            let wrong = connection.command(&more(&misuse))?;
+            let rest = connection.command(&more(&doc! { "batchSize": 1 }))?;
+            let killed = connection.command(&doc! { "killCursors": COLLECTION, "cursors": [id], "$db": database })?;
+            Ok([wrong, rest, killed])
+        };
+        let database = both.shaped.database.clone();
+        let naive = answer(&mut both.direct, &naive, &format!("{database}_naive"))?;
+        let shaped = answer(&mut both.application, &shaped, &database)?;
+        // A getMore on another collection does not come to the proxy's cursors: it is relayed, and mongod knows of none.
+        let first = usize::from(misuse.contains_key("collection"));
+        for (naive, shaped) in naive.iter().zip(&shaped).skip(first) {
+            assert_eq!(naive.get("code"), shaped.get("code"), "{misuse}: {naive} {shaped}");
+        }
+        let count = |reply: &Document| reply.get_array("cursorsKilled").map_or(0, Vec::len);
+        assert_eq!(count(&naive[2]), count(&shaped[2]), "{misuse}");
+    }
+    Ok(())
+}
+
+/// Reads to the end on both sides, and compares each batch.
+fn batches(both: &mut Both, list: &Document, size: Option<i32>) -> Result<()> {
+    let mut replies = both.run(list)?;
+    loop {
+        let mut ids = [0, 0];
+        for (id, reply) in ids.iter_mut().zip(&mut replies) {
+            if let Ok(cursor) = reply.get_document_mut("cursor") {
+                *id = cursor.get_i64("id")?;
+                cursor.insert("id", i64::from(*id != 0));
+            }
+        }
+        ensure!(
+            replies[0] == replies[1],
+            "{list} {size:?}\n{}\n{}",
+            replies[0],
+            replies[1]
+        );
+        if ids[0] == 0 {
+            return Ok(());
+        }
+        let database = both.shaped.database.clone();
+        let more = |id: i64, database: &str| {
+            let mut more = doc! { "getMore": id, "collection": COLLECTION, "$db": database };
+            more.extend(size.map(|size| ("batchSize".to_owned(), size.into())));
+            more
+        };
+        let naive = format!("{database}_naive");
+        replies = [
+            both.direct.command(&more(ids[0], &naive))?,
+            both.application.command(&more(ids[1], &database))?,
+        ];
+        for reply in &mut replies {
+            reply.remove("$clusterTime");
+            reply.remove("operationTime");
+            *reply = comparable(reply, &naive, &database);
+        }
+    }
+}

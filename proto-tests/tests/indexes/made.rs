@@ -1,0 +1,189 @@
+//! What is made, listed and dropped.
+
+use anyhow::{Result, ensure};
+use bson::{bson, doc};
+use proto_tests::shaped::COLLECTION;
+
+use super::{Both, Told, spec, with};
+
+#[test]
+fn indexes_are_made_listed_and_dropped_by_the_applications_names() -> Result<()> {
+    let mut both = Both::filled()?;
+    assert_eq!(both.list()?, ["_id_"]);
+    let specs = [
+        spec(doc! { "k": 1 }, "k_1"),
+        spec(doc! { "k": 1, "at": -1 }, "newest"),
+        spec(doc! { "quantity": 1, "a": -1.0 }, "quantity"),
+        spec(doc! { "qty": 1_i64 }, "qty_1"),
+        spec(doc! { "a.quantity": 2 }, "nested"),
+        spec(doc! { "history.count": 1.5 }, "history"),
+        spec(doc! { "count": 1, "_id": -1, "control.page": 1 }, "odd"),
+        spec(doc! { "tags.0": 1 }, "first tag"),
+        with(spec(doc! { "b": 1 }, "b"), doc! { "background": true, "v": 1 }),
+        with(
+            spec(doc! { "c": 1 }, "c"),
+            doc! { "hidden": true, "sparse": false, "unique": false },
+        ),
+        with(
+            spec(doc! { "d": 1 }, "d"),
+            doc! { "collation": { "locale": "simple" }, "ns": "x.y", "dropDups": true },
+        ),
+    ];
+    for spec in &specs {
+        both.create(std::slice::from_ref(spec), Told::Whole)?;
+        both.list()?;
+    }
+    // All are there, and one more.
+    both.create(&specs, Told::Whole)?;
+    both.create(&[specs[0].clone(), spec(doc! { "e": 1 }, "e")], Told::Whole)?;
+    both.create(&[spec(doc! { "f": 1 }, "f"), spec(doc! { "g": 1 }, "g")], Told::Whole)?;
+    assert_eq!(both.list()?.len(), 15);
+    let stored = both.stored()?.to_string();
+    ensure!(
+        stored.contains("history.qty") && stored.contains("history.a.quantity"),
+        "{stored}"
+    );
+    for dropped in [
+        bson!("k_1"),
+        bson!(["newest", "qty_1"]),
+        bson!({ "quantity": 1.0, "a": -1 }),
+        bson!([]),
+        bson!(["c"]),
+        bson!("*"),
+        bson!("*"),
+        bson!(["*"]),
+    ] {
+        both.same(&doc! { "dropIndexes": COLLECTION, "index": dropped }, Told::Whole)?;
+        both.list()?;
+    }
+    both.create(&specs[..1], Told::Whole)?;
+    both.same(&doc! { "deleteIndexes": COLLECTION, "index": "k_1" }, Told::Whole)?;
+    assert_eq!(both.list()?, ["_id_"]);
+    let own = both.shaped.indexes();
+    ensure!(
+        both.stored()?.to_string().matches("mongoshape_").count() == 5,
+        "{own:?}"
+    );
+    both.create(&specs[..3], Told::Whole)?;
+    both.same(&doc! { "drop": COLLECTION }, Told::Whole)?;
+    Ok(())
+}
+
+#[test]
+fn the_index_on_id_is_there_from_the_beginning() -> Result<()> {
+    let mut both = Both::filled()?;
+    for specs in [
+        vec![spec(doc! { "_id": 1 }, "_id_")],
+        vec![spec(doc! { "_id": 1.0 }, "other")],
+        vec![spec(doc! { "_id": 1 }, "_id_"), spec(doc! { "a": 1 }, "a")],
+        vec![with(spec(doc! { "_id": 1 }, "_id_"), doc! { "unique": true })],
+        vec![with(spec(doc! { "_id": 1 }, "_id_"), doc! { "hidden": true })],
+        vec![spec(doc! { "_id": -1 }, "x")],
+        vec![spec(doc! { "a": 1 }, "_id_")],
+        vec![spec(doc! { "_id": 2 }, "two")],
+        vec![spec(doc! { "_id.x": 1 }, "x")],
+    ] {
+        both.create(&specs, Told::Whole)?;
+        both.list()?;
+    }
+    for dropped in [
+        bson!("_id_"),
+        bson!({ "_id": 1 }),
+        bson!({ "_id": 1.0 }),
+        bson!({ "_id": -1 }),
+        bson!(["_id_"]),
+        bson!(["a", "_id_"]),
+        bson!(["_id_", "nope"]),
+        bson!(["nope", "_id_"]),
+    ] {
+        both.same(&doc! { "dropIndexes": COLLECTION, "index": dropped }, Told::Whole)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn an_index_makes_its_collection() -> Result<()> {
+    for specs in [
+        vec![spec(doc! { "quantity": 1 }, "q")],
+        vec![spec(doc! { "_id": 1 }, "_id_")],
+        vec![spec(doc! { "_id": 1 }, "_id_"), spec(doc! { "a": 1 }, "a")],
+        vec![spec(doc! { "a": 1 }, "a"), spec(doc! { "b": 1 }, "b")],
+        vec![spec(doc! { "y": 1 }, "y"), spec(doc! { "y": 1 }, "y")],
+        vec![spec(doc! { "y": 1 }, "y1"), spec(doc! { "y": 1 }, "y2")],
+        vec![spec(doc! { "y": 1 }, "y"), spec(doc! { "z": 1 }, "y")],
+        vec![spec(doc! { "y": "foo" }, "y")],
+    ] {
+        let mut both = Both::start()?;
+        both.create(&specs, Told::Whole)?;
+        both.same(&doc! { "listIndexes": COLLECTION }, Told::Whole)?;
+        let item = doc! { "_id": 1, "k": 1, "quantity": 2 };
+        both.same(&doc! { "insert": COLLECTION, "documents": [item] }, Told::Whole)?;
+        both.list()?;
+        let stored = both.stored()?.to_string();
+        ensure!(stored.matches("\"mongoshape_").count() == 5, "{stored}");
+    }
+    let mut both = Both::start()?;
+    for quorum in [bson!("nope"), bson!(9)] {
+        let create =
+            doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "a": 1 }, "a")], "commitQuorum": quorum };
+        both.same(&create, Told::Whole)?;
+        both.same(&doc! { "listIndexes": COLLECTION }, Told::Whole)?;
+    }
+    // A collection that was made beside the proxy.
+    both.direct
+        .command_ok(&doc! { "create": COLLECTION, "$db": &both.shaped.database })?;
+    both.direct
+        .command_ok(&doc! { "create": COLLECTION, "$db": format!("{}_naive", both.shaped.database) })?;
+    both.create(&[spec(doc! { "a": 1 }, "a")], Told::Whole)?;
+    both.list()?;
+    Ok(())
+}
+
+#[test]
+fn a_missing_collection_has_no_indexes() -> Result<()> {
+    let mut both = Both::start()?;
+    for command in [
+        doc! { "listIndexes": COLLECTION },
+        doc! { "listIndexes": COLLECTION, "cursor": { "batchSize": 1 } },
+        doc! { "dropIndexes": COLLECTION, "index": "x" },
+        doc! { "dropIndexes": COLLECTION, "index": "_id_" },
+        doc! { "dropIndexes": COLLECTION, "index": "*" },
+        doc! { "dropIndexes": COLLECTION, "index": { "a": 1 } },
+        doc! { "dropIndexes": COLLECTION, "index": 1 },
+        doc! { "dropIndexes": COLLECTION },
+        doc! { "find": COLLECTION, "hint": "x" },
+    ] {
+        both.same(&command, Told::Whole)?;
+    }
+    let stored = both.stored()?;
+    ensure!(stored.get_i32("code").ok() == Some(26), "{stored}");
+    Ok(())
+}
+
+#[test]
+fn indexes_that_were_made_beside_the_proxy_are_out_of_reach() -> Result<()> {
+    let mut both = Both::filled()?;
+    let beside = [
+        spec(doc! { "control.bytes": 1 }, "bytes"),
+        with(
+            spec(doc! { "history.a": 1 }, "unique"),
+            doc! { "unique": false, "sparse": true },
+        ),
+        spec(doc! { "k": 1, "history.qty": -1 }, "seen"),
+    ];
+    both.direct
+        .command_ok(&doc! { "createIndexes": COLLECTION, "indexes": beside.to_vec(), "$db": &both.shaped.database })?;
+    let naive = format!("{}_naive", both.shaped.database);
+    let seen = spec(doc! { "k": 1, "quantity": -1 }, "seen");
+    both.direct
+        .command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [&seen], "$db": naive })?;
+    assert_eq!(both.list()?, ["_id_", "seen"]);
+    both.create(&[seen], Told::Whole)?;
+    let taken = doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "x": 1 }, "bytes")] };
+    both.refused(&taken, 86, "bytes")?;
+    both.same(&doc! { "dropIndexes": COLLECTION, "index": "bytes" }, Told::Whole)?;
+    both.same(&doc! { "dropIndexes": COLLECTION, "index": "*" }, Told::Whole)?;
+    let stored = both.stored()?.to_string();
+    ensure!(stored.contains("control.bytes") && !stored.contains("seen"), "{stored}");
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! Index commands on a shaped collection answer as on a naive one, and so do hints; what cannot is refused.
+
+mod batches;
+mod made;
+mod used;
+mod wrong;
+
+use anyhow::{Result, ensure};
+use bson::{Bson, Document, doc};
+use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
+use proto_tests::shaped::{COLLECTION, Shaped};
+use proto_tests::{ProxyOptions, mongod};
+
+const OPTIONS: &str = "time = \"at\"\nmax_items = 3\nrename = { quantity = \"qty\" }";
+const NOT_SUPPORTED: i32 = 115;
+
+/// A shaped collection through a proxy, and one of the same name in another database on mongod itself.
+struct Both {
+    shaped: Shaped,
+    direct: Connection,
+    application: Connection,
+}
+
+/// What must be equal.
+#[derive(Clone, Copy, PartialEq)]
+enum Told {
+    /// All of the reply.
+    Whole,
+    /// The error's code: its text has ids of the build, or what only one side has.
+    Code,
+}
+
+impl Both {
+    fn start() -> Result<Self> {
+        let set = mongod::shared_replica_set();
+        let shaped = Shaped::with(OPTIONS, &ProxyOptions::new(&set.uri()))?;
+        Ok(Self {
+            direct: Connection::open(set.address())?,
+            application: shaped.application()?,
+            shaped,
+        })
+    }
+
+    fn filled() -> Result<Self> {
+        let mut both = Self::start()?;
+        let items: Vec<_> = (0..10)
+            .map(|number| doc! { "_id": number, "k": number % 2, "quantity": number, "a": number % 3, "tags": ["x", "y"] })
+            .collect();
+        both.same(&doc! { "insert": COLLECTION, "documents": items }, Told::Whole)?;
+        Ok(both)
+    }
+
+    /// The replies, naive and shaped, as far as they can be compared.
+    fn run(&mut self, command: &Document) -> Result<[Document; 2]> {
+        let database = self.shaped.database.clone();
+        let naive = format!("{database}_naive");
+        let on = |database: &str| {
+            let mut command = command.clone();
+            if !command.contains_key("$db") {
+                command.insert("$db", database);
+            }
+            // Retryable writes of one number in one session would be one.
+            if let Ok(session) = command.get_document_mut("lsid") {
+                *session = lsid(&format!("{session}{database}"));
+            }
+            command
+        };
+        let mut replies = [
+            self.direct.command(&on(&naive))?,
+            self.application.command(&on(&database))?,
+        ];
+        for reply in &mut replies {
+            for field in ["$clusterTime", "operationTime", "electionId", "opTime"] {
+                reply.remove(field);
+            }
+            *reply = comparable(reply, &naive, &database);
+        }
+        Ok(replies)
+    }
+
+    fn same(&mut self, command: &Document, told: Told) -> Result<Document> {
+        let [naive, shaped] = self.run(command)?;
+        match told {
+            Told::Whole => ensure!(naive == shaped, "{command}\nnaive  {naive}\nshaped {shaped}"),
+            Told::Code => {
+                for field in ["ok", "code", "codeName"] {
+                    ensure!(
+                        naive.get(field) == shaped.get(field),
+                        "{command}\nnaive  {naive}\nshaped {shaped}"
+                    );
+                }
+                let text = shaped.get_str("errmsg").unwrap_or_default();
+                ensure!(!text.contains("history") && !text.contains("qty"), "{text}");
+            }
+        }
+        Ok(shaped)
+    }
+
+    fn create(&mut self, specs: &[Document], told: Told) -> Result<Document> {
+        self.same(&doc! { "createIndexes": COLLECTION, "indexes": specs }, told)
+    }
+
+    fn list(&mut self) -> Result<Vec<String>> {
+        let list = self.same(&doc! { "listIndexes": COLLECTION }, Told::Whole)?;
+        let batch = list.get_document("cursor")?.get_array("firstBatch")?;
+        let specs = batch.iter().filter_map(Bson::as_document);
+        Ok(specs
+            .filter_map(|spec| Some(spec.get_str("name").ok()?.to_owned()))
+            .collect())
+    }
+
+    /// What mongod holds: the names and keys of all indexes, and whether the collection is there.
+    fn stored(&mut self) -> Result<Document> {
+        let mut list = self
+            .direct
+            .command(&doc! { "listIndexes": COLLECTION, "$db": &self.shaped.database })?;
+        for field in ["$clusterTime", "operationTime"] {
+            list.remove(field);
+        }
+        Ok(list)
+    }
+
+    /// Runs it through the proxy, expects that refusal, and nothing changed.
+    fn refused(&mut self, command: &Document, code: i32, reason: &str) -> Result<()> {
+        let before = self.stored()?;
+        let mut command = command.clone();
+        command.insert("$db", &self.shaped.database);
+        let reply = self.application.command(&command)?;
+        let text = reply.get_str("errmsg").unwrap_or_default();
+        ensure!(
+            reply.get_i32("code").ok() == Some(code) && text.contains(reason),
+            "{command}: {reply}"
+        );
+        ensure!(self.stored()? == before, "{command} changed something");
+        Ok(())
+    }
+}
+
+/// A reply with the shaped side's database name wherever either stands, and cursor ids that are one or none.
+fn comparable(reply: &Document, naive: &str, shaped: &str) -> Document {
+    fn value(of: &Bson, naive: &str, shaped: &str) -> Bson {
+        match of {
+            Bson::String(text) => Bson::String(text.replace(naive, shaped)),
+            Bson::Document(document) => Bson::Document(comparable(document, naive, shaped)),
+            Bson::Array(values) => Bson::Array(values.iter().map(|of| value(of, naive, shaped)).collect()),
+            other => other.clone(),
+        }
+    }
+    let fields = reply.iter().map(|(name, of)| (name.clone(), value(of, naive, shaped)));
+    fields.collect()
+}
+
+fn spec(key: Document, name: &str) -> Document {
+    doc! { "key": key, "name": name }
+}
+
+fn with(mut spec: Document, options: Document) -> Document {
+    spec.extend(options);
+    spec
+}

@@ -1,0 +1,280 @@
+//! Indexes of the application: on items, by its own names and key patterns.
+//!
+//! A key field lies at the top of a bucket under its own name, any other field of an item in the array of items under its
+//! stored name. So an index's key pattern is told from the stored one alone, and nothing is kept beside it. An index that was
+//! made past the proxy and is none on items is the application's no more than the shape's own are: it is neither shown nor
+//! dropped, and its name is taken.
+
+mod conflict;
+mod hint;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+
+use bson::raw::{CStr, RawBsonRef, RawDocument, RawDocumentBuf};
+
+pub use self::conflict::{Conflict, conflict};
+pub use self::hint::{Hint, hint};
+use super::filter::key_position;
+use crate::command::arguments::with_replaced;
+use crate::command::document::{as_flag, as_whole_number, get, put};
+use crate::pattern::shapes::BucketShape;
+
+/// The name of the index on `_id`, which every collection has.
+pub const ID: &str = "_id_";
+/// What the names of the shape's own indexes begin with.
+const OWN: &str = "mongoshape_";
+
+/// Whether only the proxy gives an index such a name.
+#[must_use]
+pub fn is_own(name: &str) -> bool {
+    name.starts_with(OWN)
+}
+
+/// The indexes of a collection, as `listIndexes` tells them.
+#[derive(Clone, Debug, Default)]
+pub struct Indexes {
+    /// Those that the application knows of, in its terms and in mongod's order.
+    pub known: Vec<RawDocumentBuf>,
+    /// The names of the others.
+    pub others: Vec<String>,
+}
+
+impl Indexes {
+    /// Sorts what mongod tells.
+    #[must_use]
+    pub fn of<'a>(shape: &BucketShape, specs: impl Iterator<Item = &'a RawDocument>) -> Self {
+        let mut indexes = Self::default();
+        for spec in specs {
+            match as_application_sees(shape, spec) {
+                Some(known) => indexes.known.push(known),
+                None => indexes.others.push(name(spec).to_owned()),
+            }
+        }
+        indexes
+    }
+
+    /// The known one of that name.
+    #[must_use]
+    pub fn named(&self, wanted: &str) -> Option<&RawDocument> {
+        let found = self.known.iter().find(|spec| name(spec) == wanted);
+        found.map(|spec| &**spec)
+    }
+
+    /// The known one of that key pattern.
+    #[must_use]
+    pub fn with_key(&self, wanted: &RawDocument) -> Option<&RawDocument> {
+        let found = self.known.iter().find(|spec| same_key(key(spec), wanted));
+        found.map(|spec| &**spec)
+    }
+}
+
+/// The name in a specification.
+#[must_use]
+pub fn name(spec: &RawDocument) -> &str {
+    get(spec, "name").and_then(RawBsonRef::as_str).unwrap_or_default()
+}
+
+/// The key pattern in a specification. mongod lets none be without one; one that was would stand for its own.
+#[must_use]
+pub fn key(spec: &RawDocument) -> &RawDocument {
+    let key = get(spec, "key").and_then(RawBsonRef::as_document);
+    key.unwrap_or(spec)
+}
+
+/// Whether a key pattern is that of the index on `_id` (`index_descriptor.cpp`: whichever way it goes).
+#[must_use]
+pub fn is_id_key(key: &RawDocument) -> bool {
+    let number = get(key, "_id").and_then(as_whole_number);
+    matches!(number, Some(1 | -1)) && key.iter().count() == 1
+}
+
+/// The specification to be stored for one that mongod has found to be well formed.
+///
+/// # Errors
+/// What would not be for items what it is for documents, with the reason.
+pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf, String> {
+    if let Some(name) = given_twice(spec) {
+        return Err(format!("an index specification that gives '{name}' twice"));
+    }
+    if is_id_key(key(spec)) {
+        // mongod has judged it, and it is there.
+        return Ok(spec.to_owned());
+    }
+    let mut stored = RawDocumentBuf::new();
+    for (name, value) in spec.iter().flatten() {
+        let name = name.as_str();
+        let is_set = || as_flag(value).unwrap_or(true);
+        match name {
+            "key" => put(&mut stored, "key", &stored_key(shape, key(spec))?),
+            "name" | "v" | "background" | "hidden" => put(&mut stored, name, value),
+            "unique" if !is_set() => {}
+            "sparse" if !is_set() => put(&mut stored, name, value),
+            "collation" if is_simple(value) => {}
+            // mongod drops them, too.
+            "ns" | "dropDups" => {}
+            "unique" => return Err("a unique index, which would be one of pages and not of items,".to_owned()),
+            "sparse" => return Err("a sparse index, from which not items but whole pages would be missing,".to_owned()),
+            "partialFilterExpression" => {
+                return Err("a partial index, from which not items but whole pages would be missing,".to_owned());
+            }
+            "expireAfterSeconds" => {
+                return Err("an index with expireAfterSeconds, by which whole pages would be deleted,".to_owned());
+            }
+            "collation" => return Err("an index with a collation".to_owned()),
+            other => return Err(format!("an index with the option '{other}'")),
+        }
+    }
+    Ok(stored)
+}
+
+fn given_twice(spec: &RawDocument) -> Option<&str> {
+    let mut seen = HashSet::new();
+    let mut names = spec.iter().flatten().map(|(name, _)| name.as_str());
+    names.find(|name| !seen.insert(*name))
+}
+
+fn is_simple(collation: RawBsonRef<'_>) -> bool {
+    let locale = collation.as_document().and_then(|collation| get(collation, "locale"));
+    locale == Some(RawBsonRef::String("simple"))
+}
+
+fn stored_key(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, String> {
+    let mut stored = RawDocumentBuf::new();
+    for (path, value) in key.iter().flatten() {
+        let path = path.as_str();
+        if let RawBsonRef::String(kind) = value {
+            return Err(format!("a {kind} index"));
+        }
+        if path == "$**" || path.ends_with(".$**") {
+            return Err("a wildcard index".to_owned());
+        }
+        let path = stored_path(shape, path);
+        if is_place_in_page(shape, &path) {
+            return Err(
+                "an index on a field that has a number for a name, which would be a place in the page,".to_owned(),
+            );
+        }
+        put(&mut stored, &path, value);
+    }
+    Ok(stored)
+}
+
+/// Whether a stored path begins with a number inside the array of items: for mongod that is an element's place.
+fn is_place_in_page(shape: &BucketShape, path: &str) -> bool {
+    let inside = in_items(shape, path).filter(|_| key_position(shape, path).is_none());
+    let root = inside.and_then(|inside| inside.split('.').next());
+    root.is_some_and(|root| root.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// What is behind the name of the array of items.
+fn in_items<'a>(shape: &BucketShape, path: &'a str) -> Option<&'a str> {
+    path.strip_prefix(shape.items())?.strip_prefix('.')
+}
+
+/// Where a path of items is stored.
+#[must_use]
+pub fn stored_path(shape: &BucketShape, path: &str) -> String {
+    if key_position(shape, path).is_some() {
+        return path.to_owned();
+    }
+    let stored = with_root(path, |root| shape.rename().stored(root));
+    format!("{}.{stored}", shape.items())
+}
+
+/// The path of items that is stored there.
+fn application_path(shape: &BucketShape, stored: &str) -> Option<String> {
+    if key_position(shape, stored).is_some() {
+        return Some(stored.to_owned());
+    }
+    let path = with_root(in_items(shape, stored)?, |root| shape.rename().item(root));
+    // Somebody else's: a key field inside the items, where the proxy does not look for it.
+    (stored_path(shape, &path) == stored).then_some(path)
+}
+
+fn with_root<'a>(path: &'a str, rename: impl FnOnce(&'a str) -> &'a str) -> String {
+    match path.split_once('.') {
+        Some((root, rest)) => format!("{}.{rest}", rename(root)),
+        None => rename(path).to_owned(),
+    }
+}
+
+/// An index as the application has made it, or could have; `None` for any other.
+#[must_use]
+pub fn as_application_sees(shape: &BucketShape, spec: &RawDocument) -> Option<RawDocumentBuf> {
+    match name(spec) {
+        ID => return Some(spec.to_owned()),
+        name if is_own(name) => return None,
+        _ => {}
+    }
+    let is_ours = spec.iter().flatten().all(|(name, value)| match name.as_str() {
+        "v" | "key" | "name" | "background" | "hidden" => true,
+        "sparse" => as_flag(value) == Some(false),
+        _ => false,
+    });
+    if !is_ours {
+        return None;
+    }
+    let mut application = RawDocumentBuf::new();
+    for (path, value) in key(spec).iter().flatten() {
+        as_number(value)?;
+        put(&mut application, &application_path(shape, path.as_str())?, value);
+    }
+    let application: &RawDocument = &application;
+    Some(with_replaced(spec, &[("key", Some(RawBsonRef::Document(application)))]))
+}
+
+/// mongod's words for a document that has two arrays which an index cannot have both (error 171), `[one] [other]`, with the
+/// names that the application gives them.
+#[must_use]
+pub fn in_item_names(shape: &BucketShape, text: &str) -> String {
+    let mut parts = text.split('[');
+    let mut named = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        named.push('[');
+        match part.split_once(']') {
+            Some((name, rest)) => {
+                named.push_str(shape.rename().item(name));
+                named.push(']');
+                named.push_str(rest);
+            }
+            None => named.push_str(part),
+        }
+    }
+    named
+}
+
+/// Whether two key patterns are one to mongod: the order of fields counts, the type of a number does not.
+#[must_use]
+pub fn same_key(one: &RawDocument, other: &RawDocument) -> bool {
+    let same = |(one, other): (Field<'_>, Field<'_>)| match (one, other) {
+        (Ok((name, value)), Ok((other_name, other_value))) => name == other_name && same_direction(value, other_value),
+        _ => false,
+    };
+    one.iter().count() == other.iter().count() && one.iter().zip(other.iter()).all(same)
+}
+
+/// A field as a document's iterator gives it.
+type Field<'a> = Result<(&'a CStr, RawBsonRef<'a>), bson::error::Error>;
+
+fn same_direction(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> bool {
+    match (as_number(one), as_number(other)) {
+        #[expect(clippy::float_cmp, reason = "equal is what mongod asks, too")]
+        (Some(one), Some(other)) => one == other,
+        (None, None) => one == other,
+        _ => false,
+    }
+}
+
+/// A number of any type; `None` for anything else.
+fn as_number(value: RawBsonRef<'_>) -> Option<f64> {
+    match value {
+        RawBsonRef::Double(number) => Some(number),
+        RawBsonRef::Int32(number) => Some(f64::from(number)),
+        #[expect(clippy::cast_precision_loss, reason = "a direction is 1 or -1 but for odd ones")]
+        RawBsonRef::Int64(number) => Some(number as f64),
+        RawBsonRef::Decimal128(number) => number.to_string().parse().ok(),
+        _ => None,
+    }
+}

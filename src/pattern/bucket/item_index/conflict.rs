@@ -1,0 +1,75 @@
+//! Indexes that cannot be beside those that are there (`index_catalog_impl.cpp`, `_doesSpecConflictWithExisting`).
+
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+
+use super::{Indexes, is_id_key, key, name, same_key};
+use crate::command::document::{get, put};
+
+/// Why an index cannot be made.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Conflict {
+    /// Another one of the command is the same.
+    Identical(String),
+    /// There is one with the same key and this name.
+    OtherName(String),
+    /// There is another one with its name: what is asked for, what is there.
+    OtherKey(Box<[RawDocumentBuf; 2]>),
+    /// An index that is none of the application's has its name.
+    Taken(String),
+}
+
+/// The first of them that conflicts with an index that is there, else with one before it; in this order mongod looks for them.
+#[must_use]
+pub fn conflict(there: &Indexes, wanted: &[&RawDocument]) -> Option<Conflict> {
+    let wanted: Vec<&RawDocument> = wanted.iter().copied().filter(|spec| !is_id_key(key(spec))).collect();
+    let with_there = wanted.iter().find_map(|spec| {
+        if there.others.iter().any(|other| other == name(spec)) {
+            return Some(Conflict::Taken(name(spec).to_owned()));
+        }
+        with_any(there.known.iter().map(|known| &**known), spec)
+    });
+    with_there.or_else(|| {
+        let mut made: Vec<&RawDocument> = Vec::new();
+        for spec in wanted {
+            if there.named(name(spec)).is_some() {
+                continue;
+            }
+            if made
+                .iter()
+                .any(|other| name(other) == name(spec) && same_key(key(other), key(spec)))
+            {
+                return Some(Conflict::Identical(name(spec).to_owned()));
+            }
+            if let Some(conflict) = with_any(made.iter().copied(), spec) {
+                return Some(conflict);
+            }
+            made.push(spec);
+        }
+        None
+    })
+}
+
+fn with_any<'a>(others: impl Iterator<Item = &'a RawDocument> + Clone, spec: &RawDocument) -> Option<Conflict> {
+    if let Some(other) = others.clone().find(|other| name(other) == name(spec)) {
+        let specs = || Box::new([normal(spec), normal(other)]);
+        return (!same_key(key(other), key(spec))).then(|| Conflict::OtherKey(specs()));
+    }
+    let mut others = others;
+    let same = others.find(|other| same_key(key(other), key(spec)));
+    same.map(|other| Conflict::OtherName(name(other).to_owned()))
+}
+
+/// A specification in the order in which mongod tells it.
+fn normal(spec: &RawDocument) -> RawDocumentBuf {
+    let mut normal = RawDocumentBuf::new();
+    match get(spec, "v") {
+        Some(version) => normal.append(cstr!("v"), version),
+        None => normal.append(cstr!("v"), 2),
+    }
+    for field in ["hidden", "key", "name", "background", "sparse"] {
+        if let Some(value) = get(spec, field) {
+            put(&mut normal, field, value);
+        }
+    }
+    normal
+}

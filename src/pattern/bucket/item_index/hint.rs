@@ -1,0 +1,54 @@
+//! Which index a hint asks for. It changes no answer, so it is not handed on: it is enough that the application has the index.
+
+use bson::raw::{RawBsonRef, RawDocument};
+
+use super::{ID, Indexes, same_key};
+use crate::command::document::{as_flag, first_field, get, single};
+
+/// What a hint asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Hint<'a> {
+    /// What every collection has.
+    Always,
+    /// The index of that name.
+    Name(&'a str),
+    /// The index of that key pattern.
+    Key(&'a RawDocument),
+}
+
+/// Reads a hint; `None` for what is neither a string nor a document.
+#[must_use]
+pub fn hint(hint: RawBsonRef<'_>) -> Option<Hint<'_>> {
+    let pattern = match hint {
+        RawBsonRef::String(name) => return Some(named(name)),
+        RawBsonRef::Document(pattern) => pattern,
+        _ => return None,
+    };
+    let only = first_field(pattern).filter(|_| pattern.iter().count() == 1);
+    Some(match only {
+        // Whatever its value is, to mongod.
+        Some(("$natural", _)) => Hint::Always,
+        // A name as older clients wrapped it.
+        Some(("$hint", RawBsonRef::String(name))) => named(name),
+        _ if pattern.is_empty() || same_key(pattern, &single("_id", 1)) => Hint::Always,
+        _ => Hint::Key(pattern),
+    })
+}
+
+fn named(name: &str) -> Hint<'_> {
+    if name == ID { Hint::Always } else { Hint::Name(name) }
+}
+
+impl Hint<'_> {
+    /// Whether the application has such an index, and mongod would take it.
+    #[must_use]
+    pub fn is_met(&self, indexes: &Indexes) -> bool {
+        let found = match self {
+            Self::Always => return true,
+            Self::Name(name) => indexes.named(name),
+            Self::Key(key) => indexes.with_key(key),
+        };
+        // By one that is hidden mongod does not plan, whoever asks for it.
+        found.is_some_and(|spec| get(spec, "hidden").and_then(as_flag) != Some(true))
+    }
+}

@@ -1,0 +1,165 @@
+use bson::rawdoc;
+
+use super::*;
+use crate::command::document::single;
+use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+fn shape() -> BucketShape {
+    let namespace = NamespacePattern::parse("shop.trades").unwrap();
+    let options = BucketOptions {
+        rename: [("quantity".to_owned(), "qty".to_owned())].into(),
+        ..BucketOptions::new(namespace, vec!["customer".to_owned(), "day".to_owned()])
+    };
+    BucketShape::new(options).unwrap()
+}
+
+#[test]
+fn key_patterns_are_stored_and_told_again() {
+    let shape = shape();
+    for (application, is_stored) in [
+        (rawdoc! { "customer": 1 }, rawdoc! { "customer": 1 }),
+        (rawdoc! { "customer.name": -1 }, rawdoc! { "customer.name": -1 }),
+        (rawdoc! { "customers": 1 }, rawdoc! { "history.customers": 1 }),
+        (
+            rawdoc! { "day": 1, "quantity": -1.0, "price.net": 2 },
+            rawdoc! { "day": 1, "history.qty": -1.0, "history.price.net": 2 },
+        ),
+        (rawdoc! { "qty": 1 }, rawdoc! { "history.quantity": 1 }),
+        (rawdoc! { "a.quantity": 1 }, rawdoc! { "history.a.quantity": 1 }),
+        (rawdoc! { "history.a": 1 }, rawdoc! { "history.history.a": 1 }),
+        (
+            rawdoc! { "count": 1, "_id": 1 },
+            rawdoc! { "history.count": 1, "history._id": 1 },
+        ),
+        (rawdoc! { "_id": 1 }, rawdoc! { "_id": 1 }),
+        (rawdoc! { "_id": -2 }, rawdoc! { "history._id": -2 }),
+    ] {
+        let name = if is_id_key(&application) { ID } else { "x" };
+        let spec = rawdoc! { "v": 2, "key": application, "name": name, "hidden": true };
+        let made = stored(&shape, &spec).unwrap();
+        assert_eq!(key(&made), &*is_stored);
+        assert_eq!(as_application_sees(&shape, &made).unwrap(), spec);
+    }
+}
+
+#[test]
+fn what_would_be_something_else_is_refused() {
+    let shape = shape();
+    let of = |key: RawDocumentBuf| rawdoc! { "key": key, "name": "x" };
+    for (spec, reason) in [
+        (of(rawdoc! { "a": "text" }), "text"),
+        (of(rawdoc! { "a": "2dsphere" }), "2dsphere"),
+        (of(rawdoc! { "customer": "hashed" }), "hashed"),
+        (of(rawdoc! { "$**": 1 }), "wildcard"),
+        (of(rawdoc! { "a.$**": 1 }), "wildcard"),
+        (of(rawdoc! { "b": 1, "0": 1 }), "number"),
+        (of(rawdoc! { "12.a": 1 }), "number"),
+        (rawdoc! { "key": { "a": 1 }, "unique": true }, "unique"),
+        (rawdoc! { "key": { "a": 1 }, "sparse": 1 }, "sparse"),
+        (rawdoc! { "key": { "a": 1 }, "expireAfterSeconds": 0 }, "expire"),
+        (rawdoc! { "key": { "a": 1 }, "partialFilterExpression": {} }, "partial"),
+        (
+            rawdoc! { "key": { "a": 1 }, "collation": { "locale": "de" } },
+            "collation",
+        ),
+        (rawdoc! { "key": { "a": 1 }, "storageEngine": {} }, "storageEngine"),
+    ] {
+        let refused = stored(&shape, &spec).unwrap_err();
+        assert!(refused.contains(reason), "{spec:?}: {refused}");
+    }
+    let mut twice = of(rawdoc! { "_id": 1 });
+    put(&mut twice, "key", &rawdoc! { "a": 1 });
+    assert!(stored(&shape, &twice).unwrap_err().contains("'key' twice"));
+    let plain = rawdoc! { "key": { "history.a": 1 }, "name": "x", "sparse": false };
+    let spec = rawdoc! {
+        "key": { "a": 1 }, "name": "x", "unique": false, "sparse": false, "collation": { "locale": "simple" }, "ns": "a.b",
+    };
+    assert_eq!(stored(&shape, &spec).unwrap(), plain);
+    assert!(stored(&shape, &of(rawdoc! { "a.0": 1, "customer.0": 1 })).is_ok());
+}
+
+#[test]
+fn others_are_not_the_applications() {
+    let shape = shape();
+    for spec in [
+        rawdoc! { "v": 2, "key": { "customer": 1 }, "name": "mongoshape_page" },
+        rawdoc! { "v": 2, "key": { "control.page": 1 }, "name": "x" },
+        rawdoc! { "v": 2, "key": { "history": 1 }, "name": "x" },
+        rawdoc! { "v": 2, "key": { "history.customer": 1 }, "name": "x" },
+        rawdoc! { "v": 2, "key": { "history.a": 1 }, "name": "x", "unique": true },
+        rawdoc! { "v": 2, "key": { "history.a": 1 }, "name": "x", "sparse": true },
+        rawdoc! { "v": 2, "key": { "history.a": "hashed" }, "name": "x" },
+        rawdoc! { "v": 2, "key": { "customer": 1, "count": 1 }, "name": "x" },
+    ] {
+        assert_eq!(as_application_sees(&shape, &spec), None, "{spec:?}");
+    }
+}
+
+#[test]
+fn conflicts_are_found_in_mongods_order() {
+    let spec = |field: &str, name: &str| {
+        let mut spec = single("key", single(field, 1));
+        put(&mut spec, "name", name);
+        spec
+    };
+    let there = Indexes {
+        known: vec![spec("_id", ID), spec("a", "a"), spec("b", "b")],
+        others: vec!["other".to_owned()],
+    };
+    let check = |wanted: &[RawDocumentBuf], expected: Option<&str>| {
+        let wanted: Vec<&RawDocument> = wanted.iter().map(|spec| &**spec).collect();
+        let found = conflict(&there, &wanted).map(|conflict| match conflict {
+            Conflict::Identical(name) => format!("identical {name}"),
+            Conflict::OtherName(name) => format!("name {name}"),
+            Conflict::OtherKey(specs) => format!("key {}", name(&specs[1])),
+            Conflict::Taken(name) => format!("taken {name}"),
+        });
+        assert_eq!(found.as_deref(), expected, "{wanted:?}");
+    };
+    check(&[spec("a", "a"), spec("c", "c"), spec("_id", "x")], None);
+    check(&[spec("a", "c")], Some("name a"));
+    check(&[spec("a", "b")], Some("key b"));
+    check(&[spec("c", "c"), spec("c", "d"), spec("a", "d")], Some("name a"));
+    check(&[spec("c", "c"), spec("c", "d")], Some("name c"));
+    check(&[spec("c", "c"), spec("c", "c")], Some("identical c"));
+    check(&[spec("c", "c"), spec("d", "c")], Some("key c"));
+    check(&[spec("a", "a"), spec("a", "a")], None);
+    check(&[spec("c", "other")], Some("taken other"));
+}
+
+#[test]
+fn a_hint_is_met_by_what_the_application_has() {
+    let indexes = Indexes {
+        known: vec![
+            rawdoc! { "key": { "_id": 1 }, "name": ID },
+            rawdoc! { "key": { "a": 1, "b": -1 }, "name": "ab" },
+            rawdoc! { "key": { "h": 1 }, "name": "h", "hidden": true },
+        ],
+        others: Vec::new(),
+    };
+    let check = |of: RawDocumentBuf, expected: bool| {
+        let found = hint(get(&of, "hint").unwrap()).is_some_and(|hint| hint.is_met(&indexes));
+        assert_eq!(found, expected, "{of:?}");
+    };
+    check(rawdoc! { "hint": "_id_" }, true);
+    check(rawdoc! { "hint": "ab" }, true);
+    check(rawdoc! { "hint": "h" }, false);
+    check(rawdoc! { "hint": "nope" }, false);
+    check(rawdoc! { "hint": "" }, false);
+    check(rawdoc! { "hint": { "_id": 1_i64 } }, true);
+    check(rawdoc! { "hint": { "_id": -1 } }, false);
+    check(rawdoc! { "hint": { "a": 1.0, "b": -1 } }, true);
+    check(rawdoc! { "hint": { "b": -1, "a": 1 } }, false);
+    check(rawdoc! { "hint": { "a": 1 } }, false);
+    check(rawdoc! { "hint": { "h": 1 } }, false);
+    check(rawdoc! { "hint": { "$natural": -1 } }, true);
+    check(rawdoc! { "hint": { "$hint": "ab" } }, true);
+    check(rawdoc! { "hint": 1 }, false);
+}
+
+#[test]
+fn arrays_are_named_as_the_application_names_them() {
+    let text = "cannot index parallel arrays [quantity] [a]";
+    assert_eq!(in_item_names(&shape(), text), "cannot index parallel arrays [qty] [a]");
+    assert_eq!(in_item_names(&shape(), "[qty"), "[qty");
+}

@@ -1,0 +1,72 @@
+//! Index commands, and hints: indexes as the application knows them.
+
+pub(super) mod create;
+pub(super) mod drop;
+pub(super) mod list;
+
+use bson::raw::{RawBsonRef, RawDocument};
+
+use super::Run;
+use crate::command::arguments::Carried;
+use crate::command::document::{as_whole_number, get, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::find::no_such_index;
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::item_index::{Hint, Indexes, hint};
+use crate::session::error::RunError;
+
+/// How often a command is begun again that another one got in the way of.
+const MAX_ATTEMPTS: u32 = 20;
+
+/// The collection's indexes; `None` where it is not there.
+pub(super) async fn there(run: &mut Run<'_>) -> Result<Option<Indexes>, RunError> {
+    let mut command = single("listIndexes", run.namespace.collection);
+    Carried::of(run.head.body()).append_identity(&mut command);
+    let reply = match run.link.run(&command).await {
+        Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => return Ok(None),
+        reply => reply?,
+    };
+    let cursor = CursorReply::parse(&reply);
+    let specs = cursor.iter().flat_map(CursorReply::documents);
+    Ok(Some(Indexes::of(run.shape, specs)))
+}
+
+/// Refuses a hint at an index that the application does not have. Looked up each time: another proxy may have made it, or
+/// dropped it.
+pub(super) async fn check_hint(run: &mut Run<'_>, given: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
+    let Some(wanted) = given.and_then(hint).filter(|hint| *hint != Hint::Always) else {
+        return Ok(());
+    };
+    match there(run).await? {
+        Some(indexes) if !wanted.is_met(&indexes) => Err(no_such_index().into()),
+        _ => Ok(()),
+    }
+}
+
+/// What mongod answers to commands that it runs in no transaction.
+fn not_in_transaction(run: &Run<'_>, name: &str) -> Result<(), CommandError> {
+    if !run.head.in_transaction() {
+        return Ok(());
+    }
+    let message = format!("Cannot run '{name}' in a multi-document transaction.");
+    Err(CommandError::new(
+        ErrorCode::OperationNotSupportedInTransaction,
+        message,
+    ))
+}
+
+/// The races that were lost.
+fn given_up(run: &Run<'_>) -> RunError {
+    let message = format!(
+        "the indexes of {} were changed by others while this was tried",
+        run.namespace
+    );
+    CommandError::new(ErrorCode::WriteConflict, message).into()
+}
+
+/// A number of indexes in a reply, without those that the application does not know of. There is always one.
+pub(super) fn without_others(reply: &RawDocument, field: &str, others: usize) -> i32 {
+    let all = get(reply, field).and_then(as_whole_number).unwrap_or(1);
+    let known = all.saturating_sub(i64::try_from(others).unwrap_or(i64::MAX));
+    i32::try_from(known).unwrap_or(i32::MAX).max(1)
+}
