@@ -100,6 +100,9 @@ pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain
             break closed;
         }
     };
+    if matches!(closed, Closed::Upstream(_)) {
+        session.settings.load().hints.clear();
+    }
     closed.report(client.peer, Some(&upstream), &shared.metrics);
 }
 
@@ -249,6 +252,7 @@ impl Session<'_> {
             settings: &to.settings,
             link: &mut self.link,
             upstream: self.upstream.kind(),
+            term: self.upstream.term(),
             head,
             shape,
             namespace: to.namespace,

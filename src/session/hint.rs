@@ -28,6 +28,8 @@ pub(super) type Hint = Option<Option<PageFacts>>;
 /// A key of a collection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Place {
+    /// What was written under another primary may have been rolled back.
+    term: u64,
     /// A collection that was dropped and made again has no pages any more.
     collection: Vec<u8>,
     key: Vec<u8>,
@@ -59,10 +61,15 @@ pub(super) struct Turn {
 
 impl Hints {
     /// Waits for one's turn at each of some keys, which are to be in an order that all writers keep to.
-    pub(super) async fn turns(&self, collection: &Binary, keys: impl Iterator<Item = &[u8]>) -> Vec<Turn> {
+    pub(super) async fn turns(
+        &self,
+        (term, collection): (u64, &Binary),
+        keys: impl Iterator<Item = &[u8]>,
+    ) -> Vec<Turn> {
         let places: Vec<_> = {
             let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             let place = |key: &[u8]| Place {
+                term,
                 collection: collection.bytes.clone(),
                 key: key.to_vec(),
             };
@@ -79,6 +86,13 @@ impl Hints {
             turns.push(Turn { hint });
         }
         turns
+    }
+}
+
+impl Hints {
+    /// Forgets all of them: a server that went away may come back without what it had not written to its journal.
+    pub(super) fn clear(&self) {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
@@ -131,7 +145,7 @@ mod tests {
     }
 
     async fn turn(hints: &Hints, byte: u8, key: &[u8]) -> Turn {
-        hints.turns(&collection(byte), [key].into_iter()).await.remove(0)
+        hints.turns((1, &collection(byte)), [key].into_iter()).await.remove(0)
     }
 
     #[tokio::test]
@@ -145,6 +159,14 @@ mod tests {
         );
         assert!(turn(&hints, 1, b"b").await.hint().is_none());
         assert!(turn(&hints, 2, b"a").await.hint().is_none());
+        let collection = collection(1);
+        let other_term = hints
+            .turns((2, &collection), [b"a".as_slice()].into_iter())
+            .await
+            .remove(0);
+        assert!(other_term.hint().is_none());
+        hints.clear();
+        assert!(turn(&hints, 1, b"a").await.hint().is_none());
         turn(&hints, 1, b"a").await.leave(None);
         assert!(turn(&hints, 1, b"a").await.hint().is_none());
     }

@@ -48,6 +48,8 @@ pub(super) struct Run<'a> {
     pub(super) settings: &'a Settings,
     pub(super) link: &'a mut Link,
     pub(super) upstream: UpstreamKind,
+    /// The server's [term](super::upstream::Upstream::term).
+    pub(super) term: u64,
     pub(super) head: &'a Head<'a>,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,

@@ -1,6 +1,7 @@
 //! The server that a session connects to, and the sign that it is to be left.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustls::ClientConfig;
@@ -37,6 +38,11 @@ pub enum UpstreamKind {
     Unknown,
 }
 
+fn next_term() -> u64 {
+    static TERMS: AtomicU64 = AtomicU64::new(0);
+    TERMS.fetch_add(1, Ordering::Relaxed)
+}
+
 /// Where a server is, and how it is spoken to.
 #[derive(Clone, Debug)]
 pub struct UpstreamAddress {
@@ -52,6 +58,7 @@ pub struct UpstreamAddress {
 #[derive(Debug)]
 pub struct Upstream {
     server: UpstreamAddress,
+    term: u64,
     sole: bool,
     retired: CancellationToken,
 }
@@ -60,15 +67,23 @@ impl Upstream {
     /// Cancelling `retired` ends its sessions, each after the command that it is at.
     #[must_use]
     pub fn new(server: UpstreamAddress, retired: CancellationToken) -> Self {
-        let sole = false;
-        Self { server, sole, retired }
+        let (sole, term) = (false, next_term());
+        Self {
+            server,
+            term,
+            sole,
+            retired,
+        }
     }
 
     /// The same, of a server whose place no other one takes: who cannot connect to it need not wait.
     #[must_use]
     pub fn sole(server: UpstreamAddress, retired: CancellationToken) -> Self {
         let sole = true;
-        Self { server, sole, retired }
+        Self {
+            sole,
+            ..Self::new(server, retired)
+        }
     }
 
     /// `host:port`.
@@ -81,6 +96,13 @@ impl Upstream {
     #[must_use]
     pub fn kind(&self) -> UpstreamKind {
         self.server.kind
+    }
+
+    /// The time for which it is the primary: another one for whoever takes its place, were it itself. What was written in one
+    /// may be rolled back in the next.
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        self.term
     }
 
     /// Sends its sessions elsewhere: it is no longer the primary, or the proxy is draining.

@@ -90,7 +90,7 @@ async fn take_turns(run: &Run<'_>, batch: &mut Batch<'_>, uuid: &Binary) -> Turn
     let mut order: Vec<usize> = (0..batch.groups.len()).collect();
     order.sort_by(|one, other| batch.identity(*one).cmp(batch.identity(*other)));
     let keys = order.iter().map(|group| batch.identity(*group));
-    let turns = run.settings.hints.turns(uuid, keys).await;
+    let turns = run.settings.hints.turns((run.term, uuid), keys).await;
     for (turn, number) in turns.iter().zip(&order) {
         let hint = turn.hint();
         run.shared
