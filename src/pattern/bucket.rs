@@ -8,7 +8,9 @@
 
 pub mod adopt;
 pub mod change;
+pub mod delete;
 pub mod distinct;
+mod expression;
 pub mod filter;
 mod find_projection;
 pub mod index;

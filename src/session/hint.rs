@@ -141,6 +141,8 @@ mod tests {
             short: false,
             late: false,
             unordered: false,
+            nonce: Some(7),
+            next: Vec::new(),
         }
     }
 

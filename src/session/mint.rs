@@ -56,6 +56,10 @@ impl Mint for SystemMint<'_> {
     fn timestamp(&mut self) -> Timestamp {
         self.timestamps.next()
     }
+
+    fn nonce(&self) -> i64 {
+        rand::random_range(1..=i64::MAX)
+    }
 }
 
 #[cfg(test)]

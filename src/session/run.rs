@@ -7,6 +7,7 @@ mod collection;
 mod count;
 mod cursor;
 mod database;
+mod delete;
 mod distinct;
 mod explain;
 mod find;
@@ -18,10 +19,12 @@ mod queries;
 mod reaching;
 mod rename;
 mod source;
+mod statements;
 mod statistics;
 mod update;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
@@ -41,6 +44,9 @@ use crate::command::head::Head;
 use crate::command::namespace::Namespace;
 use crate::pattern::pipeline::documents;
 use crate::pattern::shapes::BucketShape;
+
+/// The longest pause before another try, in milliseconds.
+const MAX_PAUSE_MS: u64 = 50;
 
 /// One command on a shaped collection.
 pub(super) struct Run<'a> {
@@ -72,6 +78,7 @@ impl<'a> Run<'a> {
         match self.head.name {
             "insert" => insert::run(&mut self).await,
             "find" => find::run(&mut self).await,
+            "delete" => delete::run(&mut self).await,
             "update" => update::run(&mut self).await,
             "findAndModify" | "findandmodify" => find_and_modify::run(&mut self).await,
             "count" => count::run(&mut self).await,
@@ -119,6 +126,16 @@ impl<'a> Run<'a> {
             link: self.link,
             head: self.head,
         }
+    }
+
+    /// Whether the client may send it again. Retryable writes need a replica set: before a standalone, mongod refuses them
+    /// in these words.
+    fn is_retryable(&self) -> Result<bool, CommandError> {
+        let numbered = self.head.is_retryable_write();
+        if numbered && self.upstream == UpstreamKind::Standalone {
+            return Err(no_transaction_numbers());
+        }
+        Ok(numbered)
     }
 
     /// Refuses a collection that holds what the shape cannot read.
@@ -184,4 +201,12 @@ fn unknown_upstream(head: &Head<'_>) -> CommandError {
 fn no_transaction_numbers() -> CommandError {
     let message = "Transaction numbers are only allowed on a replica set member or mongos";
     CommandError::new(ErrorCode::IllegalOperation, message)
+}
+
+/// Waits a little, at random, when races were lost: the more often, the longer.
+async fn pause(idle_rounds: u32) {
+    if idle_rounds > 2 {
+        let most = (1_u64 << idle_rounds.min(10)).min(MAX_PAUSE_MS);
+        tokio::time::sleep(Duration::from_millis(rand::random_range(0..=most))).await;
+    }
 }

@@ -1,6 +1,6 @@
 //! How the pages of one key follow each other.
 
-use bson::raw::RawDocument;
+use bson::raw::{RawBsonRef, RawDocument};
 
 use super::{control, items, time, whole};
 use crate::shape::Shape;
@@ -26,8 +26,31 @@ pub(super) fn check<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut i
             report(bucket, format!("{length} items, not the highest page and not short"));
         }
     }
+    check_announced(pages, shape, report);
     check_late(pages, shape, report);
     check_unordered(pages, shape, report);
+}
+
+/// A page was announced by the one before it. An empty one stays only where it has announced another.
+fn check_announced<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl FnMut(&'a RawDocument, String)) {
+    for (before, bucket) in pages.iter().zip(pages.iter().skip(1)) {
+        let nonce = whole(control(bucket, "nonce"));
+        if nonce.is_none_or(|nonce| !announced(before).contains(&nonce)) {
+            report(bucket, format!("its nonce {nonce:?} is not among {:?}", announced(before)));
+        }
+    }
+    if let Some(highest) = pages.last()
+        && items(highest, shape).is_empty()
+        && announced(highest).is_empty()
+    {
+        report(highest, "the highest page is empty".to_owned());
+    }
+}
+
+fn announced(bucket: &RawDocument) -> Vec<i64> {
+    let next = control(bucket, "next").and_then(RawBsonRef::as_array);
+    let nonces = next.into_iter().flatten().flatten();
+    nonces.filter_map(|nonce| whole(Some(nonce))).collect()
 }
 
 fn check_late<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl FnMut(&'a RawDocument, String)) {
@@ -37,7 +60,7 @@ fn check_late<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl Fn
         let should = is_late(bucket, newest, shape);
         let is = is_marked(bucket, "late");
         // A writer that finds an empty page does not know what is before it.
-        if is != should && !(is && is_behind_empty) {
+        if is != should && !(is && (is_behind_empty || shape.items_change)) {
             report(
                 bucket,
                 format!("control.late should {}be there", if should { "" } else { "not " }),
@@ -71,7 +94,8 @@ fn check_unordered<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut im
     }
     let mut is_behind_late = is_late(first);
     for bucket in others {
-        if is_marked(bucket, "unordered") != is_behind_late {
+        let is = is_marked(bucket, "unordered");
+        if is != is_behind_late && !(is && shape.items_change) {
             let not = if is_behind_late { "" } else { "not " };
             report(bucket, format!("control.unordered should {not}be there"));
         }

@@ -137,10 +137,8 @@ impl<'a> Walk<'a> {
 
     fn by_hand(&mut self, seen: &Examined<'_>) -> Adoption {
         let mut statements = Vec::new();
-        if let Some(before) = &self.before
-            && !before.is_closed(self.shape)
-        {
-            statements.push(statement::close(self.shape, before));
+        if let Some(before) = &self.before {
+            statements.push(statement::announce(self.shape, before));
         }
         let page = self.before.as_ref().map_or(0, |before| before.page.saturating_add(1));
         let control = Control {
@@ -150,6 +148,8 @@ impl<'a> Walk<'a> {
             short: false,
             late: self.is_late(seen),
             unordered: self.is_behind_late,
+            nonce: self.before.as_ref().map(|_| statement::NONCE),
+            next: None,
         };
         if let Some(first) = &mut self.first
             && control.late
@@ -168,6 +168,8 @@ impl<'a> Walk<'a> {
             short: false,
             late: control.late,
             unordered: control.unordered,
+            nonce: control.nonce,
+            next: Vec::new(),
         });
         Adoption {
             statements,

@@ -206,10 +206,16 @@ impl Place {
 /// The item's fields in the bucket of an image that mongod answered: the element itself where it is the only one.
 #[must_use]
 pub fn element_of<'a>(shape: &BucketShape, bucket: &'a RawDocument, id: &RawBson) -> Option<&'a RawDocument> {
+    place_of(shape, bucket, id).map(|(_, item)| item)
+}
+
+/// The same, and its place among the others.
+#[must_use]
+pub fn place_of<'a>(shape: &BucketShape, bucket: &'a RawDocument, id: &RawBson) -> Option<(usize, &'a RawDocument)> {
     let items = get(bucket, shape.items())?.as_array()?;
-    let mut items = items.into_iter().flatten().filter_map(RawBsonRef::as_document);
+    let items = items.into_iter().flatten().filter_map(RawBsonRef::as_document);
     let wanted = super::key::canonical(id.as_raw_bson_ref());
-    items.find(|item| {
+    items.enumerate().find(|(_, item)| {
         get(item, "_id").is_some_and(|own| {
             let own = super::key::canonical(own);
             super::key::same_bytes(own.as_raw_bson_ref(), wanted.as_raw_bson_ref())

@@ -7,6 +7,8 @@
 //!   expression in it fails (error 241), so that a miss is not a silent `n: 0`.
 //! * *close* marks a page `short` that has no room left for the next item, which no arithmetic may miss. It is an upsert that
 //!   cannot insert, so a miss is an error here too (66).
+//! * *announce* lets a page that takes no more announce the next, without which none is begun: then the page is not removed
+//!   whatever is deleted from it. Closing does the same, and a push that fills a page where more is to come. Done twice it does no harm.
 //! * *mark* marks page 0 as unordered. It is stored before the statement is sent that makes a page behind it late, as far as
 //!   the writer knows the first of its key; done twice it does no harm. It fails as a push does where there is no page 0.
 //! * *page* inserts a page with its items. Two writers who open one page collide on the page index. A group's pages are the
@@ -28,7 +30,6 @@
 //! * Pages are sent several at once only behind a page of the same attempt, which nobody else can have overtaken: a chain that
 //!   has a page goes on with pages. See `docs/decisions/0007-exactly-once.md`.
 
-mod expression;
 mod extent;
 mod facts;
 mod failure;
@@ -43,10 +44,10 @@ mod times;
 pub use self::facts::{Facts, append_facts_query};
 pub use self::failure::{Failure, failure};
 pub use self::gather::Groups;
-pub use self::group::{Group, Outcome, Recorded};
+pub use self::group::{Announcement, Group, Outcome, Recorded};
 pub use self::ids::{Hits, ids_query};
 pub use self::plan::{Care, Planner};
-pub use self::statement::{Statement, StatementKind, no_statement, page_as_upsert};
+pub use self::statement::{Statement, StatementKind, no_statement, page_as_upsert, withdraw};
 pub use self::take_back::take_back;
 
 /// How the name of a page ends that was begun with one item of a group where [`Group::extent`] would have had more.

@@ -28,6 +28,8 @@ pub trait Mint {
     fn object_id(&mut self) -> ObjectId;
     /// The timestamp that takes the place of a `Timestamp(0, 0)`.
     fn timestamp(&mut self) -> Timestamp;
+    /// A number that was never given before, nor by anybody else.
+    fn nonce(&self) -> i64;
 }
 
 /// A clock that stands still and ids that repeat, for tests of what is made with them.
@@ -47,6 +49,10 @@ impl Mint for FixedMint {
 
     fn timestamp(&mut self) -> Timestamp {
         Timestamp { time: 1, increment: 2 }
+    }
+
+    fn nonce(&self) -> i64 {
+        7
     }
 }
 

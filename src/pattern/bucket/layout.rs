@@ -10,11 +10,15 @@
 //!              exception: true,         // there when short or late is: what position arithmetic must know of
 //!              short: true,             // closed before it was full
 //!              late: true,              // times in it do not ascend, or not from the page before, or one has no date
-//!              unordered: true } }      // a page before it is late; on page 0: one behind it is, or is about to be
+//!              unordered: true,         // a page before it is late; on page 0: one behind it is, or is about to be
+//!              nonce: 5L,               // not on page 0: what the page before announced it by
+//!              next: [ 9L ] } }         // nonces of the pages that were, or are about to be, begun behind it
 //! ```
 //!
 //! Invariants: `count` is the length of the array and at most `max_items`; a key's pages are numbered without gaps; all
-//! but the highest are full or `short`; only the highest takes new items, and not when it is `short`.
+//! but the highest are full or `short`; only the highest takes new items, and not when it is `short`. A page is begun
+//! only when the one before it has announced it in its `next`, and none is removed that has announced one: see
+//! `docs/decisions/0013-pages-are-announced.md`. `count` never is 0, but where items were deleted from a page that has announced another.
 //!
 //! Where no page of a key is late or unordered, the times of its items ascend from the first page to the last. The pages at
 //! either end are enough to know that: page 0 is marked before any page behind it becomes late, and each page begun behind
@@ -55,6 +59,10 @@ pub mod path {
     pub const LATE: &str = "control.late";
     /// Whether another page of its key is late.
     pub const UNORDERED: &str = "control.unordered";
+    /// What it was announced by.
+    pub const NONCE: &str = "control.nonce";
+    /// What it has announced.
+    pub const NEXT: &str = "control.next";
 }
 
 /// What the planner knows of a key's highest page: everything of the bucket but its items.
@@ -76,6 +84,10 @@ pub struct PageFacts {
     pub late: bool,
     /// Whether it is marked unordered.
     pub unordered: bool,
+    /// What it was announced by; `None` of page 0.
+    pub nonce: Option<i64>,
+    /// What it has announced.
+    pub next: Vec<i64>,
 }
 
 impl PageFacts {
@@ -96,6 +108,8 @@ impl PageFacts {
             short: get(control, "short").is_some(),
             late: get(control, "late").is_some(),
             unordered: get(control, "unordered").is_some(),
+            nonce: number("nonce"),
+            next: nonces(get(control, "next")),
         })
     }
 
@@ -128,6 +142,13 @@ impl PageFacts {
         self.late || self.unordered
     }
 
+    /// The same page once it has announced another.
+    #[must_use]
+    pub(super) fn announcing(mut self, nonce: Option<i64>) -> Self {
+        self.next.extend(nonce);
+        self
+    }
+
     /// Whether no item can be added to it any more.
     #[must_use]
     pub fn is_closed(&self, shape: &BucketShape) -> bool {
@@ -139,6 +160,12 @@ impl PageFacts {
     pub fn fits(&self, shape: &BucketShape, bytes: i64) -> bool {
         !self.is_closed(shape) && (self.count == 0 || self.bytes.saturating_add(bytes) <= i64::from(shape.max_bytes()))
     }
+}
+
+/// What a page has announced.
+fn nonces(next: Option<RawBsonRef<'_>>) -> Vec<i64> {
+    let array = next.and_then(RawBsonRef::as_array).into_iter().flatten().flatten();
+    array.filter_map(as_whole_number).collect()
 }
 
 /// A new page.
@@ -154,6 +181,10 @@ pub struct NewPage<'a> {
     pub short: bool,
     /// Whether a page before it is late; of page 0: whether one behind it will be.
     pub unordered: bool,
+    /// What the page before announced it by.
+    pub nonce: Option<i64>,
+    /// What it announces from its beginning.
+    pub next: Option<i64>,
 }
 
 /// Builds the bucket of some items, all of one key.
@@ -181,6 +212,8 @@ pub fn build(shape: &BucketShape, new: NewPage<'_>, items: &[&Item]) -> RawDocum
         short: new.short,
         late: new.late,
         unordered: new.unordered,
+        nonce: new.nonce,
+        next: new.next,
     };
     bucket.append(cstr!("control"), control.document());
     bucket
@@ -212,6 +245,10 @@ pub(super) struct Control {
     pub(super) late: bool,
     /// Whether another page is late.
     pub(super) unordered: bool,
+    /// What the page before announced it by.
+    pub(super) nonce: Option<i64>,
+    /// What it has announced.
+    pub(super) next: Option<i64>,
 }
 
 impl Control {
@@ -236,6 +273,13 @@ impl Control {
         }
         if self.unordered {
             control.append(cstr!("unordered"), true);
+        }
+        if let Some(nonce) = self.nonce {
+            control.append(cstr!("nonce"), nonce);
+        }
+        if let Some(next) = self.next {
+            let next: RawArrayBuf = [next].into_iter().collect();
+            control.append(cstr!("next"), next);
         }
         control
     }

@@ -120,6 +120,8 @@ mod tests {
                 late: false,
                 short: false,
                 unordered: false,
+                nonce: None,
+                next: None,
             },
             &[&prepared],
         );

@@ -11,19 +11,22 @@ pub enum Placing {
     Push,
     /// It began a page.
     Page,
-    /// It closed a page.
+    /// It announced a page.
+    Announce,
+    /// It closed a page, and announced the next.
     Close,
     /// It marked a key's first page, before another became late.
     Mark,
 }
 
 impl Placing {
-    const ALL: [Self; 4] = [Self::Push, Self::Page, Self::Close, Self::Mark];
+    const ALL: [Self; 5] = [Self::Push, Self::Page, Self::Announce, Self::Close, Self::Mark];
 
     fn label(self) -> &'static str {
         match self {
             Self::Push => "push",
             Self::Page => "page",
+            Self::Announce => "announce",
             Self::Close => "close",
             Self::Mark => "mark",
         }

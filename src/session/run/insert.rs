@@ -10,31 +10,26 @@ mod look;
 mod resend;
 mod taken_back;
 mod transaction;
-
-use std::time::Duration;
+mod withdrawn;
 
 use bson::Binary;
 use bson::raw::RawDocumentBuf;
 
 use self::batch::Batch;
-use super::Run;
-use crate::command::error::CommandError;
+use super::{Run, pause};
 use crate::command::insert::Insert;
 use crate::pattern::bucket::insert::Group;
 use crate::session::error::RunError;
 use crate::session::hint::Turn;
 use crate::session::metrics::HintUse;
-use crate::session::upstream::UpstreamKind;
 
 /// Rounds in which not one item was stored or refused, after which the races are called lost. Each round that a race costs
 /// means that another writer got on, so this is only met when something is wrong.
 const MAX_IDLE_ROUNDS: u32 = 100;
-/// The longest pause before a round, in milliseconds.
-const MAX_PAUSE_MS: u64 = 50;
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Insert::parse(run.head)?;
-    let retryable = is_retryable(run)?;
+    let retryable = run.is_retryable()?;
     let mut batch = Batch::prepare(run, &command);
     let stored = store(run, &mut batch).await.map_err(|error| {
         error.map_command(|error| {
@@ -47,15 +42,6 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     Ok(batch.reply(&command))
 }
 
-/// Retryable writes need a replica set: before a standalone, mongod refuses them in these words.
-fn is_retryable(run: &Run<'_>) -> Result<bool, CommandError> {
-    let numbered = run.head.is_retryable_write();
-    if numbered && run.upstream == UpstreamKind::Standalone {
-        return Err(super::no_transaction_numbers());
-    }
-    Ok(numbered)
-}
-
 /// Stores what can be stored. Where that ends early, what is known of the pages is lost with it.
 async fn store(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
     if batch.has_work() {
@@ -64,6 +50,7 @@ async fn store(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError>
         let turns = take_turns(run, batch, &uuid).await;
         let order = turns.order;
         rounds(run, batch, (uuid, &turns.turns)).await?;
+        withdrawn::withdraw_all(run, batch).await?;
         for (turn, group) in turns.turns.into_iter().zip(order) {
             turn.leave(batch.hint(group));
         }
@@ -139,12 +126,4 @@ async fn still_ready(run: &mut Run<'_>, batch: &mut Batch<'_>, uuid: Binary) -> 
         batch.groups.iter_mut().for_each(Group::forget);
     }
     Ok(now)
-}
-
-/// Waits a little, at random, when races were lost: the more often, the longer.
-async fn pause(idle_rounds: u32) {
-    if idle_rounds > 2 {
-        let most = (1_u64 << idle_rounds.min(10)).min(MAX_PAUSE_MS);
-        tokio::time::sleep(Duration::from_millis(rand::random_range(0..=most))).await;
-    }
 }

@@ -29,15 +29,22 @@ pub(super) fn adopt(shape: &BucketShape, seen: &Examined<'_>, control: &Control)
     as_upsert_that_cannot_insert(&query, change)
 }
 
-/// Closes a page that has room, as no other may while pages follow.
-pub(super) fn close(shape: &BucketShape, page: &PageFacts) -> RawDocumentBuf {
+/// What an adopted page is announced by: it is there already, and nobody else begins it.
+pub(super) const NONCE: i64 = 0;
+
+/// Announces an adopted page behind one, which is closed if it has room, as no other may while pages follow.
+pub(super) fn announce(shape: &BucketShape, page: &PageFacts) -> RawDocumentBuf {
     let mut query = single("_id", single("$eq", &page.id));
     put(&mut query, path::PAGE, page.page);
     put(&mut query, shape.count(), i64::from(page.count));
-    put(&mut query, path::SHORT, single("$exists", false));
-    let mut marks = single(path::EXCEPTION, true);
-    put(&mut marks, path::SHORT, true);
-    as_upsert_that_cannot_insert(&query, single("$set", &marks))
+    put(&mut query, path::SHORT, single("$exists", page.short));
+    let mut change = single("$addToSet", single(path::NEXT, NONCE));
+    if !page.is_closed(shape) {
+        let mut marks = single(path::EXCEPTION, true);
+        put(&mut marks, path::SHORT, true);
+        put(&mut change, "$set", &marks);
+    }
+    as_upsert_that_cannot_insert(&query, change)
 }
 
 /// Marks a key's page 0 as unordered, before another becomes late.

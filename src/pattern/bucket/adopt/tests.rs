@@ -3,6 +3,7 @@ use bson::{Bson, DateTime, doc, rawdoc};
 use proptest::prelude::*;
 
 use super::*;
+use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::{BucketOptions, ItemIds, NamespacePattern};
 
 mod misfits;
@@ -33,7 +34,7 @@ fn by_hand(id: &str, key: i32, times: &[i64]) -> RawDocumentBuf {
     rawdoc! { "_id": id, "k": key, "count": count, "history": items }
 }
 
-/// The statements of all buckets, each as its query's `_id` and its `$set`.
+/// The statements of all buckets, each as its query's `_id` and its `$set`, with what it announces as `next`.
 fn statements(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<(String, bson::Document)> {
     let mut walk = Walk::new(shape);
     let mut found = Vec::new();
@@ -48,18 +49,32 @@ fn statements(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<(String,
             let change = statement.get_document("u").unwrap();
             assert_eq!(change.get_document("$setOnInsert").unwrap(), &doc! { "_id": false });
             let id = id.get_str("$eq").unwrap().to_owned();
-            found.push((id, change.get_document("$set").unwrap().clone()));
+            let mut set = change.get_document("$set").cloned().unwrap_or_default();
+            if let Ok(announced) = change.get_document("$addToSet") {
+                set.insert("next", announced.get(path::NEXT).unwrap());
+            }
+            found.push((id, set));
         }
     }
     found
 }
 
 fn close() -> bson::Document {
-    doc! { "control.exception": true, "control.short": true }
+    let mut close = doc! { "control.exception": true, "control.short": true };
+    close.extend(announce());
+    close
+}
+
+fn announce() -> bson::Document {
+    doc! { "next": 0_i64 }
 }
 
 fn control(page: i32, bytes: i32, span: (i64, i64)) -> bson::Document {
-    doc! { "v": 1, "page": page, "bytes": bytes, "from": at(span.0), "to": at(span.1) }
+    let mut control = doc! { "v": 1, "page": page, "bytes": bytes, "from": at(span.0), "to": at(span.1) };
+    if page > 0 {
+        control.insert("nonce", 0_i64);
+    }
+    control
 }
 
 #[test]
@@ -72,6 +87,7 @@ fn the_buckets_of_a_key_are_numbered_and_closed_behind() {
     ];
     let expected = [
         ("1_0", doc! { "control": control(0, 3 * 17, (0, 2)) }),
+        ("1_0", announce()),
         ("1_3", doc! { "control": control(1, 2 * 17, (3, 4)) }),
         ("1_3", close()),
         ("1_5", doc! { "control": control(2, 17, (5, 5)) }),
@@ -89,9 +105,11 @@ fn buckets_go_behind_the_pages_that_are_there() {
         rawdoc! { "v": 1, "page": 0, "bytes": 34, "from": at(7), "to": at(8) },
     );
     let mut late = control(1, 17, (5, 5));
-    late.extend([("exception".into(), true.into()), ("late".into(), true.into())]);
+    late.remove("nonce");
+    late.extend(doc! { "exception": true, "late": true, "nonce": 0_i64 });
     let mut behind = control(2, 17, (9, 9));
-    behind.insert("unordered", true);
+    behind.remove("nonce");
+    behind.extend(doc! { "unordered": true, "nonce": 0_i64 });
     let expected = [
         ("p", close()),
         // Before there is a late page.
@@ -207,6 +225,10 @@ fn execute(documents: &mut [RawDocumentBuf], statements: &[(String, bson::Docume
         let mut changed = bson::Document::try_from(&*document).unwrap();
         for (path, value) in set {
             match path.split_once('.') {
+                None if path == "next" => {
+                    let control = changed.get_document_mut("control").unwrap();
+                    control.insert("next", vec![value.clone()])
+                }
                 None => changed.insert(path, value.clone()),
                 Some((outer, inner)) => changed.get_document_mut(outer).unwrap().insert(inner, value.clone()),
             };

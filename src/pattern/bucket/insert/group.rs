@@ -48,6 +48,15 @@ pub(super) enum First {
     Marked,
 }
 
+/// A page to be, as the one before it announces it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Announcement {
+    /// The `_id` of the page before.
+    pub before: RawBson,
+    /// By what.
+    pub nonce: i64,
+}
+
 /// How far the chain of statements has come; only of interest with [`super::Care::Once`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chain {
@@ -76,6 +85,10 @@ pub struct Group {
     /// One item a statement: something was wrong with one of several.
     pub(super) cautious: bool,
     pub(super) first: First,
+    /// The page that is to be begun next.
+    announced: Option<Announcement>,
+    /// Pages that are not begun although they were announced.
+    abandoned: Vec<Announcement>,
     ids_suspect: bool,
     resent: bool,
 }
@@ -110,6 +123,8 @@ impl Group {
             chain: Chain::Pushes,
             cautious: false,
             first: First::Unknown,
+            announced: None,
+            abandoned: Vec::new(),
             ids_suspect: false,
             resent: false,
         }
@@ -173,6 +188,22 @@ impl Group {
     pub fn know(&mut self, highest: Option<PageFacts>) {
         self.highest = Highest::Known(highest);
         self.unsettle();
+    }
+
+    /// What this group has announced behind that page.
+    pub(super) fn announced(&self, page: &PageFacts) -> Option<i64> {
+        let announced = self.announced.as_ref();
+        announced.filter(|announced| announced.before == page.id).map(|announced| announced.nonce)
+    }
+
+    /// What it has announced and not begun, to be taken back.
+    pub fn abandon(&mut self) -> Vec<Announcement> {
+        self.abandoned.extend(self.announced.take());
+        std::mem::take(&mut self.abandoned)
+    }
+
+    fn announce(&mut self, announced: Option<Announcement>) {
+        self.abandoned.extend(std::mem::replace(&mut self.announced, announced));
     }
 
     /// Forgets what was known of the highest page.
@@ -286,6 +317,14 @@ impl Group {
         self.mark(&statement.items, State::Stored);
         self.know(Some(statement.after.clone()));
         self.names_taken = 0;
+        if statement.kind == StatementKind::Page {
+            // Begun, and so no longer to be.
+            self.announced = None;
+        }
+        if let Some(nonce) = statement.announces {
+            let before = statement.after.id.clone();
+            self.announce(Some(Announcement { before, nonce }));
+        }
         if statement.kind == StatementKind::Page && !is_lone(&statement.after.id) {
             self.chain = Chain::Settled;
         }

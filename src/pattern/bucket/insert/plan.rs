@@ -27,6 +27,14 @@ pub enum Care {
     Transaction,
 }
 
+/// How a page begins, beside its items.
+#[derive(Clone, Copy)]
+struct Begun {
+    unordered: bool,
+    nonce: Option<i64>,
+    announces: Option<i64>,
+}
+
 /// Plans the statements that go together. Names of pages are not given twice.
 pub struct Planner<'a> {
     shape: &'a BucketShape,
@@ -75,6 +83,7 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Puts items on the open page, which announces the next where the group has more than it takes.
     fn push(&self, number: usize, group: &Group, page: &PageFacts) -> Statement {
         let mut items = extent::of_push(self.shape, page, pending(group));
         if self.care == Care::Once || group.cautious {
@@ -82,44 +91,76 @@ impl<'a> Planner<'a> {
         }
         let chosen: Vec<&Item> = items.iter().filter_map(|position| group.item(*position)).collect();
         let times = self.times(&chosen, page.newest());
+        let count = page.count.saturating_add(length(&items));
+        let has_more = group.pending().nth(items.len()).is_some();
+        let announces = (has_more && count >= self.shape.max_items()).then(|| self.mint.nonce());
         let after = PageFacts {
-            count: page.count.saturating_add(length(&items)),
+            count,
             bytes: page.bytes.saturating_add(layout::sum_of_bytes(&chosen)),
             to: newest_with(page, times.bounds),
             late: page.late || times.late > 0,
             ..page.clone()
-        };
+        }
+        .announcing(announces);
         Statement {
             kind: StatementKind::Push,
             group: number,
             id: first_id(group, &items),
-            document: statement::push(self.shape, &chosen, page, &times),
+            document: statement::push(self.shape, &chosen, (page, announces), &times),
             late: times.late,
             items,
             after,
             closed: None,
+            announces,
         }
+    }
+
+    /// Announces the next page behind one that takes no more.
+    fn announce(&self, number: usize, group: &Group, page: &PageFacts) -> Option<Statement> {
+        let nonce = self.mint.nonce();
+        let next = group.pending().next()?;
+        Some(Statement {
+            kind: StatementKind::Announce,
+            group: number,
+            id: first_id(group, &[next]),
+            document: statement::announce(self.shape, group.item(0).map(Item::key), (page, nonce)),
+            late: 0,
+            items: Vec::new(),
+            after: page.clone().announcing(Some(nonce)),
+            closed: None,
+            announces: Some(nonce),
+        })
     }
 
     fn close(&self, number: usize, group: &Group, (page, next): (&PageFacts, usize), forced: bool) -> Statement {
         let bytes = group.item(next).map(Item::bytes).filter(|_| !forced);
         let key = group.item(0).map(Item::key);
+        let nonce = self.mint.nonce();
         Statement {
             kind: StatementKind::Close,
             group: number,
             id: first_id(group, &[next]),
-            document: statement::close(self.shape, key, page, bytes),
+            document: statement::close(self.shape, key, (page, nonce), bytes),
             late: 0,
             items: Vec::new(),
             after: PageFacts {
                 short: true,
                 ..page.clone()
-            },
+            }
+            .announcing(Some(nonce)),
             closed: None,
+            announces: Some(nonce),
         }
     }
 
     fn pages(&mut self, number: usize, group: &Group, highest: Option<&PageFacts>, statements: &mut Vec<Statement>) {
+        let announced = highest.and_then(|highest| group.announced(highest));
+        if let Some(highest) = highest
+            && announced.is_none()
+        {
+            statements.extend(self.announce(number, group, highest));
+            return;
+        }
         let drafts = self.drafts(group, highest);
         let behind_first = drafts.iter().skip(usize::from(highest.is_none()));
         let is_late_behind_first = behind_first.clone().any(|draft| draft.times.late > 0);
@@ -131,10 +172,16 @@ impl<'a> Planner<'a> {
             return;
         }
         let mut before = highest.cloned();
+        let mut nonce = announced;
+        let mut left = drafts.len();
         for draft in drafts {
+            left = left.saturating_sub(1);
             // The first page is stored before the late one.
             let unordered = before.as_ref().map_or(is_late_behind_first, PageFacts::makes_unordered);
-            let page = self.page((number, group), draft, (before.as_ref(), unordered));
+            let announces = (left > 0 || draft.has_more).then(|| self.mint.nonce());
+            let begun = Begun { unordered, nonce, announces };
+            let page = self.page((number, group), draft, (before.as_ref(), begun));
+            nonce = announces;
             before = Some(page.after.clone());
             statements.push(page);
         }
@@ -144,7 +191,7 @@ impl<'a> Planner<'a> {
         &mut self,
         (number, group): (usize, &Group),
         draft: Draft<'_>,
-        (before, unordered): (Option<&PageFacts>, bool),
+        (before, begun): (Option<&PageFacts>, Begun),
     ) -> Statement {
         let Draft {
             items, chosen, times, ..
@@ -159,7 +206,9 @@ impl<'a> Planner<'a> {
             page,
             late: times.late > 0,
             short: draft.has_more && length(&items) < self.shape.max_items(),
-            unordered,
+            unordered: begun.unordered,
+            nonce: begun.nonce,
+            next: begun.announces,
         };
         let bucket = layout::build(self.shape, new, &chosen);
         let after = PageFacts {
@@ -169,7 +218,9 @@ impl<'a> Planner<'a> {
             to: times.bounds.and_then(Bounds::newest),
             short: new.short,
             late: new.late,
-            unordered,
+            unordered: begun.unordered,
+            nonce: begun.nonce,
+            next: begun.announces.into_iter().collect(),
             id: RawBson::String(name),
         };
         Statement {
@@ -181,6 +232,7 @@ impl<'a> Planner<'a> {
             items,
             after,
             closed: before.map(|before| before.count),
+            announces: begun.announces,
         }
     }
 
@@ -196,6 +248,7 @@ impl<'a> Planner<'a> {
             items: Vec::new(),
             after: highest.clone(),
             closed: None,
+            announces: None,
         })
     }
 

@@ -2,7 +2,8 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::expression::{call, is_missing, literal, of_field};
+use crate::pattern::bucket::expression::{call, is_missing, literal, miss, of_field};
+use super::group::Announcement;
 use super::times::Times;
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::index;
@@ -30,6 +31,8 @@ pub struct Statement {
     pub closed: Option<u32>,
     /// The key's highest page once it is executed.
     pub after: PageFacts,
+    /// What that page announces by it.
+    pub announces: Option<i64>,
 }
 
 /// What a statement does; see the parent's documentation.
@@ -39,7 +42,9 @@ pub enum StatementKind {
     Push,
     /// Begins a page with items.
     Page,
-    /// Closes a page that has no room. Stores no item.
+    /// Announces the page behind one that takes no more. Stores no item.
+    Announce,
+    /// Closes a page that has no room, and announces the next. Stores no item.
     Close,
     /// Marks page 0, before a page behind it becomes late. Stores no item.
     Mark,
@@ -49,12 +54,17 @@ impl StatementKind {
     /// Whether it may be executed twice, and so is no link in a chain that does things once.
     #[must_use]
     pub fn is_repeatable(self) -> bool {
-        matches!(self, Self::Close | Self::Mark)
+        matches!(self, Self::Announce | Self::Close | Self::Mark)
     }
 }
 
-/// Puts items, with these times, on a page with room for them.
-pub(super) fn push(shape: &BucketShape, items: &[&Item], page: &PageFacts, times: &Times) -> RawDocumentBuf {
+/// Puts items, with these times, on a page with room for them, and announces the next page.
+pub(super) fn push(
+    shape: &BucketShape,
+    items: &[&Item],
+    (page, announces): (&PageFacts, Option<i64>),
+    times: &Times,
+) -> RawDocumentBuf {
     let elements: RawArrayBuf = items.iter().map(|item| item.stored()).collect();
     let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
     let mut choice = single("if", guard(shape, (items, times), page));
@@ -68,6 +78,10 @@ pub(super) fn push(shape: &BucketShape, items: &[&Item], page: &PageFacts, times
     }
     if shape.time().is_some() {
         append_times(times, &mut changes);
+    }
+    if let Some(nonce) = announces {
+        // An open page has announced none.
+        put(&mut changes, path::NEXT, [nonce].into_iter().collect::<RawArrayBuf>());
     }
     let mut statement = RawDocumentBuf::new();
     statement.append(cstr!("q"), by_id(page));
@@ -114,6 +128,7 @@ fn guard(shape: &BucketShape, (items, times): (&[&Item], &Times), page: &PageFac
     if shape.time().is_some() {
         conditions.extend(assumed_times(items, page));
         conditions.extend(assumed_mark(times, page));
+        conditions.extend(assumed_nonce(times, page));
     }
     single("$and", array_of(&conditions))
 }
@@ -126,15 +141,6 @@ fn holds_none(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
         .collect();
     let common = of_field("$setIntersection", &index::item_id_path(shape), literal(&ids));
     call("$eq", &common, RawArrayBuf::new())
-}
-
-/// An expression that fails, with error 241 (`ConversionFailure`): the statement then changes nothing and says so. mongod would
-/// evaluate one without a field ahead of time.
-fn miss() -> RawDocumentBuf {
-    single(
-        "$toInt",
-        call("$concat", "no page like that: ", single("$type", "$_id")),
-    )
 }
 
 /// Keeps `from`, `to` and `late` true.
@@ -174,8 +180,50 @@ fn assumed_mark(times: &Times, page: &PageFacts) -> Option<RawDocumentBuf> {
     Some(single("$not", is_missing(mark)))
 }
 
-/// Closes a page that has no room for an item of `bytes`; `None`: whatever room it has.
-pub(super) fn close(shape: &BucketShape, key: Option<&Key>, page: &PageFacts, bytes: Option<i64>) -> RawDocumentBuf {
+/// That a late item's page, where another is marked for it, is the very one that was looked at: while it is there, so is page 0.
+fn assumed_nonce(times: &Times, page: &PageFacts) -> Option<RawDocumentBuf> {
+    let nonce = page.nonce.filter(|_| times.late > 0)?;
+    Some(of_field("$eq", path::NONCE, nonce))
+}
+
+/// Announces a page behind one that takes no more. Demanded is all that the page to be begun relies on: a page that has
+/// announced another is not removed, and nothing of it but its items changes.
+pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, (page, nonce): (&PageFacts, i64)) -> RawDocumentBuf {
+    let mut query = page_query(shape, key, page);
+    if page.short {
+        put(&mut query, path::SHORT, true);
+        // Whether it is empty decides what the times of the next are compared with.
+        put(&mut query, shape.count(), single(if page.count == 0 { "$eq" } else { "$gt" }, 0));
+    } else {
+        put(&mut query, shape.count(), i64::from(page.count));
+    }
+    append_as_known(shape, page, &mut query);
+    as_upsert_that_cannot_insert(&query, single("$push", single(path::NEXT, nonce)))
+}
+
+/// Demands what a page behind this one relies on.
+fn append_as_known(shape: &BucketShape, page: &PageFacts, query: &mut RawDocumentBuf) {
+    if let Some(nonce) = page.nonce {
+        put(query, path::NONCE, nonce);
+    }
+    if shape.time().is_none() {
+        return;
+    }
+    put(query, path::LATE, single("$exists", page.late));
+    put(query, path::UNORDERED, single("$exists", page.unordered));
+    match page.to {
+        Some(to) => put(query, path::TO, to),
+        None => put(query, path::TO, single("$not", single("$type", "date"))),
+    }
+}
+
+/// Closes a page that has no room for an item of `bytes`; `None`: whatever room it has. It announces the next.
+pub(super) fn close(
+    shape: &BucketShape,
+    key: Option<&Key>,
+    (page, nonce): (&PageFacts, i64),
+    bytes: Option<i64>,
+) -> RawDocumentBuf {
     let mut query = page_query(shape, key, page);
     // As it is known, so that what is known of it stays true.
     put(&mut query, shape.count(), i64::from(page.count));
@@ -185,7 +233,18 @@ pub(super) fn close(shape: &BucketShape, key: Option<&Key>, page: &PageFacts, by
     }
     let mut marks = single(path::EXCEPTION, true);
     put(&mut marks, path::SHORT, true);
-    as_upsert_that_cannot_insert(&query, single("$set", &marks))
+    append_as_known(shape, page, &mut query);
+    let mut change = single("$set", &marks);
+    put(&mut change, "$push", single(path::NEXT, nonce));
+    as_upsert_that_cannot_insert(&query, change)
+}
+
+/// Takes back that a page was announced which was not begun.
+#[must_use]
+pub fn withdraw(announced: &Announcement) -> RawDocumentBuf {
+    let mut statement = single("q", single("_id", single("$eq", &announced.before)));
+    statement.append(cstr!("u"), single("$pull", single(path::NEXT, announced.nonce)));
+    statement
 }
 
 /// Marks the key's page 0 as unordered. An upsert that would insert fails as a push does.

@@ -5,7 +5,7 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf, cstr};
 
-use super::expression::{call, field, literal};
+use crate::pattern::bucket::expression::{call, field, literal};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::layout::{Bounds, path};

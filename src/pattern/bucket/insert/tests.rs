@@ -48,6 +48,7 @@ fn outline(statement: &Statement) -> String {
     let what = match statement.kind {
         StatementKind::Push => "push",
         StatementKind::Page => "page",
+        StatementKind::Announce => "announce",
         StatementKind::Close => "close",
         StatementKind::Mark => "mark",
     };
@@ -83,6 +84,8 @@ fn page(count: u32) -> PageFacts {
         short: false,
         late: false,
         unordered: false,
+        nonce: Some(7),
+        next: Vec::new(),
     }
 }
 
@@ -109,10 +112,10 @@ fn room_is_filled_and_pages_are_whole() {
     let expected = ["push 1_5 2", "page 1_77 3, page 1_77_10 2"];
     check(&shape, Care::Free, &of_key(0..7), Some(&page(1)), &expected);
     check(&shape, Care::Free, &of_key(0..2), Some(&page(1)), &["push 1_5 2"]);
-    check(&shape, Care::Free, &of_key(0..1), Some(&page(3)), &["page 1_77 1"]);
+    check(&shape, Care::Free, &of_key(0..1), Some(&page(3)), &["announce 1_5 0", "page 1_77 1"]);
     // A short page takes nothing, whatever room it has.
     let short = PageFacts { short: true, ..page(0) };
-    check(&shape, Care::Free, &of_key(0..2), Some(&short), &["page 1_77 2"]);
+    check(&shape, Care::Free, &of_key(0..2), Some(&short), &["announce 1_5 0", "page 1_77 2"]);
 }
 
 #[test]
@@ -291,6 +294,7 @@ fn a_push_demands_what_it_assumes() {
         { "$lte": ["$control.bytes", 1024_i64 - 2 * 25] },
         { "$eq": [{ "$setIntersection": ["$history._id", { "$literal": [1, 2] }] }, []] },
         { "$gt": ["$control.to", DateTime::from_millis(7000)] },
+        { "$eq": ["$control.nonce", 7_i64] },
     ] };
     assert_eq!(chosen.get_document("if").unwrap(), &*guard);
     assert!(set.get_bool(path::LATE).unwrap());
@@ -389,22 +393,22 @@ fn pages_say_whether_one_before_them_is_late() {
     // The third of them is.
     let times = [60, 61, 62, 63, 64, 65, 59, 66, 67, 68];
     let pages = "page 1_60 3, page 1_63 3, page 1_59 3 late, page 1_68 1 unordered";
-    check_marks(Care::Free, &times, Some(page(3)), &["mark 1_5 0", pages]);
+    check_marks(Care::Free, &times, Some(page(3)), &["announce 1_5 0", "mark 1_5 0", pages]);
     let first = PageFacts { page: 0, ..page(3) };
-    check_marks(Care::Free, &times, Some(first.clone()), &["mark 1_5 0", pages]);
+    check_marks(Care::Free, &times, Some(first.clone()), &["announce 1_5 0", "mark 1_5 0", pages]);
     let is_marked = PageFacts {
         unordered: true,
         ..first.clone()
     };
-    check_marks(Care::Free, &times, Some(is_marked), &[pages]);
+    check_marks(Care::Free, &times, Some(is_marked), &["announce 1_5 0", pages]);
     let behind = pages.replace(" unordered", "").replace(", page", " unordered, page") + " unordered";
     let is_late = PageFacts { late: true, ..first };
-    check_marks(Care::Free, &times, Some(is_late), &[&behind]);
+    check_marks(Care::Free, &times, Some(is_late), &["announce 1_5 0", &behind]);
     let is_unordered = PageFacts {
         unordered: true,
         ..page(3)
     };
-    check_marks(Care::Free, &times, Some(is_unordered), &[&behind]);
+    check_marks(Care::Free, &times, Some(is_unordered), &["announce 1_5 0", &behind]);
     // A first page is begun with the mark where it is not alone.
     let begun = pages.replacen("3,", "3 unordered,", 1);
     check_marks(Care::Free, &times, None, &[&begun]);

@@ -259,6 +259,7 @@ fn count(metrics: &InsertMetrics, statement: &Statement) {
     metrics.placed(match statement.kind {
         StatementKind::Push => Placing::Push,
         StatementKind::Page => Placing::Page,
+        StatementKind::Announce => Placing::Announce,
         StatementKind::Close => Placing::Close,
         StatementKind::Mark => Placing::Mark,
     });

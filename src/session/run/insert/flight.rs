@@ -59,6 +59,7 @@ pub(super) async fn send(
     let mut later = Vec::new();
     for kind in [
         StatementKind::Mark,
+        StatementKind::Announce,
         StatementKind::Close,
         StatementKind::Push,
         StatementKind::Page,

@@ -31,3 +31,12 @@ pub(super) fn field(path: &str) -> String {
 pub(super) fn is_missing(path: &str) -> RawDocumentBuf {
     call("$eq", single("$type", field(path).as_str()), "missing")
 }
+
+/// An expression that fails, with error 241 (`ConversionFailure`): the statement then changes nothing and says so. mongod would
+/// evaluate one without a field ahead of time.
+pub(super) fn miss() -> RawDocumentBuf {
+    single(
+        "$toInt",
+        call("$concat", "no page like that: ", single("$type", "$_id")),
+    )
+}

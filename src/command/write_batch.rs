@@ -1,0 +1,93 @@
+//! What the commands that write several statements have in common.
+
+use bson::raw::RawDocument;
+
+use super::arguments::{Field, is_unacknowledged};
+use super::document::get;
+use super::error::{CommandError, ErrorCode};
+use super::head::Head;
+use super::insert::MAX_WRITE_BATCH_SIZE;
+use super::statement_ids::StatementIds;
+
+/// A command of several statements, read against the list of fields that mongod knows.
+#[derive(Clone, Debug)]
+pub struct WriteBatch<'a> {
+    /// Its statements, from the body or from a sequence, in order.
+    pub statements: Vec<&'a RawDocument>,
+    /// Whether the first failure ends it.
+    pub ordered: bool,
+    /// Variables of its expressions.
+    pub let_variables: Option<&'a RawDocument>,
+    /// Whether the client asked for no acknowledgement (`w: 0`).
+    pub unacknowledged: bool,
+    /// By what mongod remembers the statements of a retryable write.
+    pub statement_ids: StatementIds,
+}
+
+impl<'a> WriteBatch<'a> {
+    /// Reads the command of that name, whose statements are in that field: `delete`, `delete.deletes`.
+    ///
+    /// # Errors
+    /// A field that it does not have, one of the wrong type, no or too many statements, with mongod's codes.
+    pub fn parse(head: &Head<'a>, command: &'static str, path: &'static str) -> Result<Self, CommandError> {
+        let own = path.rsplit('.').next().unwrap_or(path);
+        let mut batch = Self {
+            statements: Vec::new(),
+            ordered: true,
+            let_variables: None,
+            unacknowledged: get(head.body(), "writeConcern").is_some_and(is_unacknowledged),
+            statement_ids: StatementIds::default(),
+        };
+        let mut given = false;
+        for field in Field::all(command, head.body()) {
+            let (name, field) = field?;
+            match name {
+                name if name == own => {
+                    given = true;
+                    for element in field.array()?.into_iter().flatten() {
+                        let element = element.map_err(|error| CommandError::invalid_bson(&error.to_string()))?;
+                        let kind = super::document::type_name(element);
+                        let wrong = || CommandError::wrong_type(path, kind, "object");
+                        batch.statements.push(element.as_document().ok_or_else(wrong)?);
+                    }
+                }
+                "ordered" => batch.ordered = field.flag()?,
+                "let" => batch.let_variables = field.document()?,
+                "stmtId" => batch.statement_ids = StatementIds::From(field.statement_id()?),
+                "stmtIds" => batch.statement_ids = StatementIds::Given(field.statement_ids()?),
+                _ => return Err(field.unknown()),
+            }
+        }
+        for sequence in &head.message.sequences {
+            if sequence.identifier != own {
+                return Err(CommandError::unknown_field(command, sequence.identifier));
+            }
+            if std::mem::replace(&mut given, true) {
+                return Err(CommandError::new(ErrorCode::BadValue, format!("{path} is given twice")));
+            }
+            for statement in sequence.documents() {
+                batch
+                    .statements
+                    .push(statement.map_err(|error| CommandError::invalid_bson(&error.to_string()))?);
+            }
+        }
+        if !given {
+            return Err(missing(path));
+        }
+        let count = batch.statements.len();
+        if !(1..=MAX_WRITE_BATCH_SIZE).contains(&count) {
+            let message =
+                format!("Write batch sizes must be between 1 and {MAX_WRITE_BATCH_SIZE}. Got {count} operations.");
+            return Err(CommandError::new(ErrorCode::InvalidLength, message));
+        }
+        batch.statement_ids.check(command, count)?;
+        Ok(batch)
+    }
+}
+
+/// The error for a field that must be there.
+#[must_use]
+pub fn missing(field: &str) -> CommandError {
+    let message = format!("BSON field '{field}' is missing but a required field");
+    CommandError::new(ErrorCode::MissingField, message)
+}

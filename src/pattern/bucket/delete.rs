@@ -1,0 +1,186 @@
+//! Deletes: items taken out of pages, and pages that are left empty.
+//!
+//! A statement demands the items as they were found, by their place and their value, or the one by its `_id`, and fails where
+//! they are not (error 241, as a push does). A page that was full becomes `short`: it takes no more.
+//!
+//! A page is removed only where it has announced none behind it, or where those that it announced are gone: a writer who
+//! takes it for the highest would else begin the next behind nothing. It goes together with its last item where one statement
+//! takes that; otherwise it is emptied first and removed then. An empty page in between, or behind a crash, is a page like another.
+
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::index;
+use super::expression::{call, field, is_missing, literal, miss, of_field};
+use super::layout::{PageFacts, path};
+use crate::command::document::{array_of, put, single};
+use crate::pattern::shapes::BucketShape;
+
+/// The element of `updates` that takes the item with this `_id` out of its page, which `condition` names. It fails as a miss
+/// where the page is to be removed with it: see [`remove`].
+#[must_use]
+pub fn take_out_by_id(shape: &BucketShape, condition: &RawDocument, id: &RawBson) -> RawDocumentBuf {
+    let mut kept = single("input", field(shape.items()));
+    put(&mut kept, "as", "item");
+    put(&mut kept, "cond", call("$ne", "$$item._id", literal(id)));
+    let stays = call(
+        "$or",
+        of_field("$gt", shape.count(), 1),
+        single("$not", array_of(&[announced_none()])),
+    );
+    let changes = changes(shape, &stays, (single("$filter", &kept).into(), 1));
+    let mut statement = single("q", condition);
+    statement.append(cstr!("u"), array_of(&[changes]));
+    statement.append(cstr!("hint"), index::ITEM_ID);
+    statement
+}
+
+/// The element of `updates` that takes items out of a page, each given by its place, ascending, and as it is stored.
+#[must_use]
+pub fn take_out(shape: &BucketShape, page: &PageFacts, items: &[(usize, &RawDocument)]) -> RawDocumentBuf {
+    let mut conditions = identity(page);
+    for (place, stored) in items {
+        let element = call("$arrayElemAt", field(shape.items()).as_str(), whole(*place));
+        conditions.push(call("$eq", element, literal(*stored)));
+    }
+    let places: Vec<usize> = items.iter().map(|(place, _)| *place).collect();
+    let kept = without(shape, &places);
+    let is_as_found = single("$and", array_of(&conditions));
+    statement(page, changes(shape, &is_as_found, (kept, items.len())))
+}
+
+/// The element of `updates` that takes all items out of a page, if those are as many as was known.
+#[must_use]
+pub fn empty(shape: &BucketShape, page: &PageFacts) -> RawDocumentBuf {
+    let mut conditions = identity(page);
+    conditions.push(of_field("$eq", shape.count(), i64::from(page.count)));
+    let is_as_known = single("$and", array_of(&conditions));
+    let count = usize::try_from(page.count).unwrap_or(usize::MAX);
+    statement(page, changes(shape, &is_as_known, (RawArrayBuf::new().into(), count)))
+}
+
+/// The element of `deletes` that removes a page. It fails as a miss where the page has other items than these, or has
+/// announced others than was known; where there is no such page it does nothing.
+#[must_use]
+pub fn remove(shape: &BucketShape, page: &PageFacts, items: &[&RawDocument]) -> RawDocumentBuf {
+    let mut conditions = identity(page);
+    let items: RawArrayBuf = items.iter().copied().collect();
+    conditions.push(of_field("$eq", shape.items(), literal(&items)));
+    let next: RawArrayBuf = page.next.iter().copied().collect();
+    conditions.push(call("$eq", announced(), literal(&next)));
+    let mut choice = single("if", single("$and", array_of(&conditions)));
+    put(&mut choice, "then", true);
+    put(&mut choice, "else", miss());
+    let mut query = single("_id", single("$eq", &page.id));
+    query.append(cstr!("$expr"), single("$cond", &choice));
+    let mut statement = single("q", &query);
+    statement.append(cstr!("limit"), 1);
+    statement
+}
+
+/// The `update` of a `findAndModify`, and its `query`, that let a page forget one that it announced and that is gone: the one
+/// before the page that `removed` was.
+#[must_use]
+pub fn forget_next(key: &RawDocument, removed: &PageFacts) -> Option<(RawDocumentBuf, RawDocumentBuf)> {
+    let mut query = key.to_owned();
+    put(&mut query, path::PAGE, removed.page.checked_sub(1)?);
+    let nonce = removed.nonce?;
+    put(&mut query, path::NEXT, nonce);
+    Some((query, single("$pull", single(path::NEXT, nonce))))
+}
+
+/// Which of a key's highest pages, from the highest on, can be removed: those that are empty and have announced nothing but
+/// the page above, which is removed before.
+#[must_use]
+pub fn removable(pages: &[PageFacts]) -> usize {
+    let mut above: Option<&PageFacts> = None;
+    let mut count = 0_usize;
+    for page in pages {
+        if page.count > 0 || !has_announced_only(page, above) {
+            break;
+        }
+        above = Some(page);
+        count = count.saturating_add(1);
+    }
+    count
+}
+
+/// Whether a page has announced nothing but the one above it.
+#[must_use]
+pub fn has_announced_only(page: &PageFacts, above: Option<&PageFacts>) -> bool {
+    let above = above.filter(|above| above.page == page.page.saturating_add(1));
+    let nonce = above.and_then(|above| above.nonce);
+    page.next.iter().all(|next| Some(*next) == nonce)
+}
+
+/// Changes of a page that loses items: those that it keeps, and how many it loses.
+fn changes(shape: &BucketShape, condition: &RawDocument, (kept, lost): (RawBson, usize)) -> RawDocumentBuf {
+    let mut choice = single("if", condition);
+    put(&mut choice, "then", kept);
+    put(&mut choice, "else", miss());
+    let mut changes = single(shape.items(), single("$cond", &choice));
+    put(&mut changes, shape.count(), of_field("$subtract", shape.count(), whole(lost)));
+    let was_full = of_field("$gte", shape.count(), i64::from(shape.max_items()));
+    for mark in [path::SHORT, path::EXCEPTION] {
+        let mut choice = single("if", &was_full);
+        put(&mut choice, "then", true);
+        // Which leaves out what is missing.
+        put(&mut choice, "else", field(mark));
+        put(&mut changes, mark, single("$cond", &choice));
+    }
+    single("$set", &changes)
+}
+
+/// The expression for the items without those at some places, ascending.
+fn without(shape: &BucketShape, places: &[usize]) -> RawBson {
+    let items = field(shape.items());
+    let mut parts = RawArrayBuf::new();
+    let mut from = 0_usize;
+    let end = usize::try_from(shape.max_items()).unwrap_or(usize::MAX);
+    for place in places.iter().copied().chain([end]) {
+        if let Some(length) = place.checked_sub(from).filter(|length| *length > 0) {
+            let mut slice = RawArrayBuf::new();
+            slice.push(items.as_str());
+            slice.push(whole(from));
+            slice.push(whole(length));
+            parts.push(single("$slice", &slice));
+        }
+        from = place.saturating_add(1);
+    }
+    if parts.is_empty() {
+        RawArrayBuf::new().into()
+    } else {
+        single("$concatArrays", &parts).into()
+    }
+}
+
+/// That the page is the one that was meant: one removed and another begun under its name is not.
+fn identity(page: &PageFacts) -> Vec<RawDocumentBuf> {
+    vec![
+        of_field("$eq", path::PAGE, page.page),
+        match page.nonce {
+            Some(nonce) => of_field("$eq", path::NONCE, nonce),
+            None => is_missing(path::NONCE),
+        },
+    ]
+}
+
+/// What a page has announced.
+fn announced() -> RawDocumentBuf {
+    call("$ifNull", field(path::NEXT).as_str(), RawArrayBuf::new())
+}
+
+fn announced_none() -> RawDocumentBuf {
+    call("$eq", announced(), RawArrayBuf::new())
+}
+
+/// An upsert, so that a page which is gone is a miss as well.
+fn statement(page: &PageFacts, changes: RawDocumentBuf) -> RawDocumentBuf {
+    let mut statement = single("q", single("_id", single("$eq", &page.id)));
+    statement.append(cstr!("u"), array_of(&[changes]));
+    statement.append(cstr!("upsert"), true);
+    statement
+}
+
+fn whole(number: usize) -> RawBsonRef<'static> {
+    RawBsonRef::Int32(i32::try_from(number).unwrap_or(i32::MAX))
+}

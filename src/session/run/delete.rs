@@ -1,0 +1,135 @@
+//! `delete`: items taken out of their pages.
+//!
+//! [`one`] deletes a single item, [`many`] all that match, [`sweep`] removes the pages that are left empty.
+
+mod many;
+mod one;
+mod sweep;
+
+use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
+
+pub(super) use self::one::{Target, target_by_id, take_out};
+use super::{Run, indexes};
+use crate::command::delete::DeleteStatement;
+use crate::command::document::{array_of, get};
+use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::find::check_hint_form;
+use crate::command::reply::carry;
+use crate::command::write_batch::WriteBatch;
+use crate::pattern::bucket::filter::unsupported_operator;
+use crate::session::error::RunError;
+
+/// What was deleted so far.
+#[derive(Debug, Default)]
+struct Deleted {
+    n: i64,
+    errors: Vec<RawDocumentBuf>,
+    resent: Vec<i32>,
+    concern_error: Option<RawDocumentBuf>,
+    last_answer: RawDocumentBuf,
+}
+
+impl Deleted {
+    /// Takes in mongod's answer to a statement of the client's own.
+    fn add(&mut self, n: i64, answer: RawDocumentBuf) {
+        self.n = self.n.saturating_add(n);
+        if let Ok(error) = answer.get_document("writeConcernError") {
+            self.concern_error = Some(error.to_owned());
+        }
+        self.last_answer = answer;
+    }
+
+    fn reply(mut self) -> RawDocumentBuf {
+        let mut reply = RawDocumentBuf::new();
+        reply.append(cstr!("n"), i32::try_from(self.n).unwrap_or(i32::MAX));
+        if !self.errors.is_empty() {
+            reply.append(cstr!("writeErrors"), array_of(&self.errors));
+        }
+        if let Some(error) = &self.concern_error {
+            reply.append(cstr!("writeConcernError"), error);
+        }
+        if !self.resent.is_empty() {
+            self.resent.sort_unstable();
+            reply.append(cstr!("retriedStmtIds"), self.resent.into_iter().collect::<RawArrayBuf>());
+        }
+        reply.append(cstr!("ok"), 1.0);
+        carry(&mut reply, &self.last_answer);
+        reply
+    }
+}
+
+pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+    let batch = WriteBatch::parse(run.head, "delete", "delete.deletes")?;
+    let statements = batch.statements.iter().map(|statement| DeleteStatement::parse(statement));
+    let statements = statements.collect::<Result<Vec<_>, _>>()?;
+    let retryable = run.is_retryable()?;
+    // Nothing is deleted of a command that cannot be done whole.
+    for statement in &statements {
+        check_hint_form(statement.hint)?;
+        if let Some(operator) = unsupported_operator(statement.filter) {
+            return Err(run.unsupported(&format!("{operator} in a delete")).into());
+        }
+    }
+    run.ready_to_read(None).await.map_err(|error| of_write(error, retryable))?;
+    let mut deleted = Deleted::default();
+    for (index, statement) in statements.iter().enumerate() {
+        let id = retryable.then(|| batch.statement_ids.of(index));
+        match execute(run, (statement, batch.let_variables), id, &mut deleted).await {
+            Ok(()) => {}
+            Err(RunError::Command(error)) if let Some(error) = of_statement(&error, index) => {
+                deleted.errors.push(error.to_document(index));
+                if batch.ordered || run.head.in_transaction() {
+                    break;
+                }
+            }
+            Err(error) => return Err(of_write(error, retryable)),
+        }
+    }
+    Ok(deleted.reply())
+}
+
+async fn execute(
+    run: &mut Run<'_>,
+    (statement, variables): (&DeleteStatement<'_>, Option<&bson::raw::RawDocument>),
+    id: Option<i32>,
+    deleted: &mut Deleted,
+) -> Result<(), RunError> {
+    indexes::check_hint(run, statement.hint).await?;
+    if statement.one {
+        return one::delete(run, (statement, variables), id, deleted).await;
+    }
+    if id.is_some() {
+        let message = "Cannot use (or request) retryable writes with limit=0";
+        return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
+    }
+    many::delete(run, (statement, variables), deleted).await
+}
+
+/// The error as that of a statement, unless it is of the server, or says before anything was done that it cannot be.
+fn of_statement(error: &CommandError, index: usize) -> Option<WriteError> {
+    let error = match error {
+        CommandError::Own {
+            code: ErrorCode::CommandNotSupported,
+            ..
+        } if index == 0 => return None,
+        CommandError::Own { code, message } => WriteError::new(*code, message.clone()),
+        CommandError::Upstream(reply) => WriteError {
+            code: reply.get_i32("code").ok()?,
+            message: reply.get_str("errmsg").ok()?.to_owned(),
+            detail: RawDocumentBuf::new(),
+        },
+    };
+    (!error.is_of_server()).then_some(error)
+}
+
+fn of_write(error: RunError, retryable: bool) -> RunError {
+    error.map_command(|error| {
+        let error = error.of_write();
+        if retryable { error.labelled() } else { error }
+    })
+}
+
+/// The answer to a transaction's statement tells nothing that another does not.
+fn has_failed(answer: &RawDocumentBuf) -> bool {
+    get(answer, "writeErrors").is_some()
+}

@@ -1,0 +1,128 @@
+//! All items that match.
+
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+
+use super::{Deleted, sweep};
+use crate::command::delete::DeleteStatement;
+use crate::command::document::{put, single};
+use crate::pattern::bucket::delete::{empty, has_announced_only};
+use crate::pattern::bucket::filter::Narrowing;
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::key::Key;
+use crate::pattern::bucket::layout::{PageFacts, path};
+use crate::session::error::RunError;
+use crate::session::run::queries::{documents, more};
+use crate::session::run::statements::{Kind, Part, lost_too_often, send};
+use crate::session::run::{Run, pause};
+
+/// Pages taken together.
+const PAGES: i64 = 1000;
+/// How often all pages may be gone through in which others were faster.
+const MAX_ROUNDS: u32 = 100;
+
+pub(super) async fn delete(
+    run: &mut Run<'_>,
+    (statement, _variables): (&DeleteStatement<'_>, Option<&RawDocument>),
+    deleted: &mut Deleted,
+) -> Result<(), RunError> {
+    let narrowing = Narrowing::of(run.shape, Some(statement.filter));
+    match narrowing.only_keys().filter(|_| statement.collation.is_none()) {
+        Some(condition) => whole_pages(run, &condition, deleted).await,
+        None => Err(run.unsupported("a delete of many but by key").into()),
+    }
+}
+
+/// A page of a key, of which all items are to go.
+struct Page {
+    key: Key,
+    facts: PageFacts,
+}
+
+/// All items of the pages that meet a condition.
+async fn whole_pages(run: &mut Run<'_>, condition: &RawDocument, deleted: &mut Deleted) -> Result<(), RunError> {
+    for round in 0..MAX_ROUNDS {
+        pause(round).await;
+        let mut answer = run.link.run(&pages_of(run, condition)).await?;
+        let mut missed = false;
+        loop {
+            let pages = pages(run, &answer)?;
+            missed |= empty_and_remove(run, &pages, deleted).await?;
+            match more(run, &answer).await? {
+                Some(next) => answer = next,
+                None => break,
+            }
+        }
+        if !missed {
+            return Ok(());
+        }
+    }
+    Err(lost_too_often().into())
+}
+
+/// The pages from each key's highest on, without their items.
+fn pages_of(run: &Run<'_>, condition: &RawDocument) -> RawDocumentBuf {
+    let mut order = RawDocumentBuf::new();
+    for field in run.shape.key() {
+        put(&mut order, field, -1);
+    }
+    put(&mut order, path::PAGE, -1);
+    let mut find = single("find", run.namespace.collection);
+    find.append(cstr!("filter"), condition);
+    find.append(cstr!("sort"), &order);
+    find.append(cstr!("hint"), index::PAGE);
+    find.append(cstr!("projection"), single(run.shape.items(), 0));
+    find.append(cstr!("batchSize"), PAGES);
+    run.carried().append_to_look_up(&mut find);
+    find
+}
+
+fn pages(run: &Run<'_>, answer: &RawDocument) -> Result<Vec<Page>, RunError> {
+    let pages = documents(answer).map(|page| {
+        let key = Key::of(run.shape, page).ok()?;
+        PageFacts::parse(run.shape, page).map(|facts| Page { key, facts })
+    });
+    pages.collect::<Option<_>>().ok_or_else(|| run.misfit().into())
+}
+
+/// Empties pages and removes those that can be; whether some were not as they were known.
+async fn empty_and_remove(run: &mut Run<'_>, pages: &[Page], deleted: &mut Deleted) -> Result<bool, RunError> {
+    let full: Vec<&Page> = pages.iter().filter(|page| page.facts.count > 0).collect();
+    let statements: Vec<RawDocumentBuf> = full.iter().map(|page| empty(run.shape, &page.facts)).collect();
+    let mut missed = Vec::new();
+    if !statements.is_empty() {
+        let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
+        let told = send(run, Kind::Update, (&statements, false), Part::Own(None)).await?;
+        missed = told.missed;
+        let emptied = full.iter().enumerate().filter(|(place, _)| !missed.contains(place));
+        let n: i64 = emptied.map(|(_, page)| i64::from(page.facts.count)).sum();
+        deleted.add(n, told.answer);
+    }
+    let missed_pages: Vec<&PageFacts> = missed.iter().filter_map(|place| Some(&full.get(*place)?.facts)).collect();
+    for of_key in pages.chunk_by(|one, next| one.key.identity() == next.key.identity()) {
+        remove_of_key(run, of_key, &missed_pages).await?;
+    }
+    Ok(!missed.is_empty())
+}
+
+/// Removes those pages of a key, from the highest on, that can be.
+async fn remove_of_key(run: &mut Run<'_>, pages: &[Page], missed: &[&PageFacts]) -> Result<(), RunError> {
+    let mut empty: Vec<PageFacts> = Vec::new();
+    for page in pages {
+        let facts = &page.facts;
+        if missed.iter().any(|missed| missed.id == facts.id) || !has_announced_only(facts, empty.last()) {
+            break;
+        }
+        empty.push(PageFacts {
+            count: 0,
+            ..facts.clone()
+        });
+    }
+    let removed = sweep::remove_all(run, &empty).await?;
+    let Some(first) = pages.first() else { return Ok(()) };
+    let mut key = RawDocumentBuf::new();
+    first.key.append_filter(run.shape, &mut key);
+    match removed.checked_sub(1).and_then(|last| empty.get(last)) {
+        Some(last) => sweep::below(run, &key, last).await,
+        None => sweep::key(run, &key).await,
+    }
+}

@@ -1,0 +1,150 @@
+//! One item.
+
+use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
+
+use super::{Deleted, sweep};
+use crate::command::delete::DeleteStatement;
+use crate::command::document::{get, single};
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::change::place_of;
+use crate::pattern::bucket::delete::{remove, take_out as taking_out, take_out_by_id};
+use crate::pattern::bucket::filter::Narrowing;
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::key::Key;
+use crate::pattern::bucket::layout::PageFacts;
+use crate::pattern::shapes::ItemIds;
+use crate::session::error::RunError;
+use crate::session::run::Run;
+use crate::session::run::statements::{Kind, Part, Told, is_remembered, lost_too_often, send_one};
+
+/// How often the race for an item may be lost. Each time another writer got on.
+const MAX_ATTEMPTS: u32 = 100;
+
+/// An item to be taken out, as it was found.
+#[derive(Debug)]
+pub(in crate::session::run) struct Target {
+    /// The condition that names its key.
+    pub(in crate::session::run) key: RawDocumentBuf,
+    pub(in crate::session::run) page: PageFacts,
+    pub(in crate::session::run) place: usize,
+    pub(in crate::session::run) stored: RawDocumentBuf,
+}
+
+pub(super) async fn delete(
+    run: &mut Run<'_>,
+    (statement, variables): (&DeleteStatement<'_>, Option<&RawDocument>),
+    id: Option<i32>,
+    deleted: &mut Deleted,
+) -> Result<(), RunError> {
+    let shape = run.shape;
+    let narrowing = Narrowing::of(shape, Some(statement.filter));
+    let is_simple = shape.item_ids() == ItemIds::Unique && statement.collation.is_none();
+    let item = narrowing.exactly_one_id().filter(|_| is_simple);
+    // In a transaction nothing is tried that may fail.
+    if let Some(item) = item
+        && !run.head.in_transaction()
+    {
+        let in_place = take_out_by_id(shape, &narrowing.on_buckets(), item);
+        let told = send_one(run, Kind::Update, &in_place, Part::Own(id)).await?;
+        if told.missed.is_empty() {
+            add(deleted, told, id);
+            return Ok(());
+        }
+    }
+    for attempt in 0..MAX_ATTEMPTS {
+        crate::session::run::pause(attempt).await;
+        let target = match item {
+            Some(item) => target_by_id(run, &narrowing, item).await?,
+            None => find(run, (statement, variables)).await?,
+        };
+        let Some(target) = target else {
+            // Perhaps it was there, and an earlier attempt has deleted it.
+            if let Some(id) = id
+                && let Some(told) = is_remembered(run, id).await?
+            {
+                add(deleted, told, Some(id));
+            }
+            return Ok(());
+        };
+        if let Some(told) = take_out(run, &target, Part::Own(id)).await? {
+            add(deleted, told, id);
+            return Ok(());
+        }
+    }
+    Err(lost_too_often().into())
+}
+
+fn add(deleted: &mut Deleted, told: Told, id: Option<i32>) {
+    if told.resent {
+        deleted.resent.extend(id);
+    }
+    deleted.add(told.n.min(1), told.answer);
+}
+
+/// Takes an item out of its page, or removes the page with it. `None` where it is not as it was found.
+pub(in crate::session::run) async fn take_out(
+    run: &mut Run<'_>,
+    target: &Target,
+    part: Part,
+) -> Result<Option<Told>, RunError> {
+    let page = &target.page;
+    if page.count == 1 && page.next.is_empty() {
+        let statement = remove(run.shape, page, &[&target.stored]);
+        let told = send_one(run, Kind::Delete, &statement, part).await?;
+        if !told.missed.is_empty() || (told.n == 0 && !told.resent) {
+            return Ok(None);
+        }
+        if !told.resent {
+            sweep::below(run, &target.key, page).await?;
+        }
+        return Ok(Some(told));
+    }
+    let statement = taking_out(run.shape, page, &[(target.place, &target.stored)]);
+    let told = send_one(run, Kind::Update, &statement, part).await?;
+    Ok(told.missed.is_empty().then_some(told))
+}
+
+/// The item with that `_id`, where it meets the conditions.
+pub(in crate::session::run) async fn target_by_id(
+    run: &mut Run<'_>,
+    narrowing: &Narrowing,
+    id: &RawBson,
+) -> Result<Option<Target>, RunError> {
+    let mut find = single("find", run.namespace.collection);
+    find.append(cstr!("filter"), narrowing.on_buckets());
+    find.append(cstr!("hint"), index::ITEM_ID);
+    find.append(cstr!("limit"), 1);
+    find.append(cstr!("singleBatch"), true);
+    run.carried().append_to_look_up(&mut find);
+    let answer = run.link.run(&find).await?;
+    let Some(bucket) = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next()) else {
+        return Ok(None);
+    };
+    let target = target_in(run, bucket, |run| place_of(run.shape, bucket, id));
+    target.map(Some).ok_or_else(|| run.misfit().into())
+}
+
+fn target_in<'a>(
+    run: &Run<'_>,
+    bucket: &'a RawDocument,
+    find: impl FnOnce(&Run<'_>) -> Option<(usize, &'a RawDocument)>,
+) -> Option<Target> {
+    let (place, stored) = find(run)?;
+    let mut key = RawDocumentBuf::new();
+    Key::of(run.shape, bucket).ok()?.append_filter(run.shape, &mut key);
+    Some(Target {
+        key,
+        page: PageFacts::parse(run.shape, bucket)?,
+        place,
+        stored: stored.to_owned(),
+    })
+}
+
+/// The item that the filter finds first.
+async fn find(
+    run: &mut Run<'_>,
+    (statement, _variables): (&DeleteStatement<'_>, Option<&RawDocument>),
+) -> Result<Option<Target>, RunError> {
+    let _ = get(statement.filter, "_id");
+    Err(run.unsupported("a delete but by `_id`").into())
+}

@@ -1,0 +1,79 @@
+//! Pages that are left empty.
+
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::document::{get, single};
+use crate::command::reply::{CursorReply, succeeded};
+use crate::pattern::bucket::delete::{forget_next, removable, remove};
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::layout::{PageFacts, path};
+use crate::session::error::RunError;
+use crate::session::link::Request;
+use crate::session::run::Run;
+use crate::session::run::statements::{Kind, Part, beside, send, send_one};
+
+/// Pages looked at together.
+const PAGES: i64 = 1000;
+
+/// Removes the empty pages at the end of a key.
+pub(super) async fn key(run: &mut Run<'_>, key: &RawDocument) -> Result<(), RunError> {
+    let mut find = single("find", run.namespace.collection);
+    find.append(cstr!("filter"), key);
+    find.append(cstr!("sort"), single(path::PAGE, -1));
+    find.append(cstr!("projection"), single(run.shape.items(), 0));
+    find.append(cstr!("limit"), PAGES);
+    find.append(cstr!("batchSize"), PAGES);
+    find.append(cstr!("singleBatch"), true);
+    run.carried().append_to_look_up(&mut find);
+    let answer = run.link.run(&find).await?;
+    let pages = CursorReply::parse(&answer).map(|cursor| {
+        let pages = cursor.documents().map(|page| PageFacts::parse(run.shape, page));
+        pages.collect::<Option<Vec<_>>>()
+    });
+    let pages = pages.flatten().ok_or_else(|| run.misfit())?;
+    let empty = pages.get(..removable(&pages)).unwrap_or_default();
+    let removed = remove_all(run, empty).await?;
+    if let Some(last) = removed.checked_sub(1).and_then(|last| pages.get(last)) {
+        below(run, key, last).await?;
+    }
+    Ok(())
+}
+
+/// Removes pages that are empty, in this order, until one is not as it was known; how many are gone.
+pub(super) async fn remove_all(run: &mut Run<'_>, pages: &[PageFacts]) -> Result<usize, RunError> {
+    if pages.is_empty() {
+        return Ok(0);
+    }
+    let statements: Vec<RawDocumentBuf> = pages.iter().map(|page| remove(run.shape, page, &[])).collect();
+    let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
+    let told = send(run, Kind::Delete, (&statements, true), Part::Beside).await?;
+    Ok(told.missed.first().copied().unwrap_or(pages.len()))
+}
+
+/// Lets the page before one that is gone forget it, and removes that page too if it is empty, and so on.
+pub(super) async fn below(run: &mut Run<'_>, key: &RawDocument, removed: &PageFacts) -> Result<(), RunError> {
+    let mut removed = removed.clone();
+    while let Some((query, update)) = forget_next(key, &removed) {
+        let mut command = single("findAndModify", run.namespace.collection);
+        command.append(cstr!("query"), &query);
+        command.append(cstr!("update"), &update);
+        command.append(cstr!("new"), true);
+        command.append(cstr!("fields"), single(run.shape.items(), 0));
+        command.append(cstr!("hint"), index::PAGE);
+        beside(run).append_to_write(&mut command);
+        let answer = succeeded(run.link.call(Request::plain(&command)).await?)?;
+        let page = get(&answer, "value").and_then(|page| page.as_document());
+        let Some(page) = page.and_then(|page| PageFacts::parse(run.shape, page)) else {
+            return Ok(());
+        };
+        if removable(std::slice::from_ref(&page)) == 0 {
+            return Ok(());
+        }
+        let told = send_one(run, Kind::Delete, &remove(run.shape, &page, &[]), Part::Beside).await?;
+        if told.n == 0 {
+            return Ok(());
+        }
+        removed = page;
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Statements of the proxy's own on buckets, and what came of them.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::Run;
+use crate::command::document::{as_whole_number, get, single};
+use crate::command::error::{CommandError, WriteError};
+use crate::command::reply::succeeded;
+use crate::pattern::bucket::insert::{Failure, failure, no_statement};
+use crate::session::error::RunError;
+use crate::session::link::Request;
+
+/// The command that statements are sent by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// `update`
+    Update,
+    /// `delete`
+    Delete,
+}
+
+/// As whose they are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// As the client's own statement, which mongod remembers under this number if the client may send it again.
+    Own(Option<i32>),
+    /// Beside it: it may be done twice, and other members need not have it yet.
+    Beside,
+}
+
+/// What came of some statements.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// Documents that they changed or removed.
+    pub(super) n: i64,
+    /// The positions of those that did not find the page as it was known.
+    pub(super) missed: Vec<usize>,
+    /// Whether mongod remembered the statement: it was executed before.
+    pub(super) resent: bool,
+    /// mongod's answer.
+    pub(super) answer: RawDocumentBuf,
+}
+
+/// Sends one statement.
+pub(super) async fn send_one(
+    run: &mut Run<'_>,
+    kind: Kind,
+    statement: &RawDocument,
+    part: Part,
+) -> Result<Told, RunError> {
+    send(run, kind, (&[statement], true), part).await
+}
+
+/// Sends some, in order and none behind one that failed, or each whatever becomes of the others. A failure that is no miss
+/// is the command's.
+pub(super) async fn send(
+    run: &mut Run<'_>,
+    kind: Kind,
+    (statements, ordered): (&[&RawDocument], bool),
+    part: Part,
+) -> Result<Told, RunError> {
+    let (name, field) = match kind {
+        Kind::Update => ("update", "updates"),
+        Kind::Delete => ("delete", "deletes"),
+    };
+    let mut body = single(name, run.namespace.collection);
+    body.append(cstr!("ordered"), ordered);
+    let carried = match part {
+        Part::Own(Some(id)) => {
+            body.append(cstr!("stmtIds"), [id].into_iter().collect::<RawArrayBuf>());
+            run.carried()
+        }
+        Part::Own(None) => run.carried(),
+        Part::Beside => beside(run),
+    };
+    carried.append_to_write(&mut body);
+    let request = Request {
+        body: &body,
+        sequence: Some((field, statements)),
+    };
+    let answer = succeeded(run.link.call(request).await?)?;
+    let mut missed = Vec::new();
+    let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
+    let errors = errors.into_iter().flatten().flatten();
+    for (position, error) in errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse) {
+        match failure(run.shape, error) {
+            Failure::Miss => missed.push(position),
+            Failure::TooLarge(error) | Failure::Final(error) => return Err(error.into_command_error().into()),
+            _ => return Err(run.misfit().into()),
+        }
+    }
+    Ok(Told {
+        n: get(&answer, "n").and_then(as_whole_number).unwrap_or_default(),
+        missed,
+        resent: get(&answer, "retriedStmtIds").is_some(),
+        answer,
+    })
+}
+
+/// What a statement beside the client's own carries. In a transaction it is one of its statements.
+pub(super) fn beside<'a>(run: &Run<'a>) -> crate::command::arguments::Carried<'a> {
+    let carried = run.carried().unnumbered();
+    if run.head.in_transaction() {
+        carried
+    } else {
+        carried.at_once()
+    }
+}
+
+/// Whether mongod remembers the client's statement: it was executed before, and what is there now says nothing of it.
+pub(super) async fn is_remembered(run: &mut Run<'_>, id: i32) -> Result<Option<Told>, RunError> {
+    let told = send_one(run, Kind::Update, &no_statement(), Part::Own(Some(id))).await?;
+    Ok(told.resent.then_some(told))
+}
+
+/// The error for a race that was lost too often.
+pub(super) fn lost_too_often() -> CommandError {
+    let message = "mongoshape lost the race for an item too often; nothing was changed of it";
+    CommandError::new(crate::command::error::ErrorCode::WriteConflict, message)
+}
