@@ -18,6 +18,7 @@ mod listed;
 mod queries;
 mod reaching;
 mod rename;
+mod resolve;
 mod source;
 mod statements;
 mod statistics;
