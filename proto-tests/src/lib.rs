@@ -24,6 +24,7 @@ pub mod replies;
 pub mod sessions;
 pub mod shape;
 pub mod shaped;
+pub mod sides;
 mod uri;
 
 pub use certificates::{Certificates, Identity};

@@ -107,7 +107,9 @@ fn check_name(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut(Strin
     };
     let seconds = rest.split('_').next().unwrap_or_default();
     let first = items(bucket, shape).first().and_then(|item| time(item, shape));
-    let expected = first.filter(|_| !shape.items_change).map(|millis| millis.div_euclid(1000));
+    let expected = first
+        .filter(|_| !shape.items_change)
+        .map(|millis| millis.div_euclid(1000));
     match (seconds.parse::<i64>(), expected) {
         (Ok(seconds), Some(expected)) if seconds != expected => {
             report(format!("_id says {seconds} s, its first item {expected} s"));

@@ -36,7 +36,10 @@ fn check_announced<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut im
     for (before, bucket) in pages.iter().zip(pages.iter().skip(1)) {
         let nonce = whole(control(bucket, "nonce"));
         if nonce.is_none_or(|nonce| !announced(before).contains(&nonce)) {
-            report(bucket, format!("its nonce {nonce:?} is not among {:?}", announced(before)));
+            report(
+                bucket,
+                format!("its nonce {nonce:?} is not among {:?}", announced(before)),
+            );
         }
     }
     if let Some(highest) = pages.last()

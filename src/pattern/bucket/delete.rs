@@ -9,8 +9,8 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::index;
 use super::expression::{call, field, is_missing, literal, miss, of_field};
+use super::index;
 use super::layout::{PageFacts, path};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::shapes::BucketShape;
@@ -118,7 +118,11 @@ fn changes(shape: &BucketShape, condition: &RawDocument, (kept, lost): (RawBson,
     put(&mut choice, "then", kept);
     put(&mut choice, "else", miss());
     let mut changes = single(shape.items(), single("$cond", &choice));
-    put(&mut changes, shape.count(), of_field("$subtract", shape.count(), whole(lost)));
+    put(
+        &mut changes,
+        shape.count(),
+        of_field("$subtract", shape.count(), whole(lost)),
+    );
     let was_full = of_field("$gte", shape.count(), i64::from(shape.max_items()));
     for mark in [path::SHORT, path::EXCEPTION] {
         let mut choice = single("if", &was_full);

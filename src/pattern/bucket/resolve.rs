@@ -6,7 +6,7 @@
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::filter::{Narrowing, match_items, unsupported_operator};
-use super::layout::path;
+use super::layout::{PageFacts, path};
 use super::pipeline;
 use super::projection::Projection;
 use super::unpack::Unpacker;
@@ -48,6 +48,8 @@ pub struct Found {
     pub place: usize,
     /// The bucket's key fields.
     pub key: RawDocumentBuf,
+    /// The bucket's `control`.
+    pub control: RawDocumentBuf,
     /// The item's element in the bucket.
     pub stored: RawDocumentBuf,
     /// The item as the application knows it.
@@ -150,6 +152,7 @@ fn of_items(shape: &BucketShape, wanted: Wanted<'_>) -> Vec<RawDocumentBuf> {
         put(&mut key, field, format!("${field}"));
     }
     put(&mut lies, "key", &key);
+    put(&mut lies, "control", format!("${}", BucketShape::CONTROL));
     put(&mut lies, "stored", items.as_str());
     let mut parts = RawArrayBuf::new();
     parts.push(pipeline::item(shape, &items));
@@ -199,9 +202,19 @@ impl Found {
             count: u32::try_from(number("count")?).ok()?,
             place: usize::try_from(number("place")?).ok()?,
             key: key.to_owned(),
+            control: get(found, "control")?.as_document()?.to_owned(),
             stored: stored.to_owned(),
             item: RawDocumentBuf::from_bytes(item).ok()?,
         })
+    }
+
+    /// What is known of its page.
+    #[must_use]
+    pub fn page_facts(&self, shape: &BucketShape) -> Option<PageFacts> {
+        let mut bucket = single("_id", &self.bucket);
+        put(&mut bucket, shape.count(), i64::from(self.count));
+        bucket.append(cstr!("control"), &self.control);
+        PageFacts::parse(shape, &bucket)
     }
 
     /// The item's `_id`, where it has one.
@@ -213,7 +226,7 @@ impl Found {
     /// What is kept of it, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let documents = [&self.key, &self.stored, &self.item];
+        let documents = [&self.key, &self.control, &self.stored, &self.item];
         documents
             .iter()
             .map(|document| document.as_bytes().len())

@@ -2,21 +2,21 @@
 //!
 //! [`one`] deletes a single item, [`many`] all that match, [`sweep`] removes the pages that are left empty.
 
+mod chosen;
 mod many;
 mod one;
 mod sweep;
 
-use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
-pub(super) use self::one::{Target, target_by_id, take_out};
-use super::{Run, indexes};
+use super::{Run, indexes, resolve};
 use crate::command::delete::DeleteStatement;
-use crate::command::document::{array_of, get};
+use crate::command::document::array_of;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::find::check_hint_form;
 use crate::command::reply::carry;
 use crate::command::write_batch::WriteBatch;
-use crate::pattern::bucket::filter::unsupported_operator;
+use crate::pattern::bucket::resolve::Wanted;
 use crate::session::error::RunError;
 
 /// What was deleted so far.
@@ -50,7 +50,10 @@ impl Deleted {
         }
         if !self.resent.is_empty() {
             self.resent.sort_unstable();
-            reply.append(cstr!("retriedStmtIds"), self.resent.into_iter().collect::<RawArrayBuf>());
+            reply.append(
+                cstr!("retriedStmtIds"),
+                self.resent.into_iter().collect::<RawArrayBuf>(),
+            );
         }
         reply.append(cstr!("ok"), 1.0);
         carry(&mut reply, &self.last_answer);
@@ -60,17 +63,20 @@ impl Deleted {
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let batch = WriteBatch::parse(run.head, "delete", "delete.deletes")?;
-    let statements = batch.statements.iter().map(|statement| DeleteStatement::parse(statement));
+    let statements = batch
+        .statements
+        .iter()
+        .map(|statement| DeleteStatement::parse(statement));
     let statements = statements.collect::<Result<Vec<_>, _>>()?;
     let retryable = run.is_retryable()?;
     // Nothing is deleted of a command that cannot be done whole.
     for statement in &statements {
         check_hint_form(statement.hint)?;
-        if let Some(operator) = unsupported_operator(statement.filter) {
-            return Err(run.unsupported(&format!("{operator} in a delete")).into());
-        }
+        resolve::check(run, Some(statement.filter))?;
     }
-    run.ready_to_read(None).await.map_err(|error| of_write(error, retryable))?;
+    run.ready_to_read(None)
+        .await
+        .map_err(|error| of_write(error, retryable))?;
     let mut deleted = Deleted::default();
     for (index, statement) in statements.iter().enumerate() {
         let id = retryable.then(|| batch.statement_ids.of(index));
@@ -90,19 +96,25 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
 
 async fn execute(
     run: &mut Run<'_>,
-    (statement, variables): (&DeleteStatement<'_>, Option<&bson::raw::RawDocument>),
+    (statement, variables): (&DeleteStatement<'_>, Option<&RawDocument>),
     id: Option<i32>,
     deleted: &mut Deleted,
 ) -> Result<(), RunError> {
     indexes::check_hint(run, statement.hint).await?;
+    let wanted = Wanted {
+        filter: Some(statement.filter),
+        collation: statement.collation,
+        let_variables: variables,
+        ..Wanted::default()
+    };
     if statement.one {
-        return one::delete(run, (statement, variables), id, deleted).await;
+        return one::delete(run, wanted, id, deleted).await;
     }
     if id.is_some() {
         let message = "Cannot use (or request) retryable writes with limit=0";
         return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
     }
-    many::delete(run, (statement, variables), deleted).await
+    many::delete(run, wanted, deleted).await
 }
 
 /// The error as that of a statement, unless it is of the server, or says before anything was done that it cannot be.
@@ -127,9 +139,4 @@ fn of_write(error: RunError, retryable: bool) -> RunError {
         let error = error.of_write();
         if retryable { error.labelled() } else { error }
     })
-}
-
-/// The answer to a transaction's statement tells nothing that another does not.
-fn has_failed(answer: &RawDocumentBuf) -> bool {
-    get(answer, "writeErrors").is_some()
 }

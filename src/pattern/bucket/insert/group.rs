@@ -193,7 +193,9 @@ impl Group {
     /// What this group has announced behind that page.
     pub(super) fn announced(&self, page: &PageFacts) -> Option<i64> {
         let announced = self.announced.as_ref();
-        announced.filter(|announced| announced.before == page.id).map(|announced| announced.nonce)
+        announced
+            .filter(|announced| announced.before == page.id)
+            .map(|announced| announced.nonce)
     }
 
     /// What it has announced and not begun, to be taken back.

@@ -179,7 +179,11 @@ impl<'a> Planner<'a> {
             // The first page is stored before the late one.
             let unordered = before.as_ref().map_or(is_late_behind_first, PageFacts::makes_unordered);
             let announces = (left > 0 || draft.has_more).then(|| self.mint.nonce());
-            let begun = Begun { unordered, nonce, announces };
+            let begun = Begun {
+                unordered,
+                nonce,
+                announces,
+            };
             let page = self.page((number, group), draft, (before.as_ref(), begun));
             nonce = announces;
             before = Some(page.after.clone());

@@ -2,10 +2,10 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use crate::pattern::bucket::expression::{call, is_missing, literal, miss, of_field};
 use super::group::Announcement;
 use super::times::Times;
 use crate::command::document::{array_of, get, put, single};
+use crate::pattern::bucket::expression::{call, is_missing, literal, miss, of_field};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::Key;
@@ -193,7 +193,11 @@ pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, (page, nonce): (&
     if page.short {
         put(&mut query, path::SHORT, true);
         // Whether it is empty decides what the times of the next are compared with.
-        put(&mut query, shape.count(), single(if page.count == 0 { "$eq" } else { "$gt" }, 0));
+        put(
+            &mut query,
+            shape.count(),
+            single(if page.count == 0 { "$eq" } else { "$gt" }, 0),
+        );
     } else {
         put(&mut query, shape.count(), i64::from(page.count));
     }

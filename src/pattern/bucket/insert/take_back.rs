@@ -5,8 +5,8 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf, cstr};
 
-use crate::pattern::bucket::expression::{call, field, literal};
 use crate::command::document::{array_of, put, single};
+use crate::pattern::bucket::expression::{call, field, literal};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::layout::{Bounds, path};
 use crate::pattern::shapes::BucketShape;

@@ -112,10 +112,22 @@ fn room_is_filled_and_pages_are_whole() {
     let expected = ["push 1_5 2", "page 1_77 3, page 1_77_10 2"];
     check(&shape, Care::Free, &of_key(0..7), Some(&page(1)), &expected);
     check(&shape, Care::Free, &of_key(0..2), Some(&page(1)), &["push 1_5 2"]);
-    check(&shape, Care::Free, &of_key(0..1), Some(&page(3)), &["announce 1_5 0", "page 1_77 1"]);
+    check(
+        &shape,
+        Care::Free,
+        &of_key(0..1),
+        Some(&page(3)),
+        &["announce 1_5 0", "page 1_77 1"],
+    );
     // A short page takes nothing, whatever room it has.
     let short = PageFacts { short: true, ..page(0) };
-    check(&shape, Care::Free, &of_key(0..2), Some(&short), &["announce 1_5 0", "page 1_77 2"]);
+    check(
+        &shape,
+        Care::Free,
+        &of_key(0..2),
+        Some(&short),
+        &["announce 1_5 0", "page 1_77 2"],
+    );
 }
 
 #[test]
@@ -393,9 +405,19 @@ fn pages_say_whether_one_before_them_is_late() {
     // The third of them is.
     let times = [60, 61, 62, 63, 64, 65, 59, 66, 67, 68];
     let pages = "page 1_60 3, page 1_63 3, page 1_59 3 late, page 1_68 1 unordered";
-    check_marks(Care::Free, &times, Some(page(3)), &["announce 1_5 0", "mark 1_5 0", pages]);
+    check_marks(
+        Care::Free,
+        &times,
+        Some(page(3)),
+        &["announce 1_5 0", "mark 1_5 0", pages],
+    );
     let first = PageFacts { page: 0, ..page(3) };
-    check_marks(Care::Free, &times, Some(first.clone()), &["announce 1_5 0", "mark 1_5 0", pages]);
+    check_marks(
+        Care::Free,
+        &times,
+        Some(first.clone()),
+        &["announce 1_5 0", "mark 1_5 0", pages],
+    );
     let is_marked = PageFacts {
         unordered: true,
         ..first.clone()

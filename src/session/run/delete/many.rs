@@ -1,15 +1,15 @@
-//! All items that match.
+//! All items that match: where only keys say which, the pages of these keys.
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
-use super::{Deleted, sweep};
-use crate::command::delete::DeleteStatement;
+use super::{Deleted, chosen, sweep};
 use crate::command::document::{put, single};
 use crate::pattern::bucket::delete::{empty, has_announced_only};
 use crate::pattern::bucket::filter::Narrowing;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::{PageFacts, path};
+use crate::pattern::bucket::resolve::Wanted;
 use crate::session::error::RunError;
 use crate::session::run::queries::{documents, more};
 use crate::session::run::statements::{Kind, Part, lost_too_often, send};
@@ -20,15 +20,11 @@ const PAGES: i64 = 1000;
 /// How often all pages may be gone through in which others were faster.
 const MAX_ROUNDS: u32 = 100;
 
-pub(super) async fn delete(
-    run: &mut Run<'_>,
-    (statement, _variables): (&DeleteStatement<'_>, Option<&RawDocument>),
-    deleted: &mut Deleted,
-) -> Result<(), RunError> {
-    let narrowing = Narrowing::of(run.shape, Some(statement.filter));
-    match narrowing.only_keys().filter(|_| statement.collation.is_none()) {
+pub(super) async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut Deleted) -> Result<(), RunError> {
+    let narrowing = Narrowing::of(run.shape, wanted.filter);
+    match narrowing.only_keys().filter(|_| wanted.collation.is_none()) {
         Some(condition) => whole_pages(run, &condition, deleted).await,
-        None => Err(run.unsupported("a delete of many but by key").into()),
+        None => chosen::delete(run, wanted, deleted).await,
     }
 }
 
@@ -97,7 +93,10 @@ async fn empty_and_remove(run: &mut Run<'_>, pages: &[Page], deleted: &mut Delet
         let n: i64 = emptied.map(|(_, page)| i64::from(page.facts.count)).sum();
         deleted.add(n, told.answer);
     }
-    let missed_pages: Vec<&PageFacts> = missed.iter().filter_map(|place| Some(&full.get(*place)?.facts)).collect();
+    let missed_pages: Vec<&PageFacts> = missed
+        .iter()
+        .filter_map(|place| Some(&full.get(*place)?.facts))
+        .collect();
     for of_key in pages.chunk_by(|one, next| one.key.identity() == next.key.identity()) {
         remove_of_key(run, of_key, &missed_pages).await?;
     }

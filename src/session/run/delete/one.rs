@@ -3,8 +3,7 @@
 use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use super::{Deleted, sweep};
-use crate::command::delete::DeleteStatement;
-use crate::command::document::{get, single};
+use crate::command::document::single;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::change::place_of;
 use crate::pattern::bucket::delete::{remove, take_out as taking_out, take_out_by_id};
@@ -12,10 +11,11 @@ use crate::pattern::bucket::filter::Narrowing;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::PageFacts;
-use crate::pattern::shapes::ItemIds;
+use crate::pattern::bucket::resolve::{Found, Wanted};
+use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::session::error::RunError;
-use crate::session::run::Run;
 use crate::session::run::statements::{Kind, Part, Told, is_remembered, lost_too_often, send_one};
+use crate::session::run::{Run, pause, resolve};
 
 /// How often the race for an item may be lost. Each time another writer got on.
 const MAX_ATTEMPTS: u32 = 100;
@@ -32,13 +32,13 @@ pub(in crate::session::run) struct Target {
 
 pub(super) async fn delete(
     run: &mut Run<'_>,
-    (statement, variables): (&DeleteStatement<'_>, Option<&RawDocument>),
+    wanted: Wanted<'_>,
     id: Option<i32>,
     deleted: &mut Deleted,
 ) -> Result<(), RunError> {
     let shape = run.shape;
-    let narrowing = Narrowing::of(shape, Some(statement.filter));
-    let is_simple = shape.item_ids() == ItemIds::Unique && statement.collation.is_none();
+    let narrowing = Narrowing::of(shape, wanted.filter);
+    let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none();
     let item = narrowing.exactly_one_id().filter(|_| is_simple);
     // In a transaction nothing is tried that may fail.
     if let Some(item) = item
@@ -52,10 +52,10 @@ pub(super) async fn delete(
         }
     }
     for attempt in 0..MAX_ATTEMPTS {
-        crate::session::run::pause(attempt).await;
+        pause(attempt).await;
         let target = match item {
             Some(item) => target_by_id(run, &narrowing, item).await?,
-            None => find(run, (statement, variables)).await?,
+            None => target(run, wanted).await?,
         };
         let Some(target) = target else {
             // Perhaps it was there, and an earlier attempt has deleted it.
@@ -120,31 +120,41 @@ pub(in crate::session::run) async fn target_by_id(
     let Some(bucket) = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next()) else {
         return Ok(None);
     };
-    let target = target_in(run, bucket, |run| place_of(run.shape, bucket, id));
-    target.map(Some).ok_or_else(|| run.misfit().into())
+    let target = || {
+        let (place, stored) = place_of(run.shape, bucket, id)?;
+        Some(Target {
+            key: condition(run.shape, bucket)?,
+            page: PageFacts::parse(run.shape, bucket)?,
+            place,
+            stored: stored.to_owned(),
+        })
+    };
+    target().map(Some).ok_or_else(|| run.misfit().into())
 }
 
-fn target_in<'a>(
-    run: &Run<'_>,
-    bucket: &'a RawDocument,
-    find: impl FnOnce(&Run<'_>) -> Option<(usize, &'a RawDocument)>,
-) -> Option<Target> {
-    let (place, stored) = find(run)?;
-    let mut key = RawDocumentBuf::new();
-    Key::of(run.shape, bucket).ok()?.append_filter(run.shape, &mut key);
-    Some(Target {
-        key,
-        page: PageFacts::parse(run.shape, bucket)?,
-        place,
-        stored: stored.to_owned(),
-    })
+/// The item that matches first.
+pub(in crate::session::run) async fn target(run: &mut Run<'_>, wanted: Wanted<'_>) -> Result<Option<Target>, RunError> {
+    let found = resolve::first(run, wanted).await?;
+    let target = found.map(|found| Target::of(run.shape, found));
+    target
+        .map(|target| target.ok_or_else(|| run.misfit().into()))
+        .transpose()
 }
 
-/// The item that the filter finds first.
-async fn find(
-    run: &mut Run<'_>,
-    (statement, _variables): (&DeleteStatement<'_>, Option<&RawDocument>),
-) -> Result<Option<Target>, RunError> {
-    let _ = get(statement.filter, "_id");
-    Err(run.unsupported("a delete but by `_id`").into())
+impl Target {
+    pub(super) fn of(shape: &BucketShape, found: Found) -> Option<Self> {
+        Some(Self {
+            key: condition(shape, &found.key)?,
+            page: found.page_facts(shape)?,
+            place: found.place,
+            stored: found.stored,
+        })
+    }
+}
+
+/// The condition that names a bucket's key.
+fn condition(shape: &BucketShape, bucket: &RawDocument) -> Option<RawDocumentBuf> {
+    let mut condition = RawDocumentBuf::new();
+    Key::of(shape, bucket).ok()?.append_filter(shape, &mut condition);
+    Some(condition)
 }

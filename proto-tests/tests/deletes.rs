@@ -1,0 +1,263 @@
+//! Deletes of items, on a naive collection and on a shaped one: the replies, what is left, and the pages that it is left on.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, DateTime, Document, doc};
+use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
+use proto_tests::sides::{COLLECTION, Sides};
+use proto_tests::{ItemIds, Shape};
+use rand::rngs::ChaCha8Rng;
+use rand::seq::IndexedRandom as _;
+use rand::{RngExt as _, SeedableRng as _};
+
+fn item(n: i32) -> Document {
+    doc! {
+        "_id": n, "k": n % 3, "at": DateTime::from_millis(1_700_000_000_000 + i64::from(n) * 1000), "n": n,
+        "type": if n % 2 == 0 { "buy" } else { "sell" }, "quantity": n / 4, "name": format!("Name {}", n % 5),
+    }
+}
+
+/// Forty items of three keys, on pages of four.
+fn sides(item_ids: ItemIds) -> Result<Sides> {
+    let mut sides = Sides::open(Shape {
+        time: Some("at".to_owned()),
+        max_items: 4,
+        items_change: true,
+        rename: vec![("quantity".to_owned(), "qty".to_owned())],
+        item_ids,
+        ..Shape::new(&["k"])
+    })?;
+    let items: Vec<Document> = (0..40).map(item).collect();
+    sides.alike(&doc! { "insert": COLLECTION, "documents": items })?;
+    Ok(sides)
+}
+
+fn delete(filter: Document, limit: i32) -> Document {
+    doc! { "delete": COLLECTION, "deletes": [{ "q": filter, "limit": limit }] }
+}
+
+const ALL_IDS: [ItemIds; 3] = [ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped];
+
+#[test]
+fn one_or_all_that_match_are_deleted() -> Result<()> {
+    for item_ids in ALL_IDS {
+        let mut sides = sides(item_ids)?;
+        let collation = doc! { "locale": "en", "strength": 2 };
+        let commands = [
+            delete(doc! { "n": 7 }, 1),
+            delete(doc! { "n": 7 }, 1),
+            delete(doc! { "n": { "$gte": 30 }, "type": "buy" }, 0),
+            delete(doc! { "k": 1, "n": { "$lt": 10 } }, 0),
+            delete(doc! { "quantity": 3, "k": 2 }, 0),
+            delete(doc! { "$or": [{ "n": 1 }, { "k": 0, "n": 9 }] }, 0),
+            delete(doc! { "$expr": { "$eq": ["$n", 12] } }, 0),
+            delete(doc! { "$expr": { "$gt": ["$quantity", { "$add": ["$k", 6] }] } }, 0),
+            doc! { "delete": COLLECTION, "deletes": [{ "q": { "name": "NAME 3" }, "limit": 0, "collation": collation }] },
+            doc! { "delete": COLLECTION, "deletes": [
+                { "q": { "n": 15 }, "limit": 1 }, { "q": { "n": { "$in": [16, 17] } }, "limit": 0 }, { "q": { "n": 99 }, "limit": 1 },
+            ] },
+            doc! { "delete": COLLECTION, "let": { "x": 21 }, "deletes": [
+                { "q": { "$expr": { "$eq": ["$n", "$$x"] } }, "limit": 1 },
+            ] },
+            delete(doc! { "k": 5 }, 0),
+            delete(doc! { "k": { "$in": [0, 1] } }, 0),
+            delete(doc! {}, 0),
+        ];
+        for command in &commands {
+            sides.alike(command)?;
+            sides.check("n").with_context(|| format!("{command} {item_ids:?}"))?;
+        }
+        ensure!(sides.buckets()?.is_empty());
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_wrong_is_told_as_mongod_tells_it() -> Result<()> {
+    let mut sides = sides(ItemIds::Unique)?;
+    let commands = [
+        delete(doc! { "$foo": 1 }, 1),
+        delete(doc! { "n": { "$bar": 1 } }, 0),
+        delete(doc! {}, 2),
+        doc! { "delete": COLLECTION, "deletes": [{ "q": {} }] },
+        doc! { "delete": COLLECTION, "deletes": [] },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": 3 }, "limit": 1, "hint": "nothing" }] },
+        doc! { "delete": COLLECTION, "ordered": true, "deletes": [
+            { "q": { "n": 3 }, "limit": 1 }, { "q": { "$foo": 3 }, "limit": 1 }, { "q": { "n": 4 }, "limit": 1 },
+        ] },
+        doc! { "delete": COLLECTION, "ordered": false, "deletes": [
+            { "q": { "n": 5 }, "limit": 1 }, { "q": { "$foo": 3 }, "limit": 1 }, { "q": { "n": 6 }, "limit": 1 },
+        ] },
+    ];
+    for command in &commands {
+        let [naive, shaped] = sides.run(command)?;
+        let told = |reply: &Document| {
+            let errors = reply.get_array("writeErrors").cloned().unwrap_or_default();
+            let errors = errors.iter().filter_map(Bson::as_document);
+            let errors: Vec<_> = errors
+                .map(|error| [error.get("index").cloned(), error.get("code").cloned()])
+                .collect();
+            (reply.get("n").cloned(), reply.get("code").cloned(), errors)
+        };
+        ensure!(
+            told(&naive) == told(&shaped),
+            "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+        );
+    }
+    sides.check("n")
+}
+
+/// Items by their `_id`: each page shrinks, and goes with its last item if none is behind it.
+#[test]
+fn pages_shrink_and_go() -> Result<()> {
+    let mut sides = sides(ItemIds::Unique)?;
+    let mut numbers: Vec<i32> = (0..40).collect();
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    while let Some(n) = numbers.choose(&mut rng).copied() {
+        numbers.retain(|other| *other != n);
+        sides.alike(&delete(doc! { "_id": n }, 1))?;
+        sides
+            .check("n")
+            .with_context(|| format!("without {n}; {numbers:?} left"))?;
+        if n % 5 == 0 {
+            sides.alike(&doc! { "insert": COLLECTION, "documents": [item(100 + n)] })?;
+            numbers.push(100 + n);
+        }
+        if numbers.len() < 20 && n > 100 {
+            numbers.retain(|other| *other < 200);
+        }
+    }
+    ensure!(sides.buckets()?.is_empty());
+    sides.alike(&doc! { "insert": COLLECTION, "documents": (0..9).map(item).collect::<Vec<_>>() })?;
+    sides.check("n")
+}
+
+#[test]
+fn a_whole_key_costs_its_pages() -> Result<()> {
+    let mut sides = sides(ItemIds::Unique)?;
+    sides.alike(&delete(doc! { "k": 1 }, 0))?;
+    let buckets = sides.buckets()?;
+    ensure!(buckets.iter().all(|bucket| bucket.get("k") != Some(&Bson::Int32(1))));
+    sides.alike(&doc! { "insert": COLLECTION, "documents": [item(1), item(4)] })?;
+    sides.check("n")
+}
+
+#[test]
+fn a_delete_that_is_sent_again_is_done_once() -> Result<()> {
+    for item_ids in ALL_IDS {
+        let mut sides = sides(item_ids)?;
+        let second = sides.another_proxy()?;
+        let mut other = Connection::open(second.address())?;
+        let session = lsid("again");
+        let database = sides.shaped_database();
+        let mut number = 0_i64;
+        for filter in [
+            doc! { "_id": 3 },
+            doc! { "n": 6 },
+            doc! { "k": 2, "type": "buy" },
+            doc! { "n": 38 },
+        ] {
+            if item_ids == ItemIds::Dropped && filter.contains_key("_id") {
+                continue;
+            }
+            number += 1;
+            let mut command = delete(filter, 1);
+            command.extend(doc! { "lsid": &session, "txnNumber": number, "$db": &database });
+            let before = sides.items(true, "n")?.len();
+            for connection in [&mut sides.shaped, &mut other] {
+                let reply = connection.command_ok(&command)?;
+                ensure!(reply.get_i32("n")? == 1, "{command}: {reply}");
+            }
+            ensure!(sides.items(true, "n")?.len() == before - 1, "{command}");
+        }
+        let naive = sides.naive_database();
+        let left: Vec<Bson> = sides
+            .items(true, "n")?
+            .iter()
+            .filter_map(|item| item.get("n").cloned())
+            .collect();
+        sides.naive.command_ok(&doc! {
+            "delete": COLLECTION, "deletes": [{ "q": { "n": { "$nin": left } }, "limit": 0 }], "$db": naive,
+        })?;
+        sides.check("n")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_transaction_deletes_and_takes_it_back() -> Result<()> {
+    let mut sides = sides(ItemIds::Unique)?;
+    let before = sides.buckets()?;
+    let database = sides.shaped_database();
+    for commit in [false, true] {
+        let session = lsid(if commit { "committed" } else { "aborted" });
+        let begun = doc! { "lsid": &session, "txnNumber": 1_i64, "autocommit": false, "$db": &database };
+        let mut first = true;
+        let filters = [
+            (doc! { "_id": 39 }, 1),
+            (doc! { "_id": 36 }, 1),
+            (doc! { "k": 1 }, 0),
+            (doc! { "n": { "$gt": 30 } }, 0),
+        ];
+        for (filter, limit) in filters {
+            let mut command = delete(filter.clone(), limit);
+            command.extend(begun.clone());
+            if std::mem::take(&mut first) {
+                command.insert("startTransaction", true);
+            }
+            sides.shaped.command_ok(&command)?;
+            if commit {
+                let naive = sides.naive_database();
+                let mut command = delete(filter, limit);
+                command.insert("$db", naive);
+                sides.naive.command_ok(&command)?;
+            }
+        }
+        let mut end = doc! { if commit { "commitTransaction" } else { "abortTransaction" }: 1 };
+        end.extend(begun.clone());
+        end.insert("$db", "admin");
+        sides.shaped.command_ok(&end)?;
+        if !commit {
+            ensure!(sides.buckets()? == before);
+        }
+        sides.check("n")?;
+    }
+    Ok(())
+}
+
+/// Deletes and inserts at random: the seed is in the error.
+#[test]
+fn deletes_at_random() -> Result<()> {
+    let seed = std::env::var("MONGOSHAPE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(|| rand::rng().random());
+    at_random(seed).with_context(|| format!("to see it again: MONGOSHAPE_SEED={seed}"))
+}
+
+fn at_random(seed: u64) -> Result<()> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let item_ids = *ALL_IDS.choose(&mut rng).context("some")?;
+    let mut sides = sides(item_ids)?;
+    let mut next = 40;
+    for step in 0..250 {
+        let n = rng.random_range(0..next);
+        let command = match rng.random_range(0..10) {
+            0..=2 => {
+                let many: Vec<Document> = (next..next + rng.random_range(1..9)).map(item).collect();
+                next += i32::try_from(many.len())?;
+                doc! { "insert": COLLECTION, "documents": many, "ordered": rng.random_bool(0.5) }
+            }
+            3..=5 if item_ids != ItemIds::Dropped => delete(doc! { "_id": n }, 1),
+            6 => delete(doc! { "k": n % 3, "n": { "$gte": n, "$lt": n + 15 } }, 0),
+            7 => delete(doc! { "name": format!("Name {}", n % 5), "n": { "$gt": n } }, 0),
+            8 if rng.random_bool(0.2) => delete(doc! { "k": n % 3 }, 0),
+            _ => delete(doc! { "n": n }, rng.random_range(0..2)),
+        };
+        sides
+            .alike(&command)
+            .with_context(|| format!("step {step} {item_ids:?}"))?;
+        sides
+            .check("n")
+            .with_context(|| format!("step {step} {item_ids:?}: {command}"))?;
+    }
+    Ok(())
+}

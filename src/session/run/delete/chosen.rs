@@ -1,0 +1,142 @@
+//! Items that match, wherever they lie: taken out page by page.
+
+use std::collections::BTreeMap;
+
+use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf};
+
+use super::one::Target;
+use super::{Deleted, sweep};
+use crate::command::document::single;
+use crate::pattern::bucket::delete::take_out;
+use crate::pattern::bucket::layout::PageFacts;
+use crate::pattern::bucket::resolve::{Found, Wanted};
+use crate::session::error::RunError;
+use crate::session::run::resolve::Matches;
+use crate::session::run::statements::{Kind, Part, lost_too_often, send};
+use crate::session::run::{Run, pause};
+
+/// How often items may be looked for again that others were faster with.
+const MAX_ROUNDS: u32 = 100;
+
+/// What of a page is to be taken out.
+struct Chosen {
+    key: RawDocumentBuf,
+    facts: PageFacts,
+    /// By their places, ascending.
+    items: BTreeMap<usize, RawDocumentBuf>,
+}
+
+pub(super) async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut Deleted) -> Result<(), RunError> {
+    let mut emptied = Emptied::default();
+    let mut missed = round(run, wanted, deleted, &mut emptied).await?;
+    for attempt in 0..MAX_ROUNDS {
+        if missed.is_empty() {
+            break;
+        }
+        if attempt + 1 == MAX_ROUNDS {
+            return Err(lost_too_often().into());
+        }
+        pause(attempt).await;
+        // What was not as it was found is looked at again where it was; what came meanwhile elsewhere is not meant.
+        let again = pages(&missed);
+        let again = Wanted {
+            of_bucket: Some(&again),
+            ..wanted
+        };
+        missed = round(run, again, deleted, &mut emptied).await?;
+    }
+    for key in emptied.keys.into_values() {
+        sweep::key(run, &key).await?;
+    }
+    Ok(())
+}
+
+/// The keys that pages were emptied of.
+#[derive(Default)]
+struct Emptied {
+    keys: BTreeMap<Vec<u8>, RawDocumentBuf>,
+}
+
+impl Emptied {
+    fn add(&mut self, key: &RawDocument) {
+        self.keys
+            .entry(key.as_bytes().to_vec())
+            .or_insert_with(|| key.to_owned());
+    }
+}
+
+fn pages(ids: &[RawBson]) -> RawDocumentBuf {
+    let ids: RawArrayBuf = ids.iter().map(RawBson::as_raw_bson_ref).collect();
+    single("_id", single("$in", &ids))
+}
+
+/// Takes out all items that match now; the `_id`s of the pages that were not as they were found.
+async fn round(
+    run: &mut Run<'_>,
+    wanted: Wanted<'_>,
+    deleted: &mut Deleted,
+    emptied: &mut Emptied,
+) -> Result<Vec<RawBson>, RunError> {
+    let mut matches = Matches::of(run, wanted).await?;
+    let mut missed = Vec::new();
+    // A page may go on in the next batch.
+    let mut rest: Option<Chosen> = None;
+    while let Some(batch) = matches.next_batch(run).await? {
+        let mut chosen = by_page(run, rest.take(), batch)?;
+        rest = chosen.pop();
+        missed.extend(take(run, &chosen, deleted, emptied).await?);
+    }
+    let rest: Vec<Chosen> = rest.into_iter().collect();
+    missed.extend(take(run, &rest, deleted, emptied).await?);
+    Ok(missed)
+}
+
+fn by_page(run: &Run<'_>, rest: Option<Chosen>, batch: Vec<Found>) -> Result<Vec<Chosen>, RunError> {
+    let mut chosen: Vec<Chosen> = rest.into_iter().collect();
+    for found in batch {
+        let target = Target::of(run.shape, found).ok_or_else(|| run.misfit())?;
+        match chosen.last_mut() {
+            Some(last) if last.facts.id == target.page.id => {
+                last.items.insert(target.place, target.stored);
+            }
+            _ => chosen.push(Chosen {
+                key: target.key,
+                facts: target.page,
+                items: [(target.place, target.stored)].into(),
+            }),
+        }
+    }
+    Ok(chosen)
+}
+
+async fn take(
+    run: &mut Run<'_>,
+    chosen: &[Chosen],
+    deleted: &mut Deleted,
+    emptied: &mut Emptied,
+) -> Result<Vec<RawBson>, RunError> {
+    if chosen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let statements = chosen.iter().map(|page| {
+        let items: Vec<(usize, &RawDocument)> = page.items.iter().map(|(place, item)| (*place, &**item)).collect();
+        take_out(run.shape, &page.facts, &items)
+    });
+    let statements: Vec<RawDocumentBuf> = statements.collect();
+    let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
+    let told = send(run, Kind::Update, (&statements, false), Part::Own(None)).await?;
+    let mut missed = Vec::new();
+    let mut n = 0_usize;
+    for (position, page) in chosen.iter().enumerate() {
+        if told.missed.contains(&position) {
+            missed.push(page.facts.id.clone());
+            continue;
+        }
+        n = n.saturating_add(page.items.len());
+        if usize::try_from(page.facts.count).is_ok_and(|count| count <= page.items.len()) {
+            emptied.add(&page.key);
+        }
+    }
+    deleted.add(i64::try_from(n).unwrap_or(i64::MAX), told.answer);
+    Ok(missed)
+}
