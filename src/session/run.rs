@@ -11,6 +11,7 @@ mod delete;
 mod distinct;
 mod explain;
 mod find;
+mod find_and_delete;
 mod find_and_modify;
 mod indexes;
 mod insert;
@@ -46,6 +47,8 @@ use crate::command::namespace::Namespace;
 use crate::pattern::pipeline::documents;
 use crate::pattern::shapes::BucketShape;
 
+/// How often a race may be lost. Each time another writer got on.
+const MAX_ATTEMPTS: u32 = 100;
 /// The longest pause before another try, in milliseconds.
 const MAX_PAUSE_MS: u64 = 50;
 

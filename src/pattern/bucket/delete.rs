@@ -34,6 +34,21 @@ pub fn take_out_by_id(shape: &BucketShape, condition: &RawDocument, id: &RawBson
     statement
 }
 
+/// A statement of `update` or `delete` as the arguments of a `findAndModify`.
+#[must_use]
+pub fn as_find_and_modify(statement: &RawDocument) -> RawDocumentBuf {
+    let mut arguments = RawDocumentBuf::new();
+    for (name, value) in statement.iter().flatten() {
+        match name.as_str() {
+            "q" => put(&mut arguments, "query", value),
+            "u" => put(&mut arguments, "update", value),
+            "limit" => put(&mut arguments, "remove", true),
+            name => put(&mut arguments, name, value),
+        }
+    }
+    arguments
+}
+
 /// The element of `updates` that takes items out of a page, each given by its place, ascending, and as it is stored.
 #[must_use]
 pub fn take_out(shape: &BucketShape, page: &PageFacts, items: &[(usize, &RawDocument)]) -> RawDocumentBuf {

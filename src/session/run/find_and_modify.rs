@@ -2,8 +2,8 @@
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::Run;
 use super::update::nothing_matched;
+use super::{Run, find_and_delete};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, single};
 use crate::command::error::CommandError;
@@ -19,7 +19,7 @@ use crate::session::mint::SystemMint;
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = FindAndModify::parse(run.head.body())?;
     let Some(change) = command.change.filter(|_| !command.remove) else {
-        return Err(run.unsupported("findAndModify that removes").into());
+        return find_and_delete::run(run, &command).await;
     };
     let projection = Projection::parse(command.projection);
     let projection = projection.ok_or_else(|| run.unsupported("findAndModify with such a projection"))?;

@@ -10,6 +10,9 @@ use crate::pattern::bucket::insert::{Failure, failure, no_statement};
 use crate::session::error::RunError;
 use crate::session::link::Request;
 
+/// What mongod says to an update whose number is that of a statement which removed a document (40638).
+const RETRY_OF_DELETE: i32 = 40638;
+
 /// The command that statements are sent by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -82,17 +85,23 @@ pub(super) async fn send(
     let mut missed = Vec::new();
     let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
     let errors = errors.into_iter().flatten().flatten();
+    let mut removed_before = false;
     for (position, error) in errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse) {
+        if error.code == RETRY_OF_DELETE {
+            removed_before = true;
+            continue;
+        }
         match failure(run.shape, error) {
             Failure::Miss => missed.push(position),
             Failure::TooLarge(error) | Failure::Final(error) => return Err(error.into_command_error().into()),
             _ => return Err(run.misfit().into()),
         }
     }
+    let n = get(&answer, "n").and_then(as_whole_number).unwrap_or_default();
     Ok(Told {
-        n: get(&answer, "n").and_then(as_whole_number).unwrap_or_default(),
+        n: if removed_before { 1 } else { n },
         missed,
-        resent: get(&answer, "retriedStmtIds").is_some(),
+        resent: removed_before || get(&answer, "retriedStmtIds").is_some(),
         answer,
     })
 }

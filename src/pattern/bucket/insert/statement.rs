@@ -5,7 +5,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 use super::group::Announcement;
 use super::times::Times;
 use crate::command::document::{array_of, get, put, single};
-use crate::pattern::bucket::expression::{call, is_missing, literal, miss, of_field};
+use crate::pattern::bucket::expression::{call, field, is_missing, literal, miss, of_field};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::Key;
@@ -68,10 +68,11 @@ pub(super) fn push(
     let elements: RawArrayBuf = items.iter().map(|item| item.stored()).collect();
     let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
     let mut choice = single("if", guard(shape, (items, times), page));
-    put(&mut choice, "then", literal(&elements));
+    put(&mut choice, "then", field(shape.items()));
     put(&mut choice, "else", miss());
     let mut changes = RawDocumentBuf::new();
-    let pushed = of_field("$concatArrays", shape.items(), single("$cond", &choice));
+    // The condition first: behind what is missing mongod evaluates nothing.
+    let pushed = call("$concatArrays", single("$cond", &choice), literal(&elements));
     put(&mut changes, shape.items(), &pushed);
     for (field, more) in [(shape.count(), count), (path::BYTES, sum_of_bytes(items))] {
         put(&mut changes, field, of_field("$add", field, whole_number(more)));

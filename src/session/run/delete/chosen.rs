@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf};
 
-use super::one::Target;
+use super::one::{Target, condition};
 use super::{Deleted, sweep};
 use crate::command::document::single;
 use crate::pattern::bucket::delete::take_out;
@@ -13,10 +13,7 @@ use crate::pattern::bucket::resolve::{Found, Wanted};
 use crate::session::error::RunError;
 use crate::session::run::resolve::Matches;
 use crate::session::run::statements::{Kind, Part, lost_too_often, send};
-use crate::session::run::{Run, pause};
-
-/// How often items may be looked for again that others were faster with.
-const MAX_ROUNDS: u32 = 100;
+use crate::session::run::{MAX_ATTEMPTS, Run, pause};
 
 /// What of a page is to be taken out.
 struct Chosen {
@@ -29,11 +26,11 @@ struct Chosen {
 pub(super) async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut Deleted) -> Result<(), RunError> {
     let mut emptied = Emptied::default();
     let mut missed = round(run, wanted, deleted, &mut emptied).await?;
-    for attempt in 0..MAX_ROUNDS {
+    for attempt in 0..MAX_ATTEMPTS {
         if missed.is_empty() {
             break;
         }
-        if attempt + 1 == MAX_ROUNDS {
+        if attempt + 1 == MAX_ATTEMPTS {
             return Err(lost_too_often().into());
         }
         pause(attempt).await;
@@ -100,7 +97,7 @@ fn by_page(run: &Run<'_>, rest: Option<Chosen>, batch: Vec<Found>) -> Result<Vec
                 last.items.insert(target.place, target.stored);
             }
             _ => chosen.push(Chosen {
-                key: target.key,
+                key: condition(run.shape, &target.bucket).ok_or_else(|| run.misfit())?,
                 facts: target.page,
                 items: [(target.place, target.stored)].into(),
             }),

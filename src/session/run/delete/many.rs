@@ -13,12 +13,10 @@ use crate::pattern::bucket::resolve::Wanted;
 use crate::session::error::RunError;
 use crate::session::run::queries::{documents, more};
 use crate::session::run::statements::{Kind, Part, lost_too_often, send};
-use crate::session::run::{Run, pause};
+use crate::session::run::{MAX_ATTEMPTS, Run, pause};
 
 /// Pages taken together.
 const PAGES: i64 = 1000;
-/// How often all pages may be gone through in which others were faster.
-const MAX_ROUNDS: u32 = 100;
 
 pub(super) async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut Deleted) -> Result<(), RunError> {
     let narrowing = Narrowing::of(run.shape, wanted.filter);
@@ -36,7 +34,7 @@ struct Page {
 
 /// All items of the pages that meet a condition.
 async fn whole_pages(run: &mut Run<'_>, condition: &RawDocument, deleted: &mut Deleted) -> Result<(), RunError> {
-    for round in 0..MAX_ROUNDS {
+    for round in 0..MAX_ATTEMPTS {
         pause(round).await;
         let mut answer = run.link.run(&pages_of(run, condition)).await?;
         let mut missed = false;

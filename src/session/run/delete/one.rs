@@ -3,10 +3,11 @@
 use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use super::{Deleted, sweep};
+use crate::command::arguments::with_replaced;
 use crate::command::document::single;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::change::place_of;
-use crate::pattern::bucket::delete::{remove, take_out as taking_out, take_out_by_id};
+use crate::pattern::bucket::delete::{remove, take_out, take_out_by_id};
 use crate::pattern::bucket::filter::Narrowing;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
@@ -15,16 +16,13 @@ use crate::pattern::bucket::resolve::{Found, Wanted};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::session::error::RunError;
 use crate::session::run::statements::{Kind, Part, Told, is_remembered, lost_too_often, send_one};
-use crate::session::run::{Run, pause, resolve};
-
-/// How often the race for an item may be lost. Each time another writer got on.
-const MAX_ATTEMPTS: u32 = 100;
+use crate::session::run::{MAX_ATTEMPTS, Run, pause, resolve};
 
 /// An item to be taken out, as it was found.
 #[derive(Debug)]
 pub(in crate::session::run) struct Target {
-    /// The condition that names its key.
-    pub(in crate::session::run) key: RawDocumentBuf,
+    /// A document with its key fields, as its bucket has them.
+    pub(in crate::session::run) bucket: RawDocumentBuf,
     pub(in crate::session::run) page: PageFacts,
     pub(in crate::session::run) place: usize,
     pub(in crate::session::run) stored: RawDocumentBuf,
@@ -66,7 +64,7 @@ pub(super) async fn delete(
             }
             return Ok(());
         };
-        if let Some(told) = take_out(run, &target, Part::Own(id)).await? {
+        if let Some(told) = take(run, &target, Part::Own(id)).await? {
             add(deleted, told, id);
             return Ok(());
         }
@@ -81,27 +79,38 @@ fn add(deleted: &mut Deleted, told: Told, id: Option<i32>) {
     deleted.add(told.n.min(1), told.answer);
 }
 
-/// Takes an item out of its page, or removes the page with it. `None` where it is not as it was found.
-pub(in crate::session::run) async fn take_out(
-    run: &mut Run<'_>,
-    target: &Target,
-    part: Part,
-) -> Result<Option<Told>, RunError> {
-    let page = &target.page;
-    if page.count == 1 && page.next.is_empty() {
-        let statement = remove(run.shape, page, &[&target.stored]);
-        let told = send_one(run, Kind::Delete, &statement, part).await?;
-        if !told.missed.is_empty() || (told.n == 0 && !told.resent) {
-            return Ok(None);
-        }
-        if !told.resent {
-            sweep::below(run, &target.key, page).await?;
-        }
-        return Ok(Some(told));
+/// Whether the item's page goes with it.
+pub(in crate::session::run) fn is_last(target: &Target) -> bool {
+    target.page.count == 1 && target.page.next.is_empty()
+}
+
+/// The statement that takes an item out of its page, or removes the page with it.
+pub(in crate::session::run) fn taking_out(shape: &BucketShape, target: &Target) -> RawDocumentBuf {
+    if is_last(target) {
+        remove(shape, &target.page, &[&target.stored])
+    } else {
+        take_out(shape, &target.page, &[(target.place, &target.stored)])
     }
-    let statement = taking_out(run.shape, page, &[(target.place, &target.stored)]);
-    let told = send_one(run, Kind::Update, &statement, part).await?;
-    Ok(told.missed.is_empty().then_some(told))
+}
+
+/// Takes an item out. `None` where it is not as it was found.
+async fn take(run: &mut Run<'_>, target: &Target, part: Part) -> Result<Option<Told>, RunError> {
+    let is_last = is_last(target);
+    let kind = if is_last { Kind::Delete } else { Kind::Update };
+    let told = send_one(run, kind, &taking_out(run.shape, target), part).await?;
+    if !told.missed.is_empty() || (told.n == 0 && !told.resent) {
+        return Ok(None);
+    }
+    if is_last && !told.resent {
+        sweep_below(run, target).await?;
+    }
+    Ok(Some(told))
+}
+
+/// What a page leaves behind that was removed with an item.
+pub(in crate::session::run) async fn sweep_below(run: &mut Run<'_>, target: &Target) -> Result<(), RunError> {
+    let key = condition(run.shape, &target.bucket).ok_or_else(|| run.misfit())?;
+    sweep::below(run, &key, &target.page).await
 }
 
 /// The item with that `_id`, where it meets the conditions.
@@ -123,7 +132,7 @@ pub(in crate::session::run) async fn target_by_id(
     let target = || {
         let (place, stored) = place_of(run.shape, bucket, id)?;
         Some(Target {
-            key: condition(run.shape, bucket)?,
+            bucket: without_items(run.shape, bucket),
             page: PageFacts::parse(run.shape, bucket)?,
             place,
             stored: stored.to_owned(),
@@ -144,7 +153,7 @@ pub(in crate::session::run) async fn target(run: &mut Run<'_>, wanted: Wanted<'_
 impl Target {
     pub(super) fn of(shape: &BucketShape, found: Found) -> Option<Self> {
         Some(Self {
-            key: condition(shape, &found.key)?,
+            bucket: found.key.clone(),
             page: found.page_facts(shape)?,
             place: found.place,
             stored: found.stored,
@@ -152,8 +161,12 @@ impl Target {
     }
 }
 
+fn without_items(shape: &BucketShape, bucket: &RawDocument) -> RawDocumentBuf {
+    with_replaced(bucket, &[(shape.items(), None)])
+}
+
 /// The condition that names a bucket's key.
-fn condition(shape: &BucketShape, bucket: &RawDocument) -> Option<RawDocumentBuf> {
+pub(super) fn condition(shape: &BucketShape, bucket: &RawDocument) -> Option<RawDocumentBuf> {
     let mut condition = RawDocumentBuf::new();
     Key::of(shape, bucket).ok()?.append_filter(shape, &mut condition);
     Some(condition)

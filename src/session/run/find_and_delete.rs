@@ -1,0 +1,204 @@
+//! `findAndModify` that removes: an item taken out of its page, of whose image it is answered.
+//!
+//! mongod keeps that image for a command that is sent again, and remembers whether the page was changed or removed with the
+//! item: asked for the one when it did the other, it says so, and is asked again.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::delete::{Target, is_last, sweep_below, taking_out, target, target_by_id};
+use super::statements::lost_too_often;
+use super::{MAX_ATTEMPTS, Run, pause, resolve};
+use crate::command::document::{get, single};
+use crate::command::error::CommandError;
+use crate::command::find_and_modify::FindAndModify;
+use crate::command::reply::{carry, succeeded};
+use crate::pattern::bucket::change::{element_of, only_item};
+use crate::pattern::bucket::delete::{as_find_and_modify, take_out_by_id};
+use crate::pattern::bucket::filter::Narrowing;
+use crate::pattern::bucket::insert::no_statement;
+use crate::pattern::bucket::projection::Projection;
+use crate::pattern::bucket::resolve::Wanted;
+use crate::pattern::bucket::unpack::Unpacker;
+use crate::pattern::shapes::ItemIds;
+use crate::session::error::RunError;
+use crate::session::link::Request;
+
+/// What came of a statement.
+enum Told {
+    /// The page's image before it, where there was one.
+    Image(Option<RawDocumentBuf>, RawDocumentBuf),
+    /// The page is not as it was known.
+    Missed,
+    /// What was done before under its number is of the other kind.
+    OtherKind,
+}
+
+pub(super) async fn run(run: &mut Run<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
+    let projection = Projection::parse(command.projection);
+    let projection = projection.ok_or_else(|| run.unsupported("findAndModify with such a projection"))?;
+    resolve::check(run, command.filter)?;
+    let retryable = run.is_retryable()?;
+    run.ready_to_read(command.hint).await?;
+    let wanted = Wanted {
+        filter: command.filter,
+        sort: command.sort,
+        collation: command.collation,
+        let_variables: get(run.head.body(), "let").and_then(RawBsonRef::as_document),
+        ..Wanted::default()
+    };
+    let id = retryable.then(|| command.statement_id.unwrap_or_default());
+    let (stored, answer) = delete(run, wanted, id).await?;
+    let item = stored.and_then(|(bucket, stored)| {
+        let mut bytes = Vec::new();
+        Unpacker::new(run.shape, &projection, &bucket).append(&stored, &mut bytes);
+        RawDocumentBuf::from_bytes(bytes).ok()
+    });
+    Ok(reply(item.as_deref(), &answer))
+}
+
+fn reply(item: Option<&RawDocument>, answer: &RawDocument) -> RawDocumentBuf {
+    let mut reply = RawDocumentBuf::new();
+    let n = i32::from(item.is_some());
+    reply.append(cstr!("lastErrorObject"), single("n", n));
+    reply.append(cstr!("value"), item.map_or(RawBsonRef::Null, RawBsonRef::Document));
+    for name in ["retriedStmtId", "writeConcernError"] {
+        if let Some(value) = get(answer, name) {
+            crate::command::document::put(&mut reply, name, value);
+        }
+    }
+    reply.append(cstr!("ok"), 1.0);
+    carry(&mut reply, answer);
+    reply
+}
+
+/// The deleted item as it was stored, with a document that has its key; and mongod's answer.
+type Deleted = (Option<(RawDocumentBuf, RawDocumentBuf)>, RawDocumentBuf);
+
+async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, id: Option<i32>) -> Result<Deleted, RunError> {
+    let shape = run.shape;
+    let narrowing = Narrowing::of(shape, wanted.filter);
+    let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none();
+    let item = narrowing.exactly_one_id().filter(|_| is_simple);
+    if let Some(item) = item
+        && !run.head.in_transaction()
+    {
+        let in_place = take_out_by_id(shape, &narrowing.on_buckets(), item);
+        let mut arguments = as_find_and_modify(&in_place);
+        arguments.append(cstr!("fields"), only_item(shape, item));
+        match send(run, &arguments, id).await? {
+            Told::Image(Some(image), answer) => {
+                let stored = element_of(shape, &image, item).map(RawDocument::to_owned);
+                let stored = stored.ok_or_else(|| run.misfit())?;
+                return Ok((Some((image, stored)), answer));
+            }
+            Told::Image(None, answer) => return Ok((None, answer)),
+            Told::Missed | Told::OtherKind => {}
+        }
+    }
+    for attempt in 0..MAX_ATTEMPTS {
+        pause(attempt).await;
+        let target = match item {
+            Some(item) => target_by_id(run, &narrowing, item).await?,
+            None => target(run, wanted).await?,
+        };
+        let taken = match &target {
+            Some(target) => take(run, target, id).await?,
+            None => Taken::Before,
+        };
+        match (taken, target) {
+            (Taken::Now(answer), Some(target)) => return Ok((Some((target.bucket, target.stored)), answer)),
+            (Taken::Resent(image, answer), _) => return of_image(run, wanted, (image, answer)).await,
+            (Taken::Before, target) => {
+                let before = match id {
+                    Some(id) => before(run, wanted, id).await?,
+                    None => None,
+                };
+                match before {
+                    Some(before) => return Ok(before),
+                    None if target.is_none() => return Ok((None, RawDocumentBuf::new())),
+                    None => {}
+                }
+            }
+            (Taken::Now(_) | Taken::Missed, _) => {}
+        }
+    }
+    Err(lost_too_often().into())
+}
+
+/// What came of taking an item out.
+enum Taken {
+    Now(RawDocumentBuf),
+    /// An earlier attempt has taken one out, perhaps another: of this image.
+    Resent(RawDocumentBuf, RawDocumentBuf),
+    /// If any has, an earlier attempt.
+    Before,
+    /// It is not as it was found.
+    Missed,
+}
+
+/// Takes an item out, or removes its page with it.
+async fn take(run: &mut Run<'_>, target: &Target, id: Option<i32>) -> Result<Taken, RunError> {
+    let statement = taking_out(run.shape, target);
+    let mut arguments = as_find_and_modify(&statement);
+    arguments.append(cstr!("fields"), single("_id", 1));
+    match send(run, &arguments, id).await? {
+        Told::Image(Some(image), answer) if get(&answer, "retriedStmtId").is_some() => Ok(Taken::Resent(image, answer)),
+        Told::Image(Some(_), answer) => {
+            if is_last(target) {
+                sweep_below(run, target).await?;
+            }
+            Ok(Taken::Now(answer))
+        }
+        Told::Image(None, _) | Told::Missed => Ok(Taken::Missed),
+        Told::OtherKind => Ok(Taken::Before),
+    }
+}
+
+async fn of_image(
+    run: &mut Run<'_>,
+    wanted: Wanted<'_>,
+    (image, answer): (RawDocumentBuf, RawDocumentBuf),
+) -> Result<Deleted, RunError> {
+    let found = resolve::first_in_image(run, &image, wanted).await?;
+    let found = found.ok_or_else(|| run.misfit())?;
+    Ok((Some((found.key, found.stored)), answer))
+}
+
+/// What an earlier attempt at the command has deleted.
+async fn before(run: &mut Run<'_>, wanted: Wanted<'_>, id: i32) -> Result<Option<Deleted>, RunError> {
+    let update = as_find_and_modify(&no_statement());
+    let mut remove = single("query", single("_id", single("$in", bson::raw::RawArrayBuf::new())));
+    remove.append(cstr!("remove"), true);
+    for arguments in [update, remove] {
+        if let Told::Image(Some(image), answer) = send(run, &arguments, Some(id)).await? {
+            return of_image(run, wanted, (image, answer)).await.map(Some);
+        }
+    }
+    Ok(None)
+}
+
+async fn send(run: &mut Run<'_>, arguments: &RawDocument, id: Option<i32>) -> Result<Told, RunError> {
+    const CONVERSION_FAILURE: i32 = 241;
+    /// A retry whose write was of another kind (`retryable_writes`: 40606 to 40612).
+    const OTHER_KIND: std::ops::RangeInclusive<i32> = 40606..=40612;
+    let mut body = single("findAndModify", run.namespace.collection);
+    for (name, value) in arguments.iter().flatten() {
+        body.append(name, value);
+    }
+    if let Some(id) = id {
+        body.append(cstr!("stmtId"), id);
+    }
+    run.carried().append_to_write(&mut body);
+    match succeeded(run.link.call(Request::plain(&body)).await?) {
+        Ok(answer) => {
+            let image = get(&answer, "value").and_then(RawBsonRef::as_document);
+            Ok(Told::Image(image.map(RawDocument::to_owned), answer))
+        }
+        Err(CommandError::Upstream(reply)) => match reply.get_i32("code") {
+            Ok(CONVERSION_FAILURE) => Ok(Told::Missed),
+            Ok(code) if OTHER_KIND.contains(&code) => Ok(Told::OtherKind),
+            _ => Err(CommandError::Upstream(reply).into()),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
