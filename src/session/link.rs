@@ -71,6 +71,8 @@ pub(super) struct Link {
     compressor: Option<Compressor>,
     /// The users that it is authenticated as, once they were asked for.
     users: Option<Vec<u8>>,
+    /// The session of the proxy's own transactions, and the number of the last.
+    own_session: (u128, i64),
 }
 
 /// A command of the proxy's own: the body, and documents that go in a sequence beside it.
@@ -100,7 +102,15 @@ impl Link {
             last_request_id: 0,
             compressor: None,
             users: None,
+            own_session: (rand::random(), 0),
         }
+    }
+
+    /// The session and the number of another transaction of the proxy's own.
+    pub(super) fn own_transaction(&mut self) -> (u128, i64) {
+        let (session, number) = &mut self.own_session;
+        *number = number.saturating_add(1);
+        (*session, *number)
     }
 
     /// Compresses commands of the proxy's own from now on, or no longer. The upstream answers alike.

@@ -67,7 +67,7 @@ pub(super) fn push(
 ) -> RawDocumentBuf {
     let elements: RawArrayBuf = items.iter().map(|item| item.stored()).collect();
     let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
-    let mut choice = single("if", guard(shape, (items, times), page));
+    let mut choice = single("if", guard(shape, (items, times), (page, announces.is_some())));
     put(&mut choice, "then", field(shape.items()));
     put(&mut choice, "else", miss());
     let mut changes = RawDocumentBuf::new();
@@ -82,7 +82,11 @@ pub(super) fn push(
     }
     if let Some(nonce) = announces {
         // An open page has announced none.
-        put(&mut changes, path::NEXT, [nonce].into_iter().collect::<RawArrayBuf>());
+        put(
+            &mut changes,
+            path::NEXT,
+            literal([nonce].into_iter().collect::<RawArrayBuf>()),
+        );
     }
     let mut statement = RawDocumentBuf::new();
     statement.append(cstr!("q"), by_id(page));
@@ -101,7 +105,11 @@ fn by_id(page: &PageFacts) -> RawDocumentBuf {
 
 /// Whether the page is the one that is meant, with room for the items. A page removed and another begun under its name
 /// is not meant.
-fn guard(shape: &BucketShape, (items, times): (&[&Item], &Times), page: &PageFacts) -> RawDocumentBuf {
+fn guard(
+    shape: &BucketShape,
+    (items, times): (&[&Item], &Times),
+    (page, announces): (&PageFacts, bool),
+) -> RawDocumentBuf {
     let bytes = sum_of_bytes(items);
     let max_bytes = i64::from(shape.max_bytes());
     let mut conditions = vec![of_field("$eq", path::PAGE, page.page)];
@@ -116,11 +124,13 @@ fn guard(shape: &BucketShape, (items, times): (&[&Item], &Times), page: &PageFac
     if bytes <= max_bytes {
         let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
         let room = i64::from(shape.max_items()).saturating_sub(count);
-        conditions.push(of_field("$lte", shape.count(), room));
+        // A page that announces another is full by then.
+        let operator = if announces { "$eq" } else { "$lte" };
+        conditions.push(of_field(operator, shape.count(), room));
         let room = max_bytes.saturating_sub(bytes);
         conditions.push(of_field("$lte", path::BYTES, room));
     } else {
-        // Only an empty page takes it.
+        // Only an empty page takes it. It announces none, but where it is full with one.
         conditions.push(of_field("$eq", shape.count(), 0));
     }
     if shape.item_ids() == ItemIds::Unique {

@@ -94,7 +94,11 @@ pub(in crate::session::run) fn taking_out(shape: &BucketShape, target: &Target) 
 }
 
 /// Takes an item out. `None` where it is not as it was found.
-async fn take(run: &mut Run<'_>, target: &Target, part: Part) -> Result<Option<Told>, RunError> {
+pub(in crate::session::run) async fn take(
+    run: &mut Run<'_>,
+    target: &Target,
+    part: Part,
+) -> Result<Option<Told>, RunError> {
     let is_last = is_last(target);
     let kind = if is_last { Kind::Delete } else { Kind::Update };
     let told = send_one(run, kind, &taking_out(run.shape, target), part).await?;

@@ -1,0 +1,188 @@
+//! A transaction of the proxy's own, for a change of two documents that must not come apart: on a session beside the client's.
+//!
+//! Where the client may send its command again, session and number follow from the client's own, so that another attempt,
+//! perhaps through another proxy, can ask what became of the first: `abortTransaction` says of one that was committed that it
+//! was (256), and ends one that still runs. See `docs/decisions/0014-moves-are-transactions.md`.
+
+use bson::Binary;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::spec::BinarySubtype;
+
+use super::Run;
+use crate::command::document::{as_whole_number, get, put, single};
+use crate::command::error::CommandError;
+use crate::command::reply::succeeded;
+use crate::session::error::RunError;
+use crate::session::link::Request;
+
+/// What client's sessions are told apart from ours by.
+const MASK: u128 = 0x6d6f_6e67_6f73_6861_7065_206d_6f76_6573;
+/// Attempts that one number of the client's has room for.
+const ATTEMPTS: i64 = 256;
+
+/// Which transaction.
+#[derive(Clone, Debug)]
+pub(super) struct OwnTransaction {
+    lsid: RawDocumentBuf,
+    number: i64,
+}
+
+/// What is known of one that may have been begun before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// It was committed.
+    Committed,
+    /// A later one was begun.
+    Overtaken,
+    /// There was none, or it has ended now, without a trace.
+    Nothing,
+}
+
+impl OwnTransaction {
+    /// One that nobody asks for again.
+    pub(super) fn unnumbered(run: &mut Run<'_>) -> Self {
+        let (session, number) = run.link.own_transaction();
+        Self {
+            lsid: lsid(session),
+            number,
+        }
+    }
+
+    /// The attempt of that number at the client's statement. `None` where the client's session is not known, or its numbers
+    /// leave no room.
+    pub(super) fn of_statement(run: &Run<'_>, statement: i32, attempt: u32) -> Option<Self> {
+        let body = run.head.body();
+        let session = get(body, "lsid")?.as_document()?;
+        let RawBsonRef::Binary(id) = get(session, "id")? else {
+            return None;
+        };
+        let id = u128::from_be_bytes(id.bytes.try_into().ok()?);
+        let statement = u128::from(u32::try_from(statement).ok()?);
+        let number = get(body, "txnNumber").and_then(as_whole_number)?;
+        let number = number.checked_mul(ATTEMPTS)?.checked_add(i64::from(attempt))?;
+        Some(Self {
+            lsid: lsid(id ^ MASK ^ statement),
+            number,
+        })
+    }
+
+    /// The client's fields for a command within it, and whatever says that it is.
+    pub(super) fn append_to(&self, run: &Run<'_>, command: &mut RawDocumentBuf, begins: bool) {
+        let kept = [
+            "$clusterTime",
+            "apiVersion",
+            "apiStrict",
+            "apiDeprecationErrors",
+            "comment",
+            "$db",
+        ];
+        for (name, value) in run.head.body().iter().flatten() {
+            if kept.contains(&name.as_str()) {
+                command.append(name, value);
+            }
+        }
+        self.append_number(command);
+        if begins {
+            command.append(cstr!("startTransaction"), true);
+        }
+    }
+
+    fn append_number(&self, command: &mut RawDocumentBuf) {
+        command.append(cstr!("lsid"), &self.lsid);
+        command.append(cstr!("txnNumber"), self.number);
+        command.append(cstr!("autocommit"), false);
+    }
+
+    /// Commits it, as the client's write concern says; mongod's answer.
+    pub(super) async fn commit(&self, run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+        let mut command = self.ending(run, "commitTransaction");
+        if let Some(concern) = get(run.head.body(), "writeConcern") {
+            put(&mut command, "writeConcern", concern);
+        }
+        Ok(succeeded(run.link.call(Request::plain(&command)).await?)?)
+    }
+
+    /// Ends it without a trace, if it still runs; what is known of it.
+    pub(super) async fn abort(&self, run: &mut Run<'_>) -> Result<Before, RunError> {
+        const TRANSACTION_TOO_OLD: i32 = 225;
+        const NO_SUCH_TRANSACTION: i32 = 251;
+        const TRANSACTION_COMMITTED: i32 = 256;
+        let command = self.ending(run, "abortTransaction");
+        match succeeded(run.link.call(Request::plain(&command)).await?) {
+            Ok(_) => Ok(Before::Nothing),
+            Err(CommandError::Upstream(reply)) => match reply.get_i32("code") {
+                Ok(TRANSACTION_COMMITTED) => Ok(Before::Committed),
+                Ok(TRANSACTION_TOO_OLD) => Ok(Before::Overtaken),
+                Ok(NO_SUCH_TRANSACTION) => Ok(Before::Nothing),
+                _ => Err(CommandError::Upstream(reply).into()),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn ending(&self, run: &Run<'_>, name: &str) -> RawDocumentBuf {
+        let mut command = single(name, 1);
+        for field in ["$clusterTime", "apiVersion", "apiStrict", "apiDeprecationErrors"] {
+            if let Some(value) = get(run.head.body(), field) {
+                put(&mut command, field, value);
+            }
+        }
+        self.append_number(&mut command);
+        put(&mut command, "$db", "admin");
+        command
+    }
+}
+
+/// Whether a transaction that failed so may be begun again.
+pub(super) fn is_transient(error: &CommandError) -> bool {
+    let CommandError::Upstream(reply) = error else {
+        return false;
+    };
+    let labels = get(reply, "errorLabels").and_then(RawBsonRef::as_array);
+    let labels = labels.into_iter().flatten().flatten();
+    let is_conflict = reply
+        .get_i32("code")
+        .is_ok_and(|code| matches!(code, 112 | 251 | 24 | 246));
+    is_conflict
+        && labels
+            .filter_map(RawBsonRef::as_str)
+            .any(|label| label == "TransientTransactionError")
+}
+
+/// The error as that of a command that is no transaction.
+pub(super) fn unlabelled(error: CommandError) -> CommandError {
+    match error {
+        CommandError::Upstream(reply) => CommandError::Upstream(crate::command::arguments::with_replaced(
+            &reply,
+            &[("errorLabels", None)],
+        )),
+        own @ CommandError::Own { .. } => own,
+    }
+}
+
+fn lsid(id: u128) -> RawDocumentBuf {
+    let id = Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: id.to_be_bytes().to_vec(),
+    };
+    single("id", id)
+}
+
+/// The `insert` of one document within it, of which a head can be made.
+pub(super) fn insert_of(
+    run: &Run<'_>,
+    transaction: Option<&OwnTransaction>,
+    document: &RawDocument,
+    begins: bool,
+) -> RawDocumentBuf {
+    let mut body = single("insert", run.namespace.collection);
+    body.append(
+        cstr!("documents"),
+        crate::command::document::array_of(&[document.to_owned()]),
+    );
+    match transaction {
+        Some(transaction) => transaction.append_to(run, &mut body, begins),
+        None => run.carried().append_to_write(&mut body),
+    }
+    body
+}
