@@ -23,6 +23,7 @@ pub mod page;
 pub mod pipeline;
 pub mod projection;
 pub mod read;
+pub mod resolve;
 pub mod statistics;
 pub mod summary;
 pub mod unpack;

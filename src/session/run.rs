@@ -17,6 +17,7 @@ mod listed;
 mod queries;
 mod reaching;
 mod rename;
+mod resolve;
 mod source;
 mod statistics;
 mod update;

@@ -40,7 +40,7 @@ pub fn items(shape: &BucketShape) -> RawDocumentBuf {
 }
 
 /// The expression for an item, given the one for what is stored of it.
-fn item(shape: &BucketShape, stored: &str) -> RawDocumentBuf {
+pub(super) fn item(shape: &BucketShape, stored: &str) -> RawDocumentBuf {
     let mut outer = RawDocumentBuf::new();
     outer.append(cstr!("_id"), format!("{stored}._id"));
     for field in shape.key() {

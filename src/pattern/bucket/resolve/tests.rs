@@ -1,0 +1,54 @@
+use bson::rawdoc;
+
+use super::*;
+use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+fn shape() -> BucketShape {
+    let options = BucketOptions {
+        rename: [("quantity".to_owned(), "qty".to_owned())].into(),
+        ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
+    };
+    BucketShape::new(options).unwrap()
+}
+
+#[test]
+fn what_an_item_is_and_where_it_lies() {
+    let answer = rawdoc! {
+        "bucket": "5_1", "page": 3, "count": 7, "place": 2_i64, "key": { "k": 5 }, "stored": { "_id": 1, "qty": 2 },
+    };
+    let found = Found::parse(&shape(), &answer).unwrap();
+    assert_eq!((found.page, found.count, found.place), (3, 7, 2));
+    assert_eq!(found.item, rawdoc! { "_id": 1, "k": 5, "quantity": 2 });
+    assert!(Found::parse(&shape(), &rawdoc! { "bucket": 1 }).is_none());
+}
+
+#[test]
+fn the_field_that_goes_along_is_none_of_the_clients() {
+    let filter = rawdoc! { "mongoshapePlace": 1 };
+    let wanted = Wanted {
+        filter: Some(&filter),
+        ..Wanted::default()
+    };
+    assert_eq!(place_field(&shape(), wanted), "mongoshapePlacex");
+    assert_eq!(place_field(&shape(), Wanted::default()), "mongoshapePlace");
+}
+
+#[test]
+fn what_could_see_that_field_is_refused() {
+    for filter in [
+        rawdoc! { "$expr": { "$eq": [{ "$size": { "$objectToArray": "$$ROOT" } }, 2] } },
+        rawdoc! { "$and": [{ "$expr": "$$CURRENT" }] },
+        rawdoc! { "$where": "true" },
+        rawdoc! { "$or": [{ "$jsonSchema": { "maxProperties": 3 } }] },
+        rawdoc! { "$nor": [{ "$jsonSchema": { "properties": {}, "additionalProperties": false } }] },
+    ] {
+        assert!(unsupported(&filter).is_some(), "{filter:?}");
+    }
+    for filter in [
+        rawdoc! { "$jsonSchema": { "required": ["a"] } },
+        rawdoc! { "$expr": "$a" },
+        rawdoc! { "maxProperties": 1 },
+    ] {
+        assert_eq!(unsupported(&filter), None, "{filter:?}");
+    }
+}
