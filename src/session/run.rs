@@ -20,6 +20,7 @@ mod rename;
 mod resolve;
 mod source;
 mod statistics;
+mod task;
 mod update;
 
 use std::sync::atomic::{AtomicBool, Ordering};
