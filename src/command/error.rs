@@ -61,6 +61,8 @@ pub enum ErrorCode {
     DollarPrefixedFieldName,
     /// An `_id` of a type that cannot be one.
     InvalidIdField,
+    /// An `_id` that would get another value.
+    ImmutableField,
     /// An index that cannot be made.
     CannotCreateIndex,
     /// Two of one command's indexes are the same.
@@ -118,6 +120,7 @@ impl ErrorCode {
             Self::CursorNotFound => 43,
             Self::DollarPrefixedFieldName => 52,
             Self::InvalidIdField => 53,
+            Self::ImmutableField => 66,
             Self::CannotCreateIndex => 67,
             Self::IndexAlreadyExists => 68,
             Self::InvalidOptions => 72,
@@ -157,6 +160,7 @@ impl ErrorCode {
             Self::CursorNotFound => "CursorNotFound",
             Self::DollarPrefixedFieldName => "DollarPrefixedFieldName",
             Self::InvalidIdField => "InvalidIdField",
+            Self::ImmutableField => "ImmutableField",
             Self::CannotCreateIndex => "CannotCreateIndex",
             Self::IndexAlreadyExists => "IndexAlreadyExists",
             Self::InvalidOptions => "InvalidOptions",

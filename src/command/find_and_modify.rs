@@ -30,6 +30,8 @@ pub struct FindAndModify<'a> {
     pub hint: Option<RawBsonRef<'a>>,
     /// Given only when the client gave it.
     pub bypass_document_validation: Option<bool>,
+    /// The variables that the filter and a pipeline may name.
+    pub let_variables: Option<&'a RawDocument>,
     /// By what mongod remembers a retryable write.
     pub statement_id: Option<i32>,
 }
@@ -55,7 +57,7 @@ impl<'a> FindAndModify<'a> {
                 "arrayFilters" => command.array_filters = field.array()?,
                 "hint" => command.hint = Some(field.value()),
                 "bypassDocumentValidation" => command.bypass_document_validation = Some(field.flag()?),
-                "let" => drop(field.document()?),
+                "let" => command.let_variables = field.document()?,
                 "stmtId" => command.statement_id = Some(field.statement_id()?),
                 _ => return Err(field.unknown()),
             }

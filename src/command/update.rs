@@ -19,6 +19,8 @@ pub struct Update<'a> {
     pub bypass_document_validation: Option<bool>,
     /// By what mongod remembers the statements of a retryable write.
     pub statement_ids: StatementIds,
+    /// The variables that filters and pipelines may name.
+    pub let_variables: Option<&'a RawDocument>,
 }
 
 /// One statement of an `update`.
@@ -38,6 +40,8 @@ pub struct UpdateStatement<'a> {
     pub array_filters: Option<&'a RawArray>,
     /// Which index.
     pub hint: Option<RawBsonRef<'a>>,
+    /// Values that the filter and a pipeline may name as variables, taken as they are.
+    pub constants: Option<&'a RawDocument>,
 }
 
 impl<'a> Update<'a> {
@@ -51,6 +55,7 @@ impl<'a> Update<'a> {
             ordered: true,
             bypass_document_validation: None,
             statement_ids: StatementIds::default(),
+            let_variables: None,
         };
         let mut given = false;
         for field in Field::all("update", head.body()) {
@@ -68,8 +73,7 @@ impl<'a> Update<'a> {
                 }
                 "ordered" => update.ordered = field.flag()?,
                 "bypassDocumentValidation" => update.bypass_document_validation = Some(field.flag()?),
-                // Only `$expr` and pipelines could read them, which are refused elsewhere.
-                "let" => drop(field.document()?),
+                "let" => update.let_variables = field.document()?,
                 "stmtId" => update.statement_ids = StatementIds::From(field.statement_id()?),
                 "stmtIds" => update.statement_ids = StatementIds::Given(field.statement_ids()?),
                 _ => return Err(field.unknown()),
@@ -105,7 +109,7 @@ impl<'a> UpdateStatement<'a> {
     fn parse(statement: &'a RawDocument) -> Result<Self, CommandError> {
         let (mut filter, mut change) = (None, None);
         let (mut multi, mut upsert) = (false, false);
-        let (mut collation, mut array_filters, mut hint) = (None, None, None);
+        let (mut collation, mut array_filters, mut hint, mut constants) = (None, None, None, None);
         for field in Field::within("update.updates", statement) {
             let (name, field) = field?;
             match name {
@@ -116,8 +120,7 @@ impl<'a> UpdateStatement<'a> {
                 "collation" => collation = field.document()?,
                 "arrayFilters" => array_filters = field.array()?,
                 "hint" => hint = Some(field.value()),
-                // Only a pipeline could read them.
-                "c" => drop(field.document()?),
+                "c" => constants = field.document()?,
                 _ => return Err(field.unknown()),
             }
         }
@@ -129,6 +132,7 @@ impl<'a> UpdateStatement<'a> {
             collation: collation.filter(|collation| !collation.is_empty()),
             array_filters,
             hint,
+            constants,
         })
     }
 }

@@ -23,6 +23,7 @@ pub mod layout;
 mod number;
 pub mod page;
 pub mod pipeline;
+pub mod place;
 pub mod projection;
 pub mod read;
 pub mod resolve;

@@ -25,6 +25,7 @@ mod resolve;
 mod source;
 mod statements;
 mod statistics;
+mod task;
 mod update;
 
 use std::sync::atomic::{AtomicBool, Ordering};

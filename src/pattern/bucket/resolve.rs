@@ -3,7 +3,7 @@
 //! mongod unpacks the buckets and runs the client's own filter and sort on the items, as for a read. Where each lies goes along in
 //! one field beside the item's own, which the filter must not see; the item itself is then taken from what is stored.
 
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::filter::{Narrowing, match_items, unsupported_operator};
 use super::layout::{PageFacts, path};
@@ -33,6 +33,8 @@ pub struct Wanted<'a> {
     pub of_bucket: Option<&'a RawDocument>,
     /// What is demanded of the items beside.
     pub of_item: Option<&'a RawDocument>,
+    /// Whether to bring all items of their buckets.
+    pub all_items: bool,
 }
 
 /// An item, and where it lies.
@@ -54,6 +56,8 @@ pub struct Found {
     pub stored: RawDocumentBuf,
     /// The item as the application knows it.
     pub item: RawDocumentBuf,
+    /// All items of the bucket as stored, if they were asked for.
+    pub all_items: Option<RawArrayBuf>,
 }
 
 /// What in a filter cannot be run where an item has one field more than the application knows of: for a message.
@@ -154,11 +158,19 @@ fn of_items(shape: &BucketShape, wanted: Wanted<'_>) -> Vec<RawDocumentBuf> {
     put(&mut lies, "key", &key);
     put(&mut lies, "control", format!("${}", BucketShape::CONTROL));
     put(&mut lies, "stored", items.as_str());
+    let all = format!("{place}All");
+    if wanted.all_items {
+        put(&mut lies, "all", format!("${all}"));
+    }
     let mut parts = RawArrayBuf::new();
     parts.push(pipeline::item(shape, &items));
     parts.push(single(&place, &lies));
     let root = single("newRoot", single("$mergeObjects", &parts));
-    let mut stages = vec![single("$unwind", &unwind), single("$replaceRoot", &root)];
+    let mut stages = Vec::new();
+    if wanted.all_items {
+        stages.push(single("$addFields", single(&all, items.as_str())));
+    }
+    stages.extend([single("$unwind", &unwind), single("$replaceRoot", &root)]);
     stages.extend(wanted.filter.map(match_items));
     stages.extend(wanted.of_item.map(match_items));
     if let Some(sort) = wanted.sort.filter(|sort| !sort.is_empty()) {
@@ -205,6 +217,7 @@ impl Found {
             control: get(found, "control")?.as_document()?.to_owned(),
             stored: stored.to_owned(),
             item: RawDocumentBuf::from_bytes(item).ok()?,
+            all_items: get(found, "all").and_then(RawBsonRef::as_array).map(RawArray::to_owned),
         })
     }
 

@@ -1,9 +1,13 @@
-//! `findAndModify` of one item by its `_id`: on its bucket, of whose image the item is answered.
+//! `findAndModify`: of one item by its `_id` on its bucket, of whose image the item is answered; else of an item that is found
+//! first.
+
+mod found;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::update::nothing_matched;
-use super::{Run, find_and_delete};
+use super::task::{Task, upsert};
+use super::update::holds_item;
+use super::{Run, find_and_delete, resolve};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, single};
 use crate::command::error::CommandError;
@@ -30,21 +34,51 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
         collation: command.collation,
     };
     let mut mint = SystemMint::new(&run.shared.timestamps);
-    let change = Change::of(run.shape, asked, &mut mint).map_err(|what| run.unsupported(&what))?;
+    let change = Change::of(run.shape, asked, &mut mint).ok();
+    if change.is_none() {
+        resolve::check(run, command.filter)?;
+    }
     run.ready_to_read(command.hint).await?;
-    let body = body(run, &command, &change);
+    if let Some(change) = change
+        && let Some(reply) = by_id(run, &command, (&change, &projection)).await?
+    {
+        return Ok(reply);
+    }
+    let mut task = Task::new(asked, command.let_variables, None);
+    task.sort = command.sort;
+    task.bypass_document_validation = command.bypass_document_validation;
+    if run.head.is_retryable_write() {
+        task.statement_id = Some(command.statement_id.unwrap_or(0));
+    }
+    found::run(run, &command, (&task, &projection)).await
+}
+
+/// `None` where it must be found out what is to be done: nothing has been done yet.
+async fn by_id(
+    run: &mut Run<'_>,
+    command: &FindAndModify<'_>,
+    (change, projection): (&Change, &Projection),
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let body = body(run, command, change);
     let answer = run.link.call(Request::plain(&body)).await?;
     let answer = match succeeded(answer) {
         Ok(answer) => answer,
-        Err(CommandError::Upstream(reply)) => return Ok(in_words_of_the_application(run, &reply, &change.id)),
+        Err(CommandError::Upstream(reply)) => return Ok(Some(in_words_of_the_application(run, &reply, &change.id))),
         Err(error) => return Err(error.into()),
     };
     let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
-        nothing_matched(run, command.upsert, &change).await?;
-        return Ok(answer);
+        if holds_item(run, change).await? {
+            return Ok(None);
+        }
+        return if command.upsert {
+            Err(upsert(run))
+        } else {
+            Ok(Some(answer))
+        };
     };
-    let item = item(run, (bucket, &change.id), &projection).ok_or_else(|| run.misfit())?;
-    Ok(with_replaced(&answer, &[("value", Some(RawBsonRef::Document(&item)))]))
+    let item = item(run, (bucket, &change.id), projection).ok_or_else(|| run.misfit())?;
+    let value = [("value", Some(RawBsonRef::Document(&item)))];
+    Ok(Some(with_replaced(&answer, &value)))
 }
 
 fn body(run: &Run<'_>, command: &FindAndModify<'_>, change: &Change) -> RawDocumentBuf {

@@ -1,70 +1,40 @@
-//! `update`: each statement on the bucket of the item that it is about.
+//! `update`: where all statements are about one item each by its `_id`, they are sent as they are on the items' buckets; else
+//! each is run by itself, on items that are found first.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+mod by_id;
+mod many;
+mod one;
+mod outcome;
+mod statement;
 
-use super::{Run, indexes};
-use crate::command::arguments::with_replaced;
-use crate::command::document::{as_whole_number, get, single};
+use bson::raw::RawDocumentBuf;
+
+pub(super) use self::by_id::holds_item;
+use self::outcome::{Outcome, Told};
+use super::task::{Task, end_transaction};
+use super::{Run, indexes, resolve};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::find::check_hint_form;
-use crate::command::reply::{CursorReply, succeeded};
 use crate::command::update::{Update, UpdateStatement};
-use crate::pattern::bucket::change::{Asked, Change, in_terms_of_items};
-use crate::pattern::bucket::index;
+use crate::pattern::bucket::change::Asked;
 use crate::session::error::RunError;
-use crate::session::link::Request;
-use crate::session::mint::SystemMint;
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Update::parse(run.head)?;
-    let changes = translate(run, &command)?;
+    let changes = by_id::translate(run, &command);
+    if changes.is_none() {
+        for statement in &command.statements {
+            resolve::check(run, Some(statement.filter))?;
+        }
+    }
     run.ready_to_read(None).await?;
     check_hints(run, &command.statements).await?;
-    let body = body(run, &command);
-    let statements: Vec<RawDocumentBuf> = command
-        .statements
-        .iter()
-        .zip(&changes)
-        .map(|(statement, change)| change.statement(statement.multi))
-        .collect();
-    let elements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-    let request = Request {
-        body: &body,
-        sequence: Some(("updates", &elements)),
-    };
-    let answer = succeeded(run.link.call(request).await?)?;
-    if let ([statement], [change]) = (command.statements.as_slice(), changes.as_slice())
-        && get(&answer, "n").and_then(as_whole_number) == Some(0)
-        && get(&answer, "writeErrors").is_none()
+    if let Some(changes) = &changes
+        && let Some(reply) = by_id::run(run, &command, changes).await?
     {
-        nothing_matched(run, statement.upsert, change).await?;
+        return Ok(reply);
     }
-    if let [change] = changes.as_slice()
-        && change.always_modifies
-        && get(&answer, "n").and_then(as_whole_number) == Some(1)
-    {
-        return Ok(with_replaced(&answer, &[("nModified", Some(RawBsonRef::Int32(1)))]));
-    }
-    Ok(in_words_of_the_application(run, &answer, &changes))
-}
-
-/// All statements, before any is sent.
-fn translate(run: &Run<'_>, command: &Update<'_>) -> Result<Vec<Change>, CommandError> {
-    let mut mint = SystemMint::new(&run.shared.timestamps);
-    let alone = command.statements.len() == 1;
-    let changes = command.statements.iter().map(|statement| {
-        let change = Change::of(run.shape, Asked::from(statement), &mut mint)?;
-        // What became of one among others could not be told.
-        if !alone && statement.upsert {
-            return Err("an upsert among other updates".to_owned());
-        }
-        if !alone && change.wider.is_some() {
-            return Err("a replacement, or $set of a key field or the time, among other updates".to_owned());
-        }
-        Ok(change)
-    });
-    let changes: Result<Vec<Change>, String> = changes.collect();
-    changes.map_err(|what| run.unsupported(&what))
+    one_after_the_other(run, &command).await
 }
 
 async fn check_hints(run: &mut Run<'_>, statements: &[UpdateStatement<'_>]) -> Result<(), RunError> {
@@ -75,57 +45,44 @@ async fn check_hints(run: &mut Run<'_>, statements: &[UpdateStatement<'_>]) -> R
     Ok(())
 }
 
-fn body(run: &Run<'_>, command: &Update<'_>) -> RawDocumentBuf {
-    let mut body = single("update", run.namespace.collection);
-    body.append(cstr!("ordered"), command.ordered);
-    if let Some(bypass) = command.bypass_document_validation {
-        body.append(cstr!("bypassDocumentValidation"), bypass);
-    }
-    if run.head.is_retryable_write() {
-        let ids = 0..command.statements.len();
-        let ids: RawArrayBuf = ids.map(|index| command.statement_ids.of(index)).collect();
-        body.append(cstr!("stmtIds"), &ids);
-    }
-    run.carried().append_to_write(&mut body);
-    body
-}
-
-/// Where no bucket met the statement's conditions: whether that is all there is to tell.
-pub(super) async fn nothing_matched(run: &mut Run<'_>, upsert: bool, change: &Change) -> Result<(), RunError> {
-    if let Some(condition) = &change.wider {
-        let mut find = single("find", run.namespace.collection);
-        find.append(cstr!("filter"), condition);
-        find.append(cstr!("hint"), index::ITEM_ID);
-        find.append(cstr!("projection"), single("_id", 1));
-        find.append(cstr!("limit"), 1);
-        find.append(cstr!("singleBatch"), true);
-        run.carried().append_to_look_up(&mut find);
-        let answer = run.link.run(&find).await?;
-        if CursorReply::parse(&answer).is_some_and(|cursor| cursor.documents().next().is_some()) {
-            return Err(run.unsupported("an update of a key field or of the time").into());
+async fn one_after_the_other(run: &mut Run<'_>, command: &Update<'_>) -> Result<RawDocumentBuf, RunError> {
+    let mut told = Told::default();
+    let ends_with_first_failure = command.ordered || run.head.in_transaction();
+    for (index, statement) in command.statements.iter().enumerate() {
+        match of_statement(run, command, (index, statement)).await {
+            Ok(outcome) => told.add((index, command.statement_ids.of(index)), outcome),
+            // What the others have done is done.
+            Err(RunError::Command(CommandError::Own { code, message })) if told.has_begun() => {
+                end_transaction(run).await?;
+                told.fail(index, WriteError::new(code, message));
+            }
+            Err(error) => return Err(error),
+        }
+        if ends_with_first_failure && told.has_failed() {
+            break;
         }
     }
-    if upsert {
-        return Err(run.unsupported("an upsert that inserts").into());
-    }
-    Ok(())
+    Ok(told.reply(run))
 }
 
-/// mongod's answer, its errors in terms of items.
-fn in_words_of_the_application(run: &Run<'_>, answer: &RawDocument, changes: &[Change]) -> RawDocumentBuf {
-    let Some(errors) = get(answer, "writeErrors").and_then(RawBsonRef::as_array) else {
-        return answer.to_owned();
-    };
-    let errors = errors.into_iter().flatten().filter_map(RawBsonRef::as_document);
-    let errors: RawArrayBuf = errors
-        .filter_map(WriteError::parse)
-        .map(|(index, mut error)| {
-            if let Some(change) = changes.get(index) {
-                error.message = in_terms_of_items(run.shape, &error.message, change.id.as_raw_bson_ref());
-            }
-            error.to_document(index)
-        })
-        .collect();
-    let errors = RawBsonRef::Array(&errors);
-    with_replaced(answer, &[("writeErrors", Some(errors))])
+async fn of_statement(
+    run: &mut Run<'_>,
+    command: &Update<'_>,
+    (index, statement): (usize, &UpdateStatement<'_>),
+) -> Result<Outcome, RunError> {
+    if let Some(outcome) = by_id::one(run, command, (index, statement)).await? {
+        return Ok(outcome);
+    }
+    let mut task = Task::new(Asked::from(statement), command.let_variables, statement.constants);
+    task.bypass_document_validation = command.bypass_document_validation;
+    task.statement_id = run.head.is_retryable_write().then(|| command.statement_ids.of(index));
+    let judged = statement::judge(run, &task, statement.multi).await?;
+    if judged.failed.is_some() || judged.retried {
+        return Ok(judged);
+    }
+    if statement.multi {
+        many::run(run, &task, (statement.upsert, judged)).await
+    } else {
+        one::run(run, &task, (statement.upsert, judged)).await
+    }
 }

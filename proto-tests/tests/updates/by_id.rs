@@ -1,140 +1,15 @@
-//! Updates of items by their `_id`, on a naive collection and on a shaped one of one replica set: the replies and what is there
-//! afterwards.
+//! Updates of items by their `_id`.
 
 use anyhow::{Context as _, Result, ensure};
-use bson::{Bson, DateTime, Document, doc};
+use bson::{Bson, Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
-use proto_tests::{Proxy, ProxyOptions, Shape, database_name, invariants, mongod, replies};
-use rand::rngs::ChaCha8Rng;
-use rand::seq::IndexedRandom as _;
-use rand::{RngExt as _, SeedableRng as _};
+use proto_tests::{Proxy, ProxyOptions, mongod};
 
-const COLLECTION: &str = "items";
-/// What a reply says of what was done.
-const SAID: [&str; 10] = [
-    "n",
-    "nModified",
-    "value",
-    "lastErrorObject",
-    "writeErrors",
-    "ok",
-    "errmsg",
-    "code",
-    "codeName",
-    "upserted",
-];
-
-/// A naive collection and a shaped one, with the same items.
-struct Sides {
-    shape: Shape,
-    database: String,
-    naive: Connection,
-    shaped: Connection,
-    proxy: Proxy,
-}
-
-fn at(seconds: i64) -> DateTime {
-    DateTime::from_millis(1_700_000_000_000 + seconds * 1000)
-}
-
-fn items() -> Vec<Document> {
-    let item = |id: i32| {
-        let mut item = doc! { "_id": id, "k": id % 3, "at": at(i64::from(id)), "n": id, "name": format!("name {id}") };
-        item.insert(
-            "tags",
-            vec![Bson::Int32(id), Bson::Int32(id + 1), Bson::String("x".into())],
-        );
-        item.insert("lines", vec![doc! { "a": id, "b": 1 }, doc! { "a": 7, "b": 2 }]);
-        item.insert("inner", doc! { "deep": { "er": id }, "other": Bson::Null });
-        item.insert("quantity", f64::from(id) / 2.0);
-        item
-    };
-    (0..40).map(item).collect()
-}
-
-impl Sides {
-    fn open() -> Result<Self> {
-        let shape = Shape {
-            time: Some("at".to_owned()),
-            max_items: 4,
-            items_change: true,
-            rename: vec![("quantity".to_owned(), "qty".to_owned())],
-            ..Shape::new(&["k"])
-        };
-        let set = mongod::shared_replica_set();
-        let database = database_name();
-        let proxy =
-            Proxy::start(&ProxyOptions::new(&set.uri()).config(&shape.toml(&format!("{database}_s.{COLLECTION}"))))?;
-        let mut sides = Self {
-            shape,
-            naive: Connection::open(set.address())?,
-            shaped: Connection::open(proxy.address())?,
-            database,
-            proxy,
-        };
-        sides.alike(&doc! { "insert": COLLECTION, "documents": items() })?;
-        Ok(sides)
-    }
-
-    fn run(&mut self, command: &Document) -> Result<[Document; 2]> {
-        let run = |connection: &mut Connection, database: String| -> Result<Document> {
-            let mut command = command.clone();
-            command.insert("$db", &database);
-            let reply = connection.command(&command)?;
-            Ok(replies::said(&reply, &SAID, &database))
-        };
-        Ok([
-            run(&mut self.naive, format!("{}_n", self.database))?,
-            run(&mut self.shaped, format!("{}_s", self.database))?,
-        ])
-    }
-
-    /// A command that both sides answer alike, words included.
-    fn alike(&mut self, command: &Document) -> Result<Document> {
-        let [naive, shaped] = self.run(command)?;
-        ensure!(naive == shaped, "{command}\n  naive:  {naive}\n  shaped: {shaped}");
-        Ok(naive)
-    }
-
-    /// A command that is refused and changes nothing, whatever a naive collection says to it.
-    fn refused(&mut self, command: &Document) -> Result<()> {
-        let before = self.items(true)?;
-        let mut command = command.clone();
-        command.insert("$db", format!("{}_s", self.database));
-        let reply = self.shaped.command(&command)?;
-        ensure!(reply.get_i32("code").ok() == Some(115), "{command}: {reply}");
-        ensure!(self.items(true)? == before, "{command} has changed something");
-        Ok(())
-    }
-
-    fn items(&mut self, shaped: bool) -> Result<Vec<Document>> {
-        let find = |database: String| doc! { "find": COLLECTION, "sort": { "_id": 1 }, "$db": database };
-        if shaped {
-            self.shaped.all(&find(format!("{}_s", self.database)))
-        } else {
-            self.naive.all(&find(format!("{}_n", self.database)))
-        }
-    }
-
-    /// Both sides hold the same, and the layout is right.
-    fn check(&mut self) -> Result<()> {
-        let (naive, shaped) = (self.items(false)?, self.items(true)?);
-        for (naive, shaped) in naive.iter().zip(&shaped) {
-            ensure!(naive == shaped, "\n  naive:  {naive:?}\n  shaped: {shaped:?}");
-        }
-        ensure!(naive.len() == shaped.len());
-        let database = format!("{}_s", self.database);
-        invariants::check(&mut self.naive, &database, COLLECTION, &self.shape)
-    }
-}
-
-fn update(filter: Document, change: Document) -> Document {
-    doc! { "update": COLLECTION, "updates": [{ "q": filter, "u": change }] }
-}
+use crate::sides::{COLLECTION, Sides, at, update};
 
 /// Changes of one item that a shaped collection makes as a naive one does.
-fn changes(id: i32) -> Vec<Document> {
+pub(crate) fn changes(id: i32) -> Vec<Document> {
     vec![
         doc! { "$set": { "n": 5 } },
         doc! { "$set": { "n": id } },
@@ -183,7 +58,7 @@ fn changes(id: i32) -> Vec<Document> {
 }
 
 /// Conditions beside the `_id`, met and not.
-fn filters(id: i32) -> Vec<Document> {
+pub(crate) fn filters(id: i32) -> Vec<Document> {
     vec![
         doc! { "_id": id },
         doc! { "_id": f64::from(id) },
@@ -311,36 +186,36 @@ fn an_item_is_found_and_changed_in_one_step() -> Result<()> {
 }
 
 #[test]
-fn what_cannot_be_done_in_place_changes_nothing() -> Result<()> {
+fn what_is_refused_changes_nothing() -> Result<()> {
     let mut sides = Sides::open()?;
     let id = || doc! { "_id": 4 };
     let set = || doc! { "$set": { "n": 0 } };
     let commands = [
-        update(doc! {}, set()),
-        update(doc! { "n": 4 }, set()),
-        update(doc! { "_id": { "$in": [4] } }, set()),
-        update(doc! { "_id": 4, "$expr": { "$eq": ["$n", 4] } }, set()),
         update(id(), doc! { "$set": { "k": 2 } }),
+        update(id(), doc! { "$set": { "k": 1.0 } }),
         update(id(), doc! { "$set": { "at": at(5) } }),
         update(id(), doc! { "$inc": { "k": 1 } }),
         update(id(), doc! { "$currentDate": { "at": true } }),
         update(id(), doc! { "$unset": { "at": 1 } }),
-        update(id(), doc! { "$rename": { "n": "m" } }),
-        // The item would keep its `_id`, which is no double.
-        update(doc! { "_id": 4.0 }, doc! { "k": 1, "at": at(4) }),
+        update(id(), doc! { "$rename": { "n": "k" } }),
+        update(id(), doc! { "$inc": { "_id": 1 } }),
+        update(id(), doc! { "$rename": { "lines.0.a": "x" } }),
         update(doc! { "_id": 4, "tags": 4 }, doc! { "$set": { "tags.$": 0 } }),
-        update(id(), doc! { "$set": { "_id": 5 } }),
         update(id(), doc! { "k": 2, "at": at(4) }),
         update(id(), doc! { "k": 1, "at": at(5) }),
         update(id(), doc! {}),
+        update(doc! { "$where": "true" }, set()),
+        update(doc! { "$expr": { "$gt": ["$$ROOT", 1] } }, set()),
+        update(doc! { "$jsonSchema": { "maxProperties": 12 } }, set()),
         doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 400 }, "u": set(), "upsert": true }] },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "n": 400 }, "u": set(), "upsert": true, "multi": true }] },
         doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 400 }, "u": { "k": 1, "at": at(1) }, "upsert": true }] },
-        doc! { "update": COLLECTION, "updates": [{ "q": id(), "u": [{ "$set": { "n": 0 } }] }] },
-        doc! { "update": COLLECTION, "updates": [{ "q": id(), "u": set(), "collation": { "locale": "de" } }] },
-        doc! { "update": COLLECTION, "updates": [{ "q": id(), "u": set() }, { "q": {}, "u": set() }] },
+        doc! { "update": COLLECTION, "updates": [{ "q": {}, "u": { "$set": { "k": 1, "n": 0 } }, "multi": true }] },
+        doc! { "update": COLLECTION, "updates": [{ "q": {}, "u": [{ "$set": { "k": { "$mod": ["$_id", 2] } } }], "multi": true }] },
+        doc! { "update": COLLECTION, "updates": [{ "q": {}, "u": { "$rename": { "n": "k" } }, "multi": true }] },
         doc! { "findAndModify": COLLECTION, "query": id(), "remove": true },
-        doc! { "findAndModify": COLLECTION, "query": {}, "update": set() },
         doc! { "findAndModify": COLLECTION, "query": id(), "update": set(), "fields": { "lines": { "$slice": 1 } } },
+        doc! { "findAndModify": COLLECTION, "query": id(), "update": { "k": 2, "at": at(4) } },
         doc! { "findAndModify": COLLECTION, "query": { "_id": 400 }, "update": set(), "upsert": true },
     ];
     for command in commands {
@@ -420,38 +295,4 @@ fn a_transaction_changes_items_and_takes_it_back() -> Result<()> {
     sides.shaped.command_ok(&abort)?;
     ensure!(sides.items(true)? == before);
     Ok(())
-}
-
-/// Many of them, at random: the seed is in the error.
-#[test]
-fn updates_at_random() -> Result<()> {
-    let seed = std::env::var("MONGOSHAPE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed: u64 = seed.unwrap_or_else(|| rand::rng().random());
-    at_random(seed).with_context(|| format!("to see it again: MONGOSHAPE_SEED={seed}"))
-}
-
-fn at_random(seed: u64) -> Result<()> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut sides = Sides::open()?;
-    for _ in 0..400 {
-        let id = rng.random_range(0..40);
-        let mut filter = filters(id).choose(&mut rng).cloned().unwrap_or_default();
-        let change = changes(id).choose(&mut rng).cloned().unwrap_or_default();
-        if change.contains_key("k") || change.to_string().contains("_id") {
-            // A replacement and `_id: 7` are refused where the filter says 7.0.
-            filter = doc! { "_id": id };
-        }
-        let command = if rng.random_bool(0.3) {
-            doc! { "findAndModify": COLLECTION, "query": filter, "update": change, "new": rng.random_bool(0.5) }
-        } else {
-            update(filter, change)
-        };
-        let [naive, shaped] = sides.run(&command)?;
-        let told = |reply: &Document| ["n", "nModified", "value", "code"].map(|name| reply.get(name).cloned());
-        ensure!(
-            told(&naive) == told(&shaped),
-            "{command}\n  naive:  {naive}\n  shaped: {shaped}"
-        );
-    }
-    sides.check()
 }

@@ -1,0 +1,9 @@
+//! Updates of items on a naive collection and on a shaped one of one replica set: the replies and what is there afterwards.
+
+mod again;
+mod by_id;
+mod found;
+mod many;
+mod random;
+mod sides;
+mod together;

@@ -1,0 +1,70 @@
+//! Updates of all items that match.
+
+use anyhow::{Context as _, Result};
+use bson::{Bson, doc};
+
+use crate::sides::{ALL_IDS, COLLECTION, Sides, at};
+
+#[test]
+fn all_that_match_are_changed() -> Result<()> {
+    for ids in ALL_IDS {
+        let mut sides = Sides::of(ids)?;
+        let early = doc! { "at": { "$lt": at(20) } };
+        let statements = [
+            doc! { "q": {}, "u": { "$inc": { "n": 1 } } },
+            doc! { "q": { "k": 1 }, "u": { "$set": { "name": "one", "n": 10 } } },
+            doc! { "q": { "k": 1 }, "u": { "$set": { "name": "one", "n": 10 } } },
+            doc! { "q": { "k": { "$in": [0, 2] }, "u": { "$gt": 10 } }, "u": { "$push": { "tags": 1 } } },
+            doc! { "q": &early, "u": { "$rename": { "n": "m", "quantity": "amount" } } },
+            doc! { "q": { "k": 0 }, "u": { "$set": { "k": 0 } } },
+            doc! { "q": { "k": 0 }, "u": { "$set": { "k": 0, "z": 1 } } },
+            doc! { "q": { "u": { "$gt": 1000 } }, "u": { "$set": { "z": 1 } } },
+            doc! { "q": {}, "u": [{ "$set": { "sum": { "$add": ["$u", "$k"] }, "m": Bson::Null } }] },
+            doc! { "q": { "k": 2 }, "u": [{ "$set": { "sum": { "$cond": [{ "$gt": ["$u", 20] }, "$sum", 0] } } }] },
+            doc! { "q": { "k": 2 }, "u": { "x": 1 } },
+            doc! { "q": {}, "u": { "$inc": { "name": 1 } } },
+            doc! { "q": {}, "u": [{ "$set": { "name": { "$add": ["$name", 1] } } }] },
+            doc! { "q": { "name": "ONE" }, "u": { "$set": { "y": 1 } }, "collation": { "locale": "en", "strength": 1 } },
+            doc! { "q": { "tags": "x" }, "u": { "$set": { "lines.$[l].b": 5 } }, "arrayFilters": [{ "l.a": 7 }] },
+            doc! { "q": { "tags": "x" }, "u": { "$unset": { "tags": 1 } }, "hint": { "_id": 1 } },
+            doc! { "q": {}, "u": { "$set": { "_id": 5 } } },
+        ];
+        for statement in statements {
+            if ids == proto_tests::ItemIds::Dropped && statement.to_string().contains("\"_id\": 5") {
+                continue;
+            }
+            let mut statement = statement;
+            statement.insert("multi", true);
+            sides.alike(&doc! { "update": COLLECTION, "updates": [&statement] })?;
+            sides.check().with_context(|| format!("{ids:?}, after {statement}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn statements_of_all_kinds_in_one_command() -> Result<()> {
+    for ids in ALL_IDS {
+        let mut sides = Sides::of(ids)?;
+        for ordered in [true, false] {
+            let updates = vec![
+                doc! { "q": { "u": 1 }, "u": { "$inc": { "n": 1 } } },
+                doc! { "q": { "k": 0 }, "u": { "$inc": { "n": 1 } }, "multi": true },
+                doc! { "q": { "u": 2 }, "u": { "k": 2, "at": at(2), "u": 2 } },
+                doc! { "q": { "u": 3 }, "u": [{ "$set": { "n": 0 } }] },
+                doc! { "q": { "u": 4 }, "u": { "$inc": { "name": 1 } } },
+                doc! { "q": { "u": 5 }, "u": { "$inc": { "n": 1 } } },
+                doc! { "q": { "u": 500 }, "u": { "$inc": { "n": 1 } } },
+                doc! { "q": {}, "u": { "n": 1 }, "multi": true },
+                doc! { "q": { "u": 6 }, "u": { "$inc": { "n": 1 } } },
+            ];
+            for writes in [doc! {}, doc! { "w": "majority" }] {
+                sides.alike(
+                    &doc! { "update": COLLECTION, "updates": &updates, "ordered": ordered, "writeConcern": writes },
+                )?;
+                sides.check()?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! Changes of an item that was found, where it lies: by its place in the bucket, and only as long as it is there as it was found.
+//!
+//! An item that is the same when it is changed still meets what it was found by, whatever the filter was. So the filter needs
+//! no translation, and the change is one statement that mongod executes in one step or not at all.
+
+mod exact;
+mod operators;
+mod rename;
+mod whole;
+
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::item::Item;
+use super::resolve::Found;
+use crate::command::document::{first_field, put, single};
+use crate::command::error::WriteError;
+use crate::pattern::shapes::BucketShape;
+
+pub use self::operators::of_operators;
+pub use self::whole::{of_pipeline, of_replacement};
+
+/// Where a bucket says which of its items a `findAndModify` has changed, for one that is sent again: mongod then answers the whole
+/// bucket as it has become.
+pub const CHANGED: &str = "changed";
+
+/// What a client asks to be done to items.
+#[derive(Clone, Copy, Debug)]
+pub enum Wish<'a> {
+    /// Update operators.
+    Operators(&'a RawDocument),
+    /// Another document.
+    Replacement(&'a RawDocument),
+    /// The stages that make another document of it.
+    Pipeline(&'a RawArray),
+}
+
+impl<'a> Wish<'a> {
+    /// Reads it. `None` for what mongod refuses.
+    #[must_use]
+    pub fn of(change: RawBsonRef<'a>) -> Option<Self> {
+        match change {
+            RawBsonRef::Document(change) if first_field(change).is_some_and(|(name, _)| name.starts_with('$')) => {
+                Some(Self::Operators(change))
+            }
+            RawBsonRef::Document(change) => Some(Self::Replacement(change)),
+            RawBsonRef::Array(stages) => Some(Self::Pipeline(stages)),
+            _ => None,
+        }
+    }
+}
+
+/// What is to be done for one item.
+#[derive(Clone, Debug)]
+pub enum Planned {
+    /// Nothing: it is what it would become.
+    Unchanged {
+        /// Whether mongod counts it as modified all the same.
+        counted: bool,
+    },
+    /// This.
+    InPlace(InPlace),
+    /// It would have to lie elsewhere.
+    Elsewhere(Elsewhere),
+    /// What mongod says of it.
+    Failed(WriteError),
+}
+
+/// Why an item cannot stay where it is.
+#[derive(Clone, Debug)]
+pub enum Elsewhere {
+    /// A key field gets another value. The item as it will be, where that is known.
+    Key(Option<Box<Item>>),
+    /// Its time gets another value.
+    Time(Option<Box<Item>>),
+}
+
+/// A change of an item where it lies.
+#[derive(Clone, Debug)]
+pub struct InPlace {
+    /// Operators on its bucket.
+    pub update: RawDocumentBuf,
+    /// The client's, which are about what is inside the item.
+    pub array_filters: Option<RawArrayBuf>,
+    /// How strings compare; `None`: bit by bit.
+    pub collation: Option<RawDocumentBuf>,
+    /// Whether mongod counts it as modified though it may say that it is not.
+    pub counted: bool,
+}
+
+/// How much of the bucket must be as it was found.
+#[derive(Clone, Copy, Debug)]
+pub enum Demand<'a> {
+    /// The item.
+    Item,
+    /// All of its items: these.
+    Items(&'a RawArray),
+}
+
+impl InPlace {
+    fn new(update: RawDocumentBuf) -> Self {
+        Self {
+            update,
+            array_filters: None,
+            collation: None,
+            counted: false,
+        }
+    }
+
+    /// The condition that the item's bucket meets for as long as it is there as it was found.
+    ///
+    /// # Errors
+    /// Why there is none, for a message.
+    pub fn filter(&self, shape: &BucketShape, found: &Found, demand: Demand<'_>) -> Result<RawDocumentBuf, String> {
+        exact::filter(shape, found, (demand, self.collation.is_some()))
+    }
+
+    /// The statement of an `update`.
+    ///
+    /// # Errors
+    /// Those of [`InPlace::filter`].
+    pub fn statement(&self, shape: &BucketShape, found: &Found) -> Result<RawDocumentBuf, String> {
+        let mut statement = single("q", self.filter(shape, found, Demand::Item)?);
+        statement.append(cstr!("u"), &self.update);
+        self.append_options(&mut statement);
+        if statement.as_bytes().len() > MAX_STATEMENT_BYTES {
+            return Err("an update, other than by its `_id`, of an item of that size".to_owned());
+        }
+        Ok(statement)
+    }
+
+    /// Appends what `update` and `findAndModify` name alike.
+    pub fn append_options(&self, to: &mut RawDocumentBuf) {
+        if let Some(filters) = &self.array_filters {
+            to.append(cstr!("arrayFilters"), filters);
+        }
+        // What the collection has by default may not decide what is the same.
+        let simple = single("locale", "simple");
+        to.append(cstr!("collation"), self.collation.as_ref().unwrap_or(&simple));
+    }
+
+    /// Lets the bucket say which item it was.
+    pub fn tell_place(&mut self, found: &Found) {
+        let path = format!("{}.{CHANGED}", BucketShape::CONTROL);
+        let place = i64::try_from(found.place).unwrap_or(i64::MAX);
+        let mut update = RawDocumentBuf::new();
+        let mut is_told = false;
+        for (operator, paths) in self.update.iter().flatten() {
+            match paths {
+                RawBsonRef::Document(paths) if operator.as_str() == "$set" => {
+                    let mut paths = paths.to_owned();
+                    put(&mut paths, &path, place);
+                    is_told = true;
+                    update.append(operator, &paths);
+                }
+                paths => update.append(operator, paths),
+            }
+        }
+        if !is_told {
+            put(&mut update, "$set", single(&path, place));
+        }
+        self.update = update;
+    }
+}
+
+/// A statement's bytes: a command has room for one and its own fields.
+const MAX_STATEMENT_BYTES: usize = 16 * 1024 * 1024;
+
+/// The path of the item in its bucket.
+fn element(shape: &BucketShape, found: &Found) -> String {
+    format!("{}.{}", shape.items(), found.place)
+}
+
+#[cfg(test)]
+mod tests;

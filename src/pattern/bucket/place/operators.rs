@@ -1,0 +1,205 @@
+//! The client's own operators, on the paths that the item's fields have in its bucket.
+
+use bson::raw::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::rename::{Renamed, renamed};
+use super::whole::is_same;
+use super::{Elsewhere, InPlace, Planned, element};
+use crate::command::document::{get, put};
+use crate::command::error::{ErrorCode, WriteError};
+use crate::pattern::bucket::filter::key_position;
+use crate::pattern::bucket::resolve::Found;
+use crate::pattern::shapes::BucketShape;
+
+/// Operators that compare what is in an item.
+const COMPARING: [&str; 6] = ["$addToSet", "$max", "$min", "$pull", "$pullAll", "$push"];
+
+/// The operators on the item. mongod has found nothing wrong with them by themselves.
+///
+/// # Errors
+/// What cannot be done, for a message.
+pub fn of_operators(
+    shape: &BucketShape,
+    found: &Found,
+    (operators, array_filters, collation): (&RawDocument, Option<&RawArray>, Option<&RawDocument>),
+) -> Result<Planned, String> {
+    let mut translation = Translation {
+        shape,
+        found,
+        operators: Vec::new(),
+        added: Vec::new(),
+        elsewhere: None,
+    };
+    for (operator, paths) in operators.iter().flatten() {
+        let paths = paths.as_document().into_iter().flat_map(RawDocument::iter).flatten();
+        for (path, value) in paths {
+            let failed = if operator.as_str() == "$rename" {
+                translation.rename(path.as_str(), value)?
+            } else {
+                translation.one(operator.as_str(), path.as_str(), value)?
+            };
+            if let Some(error) = failed {
+                return Ok(Planned::Failed(error));
+            }
+        }
+    }
+    if let Some(elsewhere) = translation.elsewhere {
+        return Ok(Planned::Elsewhere(elsewhere));
+    }
+    if !translation.keeps_order() {
+        return Err(
+            "an update that adds several fields, in the order of their names, of which one is renamed".to_owned(),
+        );
+    }
+    let update = translation.update();
+    if update.is_empty() {
+        return Ok(Planned::Unchanged { counted: false });
+    }
+    let compares = array_filters.is_some_and(|filters| !filters.is_empty())
+        || COMPARING.iter().any(|operator| get(operators, operator).is_some());
+    let change = InPlace::new(update);
+    Ok(Planned::InPlace(InPlace {
+        array_filters: array_filters.map(RawArray::to_owned),
+        collation: collation.filter(|_| compares).map(RawDocument::to_owned),
+        ..change
+    }))
+}
+
+struct Translation<'a> {
+    shape: &'a BucketShape,
+    found: &'a Found,
+    /// By operator, paths in the bucket.
+    operators: Vec<(String, RawDocumentBuf)>,
+    /// The fields of the item that may be added: their names, and their stored names.
+    added: Vec<(String, String)>,
+    elsewhere: Option<Elsewhere>,
+}
+
+impl Translation<'_> {
+    /// One path of an operator. `Some`: mongod's error.
+    fn one(&mut self, operator: &str, path: &str, value: RawBsonRef<'_>) -> Result<Option<WriteError>, String> {
+        check_path(path)?;
+        let root = root(path);
+        if !self.is_of_the_items_place(root) {
+            self.put(operator, path, value.into());
+            return Ok(None);
+        }
+        let now = get(&self.found.item, root);
+        let stays = match operator {
+            // Nothing is inserted.
+            "$setOnInsert" => true,
+            "$set" if path == root => is_same(Some(value), now),
+            "$unset" => now.is_none(),
+            _ => false,
+        };
+        if stays {
+            return Ok(None);
+        }
+        if root == "_id" {
+            if now.is_some() && path == root && matches!(operator, "$set" | "$unset") {
+                return Ok(Some(immutable_id()));
+            }
+            return Err(format!("{operator} of '{path}'"));
+        }
+        self.goes_elsewhere(root);
+        Ok(None)
+    }
+
+    fn rename(&mut self, from: &str, to: RawBsonRef<'_>) -> Result<Option<WriteError>, String> {
+        let to = to.as_str().unwrap_or_default();
+        check_path(from)?;
+        check_path(to)?;
+        let Renamed::To(value) = renamed(&self.found.item, from, to)? else {
+            return Ok(None);
+        };
+        let roots = [root(from), root(to)];
+        if roots.contains(&"_id") {
+            return if self.found.id().is_some() && [from, to].contains(&"_id") {
+                Ok(Some(immutable_id()))
+            } else {
+                Err("$rename of '_id'".to_owned())
+            };
+        }
+        for root in roots {
+            if self.is_of_the_items_place(root) {
+                self.goes_elsewhere(root);
+                return Ok(None);
+            }
+        }
+        self.put("$set", to, value);
+        self.put("$unset", from, RawBson::Boolean(true));
+        Ok(None)
+    }
+
+    /// Whether the bucket's place, bounds or index go by the field.
+    fn is_of_the_items_place(&self, root: &str) -> bool {
+        root == "_id" || self.shape.time() == Some(root) || key_position(self.shape, root).is_some()
+    }
+
+    fn goes_elsewhere(&mut self, root: &str) {
+        let is_time = self.shape.time() == Some(root);
+        self.elsewhere.get_or_insert(if is_time {
+            Elsewhere::Time(None)
+        } else {
+            Elsewhere::Key(None)
+        });
+    }
+
+    fn put(&mut self, operator: &str, path: &str, value: RawBson) {
+        let root = root(path);
+        let stored = self.shape.rename().stored(root);
+        if get(&self.found.item, root).is_none() {
+            self.added.push((root.to_owned(), stored.to_owned()));
+        }
+        let behind = path.get(root.len()..).unwrap_or_default();
+        let path = format!("{}.{stored}{behind}", element(self.shape, self.found));
+        let position = self.operators.iter().position(|(name, _)| name == operator);
+        if let Some((_, paths)) = position.and_then(|position| self.operators.get_mut(position)) {
+            put(paths, &path, value);
+            return;
+        }
+        let mut paths = RawDocumentBuf::new();
+        put(&mut paths, &path, value);
+        self.operators.push((operator.to_owned(), paths));
+    }
+
+    /// mongod adds fields in the order of their names: those here must come in the order that the application's have.
+    fn keeps_order(&mut self) -> bool {
+        if self.added.iter().all(|(root, stored)| root == stored) {
+            return true;
+        }
+        self.added.sort_unstable();
+        self.added.dedup();
+        self.added.is_sorted_by_key(|(_, stored)| stored)
+    }
+
+    fn update(self) -> RawDocumentBuf {
+        let mut update = RawDocumentBuf::new();
+        for (operator, paths) in &self.operators {
+            put(&mut update, operator, paths);
+        }
+        update
+    }
+}
+
+fn root(path: &str) -> &str {
+    path.split('.').next().unwrap_or_default()
+}
+
+fn check_path(path: &str) -> Result<(), String> {
+    if path.split('.').any(|part| part == "$") {
+        return Err("the positional operator $ in an update".to_owned());
+    }
+    if path.split('.').any(str::is_empty) {
+        return Err("an update of a field without a name".to_owned());
+    }
+    if path.starts_with('$') {
+        return Err("an update of a field whose name begins with $".to_owned());
+    }
+    Ok(())
+}
+
+fn immutable_id() -> WriteError {
+    let message = "Performing an update on the path '_id' would modify the immutable field '_id'";
+    WriteError::new(ErrorCode::ImmutableField, message)
+}

@@ -1,0 +1,43 @@
+//! `$rename`, which mongod does not do inside of arrays, as a `$set` of what is there and an `$unset`.
+
+use bson::raw::{RawBson, RawBsonRef, RawDocument};
+
+use crate::command::document::get;
+
+/// What a `$rename` does to an item.
+pub(super) enum Renamed {
+    /// Nothing: there is no such field.
+    Nothing,
+    /// It puts this value elsewhere.
+    To(RawBson),
+}
+
+/// Looks at both paths in the item.
+///
+/// # Errors
+/// Paths that lead through anything but documents: mongod refuses them, each in other words.
+pub(super) fn renamed(item: &RawDocument, from: &str, to: &str) -> Result<Renamed, String> {
+    let Some(value) = at(item, from)? else {
+        return Ok(Renamed::Nothing);
+    };
+    at(item, to)?;
+    Ok(Renamed::To(value.into()))
+}
+
+fn at<'a>(item: &'a RawDocument, path: &str) -> Result<Option<RawBsonRef<'a>>, String> {
+    let mut document = item;
+    let mut parts = path.split('.').peekable();
+    while let Some(part) = parts.next() {
+        let Some(value) = get(document, part) else {
+            return Ok(None);
+        };
+        if parts.peek().is_none() {
+            return Ok(Some(value));
+        }
+        document = match value {
+            RawBsonRef::Document(inner) => inner,
+            _ => return Err(format!("$rename by the path '{path}' through what is no document")),
+        };
+    }
+    Ok(None)
+}

@@ -1,0 +1,127 @@
+//! An item that is given anew as a whole: by a replacement, or as a pipeline has made it.
+
+use bson::Timestamp;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::{Elsewhere, InPlace, Planned, element};
+use crate::command::document::{first_field, get, put, single};
+use crate::command::error::{ErrorCode, WriteError};
+use crate::command::value_text::value_text;
+use crate::pattern::bucket::item::{Item, Mint};
+use crate::pattern::bucket::key::{Key, canonical, same_bytes};
+use crate::pattern::bucket::resolve::Found;
+use crate::pattern::shapes::{BucketShape, ItemIds};
+
+/// The item as a replacement has it.
+///
+/// # Errors
+/// What cannot be done, for a message.
+pub fn of_replacement(
+    shape: &BucketShape,
+    found: &Found,
+    replacement: &RawDocument,
+    mint: &mut dyn Mint,
+) -> Result<Planned, String> {
+    if let Some(name) = dollar_field(replacement) {
+        if ["$ref", "$id", "$db"].contains(&name) {
+            return Err("a replacement with a field whose name begins with $".to_owned());
+        }
+        let message = format!(
+            "The dollar ($) prefixed field '{name}' in '{name}' is not allowed in the context of an update's replacement \
+             document. Consider using an aggregation pipeline with $replaceWith."
+        );
+        return Ok(Planned::Failed(WriteError::new(
+            ErrorCode::DollarPrefixedFieldName,
+            message,
+        )));
+    }
+    // mongod compares it as it was given, and adds or moves the `_id` afterwards.
+    let counted =
+        first_field(replacement).is_none_or(|(name, _)| name != "_id") && shape.item_ids() != ItemIds::Dropped;
+    become_whole(shape, found, (replacement, counted), mint)
+}
+
+/// The item as a pipeline has made it.
+///
+/// # Errors
+/// What cannot be done, for a message.
+pub fn of_pipeline(
+    shape: &BucketShape,
+    found: &Found,
+    made: &RawDocument,
+    mint: &mut dyn Mint,
+) -> Result<Planned, String> {
+    if made.as_bytes() == found.item.as_bytes() {
+        return Ok(Planned::Unchanged { counted: false });
+    }
+    if dollar_field(made).is_some() {
+        return Err("a pipeline that gives an item a field whose name begins with $".to_owned());
+    }
+    let zero = RawBsonRef::Timestamp(Timestamp { time: 0, increment: 0 });
+    if made.iter().flatten().any(|(_, value)| value == zero) {
+        return Err("a pipeline that gives an item an empty timestamp".to_owned());
+    }
+    become_whole(shape, found, (made, true), mint)
+}
+
+fn dollar_field(document: &RawDocument) -> Option<&str> {
+    let mut names = document.iter().flatten().map(|(name, _)| name.as_str());
+    names.find(|name| name.starts_with('$'))
+}
+
+fn become_whole(
+    shape: &BucketShape,
+    found: &Found,
+    (new, counted): (&RawDocument, bool),
+    mint: &mut dyn Mint,
+) -> Result<Planned, String> {
+    let mut whole = RawDocumentBuf::new();
+    match (get(new, "_id"), found.id()) {
+        (Some(_), None) => return Err("an update that gives an item an `_id` where none is kept".to_owned()),
+        (Some(new), Some(old)) if !are_equal(new, old) => {
+            let message = format!(
+                "After applying the update, the (immutable) field '_id' was found to have been altered to _id: {}",
+                value_text(new)
+            );
+            return Ok(Planned::Failed(WriteError::new(ErrorCode::ImmutableField, message)));
+        }
+        (Some(id), _) | (None, Some(id)) => whole.append(cstr!("_id"), id),
+        (None, None) => {}
+    }
+    for (name, value) in new.iter().flatten() {
+        if name.as_str() != "_id" {
+            whole.append(name, value);
+        }
+    }
+    let item = Item::prepare(shape, 0, &whole, mint).map_err(|error| format!("an update ({})", error.message))?;
+    let key = Key::of(shape, &found.item).map_err(|error| error.message)?;
+    if item.key().identity() != key.identity() {
+        return Ok(Planned::Elsewhere(Elsewhere::Key(Some(Box::new(item)))));
+    }
+    if let Some(time) = shape.time()
+        && !is_same(get(&whole, time), get(&found.item, time))
+    {
+        return Ok(Planned::Elsewhere(Elsewhere::Time(Some(Box::new(item)))));
+    }
+    if item.stored().as_bytes() == found.stored.as_bytes() {
+        return Ok(Planned::Unchanged { counted });
+    }
+    let mut set = RawDocumentBuf::new();
+    put(&mut set, &element(shape, found), item.stored());
+    let change = InPlace::new(single("$set", &set));
+    Ok(Planned::InPlace(InPlace { counted, ..change }))
+}
+
+/// Whether MongoDB takes two values for equal.
+fn are_equal(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> bool {
+    same_bytes(canonical(one).as_raw_bson_ref(), canonical(other).as_raw_bson_ref())
+}
+
+/// Whether a field is there, or not there, alike and in every bit.
+pub(super) fn is_same(one: Option<RawBsonRef<'_>>, other: Option<RawBsonRef<'_>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => same_bytes(one, other),
+        (None, None) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,238 @@
+//! `findAndModify` of an item that is found first.
+//!
+//! mongod remembers of a retryable one what its bucket was before, or became, but not which of the items it was about. What has
+//! become of a bucket therefore says it itself, and what was before must be all of what was found: among these items the filter
+//! finds the same one again.
+
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::arguments::with_replaced;
+use crate::command::document::{as_whole_number, get, put, single};
+use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::find_and_modify::FindAndModify;
+use crate::command::reply::succeeded;
+use crate::pattern::bucket::place::{CHANGED, Demand, InPlace, Planned};
+use crate::pattern::bucket::projection::Projection;
+use crate::pattern::bucket::resolve::{Found, Wanted};
+use crate::pattern::bucket::unpack::Unpacker;
+use crate::pattern::shapes::BucketShape;
+use crate::session::error::RunError;
+use crate::session::link::Request;
+use crate::session::run::task::{
+    MAX_IDLE_ROUNDS, Task, elsewhere, end_transaction, given_up, in_words_of_the_application, pause, upsert,
+};
+use crate::session::run::{Run, resolve};
+
+/// What goes before mongod's words for an error that it met in an item.
+const PREFIX: &str = "Plan executor error during findAndModify :: caused by :: ";
+
+pub(super) async fn run(
+    run: &mut Run<'_>,
+    command: &FindAndModify<'_>,
+    (task, projection): (&Task<'_>, &Projection),
+) -> Result<RawDocumentBuf, RunError> {
+    let finding = Finding {
+        command,
+        task,
+        projection,
+    };
+    let judged = finding.judge(run).await?;
+    if get(&judged, "retriedStmtId").is_some() {
+        return finding.of_image(run, &judged).await;
+    }
+    // The pre-image must tell by itself which item it was.
+    let all_items = task.statement_id.is_some() && !command.new;
+    let wanted = Wanted {
+        all_items,
+        ..task.wanted()
+    };
+    for round in 0..=MAX_IDLE_ROUNDS {
+        let Some(found) = resolve::first(run, wanted).await? else {
+            return if command.upsert { Err(upsert(run)) } else { Ok(judged) };
+        };
+        match task.plan(run, &found).await? {
+            Planned::InPlace(change) => {
+                if let Some(reply) = finding.change(run, &found, change).await? {
+                    return Ok(reply);
+                }
+            }
+            Planned::Unchanged { .. } => return finding.unchanged(run, &judged, &found),
+            Planned::Elsewhere(_) => return Err(elsewhere(run)),
+            Planned::Failed(error) => {
+                end_transaction(run).await?;
+                return Err(failed(error).into());
+            }
+        }
+        pause(round).await;
+    }
+    Err(given_up(run).into_command_error().into())
+}
+
+struct Finding<'t> {
+    command: &'t FindAndModify<'t>,
+    task: &'t Task<'t>,
+    projection: &'t Projection,
+}
+
+impl Finding<'_> {
+    /// Lets mongod judge the client's command, and say whether it has executed it before.
+    async fn judge(&self, run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+        let mut body = single("findAndModify", run.namespace.collection);
+        body.append(cstr!("query"), self.task.no_filter());
+        body.append(cstr!("update"), self.task.asked.change);
+        body.append(cstr!("new"), self.command.new);
+        let documents = [
+            ("fields", self.command.projection),
+            ("sort", self.task.sort),
+            ("let", self.task.let_variables),
+        ];
+        for (name, document) in documents {
+            if let Some(document) = document {
+                put(&mut body, name, document);
+            }
+        }
+        self.task.append_own_options(&mut body);
+        self.complete(run, &mut body);
+        Ok(succeeded(run.link.call(Request::plain(&body)).await?)?)
+    }
+
+    fn complete(&self, run: &Run<'_>, body: &mut RawDocumentBuf) {
+        if let Some(bypass) = self.task.bypass_document_validation {
+            body.append(cstr!("bypassDocumentValidation"), bypass);
+        }
+        if let Some(id) = self.task.statement_id {
+            body.append(cstr!("stmtId"), id);
+        }
+        run.carried().append_to_write(body);
+    }
+
+    /// Changes the item; `None` where it is not as it was found.
+    async fn change(
+        &self,
+        run: &mut Run<'_>,
+        found: &Found,
+        mut change: InPlace,
+    ) -> Result<Option<RawDocumentBuf>, RunError> {
+        if self.task.statement_id.is_some() && self.command.new {
+            change.tell_place(found);
+        }
+        let demand = found.all_items.as_deref().map_or(Demand::Item, Demand::Items);
+        let filter = change.filter(run.shape, found, demand);
+        let mut body = single("findAndModify", run.namespace.collection);
+        body.append(cstr!("query"), filter.map_err(|what| run.unsupported(&what))?);
+        body.append(cstr!("update"), &change.update);
+        body.append(cstr!("new"), self.command.new);
+        body.append(cstr!("fields"), only_place(run.shape, found));
+        change.append_options(&mut body);
+        self.complete(run, &mut body);
+        let answer = match succeeded(run.link.call(Request::plain(&body)).await?) {
+            Ok(answer) => answer,
+            Err(CommandError::Upstream(reply)) => return Ok(Some(told(run, &reply, found))),
+            Err(error) => return Err(error.into()),
+        };
+        let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
+            return Ok(None);
+        };
+        if get(&answer, "retriedStmtId").is_some() {
+            return self.of_image(run, &answer).await.map(Some);
+        }
+        let stored = items(run.shape, bucket).and_then(|items| element(items, 0));
+        let item = stored.and_then(|stored| self.item(run, bucket, stored));
+        let item = item.ok_or_else(|| run.misfit())?;
+        let value = [("value", Some(RawBsonRef::Document(&item)))];
+        Ok(Some(with_replaced(&answer, &value)))
+    }
+
+    /// The answer of a command that has been executed before, from all of its bucket.
+    async fn of_image(&self, run: &mut Run<'_>, answer: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+        let Some(image) = get(answer, "value").and_then(RawBsonRef::as_document) else {
+            return Ok(answer.to_owned());
+        };
+        let place = if self.command.new {
+            let control = get(image, BucketShape::CONTROL).and_then(RawBsonRef::as_document);
+            let place = control
+                .and_then(|control| get(control, CHANGED))
+                .and_then(as_whole_number);
+            place.and_then(|place| usize::try_from(place).ok())
+        } else {
+            let found = resolve::first_in_image(run, image, self.task.wanted()).await?;
+            found.map(|found| found.place)
+        };
+        let items = items(run.shape, image);
+        let stored = items.zip(place).and_then(|(items, place)| element(items, place));
+        let item = stored.and_then(|stored| self.item(run, image, stored));
+        let item = item.ok_or_else(|| {
+            let message = "which item this findAndModify has changed when it was first sent cannot be told any more";
+            CommandError::new(ErrorCode::IllegalOperation, message)
+        })?;
+        Ok(with_replaced(answer, &[("value", Some(RawBsonRef::Document(&item)))]))
+    }
+
+    /// The answer where the item was already what it would become.
+    fn unchanged(&self, run: &Run<'_>, judged: &RawDocument, found: &Found) -> Result<RawDocumentBuf, RunError> {
+        let item = self.item(run, &found.key, &found.stored).ok_or_else(|| run.misfit())?;
+        let mut last = single("n", 1);
+        last.append(cstr!("updatedExisting"), true);
+        let replaced = [
+            ("lastErrorObject", Some(RawBsonRef::Document(&last))),
+            ("value", Some(RawBsonRef::Document(&item))),
+        ];
+        Ok(with_replaced(judged, &replaced))
+    }
+
+    fn item(&self, run: &Run<'_>, bucket: &RawDocument, stored: &RawDocument) -> Option<RawDocumentBuf> {
+        let mut bytes = Vec::new();
+        Unpacker::new(run.shape, self.projection, bucket).append(stored, &mut bytes);
+        RawDocumentBuf::from_bytes(bytes).ok()
+    }
+}
+
+/// The projection that leaves of a bucket its key and the item.
+fn only_place(shape: &BucketShape, found: &Found) -> RawDocumentBuf {
+    let mut slice = RawArrayBuf::new();
+    slice.push(i64::try_from(found.place).unwrap_or(i64::MAX));
+    slice.push(1);
+    let mut projection = single(shape.items(), single("$slice", &slice));
+    for field in shape.key() {
+        put(&mut projection, field, 1);
+    }
+    projection
+}
+
+fn items<'a>(shape: &BucketShape, bucket: &'a RawDocument) -> Option<&'a RawArray> {
+    get(bucket, shape.items())?.as_array()
+}
+
+fn element(items: &RawArray, place: usize) -> Option<&RawDocument> {
+    items.into_iter().nth(place)?.ok()?.as_document()
+}
+
+fn failed(error: WriteError) -> CommandError {
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("ok"), 0.0);
+    reply.append(cstr!("errmsg"), format!("{PREFIX}{}", error.message));
+    reply.append(cstr!("code"), error.code);
+    // Errors of expressions have numbers of their own, and no names.
+    let name = match error.code {
+        2 => "BadValue".to_owned(),
+        9 => "FailedToParse".to_owned(),
+        14 => "TypeMismatch".to_owned(),
+        code => {
+            let known = [ErrorCode::ImmutableField, ErrorCode::DollarPrefixedFieldName];
+            let known = known.into_iter().find(|known| known.number() == code);
+            known.map_or_else(|| format!("Location{code}"), |known| known.name().to_owned())
+        }
+    };
+    reply.append(cstr!("codeName"), name);
+    CommandError::Upstream(reply)
+}
+
+/// mongod's error, in terms of the item.
+fn told(run: &Run<'_>, reply: &RawDocument, found: &Found) -> RawDocumentBuf {
+    let Some(RawBsonRef::String(message)) = get(reply, "errmsg") else {
+        return reply.to_owned();
+    };
+    let error = WriteError::new(ErrorCode::BadValue, message);
+    let message = in_words_of_the_application(run, error, found).message;
+    with_replaced(reply, &[("errmsg", Some(RawBsonRef::String(&message)))])
+}

@@ -1,0 +1,273 @@
+//! What a client asks to be done to items that must be found first: what `update` and `findAndModify` have in common.
+//!
+//! mongod judges the client's own words before anything else, in a statement that matches nothing: it answers in the words of a
+//! naive collection what is wrong with them, and, where it has executed the statement before, what it did then.
+
+use std::time::Duration;
+
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::Run;
+use super::queries::documents;
+use crate::command::document::{array_of, get, put, single};
+use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::reply::{CursorReply, succeeded};
+use crate::pattern::bucket::change::{Asked, in_terms_of_items};
+use crate::pattern::bucket::place::{self, Planned, Wish};
+use crate::pattern::bucket::resolve::{Found, Wanted};
+use crate::session::error::RunError;
+use crate::session::link::Request;
+use crate::session::mint::SystemMint;
+
+/// Rounds in which an item was not as it had just been found, after which the races are called lost.
+pub(super) const MAX_IDLE_ROUNDS: u32 = 100;
+/// The longest pause before a round, in milliseconds.
+const MAX_PAUSE_MS: u64 = 50;
+/// What goes before an error that an aggregation met in an item.
+const OF_AGGREGATION: &str = "PlanExecutor error during aggregation :: caused by :: ";
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(super) struct Task<'a> {
+    pub(super) asked: Asked<'a>,
+    /// Which of those that match.
+    pub(super) sort: Option<&'a RawDocument>,
+    pub(super) let_variables: Option<&'a RawDocument>,
+    pub(super) constants: Option<&'a RawDocument>,
+    pub(super) bypass_document_validation: Option<bool>,
+    /// By what mongod remembers it, if it does.
+    pub(super) statement_id: Option<i32>,
+    /// The variables and the constants.
+    variables: Option<RawDocumentBuf>,
+}
+
+impl<'a> Task<'a> {
+    pub(super) fn new(
+        asked: Asked<'a>,
+        let_variables: Option<&'a RawDocument>,
+        constants: Option<&'a RawDocument>,
+    ) -> Self {
+        Self {
+            asked,
+            sort: None,
+            let_variables,
+            constants,
+            bypass_document_validation: None,
+            statement_id: None,
+            variables: variables(let_variables, constants),
+        }
+    }
+
+    /// The items that it is about.
+    pub(super) fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            filter: self.asked.filter,
+            sort: self.sort,
+            collation: self.asked.collation,
+            let_variables: self.variables.as_deref(),
+            ..Wanted::default()
+        }
+    }
+
+    /// The client's filter, met by nothing.
+    pub(super) fn no_filter(&self) -> RawDocumentBuf {
+        let mut clauses = vec![single("_id", single("$in", RawArrayBuf::new()))];
+        clauses.extend(self.asked.filter.map(RawDocument::to_owned));
+        single("$and", array_of(&clauses))
+    }
+
+    /// Appends the client's own options, which `update` has in a statement and `findAndModify` in its body.
+    pub(super) fn append_own_options(&self, to: &mut RawDocumentBuf) {
+        if let Some(filters) = self.asked.array_filters {
+            to.append(cstr!("arrayFilters"), filters);
+        }
+        if let Some(collation) = self.asked.collation {
+            to.append(cstr!("collation"), collation);
+        }
+    }
+
+    /// What is to be done for an item.
+    pub(super) async fn plan(&self, run: &mut Run<'_>, found: &Found) -> Result<Planned, RunError> {
+        let mut planned = self.plan_all(run, std::slice::from_ref(found)).await?;
+        planned.pop().ok_or_else(|| run.misfit().into())
+    }
+
+    /// What is to be done for each of some items; fewer, where the last of what is planned is a failure.
+    pub(super) async fn plan_all(&self, run: &mut Run<'_>, found: &[Found]) -> Result<Vec<Planned>, RunError> {
+        if let Some(Wish::Pipeline(stages)) = Wish::of(self.asked.change) {
+            return self.plan_pipeline(run, found, stages).await;
+        }
+        let mut mint = SystemMint::new(&run.shared.timestamps);
+        let asked = self.asked;
+        let planned = found.iter().map(|found| match Wish::of(asked.change) {
+            Some(Wish::Operators(operators)) => {
+                place::of_operators(run.shape, found, (operators, asked.array_filters, asked.collation))
+            }
+            Some(Wish::Replacement(replacement)) => place::of_replacement(run.shape, found, replacement, &mut mint),
+            Some(Wish::Pipeline(_)) | None => Err("such an update".to_owned()),
+        });
+        let planned: Result<Vec<Planned>, String> = planned.collect();
+        planned.map_err(|what| run.unsupported(&what).into())
+    }
+
+    async fn plan_pipeline(
+        &self,
+        run: &mut Run<'_>,
+        found: &[Found],
+        stages: &RawArray,
+    ) -> Result<Vec<Planned>, RunError> {
+        let (made, failed) = match self.make(run, found, stages).await? {
+            Ok(made) => (made, None),
+            // One at a time, to know which.
+            Err(_) if found.len() > 1 => {
+                let mut all = Vec::new();
+                for found in found {
+                    let planned = Box::pin(self.plan_pipeline(run, std::slice::from_ref(found), stages)).await?;
+                    let is_failed = matches!(planned.last(), Some(Planned::Failed(_)));
+                    all.extend(planned);
+                    if is_failed {
+                        break;
+                    }
+                }
+                return Ok(all);
+            }
+            Err(error) => (Vec::new(), Some(Planned::Failed(error))),
+        };
+        let mut mint = SystemMint::new(&run.shared.timestamps);
+        let mut planned = Vec::new();
+        for (found, made) in found.iter().zip(&made) {
+            let of_one = place::of_pipeline(run.shape, found, made, &mut mint);
+            planned.push(of_one.map_err(|what| run.unsupported(&what))?);
+        }
+        planned.extend(failed);
+        Ok(planned)
+    }
+
+    /// What mongod makes of items by the client's stages, each of which makes one document of one.
+    async fn make(
+        &self,
+        run: &mut Run<'_>,
+        found: &[Found],
+        stages: &RawArray,
+    ) -> Result<Result<Vec<RawDocumentBuf>, WriteError>, RunError> {
+        let items: Vec<RawDocumentBuf> = found.iter().map(|found| found.item.clone()).collect();
+        let mut pipeline = RawArrayBuf::new();
+        pipeline.push(single("$documents", single("$literal", array_of(&items))));
+        for stage in stages.into_iter().flatten() {
+            pipeline.push(stage);
+        }
+        let mut command = single("aggregate", 1);
+        command.append(cstr!("pipeline"), &pipeline);
+        let size = i64::try_from(items.len().saturating_add(1)).unwrap_or(i64::MAX);
+        command.append(cstr!("cursor"), single("batchSize", size));
+        if let Some(variables) = &self.variables {
+            command.append(cstr!("let"), variables);
+        }
+        if let Some(collation) = self.asked.collation {
+            command.append(cstr!("collation"), collation);
+        }
+        run.carried().append_to_look_up(&mut command);
+        let mut made = Vec::new();
+        let mut answer = match succeeded(run.link.call(Request::plain(&command)).await?) {
+            Ok(answer) => answer,
+            Err(error) => return of_item(error).map(Err).map_err(RunError::from),
+        };
+        loop {
+            made.extend(documents(&answer).map(RawDocument::to_owned));
+            let Some(id) = CursorReply::parse(&answer)
+                .map(|cursor| cursor.id)
+                .filter(|id| *id != 0)
+            else {
+                return Ok(Ok(made));
+            };
+            let mut more = single("getMore", id);
+            more.append(cstr!("collection"), "$cmd.aggregate");
+            run.carried().append_to_go_on(&mut more);
+            answer = match succeeded(run.link.call(Request::plain(&more)).await?) {
+                Ok(answer) => answer,
+                Err(error) => return of_item(error).map(Err).map_err(RunError::from),
+            };
+        }
+    }
+}
+
+/// The error that an aggregation met in an item; any other is that of the command.
+fn of_item(error: CommandError) -> Result<WriteError, CommandError> {
+    if let CommandError::Upstream(reply) = &error
+        && let Some(RawBsonRef::String(message)) = get(reply, "errmsg")
+        && let Some(message) = message.strip_prefix(OF_AGGREGATION)
+        && let Some(RawBsonRef::Int32(code)) = get(reply, "code")
+    {
+        let failed = WriteError {
+            code,
+            message: message.to_owned(),
+            detail: RawDocumentBuf::new(),
+        };
+        if !failed.is_of_server() {
+            return Ok(failed);
+        }
+    }
+    Err(error)
+}
+
+/// Both as the variables of an aggregation. Constants are taken as they are, and before the others.
+fn variables(given: Option<&RawDocument>, constants: Option<&RawDocument>) -> Option<RawDocumentBuf> {
+    let mut variables = RawDocumentBuf::new();
+    for (name, value) in given.into_iter().flat_map(RawDocument::iter).flatten() {
+        if constants.is_none_or(|constants| get(constants, name.as_str()).is_none()) {
+            variables.append(name, value);
+        }
+    }
+    for (name, value) in constants.into_iter().flat_map(RawDocument::iter).flatten() {
+        put(&mut variables, name.as_str(), single("$literal", value));
+    }
+    (!variables.is_empty()).then_some(variables)
+}
+
+/// mongod's error of an item's statement, in terms of the item.
+pub(super) fn in_words_of_the_application(run: &Run<'_>, mut error: WriteError, found: &Found) -> WriteError {
+    let id = found.id().unwrap_or(RawBsonRef::Null);
+    error.message = in_terms_of_items(run.shape, &error.message, id);
+    error
+}
+
+/// An item would have to lie elsewhere: under another key, or at another time.
+pub(super) fn elsewhere(run: &Run<'_>) -> RunError {
+    run.unsupported("an update of a key field or of the time").into()
+}
+
+/// Nothing matched, and one is to be made.
+pub(super) fn upsert(run: &Run<'_>) -> RunError {
+    run.unsupported("an upsert that inserts").into()
+}
+
+/// The races that were lost.
+pub(super) fn given_up(run: &Run<'_>) -> WriteError {
+    let message = format!(
+        "an item of {} was changed by others each time it was to be changed",
+        run.namespace
+    );
+    WriteError::new(ErrorCode::WriteConflict, message)
+}
+
+/// Waits a little, at random, when races were lost: the more often, the longer.
+pub(super) async fn pause(idle_rounds: u32) {
+    if idle_rounds > 2 {
+        let most = (1_u64 << idle_rounds.min(10)).min(MAX_PAUSE_MS);
+        tokio::time::sleep(Duration::from_millis(rand::random_range(0..=most))).await;
+    }
+}
+
+/// Ends the client's transaction, as an error of mongod does: one that the proxy has answered must do the same.
+pub(super) async fn end_transaction(run: &mut Run<'_>) -> Result<(), RunError> {
+    if !run.head.in_transaction() {
+        return Ok(());
+    }
+    let mut find = single("find", run.namespace.collection);
+    find.append(cstr!("filter"), single("$mongoshape", RawBsonRef::Null));
+    run.carried().append_to_look_up(&mut find);
+    match succeeded(run.link.call(Request::plain(&find)).await?) {
+        Err(error) if !error.is(ErrorCode::BadValue) => Err(error.into()),
+        _ => Ok(()),
+    }
+}

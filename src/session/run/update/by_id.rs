@@ -1,0 +1,156 @@
+//! Statements about one item each by its `_id`, on the items' buckets.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::outcome::Outcome;
+use crate::command::arguments::with_replaced;
+use crate::command::document::{as_whole_number, get, single};
+use crate::command::error::WriteError;
+use crate::command::reply::{CursorReply, succeeded};
+use crate::command::update::{Update, UpdateStatement};
+use crate::pattern::bucket::change::{Asked, Change, in_terms_of_items};
+use crate::pattern::bucket::index;
+use crate::session::error::RunError;
+use crate::session::link::Request;
+use crate::session::mint::SystemMint;
+use crate::session::run::Run;
+use crate::session::run::task::upsert;
+
+/// All statements; `None` where one is of another kind, or what became of it among others could not be told.
+pub(super) fn translate(run: &Run<'_>, command: &Update<'_>) -> Option<Vec<Change>> {
+    let alone = command.statements.len() == 1;
+    let changes = command.statements.iter().map(|statement| {
+        let change = change(run, statement)?;
+        (alone || (!statement.upsert && change.wider.is_none())).then_some(change)
+    });
+    changes.collect()
+}
+
+fn change(run: &Run<'_>, statement: &UpdateStatement<'_>) -> Option<Change> {
+    let mut mint = SystemMint::new(&run.shared.timestamps);
+    let change = Change::of(run.shape, Asked::from(statement), &mut mint).ok();
+    change.filter(|_| statement.constants.is_none())
+}
+
+/// Sends them in one command. `None` where it must be found out what is to be done: nothing has been done yet.
+pub(super) async fn run(
+    run: &mut Run<'_>,
+    command: &Update<'_>,
+    changes: &[Change],
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let ids: RawArrayBuf = (0..changes.len())
+        .map(|index| command.statement_ids.of(index))
+        .collect();
+    let statements: Vec<RawDocumentBuf> = command
+        .statements
+        .iter()
+        .zip(changes)
+        .map(|(statement, change)| change.statement(statement.multi))
+        .collect();
+    let answer = send(run, command, (&statements, &ids)).await?;
+    if let ([statement], [change]) = (command.statements.as_slice(), changes)
+        && get(&answer, "n").and_then(as_whole_number) == Some(0)
+        && get(&answer, "writeErrors").is_none()
+    {
+        if holds_item(run, change).await? {
+            return Ok(None);
+        }
+        if statement.upsert {
+            return Err(upsert(run));
+        }
+    }
+    if let [change] = changes
+        && change.always_modifies
+        && get(&answer, "n").and_then(as_whole_number) == Some(1)
+    {
+        let modified = [("nModified", Some(RawBsonRef::Int32(1)))];
+        return Ok(Some(with_replaced(&answer, &modified)));
+    }
+    Ok(Some(in_words_of_the_application(run, &answer, changes)))
+}
+
+/// Sends one statement, if it is of this kind.
+pub(super) async fn one(
+    run: &mut Run<'_>,
+    command: &Update<'_>,
+    (index, statement): (usize, &UpdateStatement<'_>),
+) -> Result<Option<Outcome>, RunError> {
+    let Some(change) = change(run, statement) else {
+        return Ok(None);
+    };
+    let ids: RawArrayBuf = [command.statement_ids.of(index)].into_iter().collect();
+    let answer = send(run, command, (&[change.statement(statement.multi)], &ids)).await?;
+    let mut outcome = Outcome::of(answer);
+    if let Some(error) = &mut outcome.failed {
+        error.message = in_terms_of_items(run.shape, &error.message, change.id.as_raw_bson_ref());
+        return Ok(Some(outcome));
+    }
+    if outcome.matched == 0 {
+        if holds_item(run, &change).await? {
+            return Ok(None);
+        }
+        if statement.upsert {
+            return Err(upsert(run));
+        }
+    } else if change.always_modifies {
+        outcome.modified = 1;
+    }
+    Ok(Some(outcome))
+}
+
+async fn send(
+    run: &mut Run<'_>,
+    command: &Update<'_>,
+    (statements, ids): (&[RawDocumentBuf], &RawArrayBuf),
+) -> Result<RawDocumentBuf, RunError> {
+    let elements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
+    let mut body = single("update", run.namespace.collection);
+    body.append(cstr!("ordered"), command.ordered);
+    if let Some(bypass) = command.bypass_document_validation {
+        body.append(cstr!("bypassDocumentValidation"), bypass);
+    }
+    if run.head.is_retryable_write() {
+        body.append(cstr!("stmtIds"), ids);
+    }
+    run.carried().append_to_write(&mut body);
+    let request = Request {
+        body: &body,
+        sequence: Some(("updates", &elements)),
+    };
+    Ok(succeeded(run.link.call(request).await?)?)
+}
+
+/// Where no bucket met the statement's conditions: whether one has the item, and only what was demanded of it is not so.
+pub(in crate::session::run) async fn holds_item(run: &mut Run<'_>, change: &Change) -> Result<bool, RunError> {
+    let Some(condition) = &change.wider else {
+        return Ok(false);
+    };
+    let mut find = single("find", run.namespace.collection);
+    find.append(cstr!("filter"), condition);
+    find.append(cstr!("hint"), index::ITEM_ID);
+    find.append(cstr!("projection"), single("_id", 1));
+    find.append(cstr!("limit"), 1);
+    find.append(cstr!("singleBatch"), true);
+    run.carried().append_to_look_up(&mut find);
+    let answer = run.link.run(&find).await?;
+    Ok(CursorReply::parse(&answer).is_some_and(|cursor| cursor.documents().next().is_some()))
+}
+
+/// mongod's answer, its errors in terms of items.
+fn in_words_of_the_application(run: &Run<'_>, answer: &RawDocument, changes: &[Change]) -> RawDocumentBuf {
+    let Some(errors) = get(answer, "writeErrors").and_then(RawBsonRef::as_array) else {
+        return answer.to_owned();
+    };
+    let errors = errors.into_iter().flatten().filter_map(RawBsonRef::as_document);
+    let errors: RawArrayBuf = errors
+        .filter_map(WriteError::parse)
+        .map(|(index, mut error)| {
+            if let Some(change) = changes.get(index) {
+                error.message = in_terms_of_items(run.shape, &error.message, change.id.as_raw_bson_ref());
+            }
+            error.to_document(index)
+        })
+        .collect();
+    let errors = RawBsonRef::Array(&errors);
+    with_replaced(answer, &[("writeErrors", Some(errors))])
+}

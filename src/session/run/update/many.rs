@@ -1,0 +1,280 @@
+//! An update of all items that match.
+//!
+//! They are read in batches. A bucket is met once: what is read of it again, since an index that it was found by has changed with
+//! it, is left out. An item that was changed by others in between is looked for again, and left alone where it matches no more.
+
+use std::collections::HashMap;
+
+use bson::raw::{RawBson, RawDocumentBuf, cstr};
+
+use super::outcome::Outcome;
+use super::statement::{send, send_all, settle};
+use crate::command::document::{get, single};
+use crate::pattern::bucket::key::same_bytes;
+use crate::pattern::bucket::place::{Planned, Wish};
+use crate::pattern::bucket::resolve::{Found, Wanted};
+use crate::pattern::shapes::ItemIds;
+use crate::session::error::RunError;
+use crate::session::run::Run;
+use crate::session::run::resolve::Matches;
+use crate::session::run::task::{
+    MAX_IDLE_ROUNDS, Task, elsewhere, end_transaction, given_up, in_words_of_the_application, pause, upsert,
+};
+use crate::session::upstream::UpstreamKind;
+
+/// Bytes of items that are kept before the first of them is changed.
+const MAX_BYTES: usize = 64 << 20;
+/// Statements that are sent back to back: where one fails, those behind it are not all left out.
+const MAX_IN_FLIGHT: usize = 64;
+/// Bytes of items from which a pipeline makes others at once.
+const MAX_MADE_AT_ONCE: usize = 1 << 20;
+
+pub(super) async fn run(
+    run: &mut Run<'_>,
+    task: &Task<'_>,
+    (upserts, judged): (bool, Outcome),
+) -> Result<Outcome, RunError> {
+    let known_concern = get(run.head.body(), "writeConcern").is_some();
+    let mut many = Many {
+        at_once: known_concern && run.upstream == UpstreamKind::Member && !run.head.in_transaction(),
+        sum: judged,
+        task,
+    };
+    let mut matches = Matches::of(run, task.wanted()).await?;
+    let mut met = Met::default();
+    let mut kept: Vec<Found> = Vec::new();
+    let mut bytes = 0_usize;
+    while let Some(batch) = matches.next_batch(run).await? {
+        for found in batch {
+            if met.is_new(&found) {
+                bytes = bytes.saturating_add(found.bytes());
+                kept.push(found);
+            }
+        }
+        if bytes > MAX_BYTES {
+            if may_be_refused(task) {
+                matches.close(run).await?;
+                let what =
+                    format!("an update of more than {MAX_BYTES} bytes of items that may change their key or time");
+                return Err(run.unsupported(&what).into());
+            }
+            many.change(run, std::mem::take(&mut kept)).await?;
+            bytes = 0;
+            if many.sum.failed.is_some() {
+                matches.close(run).await?;
+                return many.end(run).await;
+            }
+        }
+    }
+    many.change(run, kept).await?;
+    if upserts && met.is_empty() {
+        return Err(upsert(run));
+    }
+    many.end(run).await
+}
+
+/// Whether only the items themselves tell if the update can be done: then all are looked at before any is changed.
+fn may_be_refused(task: &Task<'_>) -> bool {
+    !matches!(Wish::of(task.asked.change), Some(Wish::Operators(operators)) if get(operators, "$rename").is_none())
+}
+
+/// The buckets that were met: the last of their items.
+#[derive(Default)]
+struct Met {
+    buckets: HashMap<Vec<u8>, usize>,
+    last: Option<RawBson>,
+}
+
+impl Met {
+    fn is_empty(&self) -> bool {
+        self.buckets.is_empty()
+    }
+
+    fn is_new(&mut self, found: &Found) -> bool {
+        let name = single("", &found.bucket).into_bytes();
+        let goes_on = self.last.as_ref() == Some(&found.bucket);
+        let before = self.buckets.get(&name).copied();
+        let is_new = before.is_none_or(|place| goes_on && place < found.place);
+        if is_new {
+            self.buckets.insert(name, found.place);
+            self.last = Some(found.bucket.clone());
+        }
+        is_new
+    }
+}
+
+struct Many<'t> {
+    task: &'t Task<'t>,
+    /// Whether what the client waits for is waited for at the end.
+    at_once: bool,
+    sum: Outcome,
+}
+
+impl Many<'_> {
+    /// Changes items, after all were planned.
+    async fn change(&mut self, run: &mut Run<'_>, found: Vec<Found>) -> Result<(), RunError> {
+        let mut statements: Vec<(Found, RawDocumentBuf, bool)> = Vec::new();
+        let mut failed = None;
+        let mut unchanged = Outcome::default();
+        for part in parts(found) {
+            let planned = self.task.plan_all(run, &part).await?;
+            for (found, planned) in part.into_iter().zip(planned) {
+                match planned {
+                    Planned::InPlace(change) => {
+                        let statement = change.statement(run.shape, &found);
+                        let statement = statement.map_err(|what| run.unsupported(&what))?;
+                        statements.push((found, statement, change.counted));
+                    }
+                    Planned::Unchanged { counted } => {
+                        unchanged.matched = unchanged.matched.saturating_add(1);
+                        unchanged.modified = unchanged.modified.saturating_add(i64::from(counted));
+                    }
+                    Planned::Elsewhere(_) => return Err(elsewhere(run)),
+                    Planned::Failed(error) => {
+                        failed = Some(error);
+                        break;
+                    }
+                }
+            }
+            if failed.is_some() {
+                break;
+            }
+        }
+        self.sum.matched = self.sum.matched.saturating_add(unchanged.matched);
+        self.sum.modified = self.sum.modified.saturating_add(unchanged.modified);
+        for part in statements.chunks(MAX_IN_FLIGHT) {
+            self.send(run, part).await?;
+            if self.sum.failed.is_some() {
+                return Ok(());
+            }
+        }
+        if failed.is_some() {
+            end_transaction(run).await?;
+            self.sum.failed = failed;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, run: &mut Run<'_>, part: &[(Found, RawDocumentBuf, bool)]) -> Result<(), RunError> {
+        let statements: Vec<RawDocumentBuf> = part.iter().map(|(_, statement, _)| statement.clone()).collect();
+        let outcomes = send_all(run, self.task, (&statements, self.at_once)).await?;
+        let mut missed = Vec::new();
+        for ((found, _, counted), outcome) in part.iter().zip(outcomes) {
+            if outcome.matched == 0 && outcome.failed.is_none() {
+                missed.push(found);
+            }
+            self.add(run, (found, *counted), outcome);
+        }
+        for found in missed {
+            if self.sum.failed.is_none() {
+                self.again(run, found).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, run: &Run<'_>, (found, counted): (&Found, bool), mut outcome: Outcome) {
+        outcome.failed = outcome
+            .failed
+            .map(|error| in_words_of_the_application(run, error, found));
+        if counted && outcome.matched > 0 {
+            outcome.modified = 1;
+        }
+        self.sum.add(outcome);
+    }
+
+    /// Changes an item that was not as it had been found.
+    async fn again(&mut self, run: &mut Run<'_>, missed: &Found) -> Result<(), RunError> {
+        for round in 0..=MAX_IDLE_ROUNDS {
+            let Some(found) = find_again(run, self.task, missed).await? else {
+                return Ok(());
+            };
+            let Some(found) = found else {
+                break;
+            };
+            let change = match self.task.plan(run, &found).await? {
+                Planned::InPlace(change) => change,
+                Planned::Unchanged { counted } => {
+                    self.sum.matched = self.sum.matched.saturating_add(1);
+                    self.sum.modified = self.sum.modified.saturating_add(i64::from(counted));
+                    return Ok(());
+                }
+                Planned::Elsewhere(_) => return Err(elsewhere(run)),
+                Planned::Failed(error) => {
+                    self.sum.failed = Some(error);
+                    return Ok(());
+                }
+            };
+            let statement = change
+                .statement(run.shape, &found)
+                .map_err(|what| run.unsupported(&what))?;
+            let outcome = send(run, self.task, &statement).await?;
+            if outcome.matched > 0 || outcome.failed.is_some() {
+                self.add(run, (&found, change.counted), outcome);
+                return Ok(());
+            }
+            pause(round).await;
+        }
+        self.sum.failed = Some(given_up(run));
+        Ok(())
+    }
+
+    async fn end(mut self, run: &mut Run<'_>) -> Result<Outcome, RunError> {
+        if self.at_once && self.sum.modified > 0 {
+            self.sum.answer = settle(run).await?;
+        }
+        Ok(self.sum)
+    }
+}
+
+/// Parts of which a pipeline makes others at once.
+fn parts(found: Vec<Found>) -> Vec<Vec<Found>> {
+    let mut parts: Vec<Vec<Found>> = Vec::new();
+    let mut bytes = usize::MAX;
+    for found in found {
+        bytes = bytes.saturating_add(found.bytes());
+        match parts.last_mut() {
+            Some(part) if bytes <= MAX_MADE_AT_ONCE => part.push(found),
+            _ => {
+                bytes = found.bytes();
+                parts.push(vec![found]);
+            }
+        }
+    }
+    parts
+}
+
+/// An item that was found before, where it still matches: `None` where it does not, `Some(None)` where nobody can tell.
+async fn find_again(run: &mut Run<'_>, task: &Task<'_>, missed: &Found) -> Result<Option<Option<Found>>, RunError> {
+    let Some(id) = missed.id() else {
+        return Ok(Some(None));
+    };
+    let is_it = single("_id", single("$eq", id));
+    let of_bucket = if run.shape.item_ids() == ItemIds::Unique {
+        single(run.shape.items(), single("$elemMatch", &is_it))
+    } else {
+        let mut filter = RawDocumentBuf::new();
+        filter.append(cstr!("_id"), single("$eq", &missed.bucket));
+        filter
+    };
+    let wanted = Wanted {
+        of_bucket: Some(&of_bucket),
+        of_item: Some(&is_it),
+        ..task.wanted()
+    };
+    let mut matches = Matches::of(run, wanted).await?;
+    let mut again: Vec<Found> = Vec::new();
+    while let Some(batch) = matches.next_batch(run).await? {
+        // A collation may take others for equal.
+        again.extend(
+            batch
+                .into_iter()
+                .filter(|found| found.id().is_some_and(|own| same_bytes(own, id))),
+        );
+    }
+    Ok(match again.len() {
+        0 => None,
+        1 => Some(again.pop()),
+        _ => Some(None),
+    })
+}
