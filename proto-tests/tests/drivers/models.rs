@@ -1,4 +1,4 @@
-//! Unchanged applications on object mappers, Mongoose and MongoEngine: what each sees on a shaped collection is what it sees
+//! Unchanged applications on object mappers, Mongoose and `MongoEngine`: what each sees on a shaped collection is what it sees
 //! on a naive one, from making indexes to removing what it kept; and what is stored in the end is laid out as it should be.
 
 use std::fmt::Write as _;
@@ -35,9 +35,9 @@ fn compare(mongod: &Mongod, command: impl Fn(&str) -> Command) -> Result<()> {
 
     let shapes = shape().toml(&format!("{database}.{COLLECTION}"));
     let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&shapes))?;
-    let shaped = printed(command(&uri(&proxy.uri())))?;
+    let through_proxy = printed(command(&uri(&proxy.uri())))?;
     invariants::check(&mut direct, &database, COLLECTION, &shape())?;
-    let differing = differing(&naive, &shaped)?;
+    let differing = differing(&naive, &through_proxy)?;
     ensure!(differing.is_empty(), "steps differ:\n{differing}");
     direct.command_ok(&doc! { "dropDatabase": 1, "$db": &database })?;
     Ok(())
