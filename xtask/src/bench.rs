@@ -6,6 +6,7 @@ mod haproxy;
 mod idle;
 mod insert;
 mod load;
+mod measured;
 mod model;
 mod place;
 mod process;
@@ -14,7 +15,9 @@ mod relay;
 mod servers;
 mod statistics;
 mod table;
+mod together;
 mod trades;
+mod update;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -28,6 +31,8 @@ pub(crate) enum Command {
     Insert(insert::Options),
     /// What reading costs through mongoshape, beside the pattern by hand, a time-series collection and a naive one
     Read(read::Options),
+    /// What updating and deleting items by `_id` costs through mongoshape, beside a naive collection, direct and through `HAProxy`
+    Update(update::Options),
 }
 
 pub(crate) fn run(command: &Command) -> Result<()> {
@@ -35,6 +40,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Relay(options) => relay::run(options),
         Command::Insert(options) => insert::run(options),
         Command::Read(options) => read::run(options),
+        Command::Update(options) => update::run(options),
     }
 }
 

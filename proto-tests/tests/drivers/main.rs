@@ -1,9 +1,11 @@
 //! Unchanged programs on the drivers of all languages: what each sees through the proxy is what it sees without it.
 //!
-//! Here on a shaped collection, in [`matrix`] on plain ones and in every way that the proxy presents itself.
+//! Here, and in [`models`] on object mappers, on a shaped collection; in [`matrix`] on plain ones and in every way that the
+//! proxy presents itself.
 
 mod install;
 mod matrix;
+mod models;
 mod rust_driver;
 
 use std::process::Command;

@@ -27,13 +27,10 @@ pub(super) enum Retries {
 pub(super) struct Client {
     connection: raw::Connection,
     database: String,
-    session: Option<Session>,
-}
-
-#[derive(Debug)]
-struct Session {
-    id: Uuid,
-    writes: i64,
+    /// What it adds to a write: the database, and where writes are numbered its session and the number.
+    fields: Vec<u8>,
+    /// How many writes it has numbered, if it does.
+    writes: Option<i64>,
 }
 
 impl Client {
@@ -42,14 +39,20 @@ impl Client {
         let mut connection = raw::Connection::open(address)?;
         connection.stream().set_read_timeout(Some(LIMIT))?;
         connection.command_ok(&doc! { "hello": 1, "$db": "admin" })?;
-        let session = (retries == Retries::Numbered).then(|| Session {
-            id: Uuid::new(),
-            writes: 0,
-        });
+        Self::on(connection, database, retries)
+    }
+
+    fn on(connection: raw::Connection, database: &str, retries: Retries) -> Result<Self> {
+        let mut own = doc! { "$db": database };
+        let writes = (retries == Retries::Numbered).then_some(0_i64);
+        if let Some(writes) = writes {
+            own.extend(doc! { "lsid": { "id": Uuid::new() }, "txnNumber": writes });
+        }
         Ok(Self {
             connection,
             database: database.to_owned(),
-            session,
+            fields: fields(&own)?,
+            writes,
         })
     }
 
@@ -61,32 +64,22 @@ impl Client {
 
     /// A write as this connection sends it, once: each has a number of its own.
     pub(super) fn request(&mut self, write: &Write) -> Result<Request> {
-        let mut body = self.body(write)?;
-        Ok(self.number(&mut body, &Documents::of(write)?))
+        Ok(self.number(&Prepared::of(write)?))
     }
 
-    /// The section of a command without its documents, for [`Client::number`].
-    pub(super) fn body(&self, write: &Write) -> Result<Vec<u8>> {
-        let mut body = write.body.clone();
-        body.insert("$db", &self.database);
-        if let Some(session) = &self.session {
-            body.insert("lsid", doc! { "id": session.id });
-            body.insert("txnNumber", session.writes);
+    /// The request of a command, which gets the next number: without making BSON, as the clock may run.
+    pub(super) fn number(&mut self, prepared: &Prepared) -> Request {
+        if let Some(writes) = &mut self.writes {
+            *writes += 1;
+            // The last field's value.
+            let value = self.fields.len() - size_of::<i64>()..;
+            self.fields[value].copy_from_slice(&writes.to_le_bytes());
         }
-        frame::body_section(&body)
-    }
-
-    /// The request of a body, which gets the next number, and documents: without making BSON, as the clock may run.
-    pub(super) fn number(&mut self, body: &mut [u8], documents: &Documents) -> Request {
-        if let Some(session) = &mut self.session {
-            session.writes += 1;
-            // The last field's value, before the byte that ends the document.
-            let value = body.len() - 1 - size_of::<i64>()..body.len() - 1;
-            body[value].copy_from_slice(&session.writes.to_le_bytes());
-        }
+        let body = section_of_fields(&[&prepared.fields, &self.fields]);
+        let sections: Vec<_> = [Some(body), prepared.documents.clone()].into_iter().flatten().collect();
         Request {
-            frame: frame::message(1, 0, &[body.to_vec(), documents.section.clone()]),
-            items: documents.items,
+            frame: frame::message(1, 0, &sections),
+            items: prepared.items,
         }
     }
 
@@ -122,28 +115,54 @@ impl Client {
     }
 }
 
-/// The documents of a write as they are sent, by whichever connection.
+/// A write without what a connection adds to it: sent by whichever there is.
 #[derive(Debug)]
-pub(super) struct Documents {
-    section: Vec<u8>,
+pub(super) struct Prepared {
+    /// The body's fields.
+    fields: Vec<u8>,
+    /// The section of its documents.
+    documents: Option<Vec<u8>>,
     items: usize,
 }
 
-impl Documents {
-    /// Those of this write.
+impl Prepared {
+    /// A command whose documents follow its body.
     pub(super) fn of(write: &Write) -> Result<Self> {
         Ok(Self {
-            section: frame::sequence_section(write.field, &write.documents)?,
+            fields: fields(&write.body)?,
+            documents: Some(frame::sequence_section(write.field, &write.documents)?),
             items: write.documents.len(),
         })
     }
+
+    /// A command that is all body, and about one trade: `findAndModify`.
+    pub(super) fn of_one(body: &Document) -> Result<Self> {
+        Ok(Self {
+            fields: fields(body)?,
+            documents: None,
+            items: 1,
+        })
+    }
+}
+
+/// A document's fields, without the length before and the zero behind them.
+fn fields(document: &Document) -> Result<Vec<u8>> {
+    let bytes = document.to_vec()?;
+    Ok(bytes[size_of::<i32>()..bytes.len() - 1].to_vec())
+}
+
+/// The body section of a document that has all these fields.
+fn section_of_fields(fields: &[&[u8]]) -> Vec<u8> {
+    let fields = fields.concat();
+    let length = i32::try_from(size_of::<i32>() + fields.len() + 1).expect("a small document");
+    [&[0], &length.to_le_bytes()[..], &fields, &[0]].concat()
 }
 
 /// A write as it is sent.
 #[derive(Debug)]
 pub(super) struct Request {
     frame: Vec<u8>,
-    /// How many trades it stores.
+    /// How many trades it stores or changes.
     items: usize,
 }
 
@@ -152,16 +171,23 @@ pub(super) struct Request {
 pub(super) struct Reply(Vec<u8>);
 
 impl Reply {
-    /// Fails unless it says that every item was stored.
+    /// What it says.
+    pub(super) fn document(&self) -> Result<Document> {
+        raw::document(&self.0)
+    }
+
+    /// Fails unless it says that every item was stored, found or removed.
     pub(super) fn judge(&self, request: &Request) -> Result<()> {
-        let reply = raw::document(&self.0)?;
-        let stored = reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok());
+        let reply = self.document()?;
+        // As `findAndModify` has it.
+        let counted = reply.get_document("lastErrorObject").unwrap_or(&reply);
+        let stored = counted.get_i32("n").ok().and_then(|n| usize::try_from(n).ok());
         ensure!(
             reply.get_f64("ok").is_ok_and(|ok| ok > 0.0)
                 && stored == Some(request.items)
                 && !reply.contains_key("writeErrors")
                 && !reply.contains_key("writeConcernError"),
-            "{} items were to be stored: {reply}",
+            "it was to be done to {} items: {reply}",
             request.items
         );
         Ok(())
@@ -197,20 +223,14 @@ mod tests {
     #[test]
     fn every_write_has_the_next_number() -> Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let mut client = Client {
-            connection: raw::Connection::open(listener.local_addr()?)?,
-            database: "d".to_owned(),
-            session: Some(Session {
-                id: Uuid::new(),
-                writes: 0,
-            }),
-        };
+        let connection = raw::Connection::open(listener.local_addr()?)?;
+        let mut client = Client::on(connection, "d", Retries::Numbered)?;
         let write = Write::insert("c", vec![doc! { "_id": 1 }]);
         assert_eq!(number_in(&client.request(&write)?), 1);
-        let mut body = client.body(&write)?;
-        let documents = Documents::of(&write)?;
-        assert_eq!(number_in(&client.number(&mut body, &documents)), 2);
-        assert_eq!(number_in(&client.number(&mut body, &documents)), 3);
+        let prepared = Prepared::of(&write)?;
+        assert_eq!(number_in(&client.number(&prepared)), 2);
+        let one = Prepared::of_one(&doc! { "findAndModify": "c" })?;
+        assert_eq!(number_in(&client.number(&one)), 3);
         Ok(())
     }
 }

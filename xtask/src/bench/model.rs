@@ -45,6 +45,14 @@ impl Write {
             documents,
         }
     }
+
+    pub(super) fn delete(collection: &str, documents: Vec<Document>) -> Self {
+        Self {
+            body: doc! { "delete": collection, "ordered": true },
+            field: "deletes",
+            documents,
+        }
+    }
 }
 
 impl Model {

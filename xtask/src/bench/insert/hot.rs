@@ -7,13 +7,14 @@ use bson::{Bson, doc};
 use proto_tests::{ItemIds, Proxy};
 
 use super::Options;
-use super::singles::{self, WARM_UP};
+use super::singles;
 use crate::bench::by_hand::MAX_ITEMS;
 use crate::bench::load::{self, Figures};
 use crate::bench::model::Model;
 use crate::bench::place::{self, Place};
 use crate::bench::servers::Servers;
 use crate::bench::statistics::median;
+use crate::bench::together;
 use crate::bench::trades::{KEY, Trade, Trades};
 
 /// The key.
@@ -22,8 +23,6 @@ const CUSTOMER: i32 = 1;
 const PROXIES: usize = 3;
 /// The many.
 const CONNECTIONS: usize = 32;
-/// Commands of each connection at least.
-const LEAST: usize = 100;
 
 pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
     println!(
@@ -65,7 +64,7 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
 }
 
 fn next(trades: &mut Trades, items: usize, connections: usize) -> Vec<Trade> {
-    trades.of(CUSTOMER, items.max(connections * LEAST) + connections * WARM_UP)
+    trades.of(CUSTOMER, together::commands(items, connections))
 }
 
 /// Fails unless the key's pages are numbered without a gap and all but the last are full.

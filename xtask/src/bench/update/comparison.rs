@@ -1,0 +1,161 @@
+//! The collections that are compared: the same trades in each, to which the same is done.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, Document, doc};
+use proto_tests::ItemIds;
+
+use super::Options;
+use super::operation::Operation;
+use crate::bench::client::Reply;
+use crate::bench::measured::Measured;
+use crate::bench::model::{Indexes, Model};
+use crate::bench::place::{self, Place, Terms};
+use crate::bench::servers::{Servers, Way};
+use crate::bench::table::Row;
+use crate::bench::together;
+use crate::bench::trades::{self, Trade, Trades};
+
+/// Customers that trades are spread among.
+const KEYS: u32 = 1000;
+/// What a command is refused with that a shaped collection does not support.
+const NOT_SUPPORTED: i32 = 115;
+
+#[derive(Debug)]
+pub(super) struct Comparison {
+    /// The naive one first.
+    places: Vec<Place>,
+    /// Of the rounds since rows were taken, one a place.
+    measured: Vec<Measured>,
+    trades: Trades,
+    /// What every collection has in it.
+    stored: Vec<Trade>,
+    terms: Terms,
+}
+
+impl Comparison {
+    /// Makes and fills the collections.
+    pub(super) fn prepare(servers: &Servers, options: &Options) -> Result<Self> {
+        let terms = Terms {
+            database: "updates".to_owned(),
+            spacing: trades::STEP * KEYS,
+            indexes: Indexes::ForReading,
+            retries: options.retries(),
+        };
+        let mut trades = Trades::new();
+        let stored = trades.among(KEYS, options.filling());
+        let mut ways = servers.ways_with_haproxy();
+        ways.retain(|way| matches!(way.model, Model::Naive | Model::Shaped(ItemIds::Unique)));
+        let mut places = Vec::new();
+        for way in ways {
+            let mut place = Place::make(way, &terms)?;
+            place.fill(&stored).with_context(|| place.way.name)?;
+            places.push(place);
+        }
+        place::checkpoint(servers.direct())?;
+        Ok(Self {
+            measured: places.iter().map(|_| Measured::default()).collect(),
+            places,
+            trades,
+            stored,
+            terms,
+        })
+    }
+
+    pub(super) fn ways(&self) -> Vec<Way> {
+        self.places.iter().map(|place| place.way.clone()).collect()
+    }
+
+    /// Why a way does not do it, if it says so, asked to do it to a trade that nobody has.
+    pub(super) fn refused(&mut self, operation: Operation) -> Result<Option<String>> {
+        let nobodys = self.trades.of(1, 1);
+        let nobodys = nobodys.first().context("a trade")?;
+        for place in &self.places {
+            let mut client = place.client()?;
+            let request = client.number(&operation.prepared(place.way.collection, nobodys)?);
+            let mut reply = Reply::default();
+            client.exchange(&request, &mut reply)?;
+            let reply = reply.document()?;
+            if reply.get_i32("code").is_ok_and(|code| code == NOT_SUPPORTED) {
+                return Ok(Some(reply.get_str("errmsg").unwrap_or_default().to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Does it over so many connections to as many trades as that takes, the same ones in each place; another place begins in
+    /// each round.
+    pub(super) fn round(
+        &mut self,
+        servers: &Servers,
+        (operation, connections): (Operation, usize),
+        (round, items): (usize, usize),
+    ) -> Result<()> {
+        let count = together::commands(items, connections);
+        let picked = self.trades.pick(&mut self.stored, count).to_vec();
+        for turn in 0..self.places.len() {
+            let at = (round + turn) % self.places.len();
+            let (place, measured) = (&self.places[at], &mut self.measured[at]);
+            let commands = picked
+                .iter()
+                .map(|trade| operation.prepared(place.way.collection, trade));
+            let commands = commands.collect::<Result<Vec<_>>>()?;
+            let before = servers.cpu_times(&place.way)?;
+            let doors = [place.way.address];
+            let figures = together::measure(place, commands, (connections, &doors)).with_context(|| place.way.name)?;
+            measured.add(figures, before, servers.cpu_times(&place.way)?, count);
+        }
+        if operation == Operation::DeleteOne {
+            self.replace(count)?;
+            place::checkpoint(servers.direct())?;
+        }
+        Ok(())
+    }
+
+    /// Stores as many new trades as were deleted, which are the first.
+    fn replace(&mut self, count: usize) -> Result<()> {
+        let new = self.trades.among(KEYS, count);
+        self.stored.drain(..count);
+        for place in &mut self.places {
+            place.items -= count;
+            place.fill(&new).with_context(|| place.way.name)?;
+        }
+        self.stored.extend(new);
+        Ok(())
+    }
+
+    /// What was measured since the last time.
+    pub(super) fn take_rows(&mut self) -> Vec<Row> {
+        let measured = self.measured.iter_mut().map(std::mem::take);
+        let rows = self.places.iter().zip(measured);
+        rows.map(|(place, measured)| measured.row(&place.way)).collect()
+    }
+
+    /// Fails unless all collections have as many trades as they should, and the same.
+    pub(super) fn check(&self) -> Result<()> {
+        self.places.iter().try_for_each(Place::check)?;
+        let sums = self.places.iter().map(sums).collect::<Result<Vec<_>>>()?;
+        for (place, sum) in self.places.iter().zip(&sums) {
+            ensure!(
+                Some(sum) == sums.first(),
+                "{} has {sum:?}, and not {:?}",
+                place.way.name,
+                sums.first()
+            );
+        }
+        Ok(())
+    }
+
+    /// Makes room.
+    pub(super) fn end(self, servers: &Servers) -> Result<()> {
+        place::drop_database(servers.direct(), &self.terms)
+    }
+}
+
+/// How many trades there are of each ticker and what quantity of each, as the way sees it: what updates change.
+fn sums(place: &Place) -> Result<Vec<Bson>> {
+    let group = doc! { "_id": "$ticker", "n": { "$sum": 1 }, "quantity": { "$sum": "$quantity" } };
+    let pipeline: Vec<Document> = vec![doc! { "$group": group }, doc! { "$sort": { "_id": 1 } }];
+    let command = doc! { "aggregate": place.way.collection, "pipeline": pipeline, "cursor": {} };
+    let reply = place.client()?.command(command)?;
+    Ok(reply.get_document("cursor")?.get_array("firstBatch")?.clone())
+}
