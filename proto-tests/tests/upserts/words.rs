@@ -1,5 +1,8 @@
 //! Filters and updates from a seed.
 
+mod conditions;
+mod operands;
+
 use bson::{Bson, DateTime, Document, bson, doc};
 use proto_tests::Shape;
 use proto_tests::differential::World;
@@ -76,6 +79,7 @@ impl Words {
             bson!(number),
             bson!(number),
             bson!(i32::MAX),
+            bson!(i64::from(number)),
             bson!(i64::from(number)),
             bson!(f64::from(number) / 4.0),
         ])
@@ -252,94 +256,5 @@ impl Words {
             bson!([first, self.pick(&stages)])
         };
         (self.filter(1), stages)
-    }
-
-    fn filter(&mut self, depth: u32) -> Document {
-        let mut filter = Document::new();
-        let most = if self.chance(70) { 2 } else { 5 };
-        for path in self.some(&PATHS, most) {
-            let condition = self.condition();
-            filter.insert(path, condition);
-        }
-        if depth > 0 && self.chance(20) {
-            let name = self.pick(&["$and", "$or", "$nor"]);
-            let alternatives: Vec<Document> = (0..self.random.random_range(1..3))
-                .map(|_| self.filter(depth - 1))
-                .collect();
-            filter.insert(name, alternatives);
-        }
-        filter
-    }
-
-    fn condition(&mut self) -> Bson {
-        match self.random.random_range(0..18) {
-            0 => bson!({ "$eq": self.value() }),
-            1 => bson!({ "$in": [self.value()] }),
-            2 => bson!({ "$in": [self.value(), self.value()] }),
-            3 => bson!({ "$all": [self.value()] }),
-            4 => bson!({ "$gt": self.number(), "$lt": 1000 }),
-            5 => bson!({ "$ne": self.number() }),
-            6 => bson!({ "$exists": true, "$eq": self.value() }),
-            7 => bson!({ "$not": { "$gt": 5 } }),
-            8 => bson!({ "$elemMatch": { "x": 1 } }),
-            9 => bson!({ "$nin": [self.value(), self.value()] }),
-            10 => bson!({ "$regex": "^x" }),
-            11 => self.rare_condition(),
-            _ => self.value(),
-        }
-    }
-
-    fn rare_condition(&mut self) -> Bson {
-        let value = self.value();
-        let forms = [
-            bson!({ "$in": [] }),
-            bson!({ "$nin": [] }),
-            bson!({ "$in": [value.clone(), value.clone()] }),
-            bson!({ "$in": [1, 1.0] }),
-            bson!({ "$all": [] }),
-            bson!({ "$all": [value.clone(), value.clone()] }),
-            bson!({ "$all": [{ "$elemMatch": { "x": 1 } }] }),
-            bson!({ "$not": { "$ne": 5 } }),
-            bson!({ "$not": { "$in": [] } }),
-            bson!({ "$elemMatch": { "x": { "$in": [] } } }),
-            bson!({ "$elemMatch": { "$gt": 1, "$eq": 2 } }),
-            bson!({ "$not": { "$all": [] } }),
-            bson!({ "$type": "int", "$eq": value }),
-            bson!({ "$size": 1, "$mod": [2, 0] }),
-            bson!({ "$exists": false }),
-            bson!({ "$gte": 5, "$lte": 5 }),
-            bson!({ "$bitsAllSet": 0 }),
-        ];
-        self.pick(&forms)
-    }
-
-    fn operand(&mut self, operator: &str) -> Bson {
-        match operator {
-            "$inc" | "$mul" => self.number(),
-            "$currentDate" => bson!(true),
-            "$pop" => self.pick(&[bson!(1), bson!(-1)]),
-            "$pullAll" => bson!([self.value(), self.value()]),
-            "$bit" => {
-                let number = self.random.random_range(0..100);
-                let number = self.pick(&[bson!(number), bson!(i64::from(number))]);
-                let operation = self.pick(&["and", "or", "xor"]);
-                bson!({ operation: number, "or": 4 })
-            }
-            "$push" if self.chance(60) => {
-                let mut push = doc! { "$each": [self.value(), self.value()] };
-                if self.chance(40) {
-                    push.insert("$position", self.random.random_range(-3..4));
-                }
-                if self.chance(40) {
-                    push.insert("$slice", self.random.random_range(-3..4));
-                }
-                if self.chance(40) {
-                    push.insert("$sort", self.pick(&[1, -1]));
-                }
-                Bson::Document(push)
-            }
-            "$addToSet" if self.chance(60) => bson!({ "$each": [self.value(), self.value(), self.value()] }),
-            _ => self.value(),
-        }
     }
 }
