@@ -55,13 +55,19 @@ pub enum ErrorCode {
     NamespaceNotFound,
     /// An index that is not there.
     IndexNotFound,
+    /// A path that leads into what has no fields.
+    PathNotViable,
+    /// Two changes of one path.
+    ConflictingUpdateOperators,
     /// A cursor that is not there.
     CursorNotFound,
     /// A field beginning with `$` where none may.
     DollarPrefixedFieldName,
     /// An `_id` of a type that cannot be one.
     InvalidIdField,
-    /// An `_id` that would get another value.
+    /// Several values where one must be.
+    NotSingleValueField,
+    /// A change of what cannot change.
     ImmutableField,
     /// An index that cannot be made.
     CannotCreateIndex,
@@ -73,10 +79,14 @@ pub enum ErrorCode {
     IndexOptionsConflict,
     /// An index with the name of another one.
     IndexKeySpecsConflict,
+    /// Part of a value where all of it must be given.
+    NotExactValueField,
     /// Too many lost races.
     WriteConflict,
     /// The shape cannot do it.
     CommandNotSupported,
+    /// What a filter may not say here.
+    QueryFeatureNotAllowed,
     /// Not possible in a transaction.
     OperationNotSupportedInTransaction,
     /// A command or stage that the client's own `apiStrict` rules out.
@@ -117,17 +127,22 @@ impl ErrorCode {
             Self::InvalidBson => 22,
             Self::NamespaceNotFound => 26,
             Self::IndexNotFound => 27,
+            Self::PathNotViable => 28,
+            Self::ConflictingUpdateOperators => 40,
             Self::CursorNotFound => 43,
             Self::DollarPrefixedFieldName => 52,
             Self::InvalidIdField => 53,
+            Self::NotSingleValueField => 54,
             Self::ImmutableField => 66,
             Self::CannotCreateIndex => 67,
             Self::IndexAlreadyExists => 68,
             Self::InvalidOptions => 72,
             Self::IndexOptionsConflict => 85,
             Self::IndexKeySpecsConflict => 86,
+            Self::NotExactValueField => 111,
             Self::WriteConflict => 112,
             Self::CommandNotSupported => 115,
+            Self::QueryFeatureNotAllowed => 224,
             Self::OperationNotSupportedInTransaction => 263,
             Self::ApiStrict => 323,
             Self::UnsupportedOpQueryCommand => 352,
@@ -157,17 +172,22 @@ impl ErrorCode {
             Self::InvalidBson => "InvalidBSON",
             Self::NamespaceNotFound => "NamespaceNotFound",
             Self::IndexNotFound => "IndexNotFound",
+            Self::PathNotViable => "PathNotViable",
+            Self::ConflictingUpdateOperators => "ConflictingUpdateOperators",
             Self::CursorNotFound => "CursorNotFound",
             Self::DollarPrefixedFieldName => "DollarPrefixedFieldName",
             Self::InvalidIdField => "InvalidIdField",
+            Self::NotSingleValueField => "NotSingleValueField",
             Self::ImmutableField => "ImmutableField",
             Self::CannotCreateIndex => "CannotCreateIndex",
             Self::IndexAlreadyExists => "IndexAlreadyExists",
             Self::InvalidOptions => "InvalidOptions",
             Self::IndexOptionsConflict => "IndexOptionsConflict",
             Self::IndexKeySpecsConflict => "IndexKeySpecsConflict",
+            Self::NotExactValueField => "NotExactValueField",
             Self::WriteConflict => "WriteConflict",
             Self::CommandNotSupported => "CommandNotSupported",
+            Self::QueryFeatureNotAllowed => "QueryFeatureNotAllowed",
             Self::OperationNotSupportedInTransaction => "OperationNotSupportedInTransaction",
             Self::ApiStrict => "APIStrictError",
             Self::UnsupportedOpQueryCommand => "UnsupportedOpQueryCommand",

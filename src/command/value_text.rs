@@ -64,6 +64,15 @@ fn write_value(text: &mut String, value: RawBsonRef<'_>) {
             }
             write!(text, " }}")
         }
+        RawBsonRef::Array(array) if array.is_empty() => write!(text, "[]"),
+        RawBsonRef::Array(array) => {
+            let _ = write!(text, "[ ");
+            for (position, value) in array.into_iter().flatten().enumerate() {
+                let _ = write!(text, "{}", if position > 0 { ", " } else { "" });
+                write_value(text, value);
+            }
+            write!(text, " ]")
+        }
         RawBsonRef::MinKey => write!(text, "MinKey"),
         RawBsonRef::MaxKey => write!(text, "MaxKey"),
         other => write!(text, "{}", type_name(other)),

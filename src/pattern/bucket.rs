@@ -3,8 +3,8 @@
 //! An item's way in: [`item`] prepares it, [`key`] groups it, [`insert`] plans the statements that put it on a page
 //! ([`layout`] says what a page looks like). Its way out: [`read`] decides between looking at one page ([`page`] has the
 //! arithmetic, [`unpack`] the items) and a pipeline that unpacks in mongod ([`pipeline`], narrowed by [`filter`]). What was
-//! there before, written by hand, becomes pages by [`adopt`]. [`index`] has the shape's own indexes, [`item_index`] those of the
-//! application.
+//! there before, written by hand, becomes pages by [`adopt`]. [`change`] changes items where they lie, [`upsert`] builds the one
+//! that an upsert inserts. [`index`] has the shape's own indexes, [`item_index`] those of the application.
 
 pub mod adopt;
 pub mod change;
@@ -30,3 +30,4 @@ pub mod resolve;
 pub mod statistics;
 pub mod summary;
 pub mod unpack;
+pub mod upsert;

@@ -227,7 +227,8 @@ fn give_timestamps(fields: &mut Fields<'_>, mint: &mut dyn Mint) {
     }
 }
 
-fn check_id(id: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, WriteError> {
+/// Refuses what mongod does not take as an `_id`.
+pub(super) fn check_id(id: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, WriteError> {
     match id {
         RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_) | RawBsonRef::Undefined => {
             let message = format!("The '_id' value cannot be of type {}", type_name(id));

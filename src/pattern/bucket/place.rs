@@ -69,9 +69,18 @@ pub enum Planned {
 #[derive(Clone, Debug)]
 pub enum Elsewhere {
     /// A key field gets another value. The item as it will be, where that is known.
-    Key(Option<Box<Item>>),
+    Key(Option<RawDocumentBuf>),
     /// Its time gets another value.
-    Time(Option<Box<Item>>),
+    Time(Option<RawDocumentBuf>),
+}
+
+impl Elsewhere {
+    /// The item as it will be, as the application knows it, where that is known.
+    #[must_use]
+    pub fn into_item(self) -> Option<RawDocumentBuf> {
+        let (Self::Key(item) | Self::Time(item)) = self;
+        item
+    }
 }
 
 /// A change of an item where it lies.

@@ -96,12 +96,12 @@ fn become_whole(
     let item = Item::prepare(shape, 0, &whole, mint).map_err(|error| format!("an update ({})", error.message))?;
     let key = Key::of(shape, &found.item).map_err(|error| error.message)?;
     if item.key().identity() != key.identity() {
-        return Ok(Planned::Elsewhere(Elsewhere::Key(Some(Box::new(item)))));
+        return Ok(Planned::Elsewhere(Elsewhere::Key(Some(whole))));
     }
     if let Some(time) = shape.time()
         && !is_same(get(&whole, time), get(&found.item, time))
     {
-        return Ok(Planned::Elsewhere(Elsewhere::Time(Some(Box::new(item)))));
+        return Ok(Planned::Elsewhere(Elsewhere::Time(Some(whole))));
     }
     if item.stored().as_bytes() == found.stored.as_bytes() {
         return Ok(Planned::Unchanged { counted });

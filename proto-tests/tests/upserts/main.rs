@@ -1,0 +1,159 @@
+//! What an upsert inserts where nothing matches: what mongod itself puts into an empty collection, against what
+//! `mongoshape::pattern::bucket::upsert` builds, byte by byte.
+
+mod both;
+mod words;
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, Document, Timestamp, bson, doc};
+use rand::RngExt as _;
+
+use both::{Both, Outcome};
+use words::Words;
+
+/// Cases of a test; the environment may ask for more, by `MONGOSHAPE_OPERATIONS`.
+const CASES: u32 = 1500;
+
+fn from_environment<T: std::str::FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+fn cases() -> u32 {
+    from_environment("MONGOSHAPE_OPERATIONS").unwrap_or(CASES)
+}
+
+/// Runs cases from a seed, and gives how many of them there were of each outcome: inserted, refused alike, not supported.
+#[expect(
+    clippy::print_stderr,
+    reason = "the test's own output, which the test runner captures"
+)]
+fn at_random(case: fn(&mut Words) -> (Document, Bson)) -> Result<[u32; 3]> {
+    let seed = from_environment("MONGOSHAPE_SEED").unwrap_or_else(|| rand::rng().random());
+    eprintln!("MONGOSHAPE_SEED={seed}");
+    let mut words = Words::new(seed);
+    let mut both = Both::open()?;
+    let mut counts = [0; 3];
+    for _ in 0..cases() {
+        let (filter, change) = case(&mut words);
+        let outcome = both
+            .compare(&filter, &change)
+            .with_context(|| format!("to see it again: MONGOSHAPE_SEED={seed}"))?;
+        counts[match outcome {
+            Outcome::Inserted => 0,
+            Outcome::Refused(_) => 1,
+            Outcome::Unsupported(_) => 2,
+        }] += 1;
+    }
+    eprintln!("inserted, refused, not supported: {counts:?}");
+    Ok(counts)
+}
+
+#[test]
+fn common_upserts_are_built_as_mongod_builds_them() -> Result<()> {
+    let [inserted, refused, unsupported] = at_random(Words::common)?;
+    ensure!(unsupported == 0, "{unsupported} are not supported");
+    ensure!(refused == 0 && inserted == cases(), "{refused} are refused");
+    Ok(())
+}
+
+#[test]
+fn any_upsert_is_built_as_mongod_builds_it_or_not_at_all() -> Result<()> {
+    let [inserted, refused, unsupported] = at_random(Words::any)?;
+    ensure!(
+        inserted > cases() / 3 && refused > cases() / 20,
+        "{inserted} inserted, {refused} refused"
+    );
+    ensure!(unsupported < cases() / 3, "{unsupported} are not supported");
+    Ok(())
+}
+
+#[test]
+fn a_replacement_is_inserted_with_the_id_of_the_filter() -> Result<()> {
+    let [inserted, refused, unsupported] = at_random(Words::replacement)?;
+    ensure!(
+        inserted > cases() / 3 && refused > 0,
+        "{inserted} inserted, {refused} refused"
+    );
+    ensure!(unsupported < cases() / 10, "{unsupported} are not supported");
+    Ok(())
+}
+
+#[test]
+fn a_pipeline_begins_with_what_the_filter_demands() -> Result<()> {
+    let [inserted, ..] = at_random(Words::pipeline)?;
+    ensure!(inserted > cases() / 3, "{inserted} inserted");
+    Ok(())
+}
+
+/// Cases of which it is known how they come out.
+#[test]
+fn rules_hold_on_the_server() -> Result<()> {
+    let mut both = Both::open()?;
+    let none = Timestamp { time: 0, increment: 0 };
+    let inserted = [
+        (
+            doc! { "b": 1, "a": 2 },
+            doc! { "$set": { "z": 1, "B": 2 }, "$inc": { "y": 1, "b": 5 } },
+        ),
+        (doc! { "b.c": 1, "a": 2, "b.a": 3 }, doc! { "$set": { "b.b": 1 } }),
+        (
+            doc! { "$and": [{ "a": 1 }, { "$or": [{ "b": { "$eq": 2 } }] }] },
+            doc! { "$set": { "z": 1 } },
+        ),
+        (
+            doc! { "a": { "$all": [1] }, "b": { "$in": [2, 2] } },
+            doc! { "$setOnInsert": { "c": 1 } },
+        ),
+        (
+            doc! { "a": { "$gt": 1, "$eq": 7 }, "b": { "$ne": 1 } },
+            doc! { "$unset": { "a": 1 } },
+        ),
+        (doc! { "_id.x": 1, "_id.b": 2 }, doc! { "$set": { "a": 1 } }),
+        (doc! { "a": [1] }, doc! { "$set": { "a.2.b": 1 } }),
+        (doc! {}, doc! { "$set": { "10": 1, "2": 1, "x": 1, "Y": 2 } }),
+        (doc! {}, doc! { "$set": { "a": 1, "_id": 5 } }),
+        (doc! { "_id": 1, "a": 2 }, doc! { "b": 1, "t": none }),
+        (doc! { "_id": 1 }, doc! { "b": 1, "_id": 1.0 }),
+        (doc! { "a": 2 }, doc! {}),
+        (
+            doc! { "a": { "b": 1 }, "c": 2 },
+            doc! { "$rename": { "a.b": "c" }, "$set": { "bb": 1 } },
+        ),
+        (
+            doc! {},
+            doc! { "$push": { "a": { "$each": [{ "n": 2 }, { "n": 1 }], "$sort": { "n": 1 }, "$slice": -5 } } },
+        ),
+    ];
+    for (filter, change) in inserted {
+        let outcome = both.compare(&filter, &Bson::Document(change.clone()))?;
+        ensure!(outcome == Outcome::Inserted, "{filter} {change}: {outcome:?}");
+    }
+    let refused = [
+        (doc! { "a": 1, "a.b": 2 }, doc! { "$set": { "z": 1 } }, 54),
+        (
+            doc! { "$and": [{ "a": 1 }, { "a": 1 }] },
+            doc! { "$set": { "z": 1 } },
+            54,
+        ),
+        (doc! { "_id.x": 1 }, doc! { "z": 1 }, 111),
+        (doc! { "_id": 1 }, doc! { "$set": { "_id": 1.0 } }, 66),
+        (doc! { "_id": 1 }, doc! { "_id": 2 }, 66),
+        (doc! { "_id": [1] }, doc! { "$set": { "a": 2 } }, 53),
+        (doc! {}, doc! { "_id": [1] }, 54),
+        (doc! {}, doc! { "$set": { "_id": { "$a": 1 } } }, 52),
+        (doc! { "a": 1 }, doc! { "$set": { "a.b": 2 } }, 28),
+        (doc! { "a": 1 }, doc! { "$push": { "a": 2 } }, 2),
+        (doc! { "_id": 5, "a": "x" }, doc! { "$inc": { "a": 2 } }, 14),
+        (doc! { "a": i64::MAX }, doc! { "$inc": { "a": 2 } }, 2),
+        (doc! {}, doc! { "$set": { "a": 1 }, "$setOnInsert": { "a.b": 1 } }, 40),
+        (doc! { "$expr": { "$eq": ["$a", 1] } }, doc! { "$set": { "a": 1 } }, 224),
+    ];
+    for (filter, change, code) in refused {
+        let outcome = both.compare(&filter, &Bson::Document(change.clone()))?;
+        ensure!(outcome == Outcome::Refused(code), "{filter} {change}: {outcome:?}");
+    }
+    // An insert would fill this in.
+    let outcome = both.compare(&doc! {}, &bson!({ "$set": { "a": none } }))?;
+    ensure!(matches!(outcome, Outcome::Unsupported(_)), "{outcome:?}");
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! The document that an upsert inserts where no item matches: what the filter demands, then the client's operators on it, or
+//! its replacement.
+//!
+//! mongod does this beside the storage (`upsert_stage.cpp`, `UpdateDriver::populateDocumentWithQueryFields`), and the rules
+//! here are those of 6.0.5, each seen on a server. In the application's own field names: what is built is stored as if it had
+//! been inserted. The caller has let mongod see the same operators, on buckets none of which matched, so what does not parse
+//! has been refused already; what is met here all the same is [`Refusal::Unsupported`].
+//!
+//! [`equalities`] reads the filter, [`paths`] brings operators in mongod's order, [`apply`] has what each does to the [`tree`].
+
+mod apply;
+mod arithmetic;
+mod array;
+mod compare;
+mod equalities;
+mod paths;
+mod replacement;
+mod tree;
+
+use bson::Timestamp;
+use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::change::Asked;
+use super::item::{Mint, check_id};
+use crate::command::document::{first_field, get, put};
+use crate::command::error::{ErrorCode, WriteError};
+use tree::Node;
+
+/// What mongod would go on with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Built {
+    /// The document that it would insert, its `_id` first.
+    Document(RawDocumentBuf),
+    /// Of a pipeline: the document that its stages begin with. What comes out of them gets the `_id` of this one where it has
+    /// none, must have no other, and gets a new one where neither has any.
+    Base(RawDocumentBuf),
+}
+
+/// Why there is no document.
+#[derive(Clone, Debug)]
+pub enum Refusal {
+    /// mongod's own error.
+    Mongod(WriteError),
+    /// What is not done here, for a message.
+    Unsupported(String),
+}
+
+/// What a client asks to be inserted where nothing matches.
+#[derive(Clone, Copy, Debug)]
+pub struct UpsertAsked<'a> {
+    /// What did not match; `None` is a filter that says nothing.
+    pub filter: Option<&'a RawDocument>,
+    /// Operators or a replacement, or a pipeline.
+    pub change: RawBsonRef<'a>,
+    /// Which elements `$[identifier]` means.
+    pub array_filters: Option<&'a RawArray>,
+    /// How strings compare.
+    pub collation: Option<&'a RawDocument>,
+}
+
+impl<'a> From<Asked<'a>> for UpsertAsked<'a> {
+    fn from(asked: Asked<'a>) -> Self {
+        Self {
+            filter: asked.filter,
+            change: asked.change,
+            array_filters: asked.array_filters,
+            collation: asked.collation,
+        }
+    }
+}
+
+impl Refusal {
+    fn mongod(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self::Mongod(WriteError::new(code, message))
+    }
+
+    fn unsupported(what: impl Into<String>) -> Self {
+        Self::Unsupported(what.into())
+    }
+}
+
+/// Builds what mongod would insert.
+///
+/// # Errors
+/// mongod's error for the case, or what in it is not done here.
+pub fn build(asked: UpsertAsked<'_>, mint: &mut dyn Mint) -> Result<Built, Refusal> {
+    if asked.collation.is_some() {
+        return Err(Refusal::unsupported("an upsert under a collation"));
+    }
+    if asked.array_filters.is_some_and(|filters| !filters.is_empty()) {
+        return Err(Refusal::unsupported("an upsert with array filters"));
+    }
+    match asked.change {
+        RawBsonRef::Document(operators) if first_field(operators).is_some_and(|(name, _)| name.starts_with('$')) => {
+            let changes = paths::in_order(operators)?;
+            let mut document = base(asked.filter)?;
+            for change in &changes {
+                apply::apply(&mut document, change, mint)?;
+            }
+            finished(&document, mint).map(Built::Document)
+        }
+        RawBsonRef::Document(replacement) => replacement::build(asked.filter, replacement, mint).map(Built::Document),
+        RawBsonRef::Array(_) => {
+            let document = base(asked.filter)?.into_document();
+            check_timestamps(&document)?;
+            // What mongod says of it depends on what the stages make of it.
+            if get(&document, "_id").is_some_and(|id| check_id(id).is_err()) {
+                return Err(Refusal::unsupported(
+                    "an upsert by a pipeline of an `_id` that cannot be one",
+                ));
+            }
+            Ok(Built::Base(document))
+        }
+        _ => Err(Refusal::unsupported("an update by what is no document")),
+    }
+}
+
+/// What operators make of a document that is there: for one that is to be written anew.
+///
+/// # Errors
+/// mongod's error for the case, or what in it is not done here.
+pub fn changed(
+    document: &RawDocument,
+    (operators, array_filters): (&RawDocument, Option<&RawArray>),
+    mint: &mut dyn Mint,
+) -> Result<RawDocumentBuf, Refusal> {
+    if array_filters.is_some_and(|filters| !filters.is_empty()) {
+        return Err(Refusal::unsupported("a change of key or time with array filters"));
+    }
+    let mut changed = Node::of(RawBsonRef::Document(document));
+    for change in &paths::in_order(operators)? {
+        if change.operator != "$setOnInsert" {
+            apply::apply(&mut changed, change, mint)?;
+        }
+    }
+    let changed = changed.into_document();
+    check_timestamps(&changed)?;
+    Ok(changed)
+}
+
+/// What mongod says to a filter that no upsert may have, whether anything matches or not.
+///
+/// # Errors
+/// mongod's own.
+pub fn check_filter(filter: &RawDocument) -> Result<(), WriteError> {
+    for (name, value) in filter.iter().flatten() {
+        match name.as_str() {
+            "$expr" => return Err(equalities::expression_is_not_allowed()),
+            "$and" | "$or" | "$nor" => {
+                let alternatives = value.as_array().into_iter().flatten().flatten();
+                alternatives
+                    .filter_map(RawBsonRef::as_document)
+                    .try_for_each(check_filter)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What mongod would insert of what a pipeline's stages have made of [`Built::Base`].
+///
+/// # Errors
+/// mongod's error for it, or what is not done here.
+pub fn after_stages(base: &RawDocument, result: &RawDocument, mint: &mut dyn Mint) -> Result<RawDocumentBuf, Refusal> {
+    let (first, own) = (get(base, "_id"), get(result, "_id"));
+    check_timestamps(result)?;
+    if let (Some(first), Some(own)) = (first, own)
+        && !compare::equal(first, own)?
+    {
+        return Err(replacement::altered(own));
+    }
+    let id = own.or(first);
+    if id.is_some_and(|id| id.as_array().is_some()) {
+        return Err(replacement::found_to_be_an_array());
+    }
+    with_id_first(result, id, mint)
+}
+
+/// The document that the filter's equalities make.
+fn base(filter: Option<&RawDocument>) -> Result<Node, Refusal> {
+    let mut document = Node::empty();
+    for (path, value) in equalities::of_operators(filter)? {
+        let parts: Vec<&str> = path.split('.').collect();
+        document.set(&parts, Node::of(value))?;
+    }
+    Ok(document)
+}
+
+/// With its `_id` first and a new one if it has none, as mongod checks what it is about to insert.
+fn finished(document: &Node, mint: &mut dyn Mint) -> Result<RawDocumentBuf, Refusal> {
+    let document = document.clone().into_document();
+    check_timestamps(&document)?;
+    with_id_first(&document, get(&document, "_id"), mint)
+}
+
+/// The fields of a document behind its `_id`.
+fn with_id_first(
+    document: &RawDocument,
+    id: Option<RawBsonRef<'_>>,
+    mint: &mut dyn Mint,
+) -> Result<RawDocumentBuf, Refusal> {
+    let mut ordered = RawDocumentBuf::new();
+    match id {
+        Some(id) => {
+            check_id(id).map_err(Refusal::Mongod)?;
+            if has_operators_within(id) {
+                return Err(Refusal::unsupported("an `_id` with '$'-prefixed fields within it"));
+            }
+            put(&mut ordered, "_id", id);
+        }
+        None => put(&mut ordered, "_id", mint.object_id()),
+    }
+    for (name, value) in document.iter().flatten() {
+        if name.as_str() != "_id" {
+            ordered.append(name, value);
+        }
+    }
+    Ok(ordered)
+}
+
+/// Whether anything in a value has a field that begins with `$`.
+fn has_operators_within(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Document(document) => document
+            .iter()
+            .flatten()
+            .any(|(name, value)| name.as_str().starts_with('$') || has_operators_within(value)),
+        RawBsonRef::Array(array) => array.into_iter().flatten().any(has_operators_within),
+        _ => false,
+    }
+}
+
+/// An insert fills an empty timestamp in, which an upsert by operators does not.
+fn check_timestamps(document: &RawDocument) -> Result<(), Refusal> {
+    const EMPTY: Timestamp = Timestamp { time: 0, increment: 0 };
+    let is_empty = |(name, value): (&bson::raw::CStr, RawBsonRef<'_>)| {
+        name.as_str() != "_id" && value == RawBsonRef::Timestamp(EMPTY)
+    };
+    if document.iter().flatten().any(is_empty) {
+        return Err(Refusal::unsupported("an upsert of an empty timestamp"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! What each update operator does to a document that is about to be inserted.
+
+use std::cmp::Ordering;
+
+use bson::raw::{RawBson, RawBsonRef};
+
+use super::paths::Change;
+use super::tree::{Blocked, Node};
+use super::{Refusal, arithmetic, array, compare};
+use crate::command::document::{get, type_name};
+use crate::command::error::ErrorCode;
+use crate::command::value_text::value_text;
+use crate::pattern::bucket::item::Mint;
+use crate::pattern::bucket::key::same_bytes;
+
+/// Makes one change.
+pub(super) fn apply(document: &mut Node, change: &Change<'_>, mint: &mut dyn Mint) -> Result<(), Refusal> {
+    if change.parts.first() == Some(&"_id") {
+        return set_id(document, change);
+    }
+    match change.operator {
+        "$set" | "$setOnInsert" => document.set(&change.parts, Node::of(change.value)),
+        "$unset" => {
+            document.remove(&change.parts);
+            Ok(())
+        }
+        "$currentDate" => document.set(&change.parts, Node::Whole(now(change.value, mint)?)),
+        "$inc" | "$mul" | "$bit" | "$min" | "$max" => compute(document, change),
+        "$push" | "$addToSet" => add_elements(document, change),
+        "$pull" | "$pullAll" | "$pop" => take_elements(document, change),
+        "$rename" => rename(document, change),
+        operator => Err(Refusal::unsupported(format!("an upsert with {operator}"))),
+    }
+}
+
+/// The `_id` stays what the filter has made it, to the bit.
+fn set_id(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal> {
+    if !matches!((change.operator, change.path), ("$set" | "$setOnInsert", "_id")) {
+        let (operator, path) = (change.operator, change.path);
+        return Err(Refusal::unsupported(format!("an upsert with {operator} of '{path}'")));
+    }
+    match document.find(&change.parts) {
+        Ok(Some(id)) if !same_bytes(id.to_raw().as_raw_bson_ref(), change.value) => {
+            let message = "Performing an update on the path '_id' would modify the immutable field '_id'";
+            Err(Refusal::mongod(ErrorCode::ImmutableField, message))
+        }
+        _ => document.set(&change.parts, Node::of(change.value)),
+    }
+}
+
+fn now(operand: RawBsonRef<'_>, mint: &mut dyn Mint) -> Result<RawBson, Refusal> {
+    let kind = operand.as_document().and_then(|operand| get(operand, "$type"));
+    match (operand, kind) {
+        (RawBsonRef::Boolean(_), _) | (_, Some(RawBsonRef::String("date"))) => Ok(RawBson::DateTime(mint.now())),
+        (_, Some(RawBsonRef::String("timestamp"))) => Ok(RawBson::Timestamp(mint.timestamp())),
+        _ => Err(Refusal::unsupported("a malformed $currentDate")),
+    }
+}
+
+/// The value at the change's path.
+fn current(document: &mut Node, change: &Change<'_>) -> Result<Option<RawBson>, Refusal> {
+    let found = document.find(&change.parts).map_err(Blocked::on_creation)?;
+    Ok(found.map(|node| node.to_raw()))
+}
+
+fn compute(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal> {
+    let value = match current(document, change)? {
+        Some(current) => computed(document, change, current.as_raw_bson_ref())?,
+        None => first(change)?,
+    };
+    document.set(&change.parts, Node::Whole(value))
+}
+
+/// What an operator makes of a field that is not there.
+fn first(change: &Change<'_>) -> Result<RawBson, Refusal> {
+    const NOTHING: RawBsonRef<'_> = RawBsonRef::Int32(0);
+    let malformed = || Refusal::unsupported(format!("a malformed {}", change.operator));
+    match change.operator {
+        "$mul" => arithmetic::product(NOTHING, change.value)?.ok_or_else(malformed),
+        "$bit" => arithmetic::bits(NOTHING, change.value.as_document().ok_or_else(malformed)?),
+        "$inc" if !is_number(change.value) => Err(malformed()),
+        _ => Ok(change.value.into()),
+    }
+}
+
+/// What an operator makes of a value.
+fn computed(document: &mut Node, change: &Change<'_>, current: RawBsonRef<'_>) -> Result<RawBson, Refusal> {
+    let (operator, operand) = (change.operator, change.value);
+    let field = change.parts.last().copied().unwrap_or_default();
+    match operator {
+        "$min" | "$max" => {
+            let wanted = if operator == "$min" {
+                Ordering::Less
+            } else {
+                Ordering::Greater
+            };
+            let is_wanted = compare::order(operand, current)? == wanted;
+            Ok(if is_wanted { operand.into() } else { current.into() })
+        }
+        "$bit" if !matches!(current, RawBsonRef::Int32(_) | RawBsonRef::Int64(_)) => {
+            // So it says.
+            let id = match id_of(document) {
+                Some(id) => format!("_id: {id}"),
+                None => "INVALID-MUTABLE-ELEMENT".to_owned(),
+            };
+            let message = format!(
+                "Cannot apply $bit to a value of non-integral type.{id} has the field {field} of non-integer type {}",
+                type_name(current)
+            );
+            Err(Refusal::mongod(ErrorCode::BadValue, message))
+        }
+        "$bit" => match operand.as_document() {
+            Some(operations) => arithmetic::bits(current, operations),
+            None => Err(Refusal::unsupported("a malformed $bit")),
+        },
+        _ if !is_number(current) => {
+            let message = format!(
+                "Cannot apply {operator} to a value of non-numeric type. {} has the field '{field}' of non-numeric type {}",
+                id_text(document),
+                type_name(current)
+            );
+            Err(Refusal::mongod(ErrorCode::TypeMismatch, message))
+        }
+        _ => {
+            let result = match operator {
+                "$inc" => arithmetic::sum(current, operand)?,
+                _ => arithmetic::product(current, operand)?,
+            };
+            result.ok_or_else(|| {
+                let kind = if matches!(current, RawBsonRef::Int32(_)) {
+                    "NumberInt"
+                } else {
+                    "NumberLong"
+                };
+                let message = format!(
+                    "Failed to apply {operator} operations to current value (({kind}){}) for document {}",
+                    value_text(current),
+                    id_text(document)
+                );
+                Refusal::mongod(ErrorCode::BadValue, message)
+            })
+        }
+    }
+}
+
+fn is_number(value: RawBsonRef<'_>) -> bool {
+    matches!(
+        value,
+        RawBsonRef::Int32(_) | RawBsonRef::Int64(_) | RawBsonRef::Double(_) | RawBsonRef::Decimal128(_)
+    )
+}
+
+/// What mongod's messages call the document.
+fn id_text(document: &mut Node) -> String {
+    id_of(document).map_or_else(|| "{no id}".to_owned(), |id| format!("{{_id: {id}}}"))
+}
+
+fn id_of(document: &mut Node) -> Option<String> {
+    let id = document.find(&["_id"]).ok()??;
+    Some(value_text(id.to_raw().as_raw_bson_ref()))
+}
+
+fn add_elements(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal> {
+    let mut elements = Vec::new();
+    if let Some(node) = document.find(&change.parts).map_err(Blocked::on_creation)? {
+        let Some(existing) = node.elements() else {
+            let kind = type_name(node.to_raw().as_raw_bson_ref());
+            return Err(no_array(document, change, kind));
+        };
+        elements = std::mem::take(existing);
+    }
+    if change.operator == "$push" {
+        array::push(&mut elements, change.value)?;
+    } else {
+        array::add_to_set(&mut elements, change.value)?;
+    }
+    document.set(&change.parts, Node::Array(elements))
+}
+
+fn no_array(document: &mut Node, change: &Change<'_>, kind: &str) -> Refusal {
+    let field = change.parts.last().copied().unwrap_or_default();
+    let message = if change.operator == "$push" {
+        let id = id_text(document);
+        let path = change.path;
+        format!("The field '{path}' must be an array but is of type {kind} in document {id}")
+    } else {
+        format!("Cannot apply $addToSet to non-array field. Field named '{field}' has non-array type {kind}")
+    };
+    Refusal::mongod(ErrorCode::BadValue, message)
+}
+
+fn take_elements(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal> {
+    let not_viable = |blocked: Blocked| {
+        let message = format!(
+            "Cannot use the part ({}) of ({}) to traverse the element ({})",
+            blocked.part, change.path, blocked.element
+        );
+        Refusal::mongod(ErrorCode::PathNotViable, message)
+    };
+    let Some(node) = document.find(&change.parts).map_err(not_viable)? else {
+        return Ok(());
+    };
+    let Some(elements) = node.elements() else {
+        return Err(if change.operator == "$pop" {
+            let kind = type_name(node.to_raw().as_raw_bson_ref());
+            let message = format!("Path '{}' contains an element of non-array type '{kind}'", change.path);
+            Refusal::mongod(ErrorCode::TypeMismatch, message)
+        } else {
+            Refusal::mongod(ErrorCode::BadValue, "Cannot apply $pull to a non-array value")
+        });
+    };
+    match change.operator {
+        "$pop" => array::pop(elements, change.value),
+        "$pullAll" => array::pull_all(elements, change.value),
+        _ => array::pull(elements, change.value),
+    }
+}
+
+/// Moves a field. Paths through arrays are mongod's to refuse.
+fn rename(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal> {
+    let RawBsonRef::String(from) = change.value else {
+        return Err(Refusal::unsupported("a malformed $rename"));
+    };
+    let from: Vec<&str> = from.split('.').collect();
+    if from.first() == Some(&"_id") {
+        return Err(Refusal::unsupported("an upsert with $rename of '_id'"));
+    }
+    for parts in [&from, &change.parts] {
+        let parents = (1..parts.len()).filter_map(|length| parts.get(..length));
+        for parent in parents {
+            let is_document = match document.find(parent) {
+                Ok(Some(parent)) => matches!(parent.to_raw(), RawBson::Document(_)),
+                Ok(None) => true,
+                Err(_) => false,
+            };
+            if !is_document {
+                return Err(Refusal::unsupported(
+                    "an upsert with $rename within what is no document",
+                ));
+            }
+        }
+    }
+    let Ok(Some(node)) = document.find(&from) else {
+        return Ok(());
+    };
+    let moved = node.clone();
+    document.set(&change.parts, moved)?;
+    document.remove(&from);
+    Ok(())
+}

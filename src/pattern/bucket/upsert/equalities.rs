@@ -1,0 +1,216 @@
+//! What a filter sets equal to one value: the fields that an upserted document begins with.
+//!
+//! mongod reads them off the filter as it has simplified it (`path_support.cpp`, `extractEqualityMatches`): equalities, in any
+//! nesting of `$and`, in a `$or` of one alternative, a `$in` of one value and a `$all`.
+
+use std::collections::HashSet;
+
+use bson::raw::{RawBsonRef, RawDocument};
+
+use super::Refusal;
+use super::paths::check_path;
+use crate::command::document::first_field;
+use crate::command::error::{ErrorCode, WriteError};
+use crate::pattern::bucket::key::{canonical, same_bytes};
+
+/// Paths and what they are equal to, by path.
+pub(super) type Equalities<'a> = Vec<(&'a str, RawBsonRef<'a>)>;
+
+/// Those that an upsert by operators or by a pipeline begins with: no path is there twice or leads into another.
+pub(super) fn of_operators(filter: Option<&RawDocument>) -> Result<Equalities<'_>, Refusal> {
+    let equalities = filter.map(of).transpose()?.unwrap_or_default();
+    check_conflicts(&equalities)?;
+    equalities.iter().try_for_each(|(path, _)| check_path(path))?;
+    Ok(equalities)
+}
+
+/// The `_id` that a replacement gets.
+pub(super) fn id(filter: Option<&RawDocument>) -> Result<Option<RawBsonRef<'_>>, Refusal> {
+    let mut id = None;
+    for (path, value) in filter.map(of).transpose()?.unwrap_or_default() {
+        if path == "_id" {
+            if id.replace(value).is_some() {
+                return Err(matched_twice(path));
+            }
+        } else if path.starts_with("_id.") {
+            let message = format!("field at '_id' must be exactly specified, field at sub-path '{path}'found");
+            return Err(Refusal::mongod(ErrorCode::NotExactValueField, message));
+        }
+    }
+    Ok(id)
+}
+
+/// All of them, in the order in which mongod goes through them.
+pub(super) fn of(filter: &RawDocument) -> Result<Equalities<'_>, Refusal> {
+    let mut found = Vec::new();
+    conjunction(filter, &mut found)?;
+    found.sort_by_key(|(path, _)| *path);
+    Ok(found)
+}
+
+fn check_conflicts(equalities: &Equalities<'_>) -> Result<(), Refusal> {
+    let mut seen = HashSet::new();
+    for (path, _) in equalities {
+        for (end, _) in path.match_indices('.') {
+            let parent = path.get(..end).unwrap_or_default();
+            if seen.contains(parent) {
+                let message =
+                    format!("cannot infer query fields to set, both paths '{path}' and '{parent}' are matched");
+                return Err(Refusal::mongod(ErrorCode::NotSingleValueField, message));
+            }
+        }
+        if !seen.insert(*path) {
+            return Err(matched_twice(path));
+        }
+    }
+    Ok(())
+}
+
+fn matched_twice(path: &str) -> Refusal {
+    let message = format!("cannot infer query fields to set, path '{path}' is matched twice");
+    Refusal::mongod(ErrorCode::NotSingleValueField, message)
+}
+
+fn conjunction<'a>(filter: &'a RawDocument, found: &mut Equalities<'a>) -> Result<(), Refusal> {
+    for (name, value) in filter.iter().flatten() {
+        match (name.as_str(), value) {
+            ("$and", _) => {
+                for alternative in alternatives(value)? {
+                    conjunction(alternative, found)?;
+                }
+            }
+            ("$or", _) => match alternatives(value)?.as_slice() {
+                [only] => conjunction(only, found)?,
+                several => several.iter().try_for_each(|alternative| ignored(alternative))?,
+            },
+            ("$nor", _) => alternatives(value)?.into_iter().try_for_each(ignored)?,
+            ("$comment" | "$where", _) => {}
+            ("$expr", _) => return Err(Refusal::Mongod(expression_is_not_allowed())),
+            (operator, _) if operator.starts_with('$') => return Err(not_read(operator)),
+            (path, value) => condition(path, value, found)?,
+        }
+    }
+    Ok(())
+}
+
+fn alternatives(value: RawBsonRef<'_>) -> Result<Vec<&RawDocument>, Refusal> {
+    let elements = value.as_array().into_iter().flatten().flatten();
+    let documents: Option<Vec<&RawDocument>> = elements.map(RawBsonRef::as_document).collect();
+    documents
+        .filter(|documents| !documents.is_empty())
+        .ok_or_else(|| Refusal::unsupported("an upsert with a malformed filter"))
+}
+
+/// Reads what contributes nothing, for what mongod refuses in it or simplifies in ways of its own.
+fn ignored(filter: &RawDocument) -> Result<(), Refusal> {
+    conjunction(filter, &mut Vec::new())
+}
+
+fn condition<'a>(path: &'a str, value: RawBsonRef<'a>, found: &mut Equalities<'a>) -> Result<(), Refusal> {
+    let operators = match value {
+        RawBsonRef::RegularExpression(_) => return Ok(()),
+        RawBsonRef::Document(document) if first_field(document).is_some_and(|(name, _)| name.starts_with('$')) => {
+            document
+        }
+        _ => {
+            found.push((path, value));
+            return Ok(());
+        }
+    };
+    for (operator, value) in operators.iter().flatten() {
+        match operator.as_str() {
+            "$eq" => found.push((path, value)),
+            "$in" => found.extend(only_one(value)?.map(|value| (path, value))),
+            "$all" => all_of(path, value, found)?,
+            "$not" | "$elemMatch" => check_within(value)?,
+            "$gt" | "$gte" | "$lt" | "$lte" | "$ne" | "$nin" | "$exists" | "$type" | "$mod" | "$regex" | "$options"
+            | "$size" | "$bitsAllSet" | "$bitsAllClear" | "$bitsAnySet" | "$bitsAnyClear" => {}
+            other => return Err(not_read(other)),
+        }
+    }
+    Ok(())
+}
+
+/// The value of a `$in` that has but one.
+fn only_one(values: RawBsonRef<'_>) -> Result<Option<RawBsonRef<'_>>, Refusal> {
+    let values: Vec<RawBsonRef<'_>> = values.as_array().into_iter().flatten().flatten().collect();
+    let Some((first, rest)) = values.split_first() else {
+        return Ok(None);
+    };
+    if values
+        .iter()
+        .any(|value| matches!(value, RawBsonRef::RegularExpression(_)))
+    {
+        return Ok(None);
+    }
+    if rest.iter().all(|value| same_bytes(*first, *value)) {
+        return Ok(Some(*first));
+    }
+    let wanted = canonical(*first);
+    let is_other = |value: &RawBsonRef<'_>| {
+        let value = canonical(*value);
+        !same_bytes(value.as_raw_bson_ref(), wanted.as_raw_bson_ref())
+    };
+    if rest.iter().any(is_other) {
+        return Ok(None);
+    }
+    // mongod takes them for one value, and which of them is its own affair.
+    Err(Refusal::unsupported(
+        "an upsert with a $in of equal values of several types",
+    ))
+}
+
+fn all_of<'a>(path: &'a str, values: RawBsonRef<'a>, found: &mut Equalities<'a>) -> Result<(), Refusal> {
+    let before = found.len();
+    let mut is_empty = true;
+    for value in values.as_array().into_iter().flatten().flatten() {
+        is_empty = false;
+        match value {
+            RawBsonRef::RegularExpression(_) => {}
+            RawBsonRef::Document(document) => match first_field(document) {
+                Some(("$elemMatch", condition)) => check_within(condition)?,
+                Some((operator, _)) if operator.starts_with('$') => return Err(not_read(operator)),
+                _ => found.push((path, value)),
+            },
+            _ => found.push((path, value)),
+        }
+    }
+    if is_empty && found.len() == before {
+        return Err(never_met());
+    }
+    Ok(())
+}
+
+/// Looks for what mongod simplifies to a filter that nothing meets, with which all its equalities are gone.
+fn check_within(value: RawBsonRef<'_>) -> Result<(), Refusal> {
+    let check = |name: &str, value: RawBsonRef<'_>| {
+        let is_empty = value.as_array().is_some_and(bson::RawArray::is_empty);
+        match name {
+            "$all" if is_empty => Err(never_met()),
+            "$alwaysFalse" | "$alwaysTrue" | "$expr" | "$jsonSchema" => Err(not_read(name)),
+            _ => check_within(value),
+        }
+    };
+    match value {
+        RawBsonRef::Document(document) => document
+            .iter()
+            .flatten()
+            .try_for_each(|(name, value)| check(name.as_str(), value)),
+        RawBsonRef::Array(array) => array.into_iter().flatten().try_for_each(check_within),
+        _ => Ok(()),
+    }
+}
+
+/// mongod's refusal of a `$expr`.
+pub(super) fn expression_is_not_allowed() -> WriteError {
+    let message = "$expr is not allowed in the query predicate for an upsert";
+    WriteError::new(ErrorCode::QueryFeatureNotAllowed, message)
+}
+
+fn never_met() -> Refusal {
+    Refusal::unsupported("an upsert with an empty $all in its filter")
+}
+
+fn not_read(operator: &str) -> Refusal {
+    Refusal::unsupported(format!("an upsert with {operator} in its filter"))
+}

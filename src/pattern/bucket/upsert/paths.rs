@@ -1,0 +1,149 @@
+//! The changes that update operators make, in the order in which mongod makes them: by path, whatever the operator.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+
+use bson::raw::{RawBsonRef, RawDocument};
+
+use super::Refusal;
+use crate::command::error::ErrorCode;
+
+/// The deepest path; a deeper document could not be stored.
+const MAX_PARTS: usize = 180;
+/// Changes of one update. Each looks through the fields that are there.
+const MAX_CHANGES: usize = 10_000;
+
+/// What one operator does at one path.
+#[derive(Clone, Debug)]
+pub(super) struct Change<'a> {
+    /// Its name, with the `$`.
+    pub(super) operator: &'a str,
+    /// The path; of a `$rename`, the one that the field gets.
+    pub(super) path: &'a str,
+    /// The parts of the path.
+    pub(super) parts: Vec<&'a str>,
+    /// The operand; of a `$rename`, the path that the field had.
+    pub(super) value: RawBsonRef<'a>,
+}
+
+impl<'a> Change<'a> {
+    fn new(operator: &'a str, path: &'a str, value: RawBsonRef<'a>) -> Self {
+        Self {
+            operator,
+            path,
+            parts: path.split('.').collect(),
+            value,
+        }
+    }
+}
+
+/// Reads an update's operators.
+pub(super) fn in_order(operators: &RawDocument) -> Result<Vec<Change<'_>>, Refusal> {
+    let mut changes = Vec::new();
+    let mut taken = Taken::default();
+    for (operator, paths) in operators.iter().flatten() {
+        let Some(paths) = paths.as_document() else {
+            return Err(Refusal::unsupported(format!("a malformed {operator}")));
+        };
+        for (path, value) in paths.iter().flatten() {
+            let (operator, path) = (operator.as_str(), path.as_str());
+            check_path(path)?;
+            taken.take(path)?;
+            let change = match (operator, value) {
+                ("$rename", RawBsonRef::String(to)) => {
+                    check_path(to)?;
+                    taken.take(to)?;
+                    Change::new(operator, to, RawBsonRef::String(path))
+                }
+                _ => Change::new(operator, path, value),
+            };
+            changes.push(change);
+        }
+    }
+    if changes.len() > MAX_CHANGES {
+        return Err(Refusal::unsupported(format!(
+            "an upsert of more than {MAX_CHANGES} paths"
+        )));
+    }
+    check_names(&changes)?;
+    changes.sort_by(|one, other| compare(&one.parts, &other.parts));
+    Ok(changes)
+}
+
+/// Refuses what mongod has rules of its own for, or no use.
+pub(super) fn check_path(path: &str) -> Result<(), Refusal> {
+    let parts = || path.split('.');
+    if parts().any(str::is_empty) {
+        return Err(Refusal::unsupported("an upsert of a field without a name"));
+    }
+    // Among them the positional operators, for which there is nothing to be found in a document that was not.
+    if parts().any(|part| part.starts_with('$')) {
+        return Err(Refusal::unsupported(format!("an upsert with the path '{path}'")));
+    }
+    if parts().count() > MAX_PARTS {
+        return Err(Refusal::unsupported(format!(
+            "an upsert of a path of more than {MAX_PARTS} parts"
+        )));
+    }
+    Ok(())
+}
+
+/// Paths that are changed. No two may be the same or lead into each other.
+#[derive(Default)]
+struct Taken<'a> {
+    whole: HashSet<&'a str>,
+    led_through: HashSet<&'a str>,
+}
+
+impl<'a> Taken<'a> {
+    fn take(&mut self, path: &'a str) -> Result<(), Refusal> {
+        let parents = || path.match_indices('.').filter_map(|(end, _)| path.get(..end));
+        let at = parents()
+            .chain([path])
+            .find(|parent| self.whole.contains(parent))
+            .or_else(|| self.led_through.contains(path).then_some(path));
+        if let Some(at) = at {
+            let message = format!("Updating the path '{path}' would create a conflict at '{at}'");
+            return Err(Refusal::mongod(ErrorCode::ConflictingUpdateOperators, message));
+        }
+        self.led_through.extend(parents());
+        self.whole.insert(path);
+        Ok(())
+    }
+}
+
+fn is_number(part: &str) -> bool {
+    part.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Names of numbers come in their numbers' order, all others in that of their bytes. The two are one order as long as no other
+/// name begins with a digit.
+fn check_names(changes: &[Change<'_>]) -> Result<(), Refusal> {
+    let parts = || changes.iter().flat_map(|change| change.parts.iter().copied());
+    if !parts().any(is_number) {
+        return Ok(());
+    }
+    let is_odd = |part: &str| {
+        part.starts_with(|first: char| first.is_ascii_digit())
+            && (!is_number(part) || (part.len() > 1 && part.starts_with('0')))
+    };
+    match parts().find(|part| is_odd(part)) {
+        Some(part) => Err(Refusal::unsupported(format!(
+            "an upsert of a field '{part}' beside numbers"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn compare(one: &[&str], other: &[&str]) -> Ordering {
+    let differing = one.iter().zip(other).find(|(one, other)| one != other);
+    let Some((one_part, other_part)) = differing else {
+        return one.len().cmp(&other.len());
+    };
+    let by_bytes = one_part.cmp(other_part);
+    if is_number(one_part) && is_number(other_part) {
+        // Without leading zeros, the longer is the larger.
+        return one_part.len().cmp(&other_part.len()).then(by_bytes);
+    }
+    by_bytes
+}

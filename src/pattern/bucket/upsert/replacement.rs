@@ -1,0 +1,54 @@
+//! A replacement that is inserted: with the `_id` that it has or that the filter gives it.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::{Refusal, compare, equalities, with_id_first};
+use crate::command::document::{get, single};
+use crate::command::error::ErrorCode;
+use crate::command::value_text::value_text;
+use crate::pattern::bucket::item::Mint;
+
+/// The document. Its empty timestamps are filled in when it is inserted.
+pub(super) fn build(
+    filter: Option<&RawDocument>,
+    replacement: &RawDocument,
+    mint: &mut dyn Mint,
+) -> Result<RawDocumentBuf, Refusal> {
+    let demanded = equalities::id(filter)?;
+    let own = get(replacement, "_id");
+    // One that changes nothing is not looked at there, but at the end.
+    let changes = demanded.is_none_or(|demanded| single("_id", demanded).as_bytes() != replacement.as_bytes());
+    if changes && own.or(demanded).is_some_and(|id| id.as_array().is_some()) {
+        return Err(found_to_be_an_array());
+    }
+    if let (Some(demanded), Some(own)) = (demanded, own)
+        && !compare::equal(demanded, own)?
+    {
+        return Err(altered(own));
+    }
+    if replacement
+        .iter()
+        .flatten()
+        .filter(|(name, _)| name.as_str() == "_id")
+        .count()
+        > 1
+    {
+        return Err(Refusal::unsupported("a replacement with several `_id`s"));
+    }
+    with_id_first(replacement, own.or(demanded), mint)
+}
+
+/// mongod's refusal of an `_id` in what was made, other than that of the filter.
+pub(super) fn altered(id: RawBsonRef<'_>) -> Refusal {
+    let id = value_text(id);
+    let message =
+        format!("After applying the update, the (immutable) field '_id' was found to have been altered to _id: {id}");
+    Refusal::mongod(ErrorCode::ImmutableField, message)
+}
+
+/// mongod's refusal of an `_id` in what was made.
+pub(super) fn found_to_be_an_array() -> Refusal {
+    let message = "After applying the update to the document, the (immutable) field '_id' was found to be an array or \
+                   array descendant.";
+    Refusal::mongod(ErrorCode::NotSingleValueField, message)
+}

@@ -1,0 +1,243 @@
+//! The rules, one by one. `proto-tests/tests/upserts` has them against mongod.
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, Regex, Timestamp, bson, doc};
+
+use super::super::item::FixedMint;
+use super::*;
+
+fn built(filter: Document, change: impl Into<Bson>) -> Result<Built, Refusal> {
+    let filter = RawDocumentBuf::try_from(filter).unwrap();
+    let change = bson::raw::RawBson::try_from(change.into()).unwrap();
+    let asked = UpsertAsked {
+        filter: Some(&filter),
+        change: change.as_raw_bson_ref(),
+        array_filters: None,
+        collation: None,
+    };
+    build(asked, &mut FixedMint)
+}
+
+/// Checks what is inserted, whose `_id` is a new one.
+fn check(filter: Document, change: Document, expected: Document) {
+    let mut with_id = doc! { "_id": ObjectId::from_bytes([7; 12]) };
+    with_id.extend(expected);
+    check_whole(filter, change, with_id);
+}
+
+fn check_whole(filter: Document, change: Document, expected: Document) {
+    let context = format!("{filter} {change}");
+    let expected = RawDocumentBuf::try_from(expected).unwrap();
+    match built(filter, change) {
+        Ok(Built::Document(document)) => assert_eq!(document, expected, "{context}"),
+        other => panic!("{context}: {other:?}"),
+    }
+}
+
+fn check_error(filter: Document, change: Document, code: i32, message: &str) {
+    let context = format!("{filter} {change}");
+    match built(filter, change) {
+        Err(Refusal::Mongod(error)) => assert_eq!((error.code, error.message.as_str()), (code, message)),
+        other => panic!("{context}: {other:?}"),
+    }
+}
+
+fn check_unsupported(filter: Document, change: Document) {
+    let context = format!("{filter} {change}");
+    let refused = built(filter, change);
+    assert!(
+        matches!(refused, Err(Refusal::Unsupported(_))),
+        "{context}: {refused:?}"
+    );
+}
+
+fn regex() -> Bson {
+    Bson::RegularExpression(Regex {
+        pattern: "x".try_into().unwrap(),
+        options: "".try_into().unwrap(),
+    })
+}
+
+#[test]
+fn equalities_come_first_and_by_path() {
+    let set = || doc! { "$set": { "B": 0 } };
+    let checks = [
+        (doc! { "b": 1, "a": 2 }, doc! { "a": 2, "b": 1, "B": 0 }),
+        (
+            doc! { "b.c": 1, "a": 2, "b.a": 3 },
+            doc! { "a": 2, "b": { "a": 3, "c": 1 }, "B": 0 },
+        ),
+        (
+            doc! { "a": { "$gt": 1 }, "c": regex(), "d": { "$in": [1, 2] } },
+            doc! { "B": 0 },
+        ),
+        (
+            doc! { "a": { "$eq": regex() }, "b": { "$in": [[1]] } },
+            doc! { "a": regex(), "b": [1], "B": 0 },
+        ),
+        (
+            doc! { "$and": [{ "a": 1 }, { "$or": [{ "b": { "$all": [2] } }] }] },
+            doc! { "a": 1, "b": 2, "B": 0 },
+        ),
+        (
+            doc! { "$or": [{ "a": 1 }, { "a": 2 }], "$nor": [{ "c": 1 }] },
+            doc! { "B": 0 },
+        ),
+        (doc! { "a.10": 1, "a.2": 1 }, doc! { "a": { "10": 1, "2": 1 }, "B": 0 }),
+    ];
+    for (filter, expected) in checks {
+        check(filter, set(), expected);
+    }
+    check_whole(
+        doc! { "a": 1, "_id.x": 2 },
+        set(),
+        doc! { "_id": { "x": 2 }, "a": 1, "B": 0 },
+    );
+    check_unsupported(doc! { "a": { "$all": [] } }, set());
+    check_unsupported(doc! { "a": { "$in": [1, 1.0] } }, set());
+    check_unsupported(doc! { "$alwaysFalse": 1, "a": 1 }, set());
+    check_unsupported(doc! { "a..b": 1 }, set());
+}
+
+#[test]
+fn operators_add_fields_by_path_whatever_they_do() {
+    check(
+        doc! { "z": 1 },
+        doc! { "$set": { "b": 1, "a": 2 }, "$inc": { "aa": 3_i64 }, "$setOnInsert": { "10": 0, "2": 0 } },
+        doc! { "z": 1, "2": 0, "10": 0, "a": 2, "aa": 3_i64, "b": 1 },
+    );
+    check(
+        doc! { "a": [1], "b": i32::MAX, "c": 5 },
+        doc! { "$set": { "a.2.x": 1 }, "$inc": { "b": 1 }, "$min": { "c": 3.5 }, "$mul": { "d": 2_i64 }, "$unset": { "e": 1 } },
+        doc! { "a": [1, null, { "x": 1 }], "b": 2_147_483_648_i64, "c": 3.5, "d": 0_i64 },
+    );
+    check(
+        doc! { "a": [3, 1] },
+        doc! {
+            "$push": { "a": { "$each": [2], "$position": 0, "$sort": -1, "$slice": 2 }, "b": { "x": 1 } },
+            "$addToSet": { "c": { "$each": [1, 1.0, 2] } },
+            "$bit": { "d": { "or": 5 } },
+            "$pop": { "e": 1 },
+        },
+        doc! { "a": [3, 2], "b": [{ "x": 1 }], "c": [1, 2], "d": 5 },
+    );
+    check(
+        doc! { "a": 1, "b": 2 },
+        doc! { "$rename": { "a": "c", "none": "d" }, "$currentDate": { "now": true, "stamp": { "$type": "timestamp" } } },
+        doc! {
+            "b": 2, "c": 1, "now": DateTime::from_millis(77_000), "stamp": Timestamp { time: 1, increment: 2 },
+        },
+    );
+    check_unsupported(doc! {}, doc! { "$set": { "a.$[].b": 1 } });
+    check_unsupported(doc! {}, doc! { "$set": { "a": Timestamp { time: 0, increment: 0 } } });
+    check_unsupported(
+        doc! { "a": Bson::Decimal128("1".parse().unwrap()) },
+        doc! { "$inc": { "a": 1 } },
+    );
+    check_unsupported(doc! {}, doc! { "$set": { "1a": 1, "2": 1 } });
+}
+
+#[test]
+fn replacements_take_the_id_alone() {
+    check(
+        doc! { "a": 1, "a.b": 2 },
+        doc! { "z": 1, "b": 2 },
+        doc! { "z": 1, "b": 2 },
+    );
+    check_whole(doc! { "_id": 5, "a": 1 }, doc! { "b": 2 }, doc! { "_id": 5, "b": 2 });
+    check_whole(
+        doc! { "_id": 5 },
+        doc! { "b": 2, "_id": 5.0 },
+        doc! { "_id": 5.0, "b": 2 },
+    );
+    check(doc! { "_id": { "$gt": 5 } }, doc! {}, doc! {});
+}
+
+#[test]
+fn a_pipeline_begins_with_the_equalities() {
+    let base = built(doc! { "b": 1, "_id": 3, "a": 2 }, bson!([{ "$set": { "c": 1 } }])).unwrap();
+    let expected = RawDocumentBuf::try_from(doc! { "_id": 3, "a": 2, "b": 1 }).unwrap();
+    assert_eq!(base, Built::Base(expected.clone()));
+    let result = RawDocumentBuf::try_from(doc! { "x": 1 }).unwrap();
+    let inserted = after_stages(&expected, &result, &mut FixedMint).unwrap();
+    assert_eq!(Document::try_from(inserted).unwrap(), doc! { "_id": 3, "x": 1 });
+}
+
+#[test]
+fn errors_are_those_of_mongod() {
+    let set = || doc! { "$set": { "z": 0 } };
+    check_error(
+        doc! { "a.b": 1, "a": 2 },
+        set(),
+        54,
+        "cannot infer query fields to set, both paths 'a.b' and 'a' are matched",
+    );
+    check_error(
+        doc! { "a": { "$all": [1, 1] } },
+        set(),
+        54,
+        "cannot infer query fields to set, path 'a' is matched twice",
+    );
+    check_error(
+        doc! { "_id.x": 1 },
+        doc! { "a": 1 },
+        111,
+        "field at '_id' must be exactly specified, field at sub-path '_id.x'found",
+    );
+    check_error(
+        doc! { "_id": 1 },
+        doc! { "$set": { "_id": 2 } },
+        66,
+        "Performing an update on the path '_id' would modify the immutable field '_id'",
+    );
+    check_error(
+        doc! {},
+        doc! { "$set": { "a.b": 1 }, "$inc": { "a": 1 } },
+        40,
+        "Updating the path 'a' would create a conflict at 'a'",
+    );
+    check_error(
+        doc! { "a": { "b": [1] } },
+        doc! { "$set": { "a.b.c": 1 } },
+        28,
+        "Cannot create field 'c' in element {b: [ 1 ]}",
+    );
+    check_error(
+        doc! { "_id": 3, "a": "x" },
+        doc! { "$inc": { "a": 1 } },
+        14,
+        "Cannot apply $inc to a value of non-numeric type. {_id: 3} has the field 'a' of non-numeric type string",
+    );
+    check_error(
+        doc! { "a": i64::MAX },
+        doc! { "$inc": { "a": 1 } },
+        2,
+        "Failed to apply $inc operations to current value ((NumberLong)9223372036854775807) for document {no id}",
+    );
+    let expression = RawDocumentBuf::try_from(doc! { "$or": [{ "a": 1 }, { "$expr": true }] }).unwrap();
+    assert_eq!(check_filter(&expression).unwrap_err().code, 224);
+}
+
+#[test]
+fn numbers_compare_by_value() {
+    use std::cmp::Ordering::{self, Equal, Greater, Less};
+    let check = |one: Bson, other: Bson, expected: Ordering| {
+        let raw = |value: &Bson| bson::raw::RawBson::try_from(value.clone()).unwrap();
+        let (left, right) = (raw(&one), raw(&other));
+        let order = |one: &bson::raw::RawBson, other: &bson::raw::RawBson| {
+            compare::order(one.as_raw_bson_ref(), other.as_raw_bson_ref()).unwrap()
+        };
+        assert_eq!(order(&left, &right), expected, "{one} {other}");
+        assert_eq!(order(&right, &left), expected.reverse(), "{other} {one}");
+    };
+    check(bson!(1), bson!(1.0), Equal);
+    check(bson!(-1), bson!(-1.5), Greater);
+    check(bson!(i64::MAX), bson!(9_223_372_036_854_775_808.0), Less);
+    check(bson!(i64::MAX), bson!(f64::INFINITY), Less);
+    check(bson!(i64::MIN), bson!(f64::NEG_INFINITY), Greater);
+    check(bson!(f64::NAN), bson!(i64::MIN), Less);
+    check(bson!(f64::NAN), bson!(f64::NAN), Equal);
+    check(bson!(0), bson!(-0.0), Equal);
+    check(Bson::Null, bson!(1), Less);
+    check(bson!("b"), bson!("ab"), Greater);
+}
