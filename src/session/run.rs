@@ -9,6 +9,7 @@ mod cursor;
 mod database;
 mod delete;
 mod distinct;
+mod elsewhere;
 mod explain;
 mod find;
 mod find_and_delete;
@@ -27,6 +28,7 @@ mod statements;
 mod statistics;
 mod task;
 mod update;
+mod upserted;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

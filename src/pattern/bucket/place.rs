@@ -6,17 +6,18 @@
 mod exact;
 mod operators;
 mod rename;
+mod time;
 mod whole;
 
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::item::Item;
 use super::resolve::Found;
 use crate::command::document::{first_field, put, single};
 use crate::command::error::WriteError;
 use crate::pattern::shapes::BucketShape;
 
 pub use self::operators::of_operators;
+pub use self::time::with_time;
 pub use self::whole::{of_pipeline, of_replacement};
 
 /// Where a bucket says which of its items a `findAndModify` has changed, for one that is sent again: mongod then answers the whole

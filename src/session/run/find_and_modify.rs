@@ -5,7 +5,7 @@ mod found;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::task::{Task, upsert};
+use super::task::Task;
 use super::update::holds_item;
 use super::{Run, find_and_delete, resolve};
 use crate::command::arguments::with_replaced;
@@ -39,16 +39,19 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
         resolve::check(run, command.filter)?;
     }
     run.ready_to_read(command.hint).await?;
-    if let Some(change) = change
-        && let Some(reply) = by_id(run, &command, (&change, &projection)).await?
-    {
-        return Ok(reply);
-    }
     let mut task = Task::new(asked, command.let_variables, None);
     task.sort = command.sort;
     task.bypass_document_validation = command.bypass_document_validation;
     if run.head.is_retryable_write() {
         task.statement_id = Some(command.statement_id.unwrap_or(0));
+    }
+    if let Some(reply) = found::before(run, &command, (&task, &projection)).await? {
+        return Ok(reply);
+    }
+    if let Some(change) = change
+        && let Some(reply) = by_id(run, &command, (&change, &projection)).await?
+    {
+        return Ok(reply);
     }
     found::run(run, &command, (&task, &projection)).await
 }
@@ -67,14 +70,10 @@ async fn by_id(
         Err(error) => return Err(error.into()),
     };
     let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
-        if holds_item(run, change).await? {
+        if command.upsert || holds_item(run, change).await? {
             return Ok(None);
         }
-        return if command.upsert {
-            Err(upsert(run))
-        } else {
-            Ok(Some(answer))
-        };
+        return Ok(Some(answer));
     };
     let item = item(run, (bucket, &change.id), projection).ok_or_else(|| run.misfit())?;
     let value = [("value", Some(RawBsonRef::Document(&item)))];

@@ -3,6 +3,7 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::Run;
+use crate::command::arguments::with_replaced;
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
@@ -81,27 +82,32 @@ pub(super) async fn send(
         body: &body,
         sequence: Some((field, statements)),
     };
-    let answer = succeeded(run.link.call(request).await?)?;
+    let answer = match succeeded(run.link.call(request).await?) {
+        Ok(answer) => answer,
+        Err(CommandError::Upstream(reply)) if reply.get_i32("code").is_ok_and(|code| code == RETRY_OF_DELETE) => {
+            return Ok(Told {
+                n: 1,
+                missed: Vec::new(),
+                resent: true,
+                answer: with_replaced(&reply, &[("ok", Some(RawBsonRef::Double(1.0)))]),
+            });
+        }
+        Err(error) => return Err(error.into()),
+    };
     let mut missed = Vec::new();
     let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
     let errors = errors.into_iter().flatten().flatten();
-    let mut removed_before = false;
     for (position, error) in errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse) {
-        if error.code == RETRY_OF_DELETE {
-            removed_before = true;
-            continue;
-        }
         match failure(run.shape, error) {
             Failure::Miss => missed.push(position),
             Failure::TooLarge(error) | Failure::Final(error) => return Err(error.into_command_error().into()),
             _ => return Err(run.misfit().into()),
         }
     }
-    let n = get(&answer, "n").and_then(as_whole_number).unwrap_or_default();
     Ok(Told {
-        n: if removed_before { 1 } else { n },
+        n: get(&answer, "n").and_then(as_whole_number).unwrap_or_default(),
         missed,
-        resent: removed_before || get(&answer, "retriedStmtIds").is_some(),
+        resent: get(&answer, "retriedStmtIds").is_some(),
         answer,
     })
 }

@@ -13,8 +13,10 @@ use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::change::{Asked, in_terms_of_items};
+use crate::pattern::bucket::filter::key_position;
 use crate::pattern::bucket::place::{self, Planned, Wish};
 use crate::pattern::bucket::resolve::{Found, Wanted};
+use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::mint::SystemMint;
@@ -116,7 +118,8 @@ impl<'a> Task<'a> {
         found: &[Found],
         stages: &RawArray,
     ) -> Result<Vec<Planned>, RunError> {
-        let (made, failed) = match self.make(run, found, stages).await? {
+        let items = found.iter().map(|found| found.item.clone()).collect();
+        let (made, failed) = match self.make(run, items, stages).await? {
             Ok(made) => (made, None),
             // One at a time, to know which.
             Err(_) if found.len() > 1 => {
@@ -143,14 +146,47 @@ impl<'a> Task<'a> {
         Ok(planned)
     }
 
+    /// What mongod makes of one item by the client's stages.
+    pub(super) async fn make_one(
+        &self,
+        run: &mut Run<'_>,
+        item: &RawDocument,
+    ) -> Result<Result<RawDocumentBuf, WriteError>, RunError> {
+        let Some(Wish::Pipeline(stages)) = Wish::of(self.asked.change) else {
+            return Err(run.misfit().into());
+        };
+        let made = self.make(run, vec![item.to_owned()], stages).await?;
+        match made.map(|mut made| made.pop()) {
+            Ok(Some(made)) => Ok(Ok(made)),
+            Ok(None) => Err(run.misfit().into()),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// Whether it may give items another key or time.
+    pub(super) fn may_relocate(&self, shape: &BucketShape) -> bool {
+        let Some(Wish::Operators(operators)) = Wish::of(self.asked.change) else {
+            return true;
+        };
+        let is_of_place = |path: &str| {
+            let root = path.split('.').next();
+            key_position(shape, path).is_some() || (root.is_some() && shape.time() == root)
+        };
+        operators.iter().flatten().any(|(_, paths)| {
+            let paths = paths.as_document().into_iter().flat_map(RawDocument::iter).flatten();
+            paths
+                .into_iter()
+                .any(|(path, value)| is_of_place(path.as_str()) || value.as_str().is_some_and(is_of_place))
+        })
+    }
+
     /// What mongod makes of items by the client's stages, each of which makes one document of one.
     async fn make(
         &self,
         run: &mut Run<'_>,
-        found: &[Found],
+        items: Vec<RawDocumentBuf>,
         stages: &RawArray,
     ) -> Result<Result<Vec<RawDocumentBuf>, WriteError>, RunError> {
-        let items: Vec<RawDocumentBuf> = found.iter().map(|found| found.item.clone()).collect();
         let mut pipeline = RawArrayBuf::new();
         pipeline.push(single("$documents", single("$literal", array_of(&items))));
         for stage in stages.into_iter().flatten() {
@@ -229,16 +265,6 @@ pub(super) fn in_words_of_the_application(run: &Run<'_>, mut error: WriteError, 
     let id = found.id().unwrap_or(RawBsonRef::Null);
     error.message = in_terms_of_items(run.shape, &error.message, id);
     error
-}
-
-/// An item would have to lie elsewhere: under another key, or at another time.
-pub(super) fn elsewhere(run: &Run<'_>) -> RunError {
-    run.unsupported("an update of a key field or of the time").into()
-}
-
-/// Nothing matched, and one is to be made.
-pub(super) fn upsert(run: &Run<'_>) -> RunError {
-    run.unsupported("an upsert that inserts").into()
 }
 
 /// The races that were lost.

@@ -10,9 +10,10 @@ mod statement;
 use bson::raw::RawDocumentBuf;
 
 pub(super) use self::by_id::holds_item;
+pub(super) use self::one::is_relocated;
 use self::outcome::{Outcome, Told};
 use super::task::{Task, end_transaction};
-use super::{Run, indexes, resolve};
+use super::{Run, indexes, resolve, upserted};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::find::check_hint_form;
 use crate::command::update::{Update, UpdateStatement};
@@ -70,12 +71,15 @@ async fn of_statement(
     command: &Update<'_>,
     (index, statement): (usize, &UpdateStatement<'_>),
 ) -> Result<Outcome, RunError> {
-    if let Some(outcome) = by_id::one(run, command, (index, statement)).await? {
-        return Ok(outcome);
-    }
     let mut task = Task::new(Asked::from(statement), command.let_variables, statement.constants);
     task.bypass_document_validation = command.bypass_document_validation;
     task.statement_id = run.head.is_retryable_write().then(|| command.statement_ids.of(index));
+    if let Some(outcome) = before(run, &task, statement.upsert).await? {
+        return Ok(outcome);
+    }
+    if let Some(outcome) = by_id::one(run, command, (index, statement)).await? {
+        return Ok(outcome);
+    }
     let judged = statement::judge(run, &task, statement.multi).await?;
     if judged.failed.is_some() || judged.retried {
         return Ok(judged);
@@ -85,4 +89,18 @@ async fn of_statement(
     } else {
         one::run(run, &task, (statement.upsert, judged)).await
     }
+}
+
+/// What an earlier attempt at the command has done with this statement, where that is not under the statement's own number.
+async fn before(run: &mut Run<'_>, task: &Task<'_>, upserts: bool) -> Result<Option<Outcome>, RunError> {
+    if upserts && let Some((id, answer)) = upserted::before(run, task).await? {
+        return Ok(Some(Outcome {
+            retried: true,
+            ..one::made(Some(id), answer)
+        }));
+    }
+    if one::is_relocated(run, task).await? {
+        return Ok(Some(one::relocated_before(&Outcome::default())));
+    }
+    Ok(None)
 }

@@ -155,7 +155,7 @@ pub(in crate::session::run) async fn target(run: &mut Run<'_>, wanted: Wanted<'_
 }
 
 impl Target {
-    pub(super) fn of(shape: &BucketShape, found: Found) -> Option<Self> {
+    pub(in crate::session::run) fn of(shape: &BucketShape, found: Found) -> Option<Self> {
         Some(Self {
             bucket: found.key.clone(),
             page: found.page_facts(shape)?,

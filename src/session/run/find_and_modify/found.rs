@@ -10,7 +10,8 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::{as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::find_and_modify::FindAndModify;
-use crate::command::reply::succeeded;
+use crate::command::reply::{carry, succeeded};
+use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::place::{CHANGED, Demand, InPlace, Planned};
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::resolve::{Found, Wanted};
@@ -18,9 +19,11 @@ use crate::pattern::bucket::unpack::Unpacker;
 use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
 use crate::session::link::Request;
-use crate::session::run::task::{
-    MAX_IDLE_ROUNDS, Task, elsewhere, end_transaction, given_up, in_words_of_the_application, pause, upsert,
-};
+use crate::session::mint::SystemMint;
+use crate::session::run::elsewhere::{self, Went};
+use crate::session::run::task::{MAX_IDLE_ROUNDS, Task, end_transaction, given_up, in_words_of_the_application, pause};
+use crate::session::run::update::is_relocated;
+use crate::session::run::upserted::{self, Upserted};
 use crate::session::run::{Run, resolve};
 
 /// What goes before mongod's words for an error that it met in an item.
@@ -48,7 +51,17 @@ pub(super) async fn run(
     };
     for round in 0..=MAX_IDLE_ROUNDS {
         let Some(found) = resolve::first(run, wanted).await? else {
-            return if command.upsert { Err(upsert(run)) } else { Ok(judged) };
+            if !command.upsert {
+                return Ok(judged);
+            }
+            match upserted::make(run, task).await? {
+                Upserted::Made(item, answer) => return finding.made(run, &item, &answer),
+                Upserted::Overtaken => continue,
+                Upserted::Failed(error) => {
+                    end_transaction(run).await?;
+                    return Err(failed(error).into());
+                }
+            }
         };
         match task.plan(run, &found).await? {
             Planned::InPlace(change) => {
@@ -57,7 +70,18 @@ pub(super) async fn run(
                 }
             }
             Planned::Unchanged { .. } => return finding.unchanged(run, &judged, &found),
-            Planned::Elsewhere(_) => return Err(elsewhere(run)),
+            Planned::Elsewhere(where_to) => {
+                let stays = task.statement_id.is_none();
+                match elsewhere::go(run, task, &found, (where_to, stays)).await? {
+                    Went::There(item, answer) => return finding.went(run, (&found, &item), &answer),
+                    Went::Before => return Err(relocated_before().into()),
+                    Went::Missed => {}
+                    Went::Failed(error) => {
+                        end_transaction(run).await?;
+                        return Err(failed(error).into());
+                    }
+                }
+            }
             Planned::Failed(error) => {
                 end_transaction(run).await?;
                 return Err(failed(error).into());
@@ -66,6 +90,40 @@ pub(super) async fn run(
         pause(round).await;
     }
     Err(given_up(run).into_command_error().into())
+}
+
+/// What an earlier attempt at the command has done, where that is not under its own number.
+pub(super) async fn before(
+    run: &mut Run<'_>,
+    command: &FindAndModify<'_>,
+    (task, projection): (&Task<'_>, &Projection),
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    if is_relocated(run, task).await? {
+        return Err(relocated_before().into());
+    }
+    if !command.upsert {
+        return Ok(None);
+    }
+    let Some((id, answer)) = upserted::before(run, task).await? else {
+        return Ok(None);
+    };
+    let mut item = single("_id", &id);
+    if command.new {
+        let is_it = single("_id", single("$eq", &id));
+        let wanted = Wanted {
+            filter: Some(&is_it),
+            ..Wanted::default()
+        };
+        if let Some(found) = resolve::first(run, wanted).await? {
+            item = found.item;
+        }
+    }
+    let finding = Finding {
+        command,
+        task,
+        projection,
+    };
+    finding.made(run, &item, &answer).map(Some)
 }
 
 struct Finding<'t> {
@@ -168,6 +226,46 @@ impl Finding<'_> {
         Ok(with_replaced(answer, &[("value", Some(RawBsonRef::Document(&item)))]))
     }
 
+    /// The answer where the item was made.
+    fn made(&self, run: &Run<'_>, item: &RawDocument, answer: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+        let mut last = single("n", 1);
+        last.append(cstr!("updatedExisting"), false);
+        put(&mut last, "upserted", get(item, "_id").unwrap_or(RawBsonRef::Null));
+        let item = if self.command.new {
+            Some(self.shown(run, item)?)
+        } else {
+            None
+        };
+        Ok(reply(&last, item.as_deref(), answer))
+    }
+
+    /// The answer where the item has gone elsewhere.
+    fn went(
+        &self,
+        run: &Run<'_>,
+        (found, item): (&Found, &RawDocument),
+        answer: &RawDocument,
+    ) -> Result<RawDocumentBuf, RunError> {
+        let mut last = single("n", 1);
+        last.append(cstr!("updatedExisting"), true);
+        let shown = self.shown(run, if self.command.new { item } else { &found.item })?;
+        Ok(reply(&last, Some(&shown), answer))
+    }
+
+    /// An item as the client asked to see it.
+    fn shown(&self, run: &Run<'_>, item: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+        let mut mint = SystemMint::new(&run.shared.timestamps);
+        let prepared = Item::prepare(run.shape, 0, item, &mut mint).map_err(WriteError::into_command_error)?;
+        let mut bucket = RawDocumentBuf::new();
+        for (field, value) in run.shape.key().iter().zip(prepared.key().lifted()) {
+            if let Some(value) = value {
+                put(&mut bucket, field, value);
+            }
+        }
+        self.item(run, &bucket, prepared.stored())
+            .ok_or_else(|| run.misfit().into())
+    }
+
     /// The answer where the item was already what it would become.
     fn unchanged(&self, run: &Run<'_>, judged: &RawDocument, found: &Found) -> Result<RawDocumentBuf, RunError> {
         let item = self.item(run, &found.key, &found.stored).ok_or_else(|| run.misfit())?;
@@ -185,6 +283,23 @@ impl Finding<'_> {
         Unpacker::new(run.shape, self.projection, bucket).append(stored, &mut bytes);
         RawDocumentBuf::from_bytes(bytes).ok()
     }
+}
+
+fn reply(last: &RawDocument, value: Option<&RawDocument>, answer: &RawDocument) -> RawDocumentBuf {
+    let mut reply = single("lastErrorObject", last);
+    reply.append(cstr!("value"), value.map_or(RawBsonRef::Null, RawBsonRef::Document));
+    if let Some(error) = get(answer, "writeConcernError") {
+        put(&mut reply, "writeConcernError", error);
+    }
+    reply.append(cstr!("ok"), 1.0);
+    carry(&mut reply, answer);
+    reply
+}
+
+/// mongod keeps the images of single documents.
+pub(super) fn relocated_before() -> CommandError {
+    let message = "this findAndModify was done when it was first sent, and moved its item; what it was before is not known any more";
+    CommandError::new(ErrorCode::IllegalOperation, message)
 }
 
 /// The projection that leaves of a bucket its key and the item.

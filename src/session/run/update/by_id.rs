@@ -14,14 +14,15 @@ use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::mint::SystemMint;
 use crate::session::run::Run;
-use crate::session::run::task::upsert;
 
 /// All statements; `None` where one is of another kind, or what became of it among others could not be told.
 pub(super) fn translate(run: &Run<'_>, command: &Update<'_>) -> Option<Vec<Change>> {
     let alone = command.statements.len() == 1;
     let changes = command.statements.iter().map(|statement| {
         let change = change(run, statement)?;
-        (alone || (!statement.upsert && change.wider.is_none())).then_some(change)
+        let is_plain = !statement.upsert && change.wider.is_none();
+        // Of what may be sent again another attempt may have made or relocated an item.
+        (is_plain || (alone && !run.head.is_retryable_write())).then_some(change)
     });
     changes.collect()
 }
@@ -52,11 +53,8 @@ pub(super) async fn run(
         && get(&answer, "n").and_then(as_whole_number) == Some(0)
         && get(&answer, "writeErrors").is_none()
     {
-        if holds_item(run, change).await? {
+        if statement.upsert || holds_item(run, change).await? {
             return Ok(None);
-        }
-        if statement.upsert {
-            return Err(upsert(run));
         }
     }
     if let [change] = changes
@@ -86,11 +84,8 @@ pub(super) async fn one(
         return Ok(Some(outcome));
     }
     if outcome.matched == 0 {
-        if holds_item(run, &change).await? {
+        if statement.upsert || holds_item(run, &change).await? {
             return Ok(None);
-        }
-        if statement.upsert {
-            return Err(upsert(run));
         }
     } else if change.always_modifies {
         outcome.modified = 1;

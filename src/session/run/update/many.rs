@@ -7,19 +7,19 @@ use std::collections::HashMap;
 
 use bson::raw::{RawBson, RawDocumentBuf, cstr};
 
+use super::one::none_matched;
 use super::outcome::Outcome;
 use super::statement::{send, send_all, settle};
 use crate::command::document::{get, single};
 use crate::pattern::bucket::key::same_bytes;
-use crate::pattern::bucket::place::{Planned, Wish};
+use crate::pattern::bucket::place::{Elsewhere, Planned, Wish};
 use crate::pattern::bucket::resolve::{Found, Wanted};
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 use crate::session::run::Run;
+use crate::session::run::elsewhere::{self, Went};
 use crate::session::run::resolve::Matches;
-use crate::session::run::task::{
-    MAX_IDLE_ROUNDS, Task, elsewhere, end_transaction, given_up, in_words_of_the_application, pause, upsert,
-};
+use crate::session::run::task::{MAX_IDLE_ROUNDS, Task, end_transaction, given_up, in_words_of_the_application, pause};
 use crate::session::upstream::UpstreamKind;
 
 /// Bytes of items that are kept before the first of them is changed.
@@ -38,6 +38,7 @@ pub(super) async fn run(
     let mut many = Many {
         at_once: known_concern && run.upstream == UpstreamKind::Member && !run.head.in_transaction(),
         sum: judged,
+        elsewhere: Vec::new(),
         task,
     };
     let mut matches = Matches::of(run, task.wanted()).await?;
@@ -52,7 +53,7 @@ pub(super) async fn run(
             }
         }
         if bytes > MAX_BYTES {
-            if may_be_refused(task) {
+            if may_be_refused(task) || task.may_relocate(run.shape) {
                 matches.close(run).await?;
                 let what =
                     format!("an update of more than {MAX_BYTES} bytes of items that may change their key or time");
@@ -67,8 +68,13 @@ pub(super) async fn run(
         }
     }
     many.change(run, kept).await?;
+    many.relocate(run).await?;
     if upserts && met.is_empty() {
-        return Err(upsert(run));
+        // Where another has made the one that is meant, it is as if it had matched.
+        return match none_matched(run, task, (true, &many.sum)).await? {
+            Some(outcome) => Ok(outcome),
+            None => Box::pin(self::run(run, task, (upserts, many.sum))).await,
+        };
     }
     many.end(run).await
 }
@@ -108,6 +114,8 @@ struct Many<'t> {
     /// Whether what the client waits for is waited for at the end.
     at_once: bool,
     sum: Outcome,
+    /// Items that get another key or time: when all are read, or they would be met again.
+    elsewhere: Vec<(Found, Elsewhere)>,
 }
 
 impl Many<'_> {
@@ -129,7 +137,7 @@ impl Many<'_> {
                         unchanged.matched = unchanged.matched.saturating_add(1);
                         unchanged.modified = unchanged.modified.saturating_add(i64::from(counted));
                     }
-                    Planned::Elsewhere(_) => return Err(elsewhere(run)),
+                    Planned::Elsewhere(where_to) => self.elsewhere.push((found, where_to)),
                     Planned::Failed(error) => {
                         failed = Some(error);
                         break;
@@ -199,7 +207,13 @@ impl Many<'_> {
                     self.sum.modified = self.sum.modified.saturating_add(i64::from(counted));
                     return Ok(());
                 }
-                Planned::Elsewhere(_) => return Err(elsewhere(run)),
+                Planned::Elsewhere(where_to) => match self.go(run, &found, where_to).await? {
+                    true => return Ok(()),
+                    false => {
+                        pause(round).await;
+                        continue;
+                    }
+                },
                 Planned::Failed(error) => {
                     self.sum.failed = Some(error);
                     return Ok(());
@@ -217,6 +231,29 @@ impl Many<'_> {
         }
         self.sum.failed = Some(given_up(run));
         Ok(())
+    }
+
+    /// Gives those that get one another key or time.
+    async fn relocate(&mut self, run: &mut Run<'_>) -> Result<(), RunError> {
+        for (found, where_to) in std::mem::take(&mut self.elsewhere) {
+            if self.sum.failed.is_some() {
+                return Ok(());
+            }
+            if !self.go(run, &found, where_to).await? {
+                self.again(run, &found).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of one; whether it was as it had been found.
+    async fn go(&mut self, run: &mut Run<'_>, found: &Found, where_to: Elsewhere) -> Result<bool, RunError> {
+        match elsewhere::go(run, self.task, found, (where_to, true)).await? {
+            Went::There(_, answer) => self.sum.add(Outcome::of_one(answer)),
+            Went::Failed(error) => self.sum.failed = Some(error),
+            Went::Before | Went::Missed => return Ok(false),
+        }
+        Ok(true)
     }
 
     async fn end(mut self, run: &mut Run<'_>) -> Result<Outcome, RunError> {

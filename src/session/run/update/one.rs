@@ -1,12 +1,16 @@
 //! An update of one item, whichever the filter finds.
 
+use bson::raw::RawBson;
+
 use super::outcome::{Outcome, unchanged};
 use super::statement::send;
+use crate::command::document::get;
 use crate::pattern::bucket::place::Planned;
 use crate::session::error::RunError;
-use crate::session::run::task::{
-    MAX_IDLE_ROUNDS, Task, elsewhere, end_transaction, given_up, in_words_of_the_application, pause, upsert,
-};
+use crate::session::run::elsewhere::{self, Went};
+use crate::session::run::relocate::was_relocated;
+use crate::session::run::task::{MAX_IDLE_ROUNDS, Task, end_transaction, given_up, in_words_of_the_application, pause};
+use crate::session::run::upserted::{self, Upserted};
 use crate::session::run::{Run, resolve};
 
 pub(super) async fn run(
@@ -16,19 +20,29 @@ pub(super) async fn run(
 ) -> Result<Outcome, RunError> {
     for round in 0..=MAX_IDLE_ROUNDS {
         let Some(found) = resolve::first(run, task.wanted()).await? else {
-            return if upserts { Err(upsert(run)) } else { Ok(judged) };
+            match none_matched(run, task, (upserts, &judged)).await? {
+                Some(outcome) => return Ok(outcome),
+                None => continue,
+            }
         };
         let change = match task.plan(run, &found).await? {
             Planned::InPlace(change) => change,
-            Planned::Unchanged { counted } => return Ok(unchanged(&judged.answer, counted)),
-            Planned::Elsewhere(_) => return Err(elsewhere(run)),
-            Planned::Failed(error) => {
-                end_transaction(run).await?;
-                return Ok(Outcome {
-                    failed: Some(error),
-                    ..judged
-                });
+            Planned::Unchanged { counted } => {
+                if is_relocated(run, task).await? {
+                    return Ok(relocated_before(&judged));
+                }
+                return Ok(unchanged(&judged.answer, counted));
             }
+            Planned::Elsewhere(where_to) => match elsewhere::go(run, task, &found, (where_to, true)).await? {
+                Went::There(_, answer) => return Ok(Outcome::of_one(answer)),
+                Went::Before => return Ok(relocated_before(&judged)),
+                Went::Missed => {
+                    pause(round).await;
+                    continue;
+                }
+                Went::Failed(error) => return failed(run, (judged, error)).await,
+            },
+            Planned::Failed(error) => return failed(run, (judged, error)).await,
         };
         let statement = change
             .statement(run.shape, &found)
@@ -49,4 +63,61 @@ pub(super) async fn run(
         failed: Some(given_up(run)),
         ..judged
     })
+}
+
+async fn failed(
+    run: &mut Run<'_>,
+    (judged, error): (Outcome, crate::command::error::WriteError),
+) -> Result<Outcome, RunError> {
+    end_transaction(run).await?;
+    Ok(Outcome {
+        failed: Some(error),
+        ..judged
+    })
+}
+
+/// What is told where no item matches; `None` where one does by now.
+pub(super) async fn none_matched(
+    run: &mut Run<'_>,
+    task: &Task<'_>,
+    (upserts, judged): (bool, &Outcome),
+) -> Result<Option<Outcome>, RunError> {
+    if is_relocated(run, task).await? {
+        return Ok(Some(relocated_before(judged)));
+    }
+    if !upserts {
+        return Ok(Some(judged.clone()));
+    }
+    Ok(match upserted::make(run, task).await? {
+        Upserted::Made(item, answer) => Some(made(get(&item, "_id").map(RawBson::from), answer)),
+        Upserted::Overtaken => None,
+        Upserted::Failed(error) => Some(failed(run, (judged.clone(), error)).await?),
+    })
+}
+
+/// What an upsert has made.
+pub(super) fn made(id: Option<RawBson>, answer: bson::raw::RawDocumentBuf) -> Outcome {
+    Outcome {
+        matched: 1,
+        upserted: id,
+        answer,
+        ..Outcome::default()
+    }
+}
+
+/// Whether an earlier attempt at the command has relocated an item, so that it is no longer as it was.
+pub(in crate::session::run) async fn is_relocated(run: &mut Run<'_>, task: &Task<'_>) -> Result<bool, RunError> {
+    match task.statement_id.filter(|_| task.may_relocate(run.shape)) {
+        Some(id) => was_relocated(run, id).await,
+        None => Ok(false),
+    }
+}
+
+pub(super) fn relocated_before(judged: &Outcome) -> Outcome {
+    Outcome {
+        matched: 1,
+        modified: 1,
+        retried: true,
+        ..judged.clone()
+    }
 }

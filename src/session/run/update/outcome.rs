@@ -43,6 +43,16 @@ impl Outcome {
         }
     }
 
+    /// Of an item that was changed by other commands, of which this is the last answer.
+    pub(super) fn of_one(answer: RawDocumentBuf) -> Self {
+        Self {
+            matched: 1,
+            modified: 1,
+            answer,
+            ..Self::default()
+        }
+    }
+
     /// Adds what became of one more item.
     pub(super) fn add(&mut self, other: Self) {
         self.matched = self.matched.saturating_add(other.matched);

@@ -1,0 +1,94 @@
+//! An item that a change gives another key or time: put in its place where that is where it lies, or [relocated](super::relocate).
+
+use bson::DateTime;
+use bson::raw::{RawBsonRef, RawDocumentBuf};
+
+use super::Run;
+use super::delete::Target;
+use super::relocate::{Relocated, relocate};
+use super::statements::{Kind, Part, send_one};
+use super::task::Task;
+use crate::command::document::get;
+use crate::command::error::WriteError;
+use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::place::{Elsewhere, Wish, with_time};
+use crate::pattern::bucket::resolve::Found;
+use crate::pattern::bucket::upsert::{Refusal, changed};
+use crate::session::error::RunError;
+use crate::session::mint::SystemMint;
+
+/// What came of it.
+pub(super) enum Went {
+    /// It was changed to this; mongod's last answer.
+    There(RawDocumentBuf, RawDocumentBuf),
+    /// An earlier attempt at the command has relocated an item.
+    Before,
+    /// It is not as it was found.
+    Missed,
+    /// mongod's error for the change.
+    Failed(WriteError),
+}
+
+/// Changes the item. Where `stays` is false mongod must remember more of it than that it was changed.
+pub(super) async fn go(
+    run: &mut Run<'_>,
+    task: &Task<'_>,
+    found: &Found,
+    (elsewhere, stays): (Elsewhere, bool),
+) -> Result<Went, RunError> {
+    let is_time = matches!(elsewhere, Elsewhere::Time(_));
+    let item = match item(run, task, found, elsewhere) {
+        Ok(item) => item,
+        Err(Refusal::Mongod(error)) => return Ok(Went::Failed(error)),
+        Err(Refusal::Unsupported(what)) => return Err(run.unsupported(&what).into()),
+    };
+    let mut mint = SystemMint::new(&run.shared.timestamps);
+    let stored = match Item::prepare(run.shape, 0, &item, &mut mint) {
+        Ok(stored) => stored,
+        Err(error) => return Ok(Went::Failed(error)),
+    };
+    if is_time
+        && stays
+        && let Some(time) = stored.time()
+        && let Some(answer) = in_place(run, task, found, (&stored, time)).await?
+    {
+        return Ok(Went::There(item, answer));
+    }
+    let target = Target::of(run.shape, found.clone()).ok_or_else(|| run.misfit())?;
+    Ok(match relocate(run, &target, &item, task.statement_id).await? {
+        Relocated::Now(answer) => Went::There(item, answer),
+        Relocated::Before => Went::Before,
+        Relocated::Missed => Went::Missed,
+    })
+}
+
+/// The item as it will be.
+fn item(run: &Run<'_>, task: &Task<'_>, found: &Found, elsewhere: Elsewhere) -> Result<RawDocumentBuf, Refusal> {
+    if let Some(item) = elsewhere.into_item() {
+        return Ok(item);
+    }
+    let Some(Wish::Operators(operators)) = Wish::of(task.asked.change) else {
+        return Err(Refusal::Unsupported(
+            "such an update of a key field or of the time".to_owned(),
+        ));
+    };
+    let mut mint = SystemMint::new(&run.shared.timestamps);
+    changed(&found.item, (operators, task.asked.array_filters), &mut mint)
+}
+
+/// `None` where its new time is not where it lies, or it is not as it was found.
+async fn in_place(
+    run: &mut Run<'_>,
+    task: &Task<'_>,
+    found: &Found,
+    (item, time): (&Item, DateTime),
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    // Its key may be written otherwise.
+    if get(&found.item, "_id").is_none() && item.id().is_some() {
+        return Ok(None);
+    }
+    let statement = with_time(run.shape, found, (RawBsonRef::Document(item.stored()), time));
+    let statement = statement.map_err(|what| run.unsupported(&what))?;
+    let told = send_one(run, Kind::Update, &statement, Part::Own(task.statement_id)).await?;
+    Ok((told.n > 0).then_some(told.answer))
+}

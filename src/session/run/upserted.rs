@@ -1,0 +1,223 @@
+//! An item that an upsert makes where none matches: built as mongod would build it, and inserted.
+//!
+//! The insert has a number of its own beside the client's statement's, so that a command that is sent again knows what it did.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{DateTime, Timestamp};
+
+use super::statements::{Kind, Part, send_one};
+use super::task::Task;
+use super::{Run, insert};
+use crate::command::document::{array_of, get, put, single};
+use crate::command::error::{ErrorCode, WriteError};
+use crate::command::head::Head;
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::filter::Narrowing;
+use crate::pattern::bucket::insert::no_statement;
+use crate::pattern::bucket::item::Mint;
+use crate::pattern::bucket::upsert::{Built, Refusal, UpsertAsked, after_stages, build, check_filter};
+use crate::pattern::shapes::ItemIds;
+use crate::session::error::RunError;
+use crate::session::mint::SystemMint;
+use crate::wire::{OpMsg, OpMsgFlags};
+
+/// What is between a statement's number and that of its insert: more statements than a command may have.
+const BESIDE: i32 = 1 << 17;
+/// Seconds in which a command may be sent again: mongod forgets a session sooner.
+const REMEMBERED: u32 = 3600;
+/// Seconds by which the clocks of two proxies may differ.
+const SKEW: u32 = 60;
+
+/// What came of it.
+pub(super) enum Upserted {
+    /// This item was made; mongod's last answer.
+    Made(RawDocumentBuf, RawDocumentBuf),
+    /// Another writer has made the one with that `_id`, which the filter names: it matches now.
+    Overtaken,
+    /// mongod's error.
+    Failed(WriteError),
+}
+
+/// Makes an item.
+pub(super) async fn make(run: &mut Run<'_>, task: &Task<'_>) -> Result<Upserted, RunError> {
+    if let Some(Err(error)) = task.asked.filter.map(check_filter) {
+        return Ok(Upserted::Failed(error));
+    }
+    let item = match built(run, task).await? {
+        Ok(item) => item,
+        Err(Refusal::Mongod(error)) => return Ok(Upserted::Failed(error)),
+        Err(Refusal::Unsupported(what)) => return Err(run.unsupported(&what).into()),
+    };
+    let body = insert_of(run, task, &item);
+    let head = Head {
+        name: "insert",
+        database: run.namespace.database,
+        target: Some(run.namespace.collection),
+        unanswered: false,
+        message: OpMsg {
+            flags: OpMsgFlags::empty(),
+            body: &body,
+            sequences: Vec::new(),
+        },
+    };
+    let mut inner = Run {
+        shared: run.shared,
+        settings: run.settings,
+        link: run.link,
+        upstream: run.upstream,
+        term: run.term,
+        head: &head,
+        shape: run.shape,
+        namespace: run.namespace,
+        // Something was looked for before.
+        begun: true.into(),
+    };
+    let reply = insert::run(&mut inner).await?;
+    let errors = get(&reply, "writeErrors").and_then(RawBsonRef::as_array);
+    let error = errors.and_then(|errors| WriteError::parse(errors.into_iter().next()?.ok()?.as_document()?));
+    Ok(match error {
+        Some((_, error)) if error.code == ErrorCode::DuplicateKey.number() && names_only_id(run, task) => {
+            if run.head.in_transaction() {
+                return Err(error.into_command_error().into());
+            }
+            Upserted::Overtaken
+        }
+        Some((_, error)) => Upserted::Failed(error),
+        None => Upserted::Made(item, reply),
+    })
+}
+
+/// What an earlier attempt at the client's statement has made: the `_id`.
+pub(super) async fn before(run: &mut Run<'_>, task: &Task<'_>) -> Result<Option<(RawBson, RawDocumentBuf)>, RunError> {
+    let Some(id) = task.statement_id.and_then(|id| id.checked_add(BESIDE)) else {
+        return Ok(None);
+    };
+    let told = send_one(run, Kind::Update, &no_statement(), Part::Own(Some(id))).await?;
+    if !told.resent {
+        return Ok(None);
+    }
+    let made = match built(run, task).await? {
+        Ok(item) => get(&item, "_id").map(RawBson::from),
+        Err(_) => None,
+    };
+    let made = made.ok_or_else(|| run.misfit())?;
+    Ok(Some((found_again(run, task, made).await?, told.answer)))
+}
+
+/// The `_id` that was made up in the first attempt differs in its seconds from the one that would be now.
+async fn found_again(run: &mut Run<'_>, task: &Task<'_>, made: RawBson) -> Result<RawBson, RunError> {
+    let (Some(minted), RawBson::ObjectId(id)) = (minted(run, task, 0), &made) else {
+        return Ok(made);
+    };
+    if minted.bytes()[4..] != id.bytes()[4..] || run.shape.item_ids() == ItemIds::Dropped {
+        return Ok(made);
+    }
+    let now = seconds();
+    let seconds = now.saturating_sub(REMEMBERED)..=now.saturating_add(SKEW);
+    let ids: RawArrayBuf = seconds.filter_map(|seconds| self::minted(run, task, seconds)).collect();
+    let path = format!("{}._id", run.shape.items());
+    let mut find = single("find", run.namespace.collection);
+    find.append(cstr!("filter"), single(&path, single("$in", &ids)));
+    find.append(cstr!("projection"), single(&path, 1));
+    find.append(cstr!("limit"), 1);
+    find.append(cstr!("singleBatch"), true);
+    run.carried().append_to_look_up(&mut find);
+    let answer = run.link.run(&find).await?;
+    let bucket = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
+    let items = bucket.and_then(|bucket| get(bucket, run.shape.items())?.as_array());
+    let items = items
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(RawBsonRef::as_document);
+    let mut own = items.filter_map(|item| get(item, "_id")?.as_object_id());
+    let own = own.find(|own| own.bytes()[4..] == id.bytes()[4..]);
+    Ok(own.map_or(made, RawBson::ObjectId))
+}
+
+/// The item that mongod would insert.
+async fn built(run: &mut Run<'_>, task: &Task<'_>) -> Result<Result<RawDocumentBuf, Refusal>, RunError> {
+    let mut mint = UpsertMint {
+        system: SystemMint::new(&run.shared.timestamps),
+        id: minted(run, task, seconds()),
+    };
+    let base = match build(UpsertAsked::from(task.asked), &mut mint) {
+        Ok(Built::Document(item)) => return Ok(Ok(item)),
+        Ok(Built::Base(base)) => base,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let made = match task.make_one(run, &base).await? {
+        Ok(made) => made,
+        Err(error) => return Ok(Err(Refusal::Mongod(error))),
+    };
+    Ok(after_stages(&base, &made, &mut mint))
+}
+
+fn insert_of(run: &Run<'_>, task: &Task<'_>, item: &RawDocument) -> RawDocumentBuf {
+    let mut body = single("insert", run.namespace.collection);
+    body.append(cstr!("documents"), array_of(&[item.to_owned()]));
+    if let Some(id) = task.statement_id {
+        put(&mut body, "stmtId", id.saturating_add(BESIDE));
+    }
+    if let Some(bypass) = task.bypass_document_validation {
+        body.append(cstr!("bypassDocumentValidation"), bypass);
+    }
+    run.carried().append_to_write(&mut body);
+    body
+}
+
+/// Whether the filter is about nothing but the `_id`, and so the unique index decides who of two is first (mongod tries such an
+/// upsert again: `shouldRetryDuplicateKeyException`).
+fn names_only_id(run: &Run<'_>, task: &Task<'_>) -> bool {
+    let narrowing = Narrowing::of(run.shape, task.asked.filter);
+    narrowing.exactly_one_id().is_some() && task.asked.filter.is_some_and(|filter| filter.iter().count() == 1)
+}
+
+/// An `_id` that every attempt at a command makes up alike, but for its seconds.
+fn minted(run: &Run<'_>, task: &Task<'_>, seconds: u32) -> Option<ObjectId> {
+    let statement = u64::from(u32::try_from(task.statement_id?).ok()?);
+    let body = run.head.body();
+    let RawBsonRef::Binary(session) = get(get(body, "lsid")?.as_document()?, "id")? else {
+        return None;
+    };
+    let session = u128::from_be_bytes(session.bytes.try_into().ok()?).to_be_bytes();
+    let number = get(body, "txnNumber")?.as_i64()?.cast_unsigned();
+    let (high, low) = session.split_at(8);
+    let part = |half: &[u8]| half.try_into().map(u64::from_be_bytes).unwrap_or_default();
+    // The session's bytes are random; number and statement make the difference within it.
+    let mixed =
+        part(high) ^ part(low).rotate_left(17) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ statement.rotate_left(40);
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&seconds.to_be_bytes());
+    bytes[4..].copy_from_slice(&mixed.to_be_bytes());
+    Some(ObjectId::from_bytes(bytes))
+}
+
+fn seconds() -> u32 {
+    u32::try_from(DateTime::now().timestamp_millis().div_euclid(1000)).unwrap_or_default()
+}
+
+/// Gives the `_id` that follows from the command, if one does.
+struct UpsertMint<'a> {
+    system: SystemMint<'a>,
+    id: Option<ObjectId>,
+}
+
+impl Mint for UpsertMint<'_> {
+    fn now(&self) -> DateTime {
+        self.system.now()
+    }
+
+    fn object_id(&mut self) -> ObjectId {
+        self.id.unwrap_or_else(|| self.system.object_id())
+    }
+
+    fn timestamp(&mut self) -> Timestamp {
+        self.system.timestamp()
+    }
+
+    fn nonce(&self) -> i64 {
+        self.system.nonce()
+    }
+}
