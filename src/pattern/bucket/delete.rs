@@ -34,6 +34,30 @@ pub fn take_out_by_id(shape: &BucketShape, condition: &RawDocument, id: &RawBson
     statement
 }
 
+/// The element of `updates` that takes those items with these `_id`s out of a page that it still has.
+///
+/// An ordered insert ends with its first failure, and what stands behind that is not stored. Items of other keys may have been
+/// stored by then: only where another writer took an `_id` after it had been looked up, so hardly ever.
+#[must_use]
+pub fn take_back(shape: &BucketShape, page: &RawBson, ids: &RawArrayBuf) -> RawDocumentBuf {
+    let items = field(shape.items());
+    let mut query = single("_id", single("$eq", page));
+    put(&mut query, &index::item_id_path(shape), single("$in", ids));
+    let is_taken = call("$in", "$$item._id", literal(ids));
+    let mut kept = single("input", items.as_str());
+    put(&mut kept, "as", "item");
+    put(&mut kept, "cond", single("$not", array_of(&[is_taken])));
+    let mut changes = single(shape.items(), single("$filter", &kept));
+    append_closing(shape, &mut changes);
+    let stages = [
+        single("$set", &changes),
+        single("$set", single(shape.count(), single("$size", items.as_str()))),
+    ];
+    let mut statement = single("q", &query);
+    statement.append(cstr!("u"), array_of(&stages));
+    statement
+}
+
 /// A statement of `update` or `delete` as the arguments of a `findAndModify`.
 #[must_use]
 pub fn as_find_and_modify(statement: &RawDocument) -> RawDocumentBuf {
@@ -138,15 +162,20 @@ fn changes(shape: &BucketShape, condition: &RawDocument, (kept, lost): (RawBson,
         shape.count(),
         of_field("$subtract", shape.count(), whole(lost)),
     );
+    append_closing(shape, &mut changes);
+    single("$set", &changes)
+}
+
+/// Closes a page that was full.
+fn append_closing(shape: &BucketShape, changes: &mut RawDocumentBuf) {
     let was_full = of_field("$gte", shape.count(), i64::from(shape.max_items()));
     for mark in [path::SHORT, path::EXCEPTION] {
         let mut choice = single("if", &was_full);
         put(&mut choice, "then", true);
         // Which leaves out what is missing.
         put(&mut choice, "else", field(mark));
-        put(&mut changes, mark, single("$cond", &choice));
+        put(changes, mark, single("$cond", &choice));
     }
-    single("$set", &changes)
 }
 
 /// The expression for the items without those at some places, ascending.

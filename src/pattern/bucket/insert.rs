@@ -38,7 +38,6 @@ mod group;
 mod ids;
 mod plan;
 mod statement;
-mod take_back;
 mod times;
 
 pub use self::facts::{Facts, append_facts_query};
@@ -48,7 +47,6 @@ pub use self::group::{Announcement, Group, Outcome, Recorded};
 pub use self::ids::{Hits, ids_query};
 pub use self::plan::{Care, Planner};
 pub use self::statement::{Statement, StatementKind, no_statement, page_as_upsert, withdraw};
-pub use self::take_back::take_back;
 
 /// How the name of a page ends that was begun with one item of a group where [`Group::extent`] would have had more.
 const LONE: &str = "_s";

@@ -5,7 +5,7 @@
 mod chosen;
 mod many;
 mod one;
-mod sweep;
+pub(super) mod sweep;
 
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 

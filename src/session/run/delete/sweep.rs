@@ -16,7 +16,7 @@ use crate::session::run::statements::{Kind, Part, beside, send, send_one};
 const PAGES: i64 = 1000;
 
 /// Removes the empty pages at the end of a key.
-pub(super) async fn key(run: &mut Run<'_>, key: &RawDocument) -> Result<(), RunError> {
+pub(in crate::session::run) async fn key(run: &mut Run<'_>, key: &RawDocument) -> Result<(), RunError> {
     let mut find = single("find", run.namespace.collection);
     find.append(cstr!("filter"), key);
     find.append(cstr!("sort"), single(path::PAGE, -1));

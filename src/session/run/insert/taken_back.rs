@@ -7,11 +7,12 @@ use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf, cstr};
 use super::batch::Batch;
 use crate::command::document::{array_of, single};
 use crate::command::reply::succeeded;
-use crate::pattern::bucket::insert::take_back;
+use crate::pattern::bucket::delete::take_back;
 use crate::pattern::bucket::item::Item;
 use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::run::Run;
+use crate::session::run::delete::sweep;
 
 pub(super) async fn take(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
     let first = batch.failed.iter().map(|(index, _)| *index).min();
@@ -42,10 +43,18 @@ pub(super) async fn take(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(),
     body.append(cstr!("updates"), array_of(&statements));
     run.carried().unnumbered().append_to_write(&mut body);
     succeeded(run.link.call(Request::plain(&body)).await?)?;
-    for (group, position) in taken {
-        if let Some(group) = batch.groups.get_mut(group) {
+    let mut keys = BTreeMap::new();
+    for (number, position) in taken {
+        if let Some(group) = batch.groups.get_mut(number) {
             group.refuse(position);
+            keys.entry(number)
+                .or_insert_with(|| group.item(position).map(|item| item.key().clone()));
         }
+    }
+    for key in keys.into_values().flatten() {
+        let mut condition = RawDocumentBuf::new();
+        key.append_filter(run.shape, &mut condition);
+        sweep::key(run, &condition).await?;
     }
     Ok(())
 }
