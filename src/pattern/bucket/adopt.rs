@@ -19,7 +19,7 @@ mod statement;
 use std::fmt;
 
 use bson::DateTime;
-use bson::raw::{RawBson, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use self::examined::Examined;
 pub use self::query::{doubled_ids, order, strays};
@@ -183,7 +183,7 @@ impl<'a> Walk<'a> {
             return Err(Misfit::Itself("its control has no page number, or no bytes".to_owned()));
         };
         if !self.is_bounded(seen, control) {
-            let text = "its control.from and control.to are not the least and the greatest time in it, nor MinKey and MaxKey \
+            let text = "its control.from and control.to do not lie around the times in it, nor are they MinKey and MaxKey \
                         where one is no date";
             return Err(Misfit::Itself(text.to_owned()));
         }
@@ -240,11 +240,14 @@ impl<'a> Walk<'a> {
         self.before = Some(page);
     }
 
+    /// Whether the page's bounds lie around its items' times. Those of items that were deleted may lie further out.
     fn is_bounded(&self, seen: &Examined<'_>, control: &RawDocument) -> bool {
-        let is =
-            |name, bound: Option<RawBson>| get(control, name) == bound.as_ref().map(|bound| bound.as_raw_bson_ref());
-        self.shape.time().is_none()
-            || (is("from", seen.bounds.map(Bounds::from)) && is("to", seen.bounds.map(Bounds::to)))
+        let bounds = match (get(control, "from"), get(control, "to")) {
+            (Some(RawBsonRef::DateTime(from)), Some(RawBsonRef::DateTime(to))) => Some(Bounds::Dates(from, to)),
+            (Some(RawBsonRef::MinKey), Some(RawBsonRef::MaxKey)) => Some(Bounds::Open),
+            _ => None,
+        };
+        self.shape.time().is_none() || seen.bounds.is_none_or(|seen| bounds.is_some_and(|bounds| bounds.enclose(seen)))
     }
 
     fn is_late(&self, seen: &Examined<'_>) -> bool {

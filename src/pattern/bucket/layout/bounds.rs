@@ -32,6 +32,16 @@ impl Bounds {
         })
     }
 
+    /// Whether others lie within.
+    #[must_use]
+    pub fn enclose(self, others: Self) -> bool {
+        match (self, others) {
+            (Self::Open, _) => true,
+            (Self::Dates(from, to), Self::Dates(other_from, other_to)) => from <= other_from && to >= other_to,
+            (Self::Dates(..), Self::Open) => false,
+        }
+    }
+
     /// The lower one, as it is stored.
     #[must_use]
     pub fn from(self) -> RawBson {
