@@ -126,7 +126,7 @@ fn computed(document: &mut Node, change: &Change<'_>, current: RawBsonRef<'_>) -
                 "$inc" => arithmetic::sum(current, operand)?,
                 _ => arithmetic::product(current, operand)?,
             };
-            result.ok_or_else(|| {
+            let too_large = || {
                 let kind = if matches!(current, RawBsonRef::Int32(_)) {
                     "NumberInt"
                 } else {
@@ -138,7 +138,14 @@ fn computed(document: &mut Node, change: &Change<'_>, current: RawBsonRef<'_>) -
                     id_text(document)
                 );
                 Refusal::mongod(ErrorCode::BadValue, message)
-            })
+            };
+            let result = result.ok_or_else(too_large)?;
+            // What is the same number is left as it is: of the two zeros, the one that is there stays.
+            let is_same = match (current, &result) {
+                (RawBsonRef::Double(one), RawBson::Double(other)) => one.partial_cmp(other) == Some(Ordering::Equal),
+                _ => false,
+            };
+            Ok(if is_same { current.into() } else { result })
         }
     }
 }
