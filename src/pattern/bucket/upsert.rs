@@ -165,14 +165,14 @@ pub fn check_filter(filter: &RawDocument) -> Result<(), WriteError> {
 pub fn after_stages(base: &RawDocument, result: &RawDocument, mint: &mut dyn Mint) -> Result<RawDocumentBuf, Refusal> {
     let (first, own) = (get(base, "_id"), get(result, "_id"));
     check_timestamps(result)?;
+    let id = own.or(first);
+    if id.is_some_and(|id| id.as_array().is_some()) {
+        return Err(replacement::found_to_be_an_array());
+    }
     if let (Some(first), Some(own)) = (first, own)
         && !compare::equal(first, own)?
     {
         return Err(replacement::altered(own));
-    }
-    let id = own.or(first);
-    if id.is_some_and(|id| id.as_array().is_some()) {
-        return Err(replacement::found_to_be_an_array());
     }
     with_id_first(result, id, mint)
 }

@@ -121,26 +121,35 @@ fn computed(document: &mut Node, change: &Change<'_>, current: RawBsonRef<'_>) -
             );
             Err(Refusal::mongod(ErrorCode::TypeMismatch, message))
         }
-        _ => {
-            let result = match operator {
-                "$inc" => arithmetic::sum(current, operand)?,
-                _ => arithmetic::product(current, operand)?,
-            };
-            result.ok_or_else(|| {
-                let kind = if matches!(current, RawBsonRef::Int32(_)) {
-                    "NumberInt"
-                } else {
-                    "NumberLong"
-                };
-                let message = format!(
-                    "Failed to apply {operator} operations to current value (({kind}){}) for document {}",
-                    value_text(current),
-                    id_text(document)
-                );
-                Refusal::mongod(ErrorCode::BadValue, message)
-            })
-        }
+        _ => calculated(document, change, current),
     }
+}
+
+/// The sum or product of two numbers. What is the same number is left as it is: of the two zeros, the one that is there stays.
+fn calculated(document: &mut Node, change: &Change<'_>, current: RawBsonRef<'_>) -> Result<RawBson, Refusal> {
+    let (operator, operand) = (change.operator, change.value);
+    let result = match operator {
+        "$inc" => arithmetic::sum(current, operand)?,
+        _ => arithmetic::product(current, operand)?,
+    };
+    let Some(result) = result else {
+        let kind = if matches!(current, RawBsonRef::Int32(_)) {
+            "NumberInt"
+        } else {
+            "NumberLong"
+        };
+        let message = format!(
+            "Failed to apply {operator} operations to current value (({kind}){}) for document {}",
+            value_text(current),
+            id_text(document)
+        );
+        return Err(Refusal::mongod(ErrorCode::BadValue, message));
+    };
+    let is_same = match (current, &result) {
+        (RawBsonRef::Double(one), RawBson::Double(other)) => one.partial_cmp(other) == Some(Ordering::Equal),
+        _ => false,
+    };
+    Ok(if is_same { current.into() } else { result })
 }
 
 fn is_number(value: RawBsonRef<'_>) -> bool {

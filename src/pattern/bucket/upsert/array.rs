@@ -1,6 +1,7 @@
 //! What operators do to the elements of an array.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
 use bson::raw::{RawBsonRef, RawDocument};
 
@@ -10,7 +11,7 @@ use crate::command::document::{as_whole_number, first_field, get};
 use crate::pattern::bucket::key::same_bytes;
 
 /// A longer array is not sorted here.
-const MAX_SORTED: usize = 1000;
+const MAX_SORTED: usize = 500;
 
 /// `$push`: the operand, or the elements of its `$each` and what its modifiers do with the whole.
 pub(super) fn push(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), Refusal> {
@@ -52,12 +53,12 @@ pub(super) fn add_to_set(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> R
         .as_document()
         .filter(|operand| first_field(operand).is_some_and(|(name, _)| name == "$each"));
     let added: Vec<RawBsonRef<'_>> = several.map_or_else(|| vec![operand], |several| each(several).collect());
+    let mut there = HashSet::new();
+    for element in elements.iter() {
+        there.insert(compare::identity(element.to_raw().as_raw_bson_ref())?);
+    }
     for value in added {
-        let mut is_there = false;
-        for element in elements.iter() {
-            is_there = is_there || compare::equal(element.to_raw().as_raw_bson_ref(), value)?;
-        }
-        if !is_there {
+        if there.insert(compare::identity(value)?) {
             elements.push(Node::of(value));
         }
     }
@@ -84,14 +85,13 @@ pub(super) fn pull_all(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Res
 }
 
 fn pull_all_of(elements: &mut Vec<Node>, values: &[RawBsonRef<'_>]) -> Result<(), Refusal> {
+    let pulled: HashSet<Vec<u8>> = values
+        .iter()
+        .map(|value| compare::identity(*value))
+        .collect::<Result<_, _>>()?;
     let mut kept = Vec::new();
     for element in elements.drain(..) {
-        let own = element.to_raw();
-        let mut is_pulled = false;
-        for value in values {
-            is_pulled = is_pulled || compare::equal(own.as_raw_bson_ref(), *value)?;
-        }
-        if !is_pulled {
+        if !pulled.contains(&compare::identity(element.to_raw().as_raw_bson_ref())?) {
             kept.push(element);
         }
     }

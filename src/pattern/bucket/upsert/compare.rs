@@ -5,17 +5,21 @@ use std::cmp::Ordering;
 use bson::raw::RawBsonRef;
 
 use super::Refusal;
-use crate::pattern::bucket::key::{canonical, same_bytes};
+use crate::command::document::single;
+use crate::pattern::bucket::key::canonical;
 
 /// 2^63, the first whole double that no `i64` holds.
 const BEYOND_I64: f64 = 9_223_372_036_854_775_808.0;
 
 /// Whether two values are equal to mongod.
 pub(super) fn equal(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<bool, Refusal> {
-    check(one)?;
-    check(other)?;
-    let (one, other) = (canonical(one), canonical(other));
-    Ok(same_bytes(one.as_raw_bson_ref(), other.as_raw_bson_ref()))
+    Ok(identity(one)? == identity(other)?)
+}
+
+/// Bytes that equal values, and no others, have in common.
+pub(super) fn identity(value: RawBsonRef<'_>) -> Result<Vec<u8>, Refusal> {
+    check(value)?;
+    Ok(single("", canonical(value)).into_bytes())
 }
 
 /// Refuses types that equal others, or whose comparison is peculiar.

@@ -7,11 +7,11 @@ use std::collections::HashSet;
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::Refusal;
-use super::paths::check_path;
+use super::paths::{MAX_PATHS, check_path};
+use super::{Refusal, compare};
 use crate::command::document::first_field;
 use crate::command::error::{ErrorCode, WriteError};
-use crate::pattern::bucket::key::{canonical, same_bytes};
+use crate::pattern::bucket::key::same_bytes;
 
 /// Paths and what they are equal to, by path.
 pub(super) type Equalities<'a> = Vec<(&'a str, RawBsonRef<'a>)>;
@@ -19,8 +19,13 @@ pub(super) type Equalities<'a> = Vec<(&'a str, RawBsonRef<'a>)>;
 /// Those that an upsert by operators or by a pipeline begins with: no path is there twice or leads into another.
 pub(super) fn of_operators(filter: Option<&RawDocument>) -> Result<Equalities<'_>, Refusal> {
     let equalities = filter.map(of).transpose()?.unwrap_or_default();
-    check_conflicts(&equalities)?;
+    if equalities.len() > MAX_PATHS {
+        return Err(Refusal::unsupported(format!(
+            "an upsert of more than {MAX_PATHS} paths"
+        )));
+    }
     equalities.iter().try_for_each(|(path, _)| check_path(path))?;
+    check_conflicts(&equalities)?;
     Ok(equalities)
 }
 
@@ -146,13 +151,10 @@ fn only_one(values: RawBsonRef<'_>) -> Result<Option<RawBsonRef<'_>>, Refusal> {
     if rest.iter().all(|value| same_bytes(*first, *value)) {
         return Ok(Some(*first));
     }
-    let wanted = canonical(*first);
-    let is_other = |value: &RawBsonRef<'_>| {
-        let value = canonical(*value);
-        !same_bytes(value.as_raw_bson_ref(), wanted.as_raw_bson_ref())
-    };
-    if rest.iter().any(is_other) {
-        return Ok(None);
+    for value in rest {
+        if !compare::equal(*first, *value)? {
+            return Ok(None);
+        }
     }
     // mongod takes them for one value, and which of them is its own affair.
     Err(Refusal::unsupported(

@@ -10,8 +10,8 @@ use crate::command::error::ErrorCode;
 
 /// The deepest path; a deeper document could not be stored.
 const MAX_PARTS: usize = 180;
-/// Changes of one update. Each looks through the fields that are there.
-const MAX_CHANGES: usize = 10_000;
+/// Paths of one update, and of one filter. Each is looked for among the fields that are there.
+pub(super) const MAX_PATHS: usize = 5_000;
 
 /// What one operator does at one path.
 #[derive(Clone, Debug)]
@@ -60,9 +60,9 @@ pub(super) fn in_order(operators: &RawDocument) -> Result<Vec<Change<'_>>, Refus
             changes.push(change);
         }
     }
-    if changes.len() > MAX_CHANGES {
+    if changes.len() > MAX_PATHS {
         return Err(Refusal::unsupported(format!(
-            "an upsert of more than {MAX_CHANGES} paths"
+            "an upsert of more than {MAX_PATHS} paths"
         )));
     }
     check_names(&changes)?;

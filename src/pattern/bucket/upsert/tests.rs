@@ -128,6 +128,11 @@ fn operators_add_fields_by_path_whatever_they_do() {
             "b": 2, "c": 1, "now": DateTime::from_millis(77_000), "stamp": Timestamp { time: 1, increment: 2 },
         },
     );
+    check(
+        doc! { "a": 0.0, "b": -0.0 },
+        doc! { "$mul": { "a": -1 }, "$inc": { "b": 0 } },
+        doc! { "a": 0.0, "b": -0.0 },
+    );
     check_unsupported(doc! {}, doc! { "$set": { "a.$[].b": 1 } });
     check_unsupported(doc! {}, doc! { "$set": { "a": Timestamp { time: 0, increment: 0 } } });
     check_unsupported(
