@@ -146,7 +146,7 @@ fn a_delete_that_is_sent_again_is_done_once() -> Result<()> {
         let mut sides = sides(item_ids)?;
         let second = sides.another_proxy()?;
         let mut other = Connection::open(second.address())?;
-        let session = lsid("again");
+        let session = lsid(&format!("again {item_ids:?}"));
         let database = sides.shaped_database();
         let mut number = 0_i64;
         for filter in [

@@ -214,7 +214,10 @@ impl Found {
             count: u32::try_from(number("count")?).ok()?,
             place: usize::try_from(number("place")?).ok()?,
             key: key.to_owned(),
-            control: get(found, "control")?.as_document()?.to_owned(),
+            control: get(found, "control")
+                .and_then(RawBsonRef::as_document)
+                .map(RawDocument::to_owned)
+                .unwrap_or_default(),
             stored: stored.to_owned(),
             item: RawDocumentBuf::from_bytes(item).ok()?,
             all_items: get(found, "all").and_then(RawBsonRef::as_array).map(RawArray::to_owned),

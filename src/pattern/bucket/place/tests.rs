@@ -28,7 +28,7 @@ fn operators(update: &RawDocument) -> Result<Planned, String> {
 #[test]
 fn operators_go_to_the_items_place() {
     let check = |update: &RawDocument, expected: &RawDocument| match operators(update) {
-        Ok(Planned::InPlace(change)) => assert_eq!(change.update, expected, "{update:?}"),
+        Ok(Planned::InPlace(change)) => assert_eq!(&*change.update, expected, "{update:?}"),
         other => panic!("{update:?}: {other:?}"),
     };
     check(
