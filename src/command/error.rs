@@ -13,6 +13,7 @@ use super::namespace::Namespace;
 const LABELS: &str = "errorLabels";
 /// The label of an error after which a retryable write may be sent again.
 const RETRYABLE_WRITE: &str = "RetryableWriteError";
+const TRANSIENT_TRANSACTION: &str = "TransientTransactionError";
 /// What a server that is no primary says to a read.
 const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13435;
 
@@ -242,6 +243,24 @@ impl CommandError {
             }
             other => other,
         }
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        match self {
+            Self::Own { message, .. } => message,
+            Self::Upstream(reply) => reply.get_str("errmsg").unwrap_or_default(),
+        }
+    }
+
+    /// With the label by which drivers know that the whole transaction may be tried again.
+    #[must_use]
+    pub fn transient(self) -> Self {
+        let mut reply = self.into_reply();
+        let labels: RawArrayBuf = [TRANSIENT_TRANSACTION].into_iter().collect();
+        put(&mut reply, LABELS, &labels);
+        Self::Upstream(reply)
     }
 
     /// The same, of a retryable write: with the label by which drivers know that it may be sent again, which mongod gives

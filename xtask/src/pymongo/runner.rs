@@ -15,6 +15,7 @@ use super::outcome::Outcomes;
 use super::presentation::Topology;
 use super::pytest::Pytest;
 use super::route::{Route, Way};
+use super::shaped::Shaping;
 use super::{Compared, Options, Plan, print};
 
 /// Past so many differences something is broken, and to run each again would take an hour to say so.
@@ -33,19 +34,14 @@ impl Runner<'_> {
         if presentations.is_empty() {
             return Ok(Vec::new());
         }
-        let direct = self.whole(&format!("{} direct", topology.name()), &self.direct(topology)?)?;
+        let name = format!("{} direct", topology.name());
+        let direct = self.run(&name, &self.direct(topology)?, &self.plan.tests)?;
         let routes = presentations.into_iter().flat_map(|one| self.plan.routes(one));
         routes.map(|route| self.route(route, &direct)).collect()
     }
 
     fn route(&self, route: Route, direct: &Outcomes) -> Result<Compared> {
-        let way = self.proxied(&route)?;
-        let topology = route.presentation.topology().name();
-        let proxied = self.whole(&format!("{topology} as {}", route.name()), &way)?;
-        let mut logged = warnings(&way);
-        way.check(&route).with_context(|| route.name())?;
-        drop(way);
-
+        let (proxied, mut logged) = self.whole(&route)?;
         let list = &self.plan.list;
         let entry = |difference: &Difference| {
             list.iter()
@@ -59,7 +55,7 @@ impl Runner<'_> {
             }
         }
         let (mut unexpected, mut passing) = (unlisted, Vec::new());
-        let is_repeated = route.shaping.is_none() && unexpected.len() <= REPEATED_AT_MOST;
+        let is_repeated = route.shapings.is_empty() && unexpected.len() <= REPEATED_AT_MOST;
         if !unexpected.is_empty() && is_repeated {
             (unexpected, passing) = self.repeat(&route, unexpected, &mut logged)?;
         }
@@ -99,7 +95,7 @@ impl Runner<'_> {
     ) -> Result<(Vec<Difference>, Vec<Difference>)> {
         println!("  {} tests differ and are repeated, each alone", differences.len());
         let direct = self.direct(route.presentation.topology())?;
-        let proxied = self.proxied(route)?;
+        let proxied = self.proxied(route, None)?;
         let (mut again, mut passing) = (Vec::new(), Vec::new());
         for (number, difference) in differences.into_iter().enumerate() {
             let test = [difference.test.clone()];
@@ -115,9 +111,27 @@ impl Runner<'_> {
         Ok((again, passing))
     }
 
-    fn whole(&self, name: &str, way: &Way) -> Result<Outcomes> {
+    /// All tests on a route, and what the proxy logged as WARN or ERROR.
+    fn whole(&self, route: &Route) -> Result<(Outcomes, Vec<String>)> {
+        let (mut outcomes, mut logged) = (Outcomes::new(), Vec::new());
+        let topology = route.presentation.topology().name();
+        for (number, shaping) in (1..).zip(route.runs()) {
+            let part = if number == 1 { String::new() } else { format!(" {number}") };
+            let name = format!("{topology} as {}{part}", route.name());
+            let way = self.proxied(route, shaping)?;
+            let tests = shaping.map_or(self.plan.tests.as_slice(), Shaping::tests);
+            outcomes.extend(self.run(&name, &way, tests)?);
+            logged.extend(warnings(&way));
+            if let Some(shaping) = shaping {
+                way.check(shaping).context(name)?;
+            }
+        }
+        Ok((outcomes, logged))
+    }
+
+    fn run(&self, name: &str, way: &Way, tests: &[String]) -> Result<Outcomes> {
         let started = Instant::now();
-        let outcomes = self.pytest.run(name, way.address(), &self.plan.tests)?;
+        let outcomes = self.pytest.run(name, way.address(), tests)?;
         println!(
             "{name}: {} in {} s",
             print::counts(&outcomes),
@@ -130,8 +144,8 @@ impl Runner<'_> {
         Way::direct(topology, self.options.members.into())
     }
 
-    fn proxied(&self, route: &Route) -> Result<Way> {
-        Way::proxied(route, self.options.members.into(), self.options.binary.as_ref())
+    fn proxied(&self, route: &Route, shaping: Option<&Shaping>) -> Result<Way> {
+        Way::proxied(route, shaping, self.options.members.into(), self.options.binary.as_ref())
     }
 }
 
