@@ -168,7 +168,10 @@ fn one_makes_a_collection_and_indexes_that_nobody_sees_before_it_is_committed() 
     let insert = |collection: &str| doc! { "insert": collection, "documents": [item(1), item(2)] };
     let indexes = |names: &'static [&'static str]| {
         move |collection: &str| {
-            let specs: Vec<_> = names.iter().map(|name| doc! { "name": *name, "key": { *name: 1 } }).collect();
+            let specs: Vec<_> = names
+                .iter()
+                .map(|name| doc! { "name": *name, "key": { *name: 1 } })
+                .collect();
             doc! { "createIndexes": collection, "indexes": specs }
         }
     };
@@ -207,6 +210,34 @@ fn one_makes_a_collection_and_indexes_that_nobody_sees_before_it_is_committed() 
             ensure!(told_of[0] == told_of[1], "{number} {end}: {told_of:#?}");
         }
     }
+    Ok(())
+}
+
+#[test]
+fn one_makes_nothing_of_a_collection_that_is_there() -> Result<()> {
+    let shaped = start()?;
+    let mut application = shaped.application()?;
+    let index = |name: &str| {
+        let spec = doc! { "name": name, "key": { name: 1 } };
+        doc! { "createIndexes": COLLECTION, "indexes": [spec], "$db": &shaped.database }
+    };
+    let no_key = doc! { "createIndexes": COLLECTION, "indexes": [{ "name": "x" }], "$db": &shaped.database };
+    let create = doc! { "create": COLLECTION, "$db": &shaped.database };
+    application.command_ok(&index("a"))?;
+    for (number, (command, code)) in (1..).zip([(index("b"), 263), (create, 48), (no_key, 9)]) {
+        let mut transaction = Transaction::new(&shaped, number);
+        let reply = transaction.run(&mut application, &command)?;
+        ensure!(reply.get_i32("code")? == code, "{reply}");
+        // It has ended.
+        let ended = transaction.end(&mut application, "commitTransaction")?;
+        ensure!(ended.get_i32("code")? == 251, "{ended}");
+    }
+    let mut transaction = Transaction::new(&shaped, 9);
+    let reply = transaction.run(&mut application, &index("a"))?;
+    let expected = doc! { "numIndexesBefore": 2, "numIndexesAfter": 2, "note": "all indexes already exist", "ok": 1.0 };
+    ensure!(told(&reply) == expected, "{reply}");
+    ensure!(transaction.end(&mut application, "commitTransaction")?.get_f64("ok")? > 0.0);
+    ensure!(names(&mut application, &shaped.database, COLLECTION)? == ["_id_", "a"]);
     Ok(())
 }
 

@@ -263,12 +263,28 @@ impl CommandError {
         Self::Upstream(reply)
     }
 
+    /// mongod's reply to a command that it took for a retryable write: which labels it has is mongod's word, and
+    /// [`labelled`](Self::labelled) gives it no other.
+    #[must_use]
+    pub fn with_labels_of_write(self) -> Self {
+        match self {
+            Self::Upstream(mut reply) if get(&reply, LABELS).is_none() => {
+                put(&mut reply, LABELS, &RawArrayBuf::new());
+                Self::Upstream(reply)
+            }
+            other => other,
+        }
+    }
+
     /// The same, of a retryable write: with the label by which drivers know that it may be sent again, which mongod gives
     /// only to those of its replies that it takes for one to such a write (`db/error_labels.cpp`).
     #[must_use]
     pub fn labelled(self) -> Self {
         match self {
             own @ Self::Own { .. } => Self::Upstream(own.into_reply()).labelled(),
+            Self::Upstream(reply) if reply.get_array(LABELS).is_ok_and(|labels| labels.is_empty()) => {
+                Self::Upstream(with_replaced(&reply, &[(LABELS, None)]))
+            }
             Self::Upstream(mut reply) if reply.get_i32("code").is_ok_and(is_retryable) => {
                 label_retryable(&mut reply);
                 Self::Upstream(reply)
@@ -419,5 +435,20 @@ impl WriteError {
             document.append(name, value);
         }
         document
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn a_reply_that_mongod_gave_no_label_as_a_write_gets_none() {
+        let error = || CommandError::Upstream(rawdoc! { "ok": 0.0, "code": 11600 });
+        let labels = |error: CommandError| get(&error.labelled().into_reply(), LABELS).is_some();
+        assert!(labels(error()));
+        assert!(!labels(error().with_labels_of_write()));
     }
 }

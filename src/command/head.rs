@@ -104,7 +104,10 @@ impl<'a> Head<'a> {
     /// Whether it begins a transaction that reads by another concern than `local`.
     #[must_use]
     pub fn begins_with_read_concern(&self) -> bool {
-        let level = self.body().get_document("readConcern").and_then(|concern| concern.get_str("level"));
+        let level = self
+            .body()
+            .get_document("readConcern")
+            .and_then(|concern| concern.get_str("level"));
         matches!(self.body().get("startTransaction"), Ok(Some(_))) && level.is_ok_and(|level| level != "local")
     }
 

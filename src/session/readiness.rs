@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bson::Binary;
-use bson::spec::BinarySubtype;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::spec::BinarySubtype;
 
 use super::error::RunError;
 use super::link::Link;
@@ -252,7 +252,10 @@ impl Asker<'_> {
         match self.make_in_transaction().await {
             Err(RunError::Command(error)) if is_unsupported_read_concern(&error) => {
                 self.create_indexes().await?;
-                let message = format!("{} was made for a transaction, which is to be tried again", self.namespace);
+                let message = format!(
+                    "{} was made for a transaction, which is to be tried again",
+                    self.namespace
+                );
                 Err(CommandError::new(ErrorCode::WriteConflict, message).transient().into())
             }
             made => made.map(drop),
@@ -264,8 +267,12 @@ impl Asker<'_> {
     pub(super) async fn make_in_transaction(&mut self) -> Result<RawDocumentBuf, RunError> {
         let mut command = single("createIndexes", self.namespace.collection);
         put(&mut command, "indexes", array_of(&index::specs(self.shape)));
-        let begun = self.transaction.map(|transaction| transaction.begun.swap(true, Ordering::Relaxed));
-        self.carried.begun(begun.unwrap_or_default()).append_to_write(&mut command);
+        let begun = self
+            .transaction
+            .map(|transaction| transaction.begun.swap(true, Ordering::Relaxed));
+        self.carried
+            .begun(begun.unwrap_or_default())
+            .append_to_write(&mut command);
         self.link.run(&command).await
     }
 

@@ -139,6 +139,8 @@ struct Compared {
     stale: Vec<String>,
     /// What the proxy logged as WARN or ERROR.
     logged: Vec<String>,
+    /// How shaped collections were left that are not what their shape says.
+    broken: Vec<String>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -179,6 +181,11 @@ fn judge(options: &Options, compared: &[Compared]) -> Result<()> {
     ensure!(unexpected == 0, "{unexpected} differences are not in expected.toml");
     let stale = sum(|one| one.stale.len());
     ensure!(stale == 0, "{stale} differences of expected.toml do not happen");
+    let broken = sum(|one| one.broken.len());
+    ensure!(
+        broken == 0,
+        "{broken} times a shaped collection was not left as its shape says"
+    );
     let logged = sum(|one| one.logged.len());
     ensure!(logged == 0, "the proxy logged {logged} warnings or errors");
     Ok(())

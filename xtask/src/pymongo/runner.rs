@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use proto_tests::Level;
 use proto_tests::proxy::Line;
 
@@ -20,6 +20,16 @@ use super::{Compared, Options, Plan, print};
 
 /// Past so many differences something is broken, and to run each again would take an hour to say so.
 const REPEATED_AT_MOST: usize = 60;
+
+/// What all tests on a route came to.
+#[derive(Default)]
+struct Whole {
+    outcomes: Outcomes,
+    /// What the proxy logged as WARN or ERROR.
+    logged: Vec<String>,
+    /// How shaped collections were left that are not what their shape says.
+    broken: Vec<String>,
+}
 
 pub(super) struct Runner<'a> {
     pub(super) options: &'a Options,
@@ -41,7 +51,11 @@ impl Runner<'_> {
     }
 
     fn route(&self, route: Route, direct: &Outcomes) -> Result<Compared> {
-        let (proxied, mut logged) = self.whole(&route)?;
+        let Whole {
+            outcomes: proxied,
+            mut logged,
+            broken,
+        } = self.whole(&route)?;
         let list = &self.plan.list;
         let entry = |difference: &Difference| {
             list.iter()
@@ -68,6 +82,7 @@ impl Runner<'_> {
             unexpected,
             passing,
             logged,
+            broken,
         };
         print::differences(&compared, list);
         Ok(compared)
@@ -111,22 +126,27 @@ impl Runner<'_> {
         Ok((again, passing))
     }
 
-    /// All tests on a route, and what the proxy logged as WARN or ERROR.
-    fn whole(&self, route: &Route) -> Result<(Outcomes, Vec<String>)> {
-        let (mut outcomes, mut logged) = (Outcomes::new(), Vec::new());
+    /// All tests on a route.
+    fn whole(&self, route: &Route) -> Result<Whole> {
+        let mut whole = Whole::default();
         let topology = route.presentation.topology().name();
         for (number, shaping) in (1..).zip(route.runs()) {
-            let part = if number == 1 { String::new() } else { format!(" {number}") };
+            let part = if number == 1 {
+                String::new()
+            } else {
+                format!(" {number}")
+            };
             let name = format!("{topology} as {}{part}", route.name());
             let way = self.proxied(route, shaping)?;
             let tests = shaping.map_or(self.plan.tests.as_slice(), Shaping::tests);
-            outcomes.extend(self.run(&name, &way, tests)?);
-            logged.extend(warnings(&way));
-            if let Some(shaping) = shaping {
-                way.check(shaping).context(name)?;
-            }
+            whole.outcomes.extend(self.run(&name, &way, tests)?);
+            whole.logged.extend(warnings(&way));
+            let checked = shaping.map_or(Ok(()), |shaping| way.check(shaping));
+            whole
+                .broken
+                .extend(checked.err().map(|error| format!("{name}: {error:#}")));
         }
-        Ok((outcomes, logged))
+        Ok(whole)
     }
 
     fn run(&self, name: &str, way: &Way, tests: &[String]) -> Result<Outcomes> {
@@ -145,7 +165,12 @@ impl Runner<'_> {
     }
 
     fn proxied(&self, route: &Route, shaping: Option<&Shaping>) -> Result<Way> {
-        Way::proxied(route, shaping, self.options.members.into(), self.options.binary.as_ref())
+        Way::proxied(
+            route,
+            shaping,
+            self.options.members.into(),
+            self.options.binary.as_ref(),
+        )
     }
 }
 

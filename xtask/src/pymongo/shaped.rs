@@ -57,7 +57,11 @@ impl Tests {
             Self::Transactions => vec![specification::TRANSACTIONS],
             Self::Management => specification::MANAGEMENT.to_vec(),
             Self::All => {
-                let mut all = vec![specification::CRUD, specification::RETRYABLE_WRITES, specification::TRANSACTIONS];
+                let mut all = vec![
+                    specification::CRUD,
+                    specification::RETRYABLE_WRITES,
+                    specification::TRANSACTIONS,
+                ];
                 all.extend(specification::MANAGEMENT);
                 all
             }
@@ -79,6 +83,8 @@ struct Part {
     /// As pytest names them.
     tests: Vec<String>,
     namespaces: Namespaces,
+    /// Whether tests change items, which then do not weigh what their buckets say.
+    items_change: bool,
 }
 
 impl Part {
@@ -98,13 +104,19 @@ impl Part {
         for (test, namespaces) in found {
             let part = match parts.iter_mut().find(|part| part.namespaces.agree_with(&namespaces)) {
                 Some(part) => part,
-                None => parts.push_mut(Self::default()),
+                None => parts.push_mut(Self {
+                    items_change: !matches!(tests, Tests::Reads),
+                    ..Self::default()
+                }),
             };
             part.tests.push(test);
             part.namespaces.extend(namespaces);
         }
         let keys = [has_present.then_some(PRESENT), Some(ABSENT)];
-        Ok((parts.into_iter().map(Rc::new).collect(), keys.into_iter().flatten().collect()))
+        Ok((
+            parts.into_iter().map(Rc::new).collect(),
+            keys.into_iter().flatten().collect(),
+        ))
     }
 }
 
@@ -144,6 +156,7 @@ impl Shaping {
     fn shape(&self) -> Shape {
         Shape {
             max_items: MAX_ITEMS,
+            items_change: self.part.items_change,
             ..Shape::new(&[self.key])
         }
     }

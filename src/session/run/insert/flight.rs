@@ -178,7 +178,8 @@ fn settle(
     command: &Command<'_>,
     answer: RawDocumentBuf,
 ) -> Result<bool, RunError> {
-    let answer = succeeded(answer)?;
+    let numbered = run.head.is_retryable_write() && !command.kind.is_repeatable();
+    let answer = succeeded(answer).map_err(|error| if numbered { error.with_labels_of_write() } else { error })?;
     let resent = retried(&answer);
     let mut errors = write_errors(&answer).peekable();
     let mut all = true;

@@ -19,7 +19,10 @@ pub(in crate::pymongo) fn check(shaping: &Shaping, mongod: &Mongod) -> Result<()
         let is_empty = found.get_document("cursor")?.get_array("firstBatch")?.is_empty();
         filled += usize::from(!is_empty);
     }
-    ensure!(filled > 0 || !shaping.part.namespaces.has_data(), "no shaped collection holds anything");
+    ensure!(
+        filled > 0 || !shaping.part.namespaces.has_data(),
+        "no shaped collection holds anything"
+    );
     Ok(())
 }
 

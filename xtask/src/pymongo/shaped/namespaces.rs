@@ -46,7 +46,9 @@ impl Namespaces {
         namespaces.used.extend(found.namespaces);
         let databases: BTreeSet<_> = found.databases.iter().map(|(_, name)| name).collect();
         for (database, collection) in found.plain {
-            let databases = database.as_ref().map_or_else(|| databases.clone(), |one| BTreeSet::from([one]));
+            let databases = database
+                .as_ref()
+                .map_or_else(|| databases.clone(), |one| BTreeSet::from([one]));
             let targets = databases.into_iter().map(|database| namespace(database, &collection));
             namespaces.plain.extend(targets);
         }
