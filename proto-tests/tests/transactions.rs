@@ -136,6 +136,9 @@ fn one_goes_on_through_another_connection_and_another_proxy() -> Result<()> {
     Ok(())
 }
 
+/// A command on a collection of this name.
+type Step<'a> = &'a dyn Fn(&str) -> Document;
+
 /// What a command answers that tells of indexes, or its error.
 fn told(reply: &Document) -> Document {
     const TOLD: [&str; 7] = [
@@ -177,7 +180,7 @@ fn one_makes_a_collection_and_indexes_that_nobody_sees_before_it_is_committed() 
     };
     let bad = |collection: &str| doc! { "createIndexes": collection, "indexes": [{ "name": "no_key" }] };
     let (a, id) = (indexes(&["a"]), indexes(&["_id", "b"]));
-    let steps: [&[&dyn Fn(&str) -> Document]; 9] = [
+    let steps: [&[Step<'_>]; 9] = [
         &[&create, &insert, &insert],
         &[&insert],
         &[&create, &a, &insert],

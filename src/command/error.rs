@@ -3,7 +3,7 @@
 //! Codes and names are mongod's own (`src/mongo/base/error_codes.yml`), so that drivers and applications treat them as
 //! they treat the server's.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::arguments::with_replaced;
 use super::document::{get, put};
@@ -269,7 +269,7 @@ impl CommandError {
     pub fn with_labels_of_write(self) -> Self {
         match self {
             Self::Upstream(mut reply) if get(&reply, LABELS).is_none() => {
-                put(&mut reply, LABELS, &RawArrayBuf::new());
+                put(&mut reply, LABELS, RawArrayBuf::new());
                 Self::Upstream(reply)
             }
             other => other,
@@ -282,7 +282,7 @@ impl CommandError {
     pub fn labelled(self) -> Self {
         match self {
             own @ Self::Own { .. } => Self::Upstream(own.into_reply()).labelled(),
-            Self::Upstream(reply) if reply.get_array(LABELS).is_ok_and(|labels| labels.is_empty()) => {
+            Self::Upstream(reply) if reply.get_array(LABELS).is_ok_and(RawArray::is_empty) => {
                 Self::Upstream(with_replaced(&reply, &[(LABELS, None)]))
             }
             Self::Upstream(mut reply) if reply.get_i32("code").is_ok_and(is_retryable) => {

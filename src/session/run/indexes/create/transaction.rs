@@ -45,13 +45,11 @@ pub(super) async fn run(
         None => index::specs(run.shape).len(),
     };
     let after = without_others(&reply, "numIndexesAfter", others);
-    match made.filter(|made| get(made, "numIndexesBefore") != get(made, "numIndexesAfter")) {
-        Some(made) => Ok(new(&made, after, wanted)),
-        None => {
-            let before = without_others(&reply, "numIndexesBefore", others);
-            Ok(with_replaced(&reply, &numbers(before, after)))
-        }
+    if let Some(made) = made.filter(|made| get(made, "numIndexesBefore") != get(made, "numIndexesAfter")) {
+        return Ok(new(&made, after, wanted));
     }
+    let before = without_others(&reply, "numIndexesBefore", others);
+    Ok(with_replaced(&reply, &numbers(before, after)))
 }
 
 /// The answer where the collection was made on the way: as mongod gives it of the client's indexes alone.
