@@ -135,3 +135,128 @@ fn one_goes_on_through_another_connection_and_another_proxy() -> Result<()> {
     ensure!(ids(&mut other, &shaped)? == (0..8).collect::<Vec<_>>());
     Ok(())
 }
+
+/// A command on a collection of this name.
+type Step<'a> = &'a dyn Fn(&str) -> Document;
+
+/// What a command answers that tells of indexes, or its error.
+fn told(reply: &Document) -> Document {
+    const TOLD: [&str; 7] = [
+        "ok",
+        "code",
+        "n",
+        "numIndexesBefore",
+        "numIndexesAfter",
+        "createdCollectionAutomatically",
+        "note",
+    ];
+    let fields = reply.iter().filter(|(name, _)| TOLD.contains(&name.as_str()));
+    fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn names(connection: &mut Connection, database: &str, collection: &str) -> Result<Vec<String>> {
+    let reply = connection.command(&doc! { "listIndexes": collection, "$db": database })?;
+    let Ok(cursor) = reply.get_document("cursor") else {
+        return Ok(Vec::new());
+    };
+    let specs = cursor.get_array("firstBatch")?.iter();
+    let names = specs.filter_map(|spec| spec.as_document()?.get_str("name").ok().map(str::to_owned));
+    Ok(names.collect())
+}
+
+#[test]
+fn one_makes_a_collection_and_indexes_that_nobody_sees_before_it_is_committed() -> Result<()> {
+    const PLAIN: &str = "plain";
+    let create = |collection: &str| doc! { "create": collection };
+    let insert = |collection: &str| doc! { "insert": collection, "documents": [item(1), item(2)] };
+    let indexes = |names: &'static [&'static str]| {
+        move |collection: &str| {
+            let specs: Vec<_> = names
+                .iter()
+                .map(|name| doc! { "name": *name, "key": { *name: 1 } })
+                .collect();
+            doc! { "createIndexes": collection, "indexes": specs }
+        }
+    };
+    let bad = |collection: &str| doc! { "createIndexes": collection, "indexes": [{ "name": "no_key" }] };
+    let (a, id) = (indexes(&["a"]), indexes(&["_id", "b"]));
+    let steps: [&[Step<'_>]; 9] = [
+        &[&create, &insert, &insert],
+        &[&insert],
+        &[&create, &a, &insert],
+        &[&a, &a, &insert, &a],
+        &[&id, &create],
+        &[&indexes(&["_id"]), &id],
+        &[&create, &create],
+        &[&insert, &a],
+        &[&create, &bad],
+    ];
+    for end in ["abortTransaction", "commitTransaction"] {
+        for (number, steps) in (0..).zip(steps) {
+            let shaped = Shaped::with("max_items = 3", &ProxyOptions::new(&mongod::shared_replica_set().uri()))?;
+            let (mut inside, mut outside) = (shaped.application()?, shaped.application()?);
+            let mut told_of = Vec::new();
+            for (transaction, collection) in [(1, PLAIN), (2, COLLECTION)] {
+                let mut transaction = Transaction::new(&shaped, transaction);
+                let mut answers = Vec::new();
+                for step in steps {
+                    let mut command = step(collection);
+                    command.insert("$db", &shaped.database);
+                    answers.push(told(&transaction.run(&mut inside, &command)?));
+                    ensure!(names(&mut outside, &shaped.database, collection)?.is_empty());
+                }
+                answers.push(told(&transaction.end(&mut inside, end)?));
+                let count = doc! { "count": collection, "$db": &shaped.database };
+                answers.push(told(&outside.command(&count)?));
+                told_of.push((answers, names(&mut outside, &shaped.database, collection)?));
+            }
+            ensure!(told_of[0] == told_of[1], "{number} {end}: {told_of:#?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn one_makes_nothing_of_a_collection_that_is_there() -> Result<()> {
+    let shaped = start()?;
+    let mut application = shaped.application()?;
+    let index = |name: &str| {
+        let spec = doc! { "name": name, "key": { name: 1 } };
+        doc! { "createIndexes": COLLECTION, "indexes": [spec], "$db": &shaped.database }
+    };
+    let no_key = doc! { "createIndexes": COLLECTION, "indexes": [{ "name": "x" }], "$db": &shaped.database };
+    let create = doc! { "create": COLLECTION, "$db": &shaped.database };
+    application.command_ok(&index("a"))?;
+    for (number, (command, code)) in (1..).zip([(index("b"), 263), (create, 48), (no_key, 9)]) {
+        let mut transaction = Transaction::new(&shaped, number);
+        let reply = transaction.run(&mut application, &command)?;
+        ensure!(reply.get_i32("code")? == code, "{reply}");
+        // It has ended.
+        let ended = transaction.end(&mut application, "commitTransaction")?;
+        ensure!(ended.get_i32("code")? == 251, "{ended}");
+    }
+    let mut transaction = Transaction::new(&shaped, 9);
+    let reply = transaction.run(&mut application, &index("a"))?;
+    let expected = doc! { "numIndexesBefore": 2, "numIndexesAfter": 2, "note": "all indexes already exist", "ok": 1.0 };
+    ensure!(told(&reply) == expected, "{reply}");
+    ensure!(transaction.end(&mut application, "commitTransaction")?.get_f64("ok")? > 0.0);
+    ensure!(names(&mut application, &shaped.database, COLLECTION)? == ["_id_", "a"]);
+    Ok(())
+}
+
+#[test]
+fn one_of_another_read_concern_finds_the_collection_made_when_it_is_tried_again() -> Result<()> {
+    let shaped = Shaped::with("max_items = 3", &ProxyOptions::new(&mongod::shared_replica_set().uri()))?;
+    let mut application = shaped.application()?;
+    let mut transaction = Transaction::new(&shaped, 1);
+    let find = doc! { "find": "another", "readConcern": { "level": "snapshot" }, "$db": &shaped.database };
+    transaction.run(&mut application, &find)?;
+    let reply = transaction.insert(&mut application, 1..2)?;
+    ensure!(reply.get_i32("code")? == 112 && is_transient(&reply), "{reply}");
+    let mut again = Transaction::new(&shaped, 2);
+    again.run(&mut application, &find)?;
+    ensure!(again.insert(&mut application, 1..2)?.get_i32("n")? == 1);
+    ensure!(again.end(&mut application, "commitTransaction")?.get_f64("ok")? > 0.0);
+    ensure!(ids(&mut application, &shaped)? == [1]);
+    Ok(())
+}

@@ -3,7 +3,7 @@
 //! Codes and names are mongod's own (`src/mongo/base/error_codes.yml`), so that drivers and applications treat them as
 //! they treat the server's.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::arguments::with_replaced;
 use super::document::{get, put};
@@ -13,6 +13,7 @@ use super::namespace::Namespace;
 const LABELS: &str = "errorLabels";
 /// The label of an error after which a retryable write may be sent again.
 const RETRYABLE_WRITE: &str = "RetryableWriteError";
+const TRANSIENT_TRANSACTION: &str = "TransientTransactionError";
 /// What a server that is no primary says to a read.
 const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13435;
 
@@ -268,12 +269,46 @@ impl CommandError {
         }
     }
 
+    /// What it says.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        match self {
+            Self::Own { message, .. } => message,
+            Self::Upstream(reply) => reply.get_str("errmsg").unwrap_or_default(),
+        }
+    }
+
+    /// With the label by which drivers know that the whole transaction may be tried again.
+    #[must_use]
+    pub fn transient(self) -> Self {
+        let mut reply = self.into_reply();
+        let labels: RawArrayBuf = [TRANSIENT_TRANSACTION].into_iter().collect();
+        put(&mut reply, LABELS, &labels);
+        Self::Upstream(reply)
+    }
+
+    /// mongod's reply to a command that it took for a retryable write: which labels it has is mongod's word, and
+    /// [`labelled`](Self::labelled) gives it no other.
+    #[must_use]
+    pub fn with_labels_of_write(self) -> Self {
+        match self {
+            Self::Upstream(mut reply) if get(&reply, LABELS).is_none() => {
+                put(&mut reply, LABELS, RawArrayBuf::new());
+                Self::Upstream(reply)
+            }
+            other => other,
+        }
+    }
+
     /// The same, of a retryable write: with the label by which drivers know that it may be sent again, which mongod gives
     /// only to those of its replies that it takes for one to such a write (`db/error_labels.cpp`).
     #[must_use]
     pub fn labelled(self) -> Self {
         match self {
             own @ Self::Own { .. } => Self::Upstream(own.into_reply()).labelled(),
+            Self::Upstream(reply) if reply.get_array(LABELS).is_ok_and(RawArray::is_empty) => {
+                Self::Upstream(with_replaced(&reply, &[(LABELS, None)]))
+            }
             Self::Upstream(mut reply) if reply.get_i32("code").is_ok_and(is_retryable) => {
                 label_retryable(&mut reply);
                 Self::Upstream(reply)
@@ -424,5 +459,20 @@ impl WriteError {
             document.append(name, value);
         }
         document
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn a_reply_that_mongod_gave_no_label_as_a_write_gets_none() {
+        let error = || CommandError::Upstream(rawdoc! { "ok": 0.0, "code": 11600 });
+        let labels = |error: CommandError| get(&error.labelled().into_reply(), LABELS).is_some();
+        assert!(labels(error()));
+        assert!(!labels(error().with_labels_of_write()));
     }
 }

@@ -101,6 +101,16 @@ impl<'a> Head<'a> {
         concern.is_ok_and(|concern| concern.get_str("level").is_ok_and(|level| level == "snapshot"))
     }
 
+    /// Whether it begins a transaction that reads by another concern than `local`.
+    #[must_use]
+    pub fn begins_with_read_concern(&self) -> bool {
+        let level = self
+            .body()
+            .get_document("readConcern")
+            .and_then(|concern| concern.get_str("level"));
+        matches!(self.body().get("startTransaction"), Ok(Some(_))) && level.is_ok_and(|level| level != "local")
+    }
+
     /// Whether the client may send it again as it is.
     #[must_use]
     pub fn is_retryable_write(&self) -> bool {

@@ -5,10 +5,12 @@
 //! again before anything is written to it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::spec::BinarySubtype;
 
 use super::error::RunError;
 use super::link::Link;
@@ -50,6 +52,26 @@ pub(super) struct Asker<'a> {
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,
     pub(super) carried: Carried<'a>,
+    /// The client's transaction, if it asks in one.
+    pub(super) transaction: Option<Transaction<'a>>,
+}
+
+/// The transaction of a client's command that makes a collection.
+#[derive(Clone, Copy)]
+pub(super) struct Transaction<'a> {
+    /// Whether a command made from the client's has been sent that began it.
+    pub(super) begun: &'a AtomicBool,
+    /// Whether it is known to read what mongod makes no collection explicitly with: any concern but `local`.
+    pub(super) makes_none: bool,
+}
+
+/// What stands for the UUID of a collection that a transaction has made and not committed: only mongod knows it, so that
+/// nothing can name it, and nothing need, since the transaction holds the collection.
+pub(super) fn uncommitted() -> Binary {
+    Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: Vec::new(),
+    }
 }
 
 /// A collection as `listCollections` describes it.
@@ -60,6 +82,7 @@ struct Found {
 
 impl Readiness {
     /// Makes the collection ready to be written to, creating it and its indexes where they are missing, and gives its UUID.
+    /// A transaction makes it as a part of itself: its UUID is [`uncommitted`].
     pub(super) async fn for_writing(&self, asker: &mut Asker<'_>) -> Result<Binary, RunError> {
         if let Some(uuid) = self.known(asker.namespace) {
             return Ok(uuid);
@@ -70,6 +93,10 @@ impl Readiness {
                 Some(found) if found.has_page_index => {
                     self.remember(asker.namespace, found.uuid.clone());
                     return Ok(found.uuid);
+                }
+                None if asker.makes_it_in_transaction() => {
+                    asker.create_in_transaction().await?;
+                    return Ok(uncommitted());
                 }
                 _ => asker.create_indexes().await?,
             }
@@ -215,6 +242,40 @@ impl Asker<'_> {
         Ok(())
     }
 
+    fn makes_it_in_transaction(&self) -> bool {
+        self.transaction.is_some_and(|transaction| !transaction.makes_none)
+    }
+
+    /// Has the client's transaction make the collection. Where its read concern turns out to be one that mongod does not do
+    /// that with, it is made outside, and the transaction, which that has ended, is to be tried again.
+    async fn create_in_transaction(&mut self) -> Result<(), RunError> {
+        match self.make_in_transaction().await {
+            Err(RunError::Command(error)) if is_unsupported_read_concern(&error) => {
+                self.create_indexes().await?;
+                let message = format!(
+                    "{} was made for a transaction, which is to be tried again",
+                    self.namespace
+                );
+                Err(CommandError::new(ErrorCode::WriteConflict, message).transient().into())
+            }
+            made => made.map(drop),
+        }
+    }
+
+    /// Has the client's transaction make the shape's indexes, with the collection where it is not there, and gives the
+    /// answer. Changes nothing where it has done so before.
+    pub(super) async fn make_in_transaction(&mut self) -> Result<RawDocumentBuf, RunError> {
+        let mut command = single("createIndexes", self.namespace.collection);
+        put(&mut command, "indexes", array_of(&index::specs(self.shape)));
+        let begun = self
+            .transaction
+            .map(|transaction| transaction.begun.swap(true, Ordering::Relaxed));
+        self.carried
+            .begun(begun.unwrap_or_default())
+            .append_to_write(&mut command);
+        self.link.run(&command).await
+    }
+
     fn misfit(&self, what: &str, remedy: &str) -> CommandError {
         let namespace = self.namespace;
         let message =
@@ -226,6 +287,11 @@ impl Asker<'_> {
         let message = format!("{} was dropped while it was being made ready", self.namespace);
         CommandError::new(ErrorCode::WriteConflict, message).into()
     }
+}
+
+/// mongod's error for a transaction that may make nothing explicitly.
+fn is_unsupported_read_concern(error: &CommandError) -> bool {
+    error.is(ErrorCode::InvalidOptions) && error.message().contains("read concern not supported")
 }
 
 /// Whether two index keys name the same fields in the same order.

@@ -40,7 +40,7 @@ use self::reaching::Reaching;
 pub(super) use self::source::Source;
 use super::error::RunError;
 use super::link::Link;
-use super::readiness::Asker;
+use super::readiness::{Asker, Transaction};
 use super::upstream::UpstreamKind;
 use super::{Settings, Shared};
 use crate::command::arguments::Carried;
@@ -96,7 +96,6 @@ impl<'a> Run<'a> {
             "explain" => explain::run(&mut self).await,
             "getMore" => cursor::get_more(&mut self).await,
             "killCursors" => cursor::kill(&mut self).await,
-            "create" if self.head.in_transaction() => Err(self.unsupported("create in a transaction").into()),
             "create" => collection::create(&mut self).await,
             "drop" => collection::drop(&mut self).await,
             "collMod" => collection::coll_mod(&mut self).await,
@@ -119,12 +118,17 @@ impl<'a> Run<'a> {
     }
 
     fn asker(&mut self) -> Asker<'_> {
-        let carried = Carried::of(self.head.body());
+        let body = self.head.body();
+        let transaction = self.head.in_transaction().then_some(Transaction {
+            begun: &self.begun,
+            makes_none: self.head.begins_with_read_concern(),
+        });
         Asker {
             link: self.link,
             shape: self.shape,
             namespace: self.namespace,
-            carried,
+            carried: Carried::of(body),
+            transaction,
         }
     }
 

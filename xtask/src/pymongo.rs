@@ -86,8 +86,8 @@ impl Options {
 struct Plan {
     /// Files, classes or single tests, as pytest names them.
     tests: Vec<String>,
-    /// What the proxy stores as buckets, one run of all tests for each; none: one run without shapes.
-    shapings: Vec<Shaping>,
+    /// What the proxy stores as buckets, all tests with each; none: one run without shapes.
+    shapings: Vec<Vec<Shaping>>,
     /// First come those that shapes cause, all of which must happen.
     list: Vec<Expected>,
     by_shapes: usize,
@@ -106,20 +106,22 @@ impl Plan {
         let mut list = expected::shaped()?;
         let by_shapes = list.len();
         list.extend(expected::plain()?);
+        let shapings = Shaping::of(tests, &suite.root(), options.folder())?;
+        let all = shapings.first().into_iter().flatten().flat_map(Shaping::tests);
         Ok(Self {
-            tests: shaped::tests(tests, &suite.root(), options.folder())?,
-            shapings: Shaping::of(tests, &suite.root())?,
+            tests: all.cloned().collect(),
+            shapings,
             list,
             by_shapes,
         })
     }
 
     fn routes(&self, presentation: Presentation) -> Vec<Route> {
-        let route = |shaping| Route { presentation, shaping };
+        let route = |shapings| Route { presentation, shapings };
         if self.shapings.is_empty() {
-            return vec![route(None)];
+            return vec![route(Vec::new())];
         }
-        self.shapings.iter().cloned().map(Some).map(route).collect()
+        self.shapings.iter().cloned().map(route).collect()
     }
 }
 
@@ -137,12 +139,14 @@ struct Compared {
     stale: Vec<String>,
     /// What the proxy logged as WARN or ERROR.
     logged: Vec<String>,
+    /// How shaped collections were left that are not what their shape says.
+    broken: Vec<String>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let suite = Suite::fetched()?;
     let plan = Plan::new(options, &suite)?;
-    if let Some(shaping) = plan.shapings.first() {
+    for shaping in plan.shapings.first().into_iter().flatten() {
         shaping.print();
     }
     let reports = suite.folder.join("reports");
@@ -177,6 +181,11 @@ fn judge(options: &Options, compared: &[Compared]) -> Result<()> {
     ensure!(unexpected == 0, "{unexpected} differences are not in expected.toml");
     let stale = sum(|one| one.stale.len());
     ensure!(stale == 0, "{stale} differences of expected.toml do not happen");
+    let broken = sum(|one| one.broken.len());
+    ensure!(
+        broken == 0,
+        "{broken} times a shaped collection was not left as its shape says"
+    );
     let logged = sum(|one| one.logged.len());
     ensure!(logged == 0, "the proxy logged {logged} warnings or errors");
     Ok(())

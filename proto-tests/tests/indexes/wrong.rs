@@ -197,8 +197,6 @@ fn what_would_be_of_pages_and_not_of_items_is_refused() -> Result<()> {
     let mut both = Both::filled()?;
     let in_transaction =
         doc! { "lsid": lsid("one"), "txnNumber": 1_i64, "autocommit": false, "startTransaction": true };
-    let create = doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "a": 1 }, "a")] };
-    both.refused(&with(create, in_transaction.clone()), NOT_SUPPORTED, "in a transaction")?;
     for command in [
         doc! { "listIndexes": COLLECTION },
         doc! { "dropIndexes": COLLECTION, "index": "*" },

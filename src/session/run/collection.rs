@@ -1,5 +1,7 @@
 //! `create`, `drop` and `collMod`: the collection with its shape's indexes. And what is said to the collection as it is stored.
 
+use std::sync::atomic::Ordering;
+
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use super::{Run, catalog, indexes};
@@ -17,6 +19,11 @@ pub(super) async fn create(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError
         return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
     }
     let reply = run.link.run(run.head.body()).await?;
+    if run.head.in_transaction() {
+        run.begun.store(true, Ordering::Relaxed);
+        run.asker().make_in_transaction().await?;
+        return Ok(reply);
+    }
     // It may be a new one, if another proxy has dropped the one that was found ready.
     run.settings.readiness.forget(run.namespace);
     run.settings.readiness.for_writing(&mut run.asker()).await?;

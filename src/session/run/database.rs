@@ -85,6 +85,7 @@ async fn add_collection(
         shape,
         namespace,
         carried,
+        transaction: None,
     };
     match across.settings.readiness.for_reading(&mut asker).await {
         Ok(_) => {}

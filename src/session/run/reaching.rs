@@ -42,6 +42,7 @@ impl Reaching<'_, '_> {
                 shape,
                 namespace,
                 carried: Carried::of(self.head.body()),
+                transaction: None,
             };
             self.settings.readiness.for_reading(&mut asker).await?;
             self.shared

@@ -35,6 +35,7 @@ pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunEr
         shape,
         namespace: from,
         carried: Carried::of(&there),
+        transaction: None,
     };
     settings.readiness.for_reading(&mut asker).await?;
     let renamed = across.link.run(body).await;

@@ -1,5 +1,7 @@
 //! The results as Markdown: each difference with its cause, and at the end a table of counts.
 
+use std::collections::BTreeMap;
+
 use super::Compared;
 use super::compare::Difference;
 use super::expected::Expected;
@@ -7,6 +9,8 @@ use super::outcome::{Ended, Outcome, Outcomes, count};
 
 /// Of what a test said, enough to recognise it.
 const DETAIL_LIMIT: usize = 240;
+/// Of what many tests may have said alike.
+const CAUSE_LIMIT: usize = 120;
 /// Of the tests that have one known cause in common.
 const EXPECTED_SHOWN: usize = 10;
 /// Of the proxy's log.
@@ -33,6 +37,7 @@ pub(super) fn differences(one: &Compared, list: &[Expected]) {
     expected(one, list);
     let name = one.route.name();
     section(&format!("{name}: not expected"), &one.unexpected);
+    causes(&name, &one.unexpected);
     section(
         &format!("{name}: differed once, but not when repeated alone"),
         &one.passing,
@@ -42,6 +47,9 @@ pub(super) fn differences(one: &Compared, list: &[Expected]) {
         for test in &one.stale {
             println!("- `{test}`");
         }
+    }
+    for broken in &one.broken {
+        println!("\n{broken}");
     }
     if !one.logged.is_empty() {
         println!("\n{name}: the proxy logged {} warnings or errors", one.logged.len());
@@ -101,6 +109,34 @@ fn section(title: &str, differences: &[Difference]) {
         println!("  - direct: {}", ended(&difference.direct));
         println!("  - proxied: {}", ended(&difference.proxied));
     }
+}
+
+/// How many tests each answer is behind, the commonest first: where much differs, it is for few reasons.
+fn causes(name: &str, differences: &[Difference]) {
+    let mut counts = BTreeMap::<String, usize>::new();
+    for difference in differences {
+        *counts.entry(cause(&difference.proxied)).or_default() += 1;
+    }
+    if counts.is_empty() {
+        return;
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    println!("\n{name}: not expected, by what was said");
+    for (cause, count) in counts {
+        println!("- {count}: {cause}");
+    }
+}
+
+/// What a test said, without what is of one collection or one reply.
+fn cause(ended: &Ended) -> String {
+    let line = ended.detail.lines().next().unwrap_or_default();
+    let said = line.split_once(", full error").map_or(line, |(said, _)| said);
+    let said = said
+        .split_once("in the bucket pattern: ")
+        .map_or(said, |(_, said)| said);
+    let said: String = said.chars().take(CAUSE_LIMIT).collect();
+    format!("{} {said}", ended.outcome)
 }
 
 fn ended(ended: &Ended) -> String {

@@ -13,8 +13,8 @@ use super::shaped::{Shaping, check_layout};
 #[derive(Debug, Clone)]
 pub(super) struct Route {
     pub(super) presentation: Presentation,
-    /// None: nothing is shaped.
-    pub(super) shaping: Option<Shaping>,
+    /// All by one key, each with a run of its own for its tests. None: nothing is shaped.
+    pub(super) shapings: Vec<Shaping>,
 }
 
 impl Route {
@@ -28,12 +28,20 @@ impl Route {
     }
 
     pub(super) fn key(&self) -> Option<&'static str> {
-        self.shaping.as_ref().map(|shaping| shaping.key)
+        self.shapings.first().map(|shaping| shaping.key)
     }
 
-    fn start(&self, mongod: &Mongod, binary: Option<&PathBuf>) -> Result<Proxy> {
+    /// What its runs are, one after the other.
+    pub(super) fn runs(&self) -> Vec<Option<&Shaping>> {
+        if self.shapings.is_empty() {
+            return vec![None];
+        }
+        self.shapings.iter().map(Some).collect()
+    }
+
+    fn start(&self, shaping: Option<&Shaping>, (mongod, binary): (&Mongod, Option<&PathBuf>)) -> Result<Proxy> {
         let mut options = self.presentation.options(mongod);
-        if let Some(shaping) = &self.shaping {
+        if let Some(shaping) = shaping {
             options = options.config(&shaping.toml());
         }
         if let Some(binary) = binary {
@@ -59,9 +67,15 @@ impl Way {
         })
     }
 
-    pub(super) fn proxied(route: &Route, members: usize, binary: Option<&PathBuf>) -> Result<Self> {
+    /// `shaping` is one of the route's, if it has any.
+    pub(super) fn proxied(
+        route: &Route,
+        shaping: Option<&Shaping>,
+        members: usize,
+        binary: Option<&PathBuf>,
+    ) -> Result<Self> {
         let mongod = route.presentation.topology().start(members)?;
-        let proxy = route.start(&mongod, binary)?;
+        let proxy = route.start(shaping, (&mongod, binary))?;
         Ok(Self {
             proxy: Some(proxy),
             mongod,
@@ -74,10 +88,7 @@ impl Way {
     }
 
     /// Fails where a shaped collection is not what its shape says.
-    pub(super) fn check(&self, route: &Route) -> Result<()> {
-        match &route.shaping {
-            None => Ok(()),
-            Some(shaping) => check_layout(shaping, &self.mongod),
-        }
+    pub(super) fn check(&self, shaping: &Shaping) -> Result<()> {
+        check_layout(shaping, &self.mongod)
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use proto_tests::Level;
 use proto_tests::proxy::Line;
 
@@ -15,10 +15,21 @@ use super::outcome::Outcomes;
 use super::presentation::Topology;
 use super::pytest::Pytest;
 use super::route::{Route, Way};
+use super::shaped::Shaping;
 use super::{Compared, Options, Plan, print};
 
 /// Past so many differences something is broken, and to run each again would take an hour to say so.
 const REPEATED_AT_MOST: usize = 60;
+
+/// What all tests on a route came to.
+#[derive(Default)]
+struct Whole {
+    outcomes: Outcomes,
+    /// What the proxy logged as WARN or ERROR.
+    logged: Vec<String>,
+    /// How shaped collections were left that are not what their shape says.
+    broken: Vec<String>,
+}
 
 pub(super) struct Runner<'a> {
     pub(super) options: &'a Options,
@@ -33,19 +44,18 @@ impl Runner<'_> {
         if presentations.is_empty() {
             return Ok(Vec::new());
         }
-        let direct = self.whole(&format!("{} direct", topology.name()), &self.direct(topology)?)?;
+        let name = format!("{} direct", topology.name());
+        let direct = self.run(&name, &self.direct(topology)?, &self.plan.tests)?;
         let routes = presentations.into_iter().flat_map(|one| self.plan.routes(one));
         routes.map(|route| self.route(route, &direct)).collect()
     }
 
     fn route(&self, route: Route, direct: &Outcomes) -> Result<Compared> {
-        let way = self.proxied(&route)?;
-        let topology = route.presentation.topology().name();
-        let proxied = self.whole(&format!("{topology} as {}", route.name()), &way)?;
-        let mut logged = warnings(&way);
-        way.check(&route).with_context(|| route.name())?;
-        drop(way);
-
+        let Whole {
+            outcomes: proxied,
+            mut logged,
+            broken,
+        } = self.whole(&route)?;
         let list = &self.plan.list;
         let entry = |difference: &Difference| {
             list.iter()
@@ -59,7 +69,7 @@ impl Runner<'_> {
             }
         }
         let (mut unexpected, mut passing) = (unlisted, Vec::new());
-        let is_repeated = route.shaping.is_none() && unexpected.len() <= REPEATED_AT_MOST;
+        let is_repeated = route.shapings.is_empty() && unexpected.len() <= REPEATED_AT_MOST;
         if !unexpected.is_empty() && is_repeated {
             (unexpected, passing) = self.repeat(&route, unexpected, &mut logged)?;
         }
@@ -72,6 +82,7 @@ impl Runner<'_> {
             unexpected,
             passing,
             logged,
+            broken,
         };
         print::differences(&compared, list);
         Ok(compared)
@@ -99,7 +110,7 @@ impl Runner<'_> {
     ) -> Result<(Vec<Difference>, Vec<Difference>)> {
         println!("  {} tests differ and are repeated, each alone", differences.len());
         let direct = self.direct(route.presentation.topology())?;
-        let proxied = self.proxied(route)?;
+        let proxied = self.proxied(route, None)?;
         let (mut again, mut passing) = (Vec::new(), Vec::new());
         for (number, difference) in differences.into_iter().enumerate() {
             let test = [difference.test.clone()];
@@ -115,9 +126,32 @@ impl Runner<'_> {
         Ok((again, passing))
     }
 
-    fn whole(&self, name: &str, way: &Way) -> Result<Outcomes> {
+    /// All tests on a route.
+    fn whole(&self, route: &Route) -> Result<Whole> {
+        let mut whole = Whole::default();
+        let topology = route.presentation.topology().name();
+        for (number, shaping) in (1..).zip(route.runs()) {
+            let part = if number == 1 {
+                String::new()
+            } else {
+                format!(" {number}")
+            };
+            let name = format!("{topology} as {}{part}", route.name());
+            let way = self.proxied(route, shaping)?;
+            let tests = shaping.map_or(self.plan.tests.as_slice(), Shaping::tests);
+            whole.outcomes.extend(self.run(&name, &way, tests)?);
+            whole.logged.extend(warnings(&way));
+            let checked = shaping.map_or(Ok(()), |shaping| way.check(shaping));
+            whole
+                .broken
+                .extend(checked.err().map(|error| format!("{name}: {error:#}")));
+        }
+        Ok(whole)
+    }
+
+    fn run(&self, name: &str, way: &Way, tests: &[String]) -> Result<Outcomes> {
         let started = Instant::now();
-        let outcomes = self.pytest.run(name, way.address(), &self.plan.tests)?;
+        let outcomes = self.pytest.run(name, way.address(), tests)?;
         println!(
             "{name}: {} in {} s",
             print::counts(&outcomes),
@@ -130,8 +164,13 @@ impl Runner<'_> {
         Way::direct(topology, self.options.members.into())
     }
 
-    fn proxied(&self, route: &Route) -> Result<Way> {
-        Way::proxied(route, self.options.members.into(), self.options.binary.as_ref())
+    fn proxied(&self, route: &Route, shaping: Option<&Shaping>) -> Result<Way> {
+        Way::proxied(
+            route,
+            shaping,
+            self.options.members.into(),
+            self.options.binary.as_ref(),
+        )
     }
 }
 

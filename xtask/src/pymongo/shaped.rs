@@ -36,43 +36,108 @@ pub(super) const PLUGINS: &[&str] = &["fail_points"];
 pub(super) enum Tests {
     /// What reads: find, aggregate, distinct and the counts of the CRUD specification
     Reads,
+    /// The whole CRUD specification
+    Crud,
+    /// The retryable writes specification
+    RetryableWrites,
+    /// The transactions specification
+    Transactions,
+    /// The specifications of collection management and index management
+    Management,
+    /// All of these
+    All,
 }
 
 impl Tests {
-    fn specifications(self) -> &'static [Specification] {
+    fn specifications(self) -> Vec<Specification> {
         match self {
-            Self::Reads => specification::READS,
+            Self::Reads => vec![specification::READS],
+            Self::Crud => vec![specification::CRUD],
+            Self::RetryableWrites => vec![specification::RETRYABLE_WRITES],
+            Self::Transactions => vec![specification::TRANSACTIONS],
+            Self::Management => specification::MANAGEMENT.to_vec(),
+            Self::All => {
+                let mut all = vec![
+                    specification::CRUD,
+                    specification::RETRYABLE_WRITES,
+                    specification::TRANSACTIONS,
+                ];
+                all.extend(specification::MANAGEMENT);
+                all
+            }
         }
     }
 }
 
-/// Collections that a proxy stores as buckets.
+/// Tests, and the collections that the proxy stores as buckets for them.
 #[derive(Debug, Clone)]
 pub(super) struct Shaping {
     /// The field that items are grouped by.
     pub(super) key: &'static str,
-    namespaces: Rc<Namespaces>,
+    part: Rc<Part>,
 }
 
-impl Shaping {
-    /// What the tests' files come to: one for a key that items have, one for a key that they lack.
-    pub(super) fn of(tests: Tests, root: &Path) -> Result<Vec<Self>> {
-        let mut namespaces = Namespaces::default();
+/// Files that agree on what may be shaped: a collection may be the target of one and hold the data of another.
+#[derive(Debug, Default)]
+struct Part {
+    /// As pytest names them.
+    tests: Vec<String>,
+    namespaces: Namespaces,
+    /// Whether tests change items, which then do not weigh what their buckets say.
+    items_change: bool,
+}
+
+impl Part {
+    fn all(tests: Tests, root: &Path, folder: &str) -> Result<(Vec<Rc<Self>>, Vec<&'static str>)> {
+        let mut found = Vec::new();
         let mut has_present = false;
-        for file in specification::files(tests.specifications(), root)? {
+        for file in specification::files(&tests.specifications(), root)? {
             let (text, value) = file.read()?;
             let names = |field: &str| text.contains(&format!("\"{field}\""));
             ensure!(!names(ABSENT), "{} has a field {ABSENT}", file.path.display());
             has_present |= names(PRESENT);
-            namespaces.add(&value);
+            found.push((file.test_class(folder), Namespaces::of(&value)));
         }
-        ensure!(has_present, "no file has a field {PRESENT}");
-        let namespaces = Rc::new(namespaces);
-        let by = |key| Self {
-            key,
-            namespaces: Rc::clone(&namespaces),
+        // Most need no collection to be plain, and go together.
+        found.sort_by_key(|(_, namespaces)| namespaces.plain().next().is_some());
+        let mut parts: Vec<Self> = Vec::new();
+        for (test, namespaces) in found {
+            let part = match parts.iter_mut().find(|part| part.namespaces.agree_with(&namespaces)) {
+                Some(part) => part,
+                None => parts.push_mut(Self {
+                    items_change: !matches!(tests, Tests::Reads),
+                    ..Self::default()
+                }),
+            };
+            part.tests.push(test);
+            part.namespaces.extend(namespaces);
+        }
+        let keys = [has_present.then_some(PRESENT), Some(ABSENT)];
+        Ok((
+            parts.into_iter().map(Rc::new).collect(),
+            keys.into_iter().flatten().collect(),
+        ))
+    }
+}
+
+impl Shaping {
+    /// What the tests' files come to, by each key: one that items have, if the files name it, and one that they lack. All
+    /// shapings of one key together are all tests.
+    pub(super) fn of(tests: Tests, root: &Path, folder: &str) -> Result<Vec<Vec<Self>>> {
+        let (parts, keys) = Part::all(tests, root, folder)?;
+        let by = |key| {
+            let shaping = |part: &Rc<Part>| Self {
+                key,
+                part: Rc::clone(part),
+            };
+            parts.iter().map(shaping).collect()
         };
-        Ok([PRESENT, ABSENT].map(by).to_vec())
+        Ok(keys.into_iter().map(by).collect())
+    }
+
+    /// As pytest names them.
+    pub(super) fn tests(&self) -> &[String] {
+        &self.part.tests
     }
 
     /// The proxy's `[[bucket]]` tables.
@@ -85,12 +150,13 @@ impl Shaping {
 
     /// The collections that are stored as buckets.
     fn shaped(&self) -> impl Iterator<Item = &Namespace> {
-        self.namespaces.shaped()
+        self.part.namespaces.shaped()
     }
 
     fn shape(&self) -> Shape {
         Shape {
             max_items: MAX_ITEMS,
+            items_change: self.part.items_change,
             ..Shape::new(&[self.key])
         }
     }
@@ -104,13 +170,7 @@ impl Shaping {
         println!("Shaped: {}", text(self.shaped().collect()));
         println!(
             "Plain, as they are views or written to by $out or $merge: {}",
-            text(self.namespaces.plain().collect())
+            text(self.part.namespaces.plain().collect())
         );
     }
-}
-
-/// pytest's names of the tests, for one API or the other.
-pub(super) fn tests(tests: Tests, root: &Path, folder: &str) -> Result<Vec<String>> {
-    let files = specification::files(tests.specifications(), root)?;
-    Ok(files.iter().map(|file| file.test_class(folder)).collect())
 }

@@ -1,9 +1,11 @@
 //! `createIndexes`: mongod judges what the client asks for, and makes what is stored for it.
 
+mod transaction;
+
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{MAX_ATTEMPTS, given_up, there, without_others};
-use crate::command::arguments::with_replaced;
+use crate::command::arguments::{Carried, is_generic, with_replaced};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
 use crate::pattern::bucket::index;
@@ -12,20 +14,25 @@ use crate::session::error::RunError;
 use crate::session::run::Run;
 
 pub(in crate::session::run) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
-    if run.head.in_transaction() {
-        return Err(run.unsupported("createIndexes in a transaction").into());
-    }
     let body = run.head.body();
     let Some(wanted) = indexes::wanted(body) else {
         // Nothing that mongod could make: it says why.
         return run.link.run(body).await;
     };
-    match run.link.run(&indexes::judged(body)).await {
+    match run.link.run(&judged(run)).await {
         Err(RunError::Command(error)) if indexes::is_sound(&error) => {}
+        // It says the same of the client's own, which ends the transaction.
+        Err(RunError::Command(_)) if run.head.in_transaction() => {
+            run.link.run(body).await?;
+            return Err(run.unsupported("createIndexes as this server has it").into());
+        }
         Err(error) => return Err(error),
         Ok(_) => return Err(run.unsupported("createIndexes as this server has it").into()),
     }
     let stored = stored(run, &wanted)?;
+    if run.head.in_transaction() {
+        return transaction::run(run, &wanted, &stored).await;
+    }
     for _ in 0..MAX_ATTEMPTS {
         match attempt(run, &wanted, &stored).await {
             Err(RunError::Command(error)) if is_lost_race(&error) => {}
@@ -34,6 +41,20 @@ pub(in crate::session::run) async fn run(run: &mut Run<'_>) -> Result<RawDocumen
         }
     }
     Err(given_up(run))
+}
+
+/// What has mongod judge the client's command: in no transaction, since its error would end that.
+fn judged(run: &Run<'_>) -> RawDocumentBuf {
+    let mut command = RawDocumentBuf::new();
+    let judged = indexes::judged(run.head.body());
+    if !run.head.in_transaction() {
+        return judged;
+    }
+    for (name, value) in judged.iter().flatten().filter(|(name, _)| !is_generic(name.as_str())) {
+        command.append(name, value);
+    }
+    Carried::of(run.head.body()).append_identity(&mut command);
+    command
 }
 
 /// What is to be stored, of indexes that can be.

@@ -15,6 +15,7 @@ use crate::pattern::bucket::insert::{Care, Failure, Outcome, Statement, Statemen
 use crate::session::error::RunError;
 use crate::session::hint::Turn;
 use crate::session::link::Request;
+use crate::session::readiness::uncommitted;
 use crate::session::run::Run;
 
 /// Bytes of statements in one command, with room for the rest of a message of 48,000,000.
@@ -147,7 +148,7 @@ fn command<'a>(
     if let Some(bypass) = batch.bypass_document_validation {
         body.append(cstr!("bypassDocumentValidation"), bypass);
     }
-    if !batch.strict_api {
+    if !batch.strict_api && *uuid != uncommitted() {
         body.append(cstr!("collectionUUID"), uuid);
     }
     let mut carried = run.carried();
@@ -178,7 +179,8 @@ fn settle(
     command: &Command<'_>,
     answer: RawDocumentBuf,
 ) -> Result<bool, RunError> {
-    let answer = succeeded(answer)?;
+    let numbered = run.head.is_retryable_write() && !command.kind.is_repeatable();
+    let answer = succeeded(answer).map_err(|error| if numbered { error.with_labels_of_write() } else { error })?;
     let resent = retried(&answer);
     let mut errors = write_errors(&answer).peekable();
     let mut all = true;

@@ -24,27 +24,53 @@ pub(super) struct Namespaces {
     used: BTreeSet<Namespace>,
     /// What a test makes a view of, and what `$out` and `$merge` write to: refused on a shaped collection.
     plain: BTreeSet<Namespace>,
+    /// What tests find something in.
+    filled: BTreeSet<Namespace>,
 }
 
 impl Namespaces {
-    /// Adds those of a file. A collection that it names without a database is taken to be in each of its databases.
-    pub(super) fn add(&mut self, file: &Value) {
+    /// Those of a file. A collection that it names without a database is taken to be in each of its databases.
+    pub(super) fn of(file: &Value) -> Self {
         let mut found = Found::default();
         found.visit(file);
+        let mut namespaces = Self {
+            filled: found.filled.into_iter().collect(),
+            ..Self::default()
+        };
         for (id, collection) in &found.collections {
             let databases = found.databases.iter().filter(|(of, _)| of == id);
-            self.used.extend(databases.map(|(_, name)| namespace(name, collection)));
+            namespaces
+                .used
+                .extend(databases.map(|(_, name)| namespace(name, collection)));
         }
-        self.used.extend(found.namespaces);
+        namespaces.used.extend(found.namespaces);
         let databases: BTreeSet<_> = found.databases.iter().map(|(_, name)| name).collect();
-        for target in found.plain {
-            match target {
-                (Some(database), collection) => drop(self.plain.insert(namespace(&database, &collection))),
-                (None, collection) => self
-                    .plain
-                    .extend(databases.iter().map(|database| namespace(database, &collection))),
-            }
+        for (database, collection) in found.plain {
+            let databases = database
+                .as_ref()
+                .map_or_else(|| databases.clone(), |one| BTreeSet::from([one]));
+            let targets = databases.into_iter().map(|database| namespace(database, &collection));
+            namespaces.plain.extend(targets);
         }
+        namespaces
+    }
+
+    /// Whether none that is plain in one is shaped in the other.
+    pub(super) fn agree_with(&self, other: &Self) -> bool {
+        let are_shaped_in = |plain: &Self, shaped: &Self| shaped.shaped().any(|one| plain.plain.contains(one));
+        !are_shaped_in(self, other) && !are_shaped_in(other, self)
+    }
+
+    /// Adds others, with which these agree.
+    pub(super) fn extend(&mut self, others: Self) {
+        self.used.extend(others.used);
+        self.plain.extend(others.plain);
+        self.filled.extend(others.filled);
+    }
+
+    /// Whether something is stored in those to shape before a test.
+    pub(super) fn has_data(&self) -> bool {
+        self.shaped().any(|one| self.filled.contains(one))
     }
 
     /// Those to shape.
@@ -76,6 +102,7 @@ struct Found {
     namespaces: Vec<Namespace>,
     /// (database, if it is named, collection)
     plain: Vec<(Option<String>, String)>,
+    filled: Vec<Namespace>,
 }
 
 impl Found {
@@ -99,6 +126,10 @@ impl Found {
             self.collections.push((database, name));
         }
         if let (Some(database), Some(collection)) = (text("databaseName"), text("collectionName")) {
+            let documents = object.get("documents").and_then(Value::as_array);
+            if documents.is_some_and(|documents| !documents.is_empty()) {
+                self.filled.push(namespace(&database, &collection));
+            }
             self.namespaces.push(namespace(&database, &collection));
         }
         if let (Some(view), Some(_)) = (text("collection"), text("viewOn")) {
@@ -128,9 +159,8 @@ mod tests {
 
     use super::*;
 
-    fn check(tests: &Value, shaped: &[&str], plain: &[&str]) {
-        let mut namespaces = Namespaces::default();
-        namespaces.add(&json!({
+    fn file(tests: &Value) -> Namespaces {
+        Namespaces::of(&json!({
             "createEntities": [
                 { "client": { "id": "client0" } },
                 { "database": { "id": "database0", "client": "client0", "databaseName": "db" } },
@@ -139,7 +169,11 @@ mod tests {
             ],
             "initialData": [{ "databaseName": "other", "collectionName": "c", "documents": [] }],
             "tests": tests,
-        }));
+        }))
+    }
+
+    fn check(tests: &Value, shaped: &[&str], plain: &[&str]) {
+        let namespaces = file(tests);
         let named = |all: Vec<&Namespace>| all.into_iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(named(namespaces.shaped().collect()), shaped, "{tests}");
         assert_eq!(named(namespaces.plain().collect()), plain, "{tests}");
@@ -171,5 +205,17 @@ mod tests {
     fn a_view_stays_plain() {
         let arguments = json!({ "collection": "b", "viewOn": "a" });
         check(&json!([{ "arguments": arguments }]), &["db.a", "other.c"], &["db.b"]);
+    }
+
+    #[test]
+    fn files_disagree_on_what_only_one_of_them_writes_to_by_a_pipeline() {
+        let plain = file(&json!([]));
+        let writing = file(&json!([{ "arguments": { "pipeline": [{ "$out": "b" }] } }]));
+        assert!(plain.agree_with(&plain));
+        assert!(writing.agree_with(&writing));
+        assert!(!plain.agree_with(&writing));
+        assert!(!writing.agree_with(&plain));
+        let both = file(&json!([{ "arguments": { "pipeline": [{ "$out": "d" }] } }]));
+        assert!(plain.agree_with(&both));
     }
 }

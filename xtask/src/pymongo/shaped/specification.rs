@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 /// Tests of one folder, all made by one module of the suite.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Specification {
     /// The module, as in `test_crud_unified`, without `test_`.
     module: &'static str,
@@ -17,10 +18,17 @@ pub(super) struct Specification {
     operations: Option<&'static [&'static str]>,
 }
 
-/// What reads. To run more is to add an operation, or a line with `operations: None` for all.
-pub(super) const READS: &[Specification] = &[Specification {
-    module: "crud_unified",
-    folder: "crud/unified",
+pub(super) const CRUD: Specification = Specification::whole("crud_unified", "crud/unified");
+pub(super) const RETRYABLE_WRITES: Specification =
+    Specification::whole("retryable_writes_unified", "retryable_writes/unified");
+pub(super) const TRANSACTIONS: Specification = Specification::whole("transactions_unified", "transactions/unified");
+pub(super) const MANAGEMENT: [Specification; 2] = [
+    Specification::whole("collection_management", "collection_management"),
+    Specification::whole("index_management", "index_management"),
+];
+
+/// What reads.
+pub(super) const READS: Specification = Specification {
     operations: Some(&[
         "aggregate",
         "count",
@@ -30,7 +38,8 @@ pub(super) const READS: &[Specification] = &[Specification {
         "find",
         "findOne",
     ]),
-}];
+    ..CRUD
+};
 
 /// One file of tests.
 pub(super) struct File {
@@ -39,6 +48,14 @@ pub(super) struct File {
 }
 
 impl Specification {
+    const fn whole(module: &'static str, folder: &'static str) -> Self {
+        Self {
+            module,
+            folder,
+            operations: None,
+        }
+    }
+
     fn has(&self, stem: &str) -> bool {
         let (operation, _) = stem.split_once('-').unwrap_or((stem, ""));
         self.operations.is_none_or(|operations| operations.contains(&operation))
@@ -125,17 +142,12 @@ mod tests {
 
     #[test]
     fn a_file_is_named_after_its_operation() {
-        let reads = &READS[0];
-        let check = |stem, expected| assert_eq!(reads.has(stem), expected, "{stem}");
+        let check = |stem, expected| assert_eq!(READS.has(stem), expected, "{stem}");
         check("find", true);
         check("find-comment", true);
         check("findOneAndUpdate", false);
         check("db-aggregate", false);
         check("aggregate-merge-errorResponse", true);
-        let all = Specification {
-            operations: None,
-            ..*reads
-        };
-        assert!(all.has("insertOne"));
+        assert!(CRUD.has("insertOne"));
     }
 }
