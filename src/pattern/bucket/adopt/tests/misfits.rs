@@ -174,7 +174,7 @@ fn pages_are_held_to_the_layout() {
     check(&[page(0, &[0], doc! { "bytes": "5" })], "no bytes");
     check(
         &[page(0, &[0], doc! { "to": at(-1) })],
-        "the least and the greatest time",
+        "lie around the times",
     );
     check(&[page(0, &[0], doc! { "short": true })], "control.exception");
     check(&[page(0, &[0], doc! { "exception": true })], "control.exception");
