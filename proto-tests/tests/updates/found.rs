@@ -57,6 +57,7 @@ pub(crate) fn pipelines(id: i32) -> Vec<Vec<Document>> {
         vec![doc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", { "z": 1 }] } }],
         vec![doc! { "$set": { "n": { "$add": ["$n", "x"] } } }],
         vec![doc! { "$replaceWith": "$n" }],
+        vec![doc! { "$set": { "stamp": bson::Timestamp { time: 0, increment: 0 } } }],
         vec![doc! { "$match": {} }],
         vec![doc! { "$set": { "n": "$$none" } }],
         vec![doc! { "$set": { "k": id % 3, "n": { "$divide": [1, 0] } } }],

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
 use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
 use proto_tests::{ItemIds, Proxy, ProxyOptions, Shape, database_name, invariants, mongod, replies};
 
 pub(crate) const COLLECTION: &str = "items";
@@ -81,6 +82,10 @@ impl Sides {
     pub(crate) fn run(&mut self, command: &Document) -> Result<[Document; 2]> {
         let run = |connection: &mut Connection, database: String| -> Result<Document> {
             let mut command = command.clone();
+            if command.contains_key("lsid") {
+                // One server remembers what both have done.
+                command.insert("lsid", lsid(&database));
+            }
             command.insert("$db", &database);
             let reply = connection.command(&command)?;
             Ok(replies::said(&reply, &SAID, &database))
@@ -133,7 +138,12 @@ impl Sides {
                 item.remove("_id");
             }
             for items in [&mut naive, &mut shaped] {
-                items.sort_by_key(Document::to_string);
+                // In an order that does not depend on that of fields.
+                items.sort_by_cached_key(|item| {
+                    let mut fields: Vec<String> = item.iter().map(|field| format!("{field:?}")).collect();
+                    fields.sort();
+                    fields
+                });
             }
         }
         for (naive, shaped) in naive.iter().zip(&shaped) {

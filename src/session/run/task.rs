@@ -25,8 +25,11 @@ use crate::session::mint::SystemMint;
 pub(super) const MAX_IDLE_ROUNDS: u32 = 100;
 /// The longest pause before a round, in milliseconds.
 const MAX_PAUSE_MS: u64 = 50;
-/// What goes before an error that an aggregation met in an item.
-const OF_AGGREGATION: &str = "PlanExecutor error during aggregation :: caused by :: ";
+/// What goes before an error that an aggregation met in an item, or before it looked at one.
+const OF_AGGREGATION: [&str; 2] = [
+    "PlanExecutor error during aggregation :: caused by :: ",
+    "Failed to optimize pipeline :: caused by :: ",
+];
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -231,7 +234,7 @@ impl<'a> Task<'a> {
 fn of_item(error: CommandError) -> Result<WriteError, CommandError> {
     if let CommandError::Upstream(reply) = &error
         && let Some(RawBsonRef::String(message)) = get(reply, "errmsg")
-        && let Some(message) = message.strip_prefix(OF_AGGREGATION)
+        && let Some(message) = OF_AGGREGATION.iter().find_map(|prefix| message.strip_prefix(prefix))
         && let Some(RawBsonRef::Int32(code)) = get(reply, "code")
     {
         let failed = WriteError {

@@ -1,7 +1,8 @@
 //! An item that is given anew as a whole: by a replacement, or as a pipeline has made it.
 
-use bson::Timestamp;
+use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{DateTime, Timestamp};
 
 use super::{Elsewhere, InPlace, Planned, element};
 use crate::command::document::{first_field, get, put, single};
@@ -10,7 +11,7 @@ use crate::command::value_text::value_text;
 use crate::pattern::bucket::item::{Item, Mint};
 use crate::pattern::bucket::key::{Key, canonical, same_bytes};
 use crate::pattern::bucket::resolve::Found;
-use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::pattern::shapes::BucketShape;
 
 /// The item as a replacement has it.
 ///
@@ -36,8 +37,7 @@ pub fn of_replacement(
         )));
     }
     // mongod compares it as it was given, and adds or moves the `_id` afterwards.
-    let counted =
-        first_field(replacement).is_none_or(|(name, _)| name != "_id") && shape.item_ids() != ItemIds::Dropped;
+    let counted = first_field(replacement).is_none_or(|(name, _)| name != "_id");
     become_whole(shape, found, (replacement, counted), mint)
 }
 
@@ -57,11 +57,24 @@ pub fn of_pipeline(
     if dollar_field(made).is_some() {
         return Err("a pipeline that gives an item a field whose name begins with $".to_owned());
     }
-    let zero = RawBsonRef::Timestamp(Timestamp { time: 0, increment: 0 });
-    if made.iter().flatten().any(|(_, value)| value == zero) {
-        return Err("a pipeline that gives an item an empty timestamp".to_owned());
+    become_whole(shape, found, (made, true), &mut LeavesTimestamps(mint))
+}
+
+/// mongod fills an empty timestamp in where a document is inserted or replaced, but not where a pipeline has made it.
+struct LeavesTimestamps<'a>(&'a mut dyn Mint);
+
+impl Mint for LeavesTimestamps<'_> {
+    fn now(&self) -> DateTime {
+        self.0.now()
     }
-    become_whole(shape, found, (made, true), mint)
+
+    fn object_id(&mut self) -> ObjectId {
+        self.0.object_id()
+    }
+
+    fn timestamp(&mut self) -> Timestamp {
+        Timestamp { time: 0, increment: 0 }
+    }
 }
 
 fn dollar_field(document: &RawDocument) -> Option<&str> {
