@@ -46,6 +46,10 @@ impl Mint for FixedMint {
             increment: 1,
         }
     }
+
+    fn nonce(&self) -> i64 {
+        7
+    }
 }
 
 impl Both {

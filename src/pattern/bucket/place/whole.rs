@@ -75,6 +75,10 @@ impl Mint for LeavesTimestamps<'_> {
     fn timestamp(&mut self) -> Timestamp {
         Timestamp { time: 0, increment: 0 }
     }
+
+    fn nonce(&self) -> i64 {
+        self.0.nonce()
+    }
 }
 
 fn dollar_field(document: &RawDocument) -> Option<&str> {
