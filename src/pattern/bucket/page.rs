@@ -90,6 +90,17 @@ impl Exceptions {
         page.saturating_mul(max_items).saturating_sub(missing)
     }
 
+    /// How many items a page has, given one that it is or that lies behind it.
+    #[must_use]
+    pub fn count_on(&self, shape: &BucketShape, page: u64, from: &Bucket<'_>) -> u64 {
+        let short = self.shorts.iter().find(|(short, _)| *short == page);
+        match short {
+            Some((_, count)) => *count,
+            None if page == from.page => from.count,
+            None => shape.max_items().into(),
+        }
+    }
+
     /// How many items the key has, given its highest page.
     #[must_use]
     pub fn total(&self, shape: &BucketShape, highest: Option<&Bucket<'_>>) -> u64 {

@@ -1,7 +1,7 @@
 //! Items by their time, of a key whose pages overlap.
 //!
-//! Pages below the highest do not change while items are only inserted, so they are read in the order of their bounds. The
-//! highest, whose bounds move, is read first and for itself; pages begun since are left out.
+//! The bounds of pages below the highest stand still, whatever is deleted from them, so they are read in the order of their
+//! bounds. The highest, whose bounds move, is read first and for itself; pages begun since are left out.
 
 use bson::raw::RawDocumentBuf;
 
@@ -146,13 +146,15 @@ impl Merging<'_> {
             .flat_map(|answer| documents(answer))
             .filter_map(|bucket| Bucket::open(shape, bucket))
             .collect();
+        let all = buckets.len() == others.len();
         if chosen.pages.contains(&own.page) {
             buckets.push(highest);
         }
-        // What changed since its bounds were read has other ranks.
-        let same = buckets
-            .iter()
-            .all(|bucket| bucket.page == own.page || bounds.iter().any(|known| Bounds::of(bucket) == Some(*known)));
+        // What changed since its bounds were read has other ranks, and what is gone had some.
+        let same = all
+            && buckets
+                .iter()
+                .all(|bucket| bucket.page == own.page || bounds.iter().any(|known| Bounds::of(bucket) == Some(*known)));
         let mut items = Documents::default();
         let skip = self.question.skip.saturating_sub(chosen.passed);
         let found = same && merge((shape, self.question), (skip, Unread::None), &buckets, &mut items);

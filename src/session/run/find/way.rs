@@ -13,7 +13,7 @@ use super::stream::{Measure, Stream};
 use crate::command::find::Find;
 use crate::pattern::bucket::page::{Exceptions, Location};
 use crate::pattern::bucket::read::Queries;
-use crate::pattern::bucket::read::bucket::time_of;
+use crate::pattern::bucket::read::bucket::{Bucket, time_of};
 use crate::pattern::bucket::read::question::{Keys, Order, Question};
 use crate::pattern::bucket::read::walk::{Direction, Start, Walk};
 use crate::session::error::RunError;
@@ -179,26 +179,54 @@ impl Finder<'_> {
 
     /// Counts from the key's highest page, which is read before the exceptions; what is inserted from then on lies behind.
     async fn at_the_back(&self, run: &mut Run<'_>) -> Result<Way, RunError> {
-        let queries = [complete(run, self.queries.highest(run.shape)), self.exceptions(run)];
-        let Some([highest, exceptions]) = ask(run, queries).await? else {
-            return Ok(Way::Pipeline);
-        };
-        let answer = exceptions;
-        let exceptions = Exceptions::parse(run.shape, documents(&answer));
-        if self.is_in_the_way(&exceptions) {
-            return Ok(self.other_way(&exceptions));
+        for _ in 0..MAX_LOOKS {
+            let queries = [complete(run, self.queries.highest(run.shape)), self.exceptions(run)];
+            let Some([highest, answer]) = ask(run, queries).await? else {
+                return Ok(Way::Pipeline);
+            };
+            let exceptions = Exceptions::parse(run.shape, documents(&answer));
+            if self.is_in_the_way(&exceptions) {
+                return Ok(self.other_way(&exceptions));
+            }
+            let highest = first_bucket(run, &highest);
+            let total = exceptions.total(run.shape, highest.as_ref());
+            let Some((highest, position)) = highest.zip(self.position_back(total)) else {
+                return Ok(Way::Nothing(answer));
+            };
+            if let Some(way) = self.back_from(run, (&exceptions, &highest), position).await? {
+                return Ok(way);
+            }
         }
-        let highest = first_bucket(run, &highest);
-        let total = exceptions.total(run.shape, highest.as_ref());
-        let back = self.back_from(run, &exceptions, total);
-        Ok(back.unwrap_or(Way::Nothing(answer)))
+        Ok(Way::Pipeline)
     }
 
-    /// A walk backward, behind so many items of which the last are passed over; `None` where there are no others.
-    fn back_from(&self, run: &Run<'_>, exceptions: &Exceptions, end: u64) -> Option<Way> {
-        let position = end.checked_sub(self.question.skip)?.checked_sub(1)?;
-        let start = Start::At(exceptions.locate(run.shape, position));
-        Some(Way::Walk(Box::new(self.stream(start)), None))
+    /// The last item that is asked for, behind so many of which the last are passed over; `None` where there are no others.
+    fn position_back(&self, end: u64) -> Option<u64> {
+        end.checked_sub(self.question.skip)?.checked_sub(1)
+    }
+
+    /// A walk backward from an item on, which was counted from this page; `None` where its page has fewer items than that: some
+    /// of those that were counted have been deleted since.
+    async fn back_from(
+        &self,
+        run: &mut Run<'_>,
+        (exceptions, from): (&Exceptions, &Bucket<'_>),
+        position: u64,
+    ) -> Result<Option<Way>, RunError> {
+        let location = exceptions.locate(run.shape, position);
+        let stream = self.stream(Start::At(location));
+        let query = complete(run, stream.query(run, self.terms.measure));
+        let Some([buckets]) = ask(run, [query]).await? else {
+            return Ok(Some(Way::Pipeline));
+        };
+        let counted = exceptions.count_on(run.shape, location.page, from);
+        let is_as_counted =
+            first_bucket(run, &buckets).is_some_and(|bucket| bucket.page == location.page && bucket.count >= counted);
+        if is_as_counted {
+            return Ok(Some(Way::Walk(Box::new(stream), Some(buckets))));
+        }
+        kill_all(run, &[buckets]).await?;
+        Ok(None)
     }
 
     /// Finds the pages at the ends of the range, and reads what lies between.
@@ -280,8 +308,11 @@ impl Finder<'_> {
         let offset = u64::try_from(before.count()).unwrap_or_default();
         if !forward {
             let end = exceptions.before(run.shape, page.page).saturating_add(offset);
-            let back = self.back_from(run, &exceptions, end);
-            return Ok(back.unwrap_or(Way::Nothing(answer)));
+            let Some(position) = self.position_back(end) else {
+                return Ok(Way::Nothing(answer));
+            };
+            let back = self.back_from(run, (&exceptions, &page), position).await?;
+            return Ok(back.unwrap_or(Way::Pipeline));
         }
         let (number, skip, shape) = (page.page, self.question.skip, run.shape);
         let position = move |exceptions: &Exceptions| {
