@@ -14,7 +14,6 @@ use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::mint::SystemMint;
 use crate::session::run::Run;
-use crate::session::run::task::upsert;
 
 /// All statements; `None` where one is of another kind, or what became of it among others could not be told.
 pub(super) fn translate(run: &Run<'_>, command: &Update<'_>) -> Option<Vec<Change>> {
@@ -51,13 +50,9 @@ pub(super) async fn run(
     if let ([statement], [change]) = (command.statements.as_slice(), changes)
         && get(&answer, "n").and_then(as_whole_number) == Some(0)
         && get(&answer, "writeErrors").is_none()
+        && (statement.upsert || holds_item(run, change).await?)
     {
-        if holds_item(run, change).await? {
-            return Ok(None);
-        }
-        if statement.upsert {
-            return Err(upsert(run));
-        }
+        return Ok(None);
     }
     if let [change] = changes
         && change.always_modifies
@@ -86,11 +81,8 @@ pub(super) async fn one(
         return Ok(Some(outcome));
     }
     if outcome.matched == 0 {
-        if holds_item(run, &change).await? {
+        if statement.upsert || holds_item(run, &change).await? {
             return Ok(None);
-        }
-        if statement.upsert {
-            return Err(upsert(run));
         }
     } else if change.always_modifies {
         outcome.modified = 1;
@@ -108,6 +100,9 @@ async fn send(
     body.append(cstr!("ordered"), command.ordered);
     if let Some(bypass) = command.bypass_document_validation {
         body.append(cstr!("bypassDocumentValidation"), bypass);
+    }
+    if let Some(variables) = command.let_variables {
+        body.append(cstr!("let"), variables);
     }
     if run.head.is_retryable_write() {
         body.append(cstr!("stmtIds"), ids);
