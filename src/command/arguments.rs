@@ -137,7 +137,8 @@ impl<'a> Carried<'a> {
             "comment",
             "$db",
         ];
-        let begun = Self { begun: true, ..*self };
+        // Only a transaction's cursors are of its number.
+        let begun = Self { begun: true, ..*self }.unnumbered();
         begun.append(command, |name, _| kept.contains(&name));
     }
 

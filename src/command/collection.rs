@@ -19,7 +19,8 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
             "autoIndexId" => !field.flag()?,
             "collation" => field.document()?.is_some_and(is_of_a_language),
             "idIndex" => field.document()?.is_some_and(|index| get(index, "collation").is_some()),
-            "changeStreamPreAndPostImages" => field.document()?.is_some_and(is_enabled),
+            // Change streams, which alone show the images, are refused.
+            "changeStreamPreAndPostImages" => false,
             // Of a collection that is not capped the two are an error, and without a validator its options mean nothing.
             "size" | "max" | "storageEngine" | "indexOptionDefaults" | "validationLevel" | "validationAction" => false,
             "clusteredIndex" | "encryptedFields" | "expireAfterSeconds" | "flags" | "pipeline" | "recordPreImages"
@@ -36,7 +37,7 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
 pub fn impossible_in_coll_mod(body: &RawDocument) -> Result<Option<&str>, CommandError> {
     find("collMod", body, |name, field| {
         Ok(match name {
-            "changeStreamPreAndPostImages" => field.document()?.is_some_and(is_enabled),
+            "changeStreamPreAndPostImages" => false,
             // Without a validator they mean nothing, and a collection that is not capped has no size to be changed.
             "validationLevel" | "validationAction" | "cappedSize" | "cappedMax" => false,
             "clusteredIndex"
@@ -96,10 +97,6 @@ fn find<'a>(
 /// One without a locale is mongod's to refuse.
 fn is_of_a_language(collation: &RawDocument) -> bool {
     get(collation, "locale").is_some_and(|locale| locale != RawBsonRef::String("simple"))
-}
-
-fn is_enabled(images: &RawDocument) -> bool {
-    get(images, "enabled").and_then(as_flag).unwrap_or(false)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use bson::{Bson, doc};
+use proto_tests::sessions::lsid;
 
 use crate::sides::{ALL_IDS, COLLECTION, Sides, at};
 
@@ -65,6 +66,48 @@ fn statements_of_all_kinds_in_one_command() -> Result<()> {
                 sides.check()?;
             }
         }
+    }
+    Ok(())
+}
+
+/// More than a batch, on many pages and on few.
+#[test]
+fn batches_follow_each_other() -> Result<()> {
+    for ids in ALL_IDS {
+        let mut sides = Sides::of(ids)?;
+        let item = |number: i32| {
+            doc! { "_id": 1000 + number, "k": number % 7 + 10, "at": at(i64::from(number)), "n": number, "u": 1000 + number }
+        };
+        sides.alike(&doc! { "insert": COLLECTION, "documents": (0..450).map(item).collect::<Vec<_>>() })?;
+        let many = |filter: bson::Document, change: bson::Document| {
+            doc! {
+                "update": COLLECTION, "updates": [{ "q": filter, "u": change, "multi": true }], "writeConcern": { "w": "majority" },
+            }
+        };
+        // Also by an index that each change moves the item in.
+        sides.alike(&doc! { "createIndexes": COLLECTION, "indexes": [{ "key": { "n": 1 }, "name": "n" }] })?;
+        sides.alike(&many(doc! { "n": { "$gte": 40 } }, doc! { "$inc": { "n": 1000 } }))?;
+        sides.alike(&many(
+            doc! { "k": { "$gt": 9 } },
+            doc! { "$inc": { "n": 1 }, "$set": { "x": [1] } },
+        ))?;
+        sides.check()?;
+        let session = lsid(&format!("{}_s", sides.database));
+        let mut within = many(doc! { "k": { "$gt": 9 } }, doc! { "$inc": { "n": 1 } });
+        within.remove("writeConcern");
+        within.extend(
+            doc! { "lsid": session.clone(), "txnNumber": 1_i64, "autocommit": false, "startTransaction": true },
+        );
+        sides.alike(&within)?;
+        for (shaped, database) in [(false, "n"), (true, "s")] {
+            let session = lsid(&format!("{}_{database}", sides.database));
+            let commit = doc! {
+                "commitTransaction": 1, "lsid": session, "txnNumber": 1_i64, "autocommit": false, "$db": "admin",
+            };
+            let connection = if shaped { &mut sides.shaped } else { &mut sides.naive };
+            connection.command_ok(&commit)?;
+        }
+        sides.check()?;
     }
     Ok(())
 }

@@ -43,7 +43,7 @@ fn statement(rng: &mut ChaCha8Rng, ids: ItemIds) -> Document {
     if rng.random_bool(0.2) {
         statement.insert("u", pipelines(id).choose(rng).cloned().unwrap_or_default());
     } else if rng.random_bool(0.2) {
-        // All of them, by what is the same for all.
+        // All of them, by what fails for none: which are changed before one fails is not defined.
         let multi = [
             doc! { "$inc": { "n": 1 } },
             doc! { "$push": { "tags": 2 } },
@@ -57,8 +57,13 @@ fn statement(rng: &mut ChaCha8Rng, ids: ItemIds) -> Document {
             doc! { "u": { "$gt": id } },
             doc! { "n": { "$type": "number" } },
         ];
+        let fit = doc! {
+            "$or": [{ "n": { "$type": "number" } }, { "n": { "$exists": false } }],
+            "$nor": [{ "tags": { "$exists": true, "$not": { "$type": "array" } } }],
+        };
+        let filter = filters.choose(rng).cloned().unwrap_or_default();
         statement = doc! {
-            "q": filters.choose(rng).cloned().unwrap_or_default(),
+            "q": { "$and": [filter, fit] },
             "u": multi.choose(rng).cloned().unwrap_or_default(),
             "multi": true,
         };

@@ -88,7 +88,9 @@ impl Elsewhere {
 #[derive(Clone, Debug)]
 pub struct InPlace {
     /// Operators on its bucket.
-    pub update: RawDocumentBuf,
+    update: RawDocumentBuf,
+    /// Stages in place of operators.
+    stages: Option<RawArrayBuf>,
     /// The client's, which are about what is inside the item.
     pub array_filters: Option<RawArrayBuf>,
     /// How strings compare; `None`: bit by bit.
@@ -110,9 +112,26 @@ impl InPlace {
     fn new(update: RawDocumentBuf) -> Self {
         Self {
             update,
+            stages: None,
             array_filters: None,
             collation: None,
             counted: false,
+        }
+    }
+
+    fn by_stages(stages: RawArrayBuf) -> Self {
+        Self {
+            stages: Some(stages),
+            ..Self::new(RawDocumentBuf::new())
+        }
+    }
+
+    /// Operators on its bucket, or stages.
+    #[must_use]
+    pub fn update(&self) -> RawBsonRef<'_> {
+        match &self.stages {
+            Some(stages) => RawBsonRef::Array(stages),
+            None => RawBsonRef::Document(&self.update),
         }
     }
 
@@ -130,7 +149,7 @@ impl InPlace {
     /// Those of [`InPlace::filter`].
     pub fn statement(&self, shape: &BucketShape, found: &Found) -> Result<RawDocumentBuf, String> {
         let mut statement = single("q", self.filter(shape, found, Demand::Item)?);
-        statement.append(cstr!("u"), &self.update);
+        statement.append(cstr!("u"), self.update());
         self.append_options(&mut statement);
         if statement.as_bytes().len() > MAX_STATEMENT_BYTES {
             return Err("an update, other than by its `_id`, of an item of that size".to_owned());
@@ -152,6 +171,10 @@ impl InPlace {
     pub fn tell_place(&mut self, found: &Found) {
         let path = format!("{}.{CHANGED}", BucketShape::CONTROL);
         let place = i64::try_from(found.place).unwrap_or(i64::MAX);
+        if let Some(stages) = &mut self.stages {
+            stages.push(single("$set", single(&path, place)));
+            return;
+        }
         let mut update = RawDocumentBuf::new();
         let mut is_told = false;
         for (operator, paths) in self.update.iter().flatten() {

@@ -84,8 +84,8 @@ impl Refusal {
 /// # Errors
 /// mongod's error for the case, or what in it is not done here.
 pub fn build(asked: UpsertAsked<'_>, mint: &mut dyn Mint) -> Result<Built, Refusal> {
-    if asked.collation.is_some() {
-        return Err(Refusal::unsupported("an upsert under a collation"));
+    if asked.collation.is_some() && asked.change.as_document().is_some_and(compares) {
+        return Err(Refusal::unsupported("an upsert that compares values under a collation"));
     }
     if asked.array_filters.is_some_and(|filters| !filters.is_empty()) {
         return Err(Refusal::unsupported("an upsert with array filters"));
@@ -113,6 +113,15 @@ pub fn build(asked: UpsertAsked<'_>, mint: &mut dyn Mint) -> Result<Built, Refus
         }
         _ => Err(Refusal::unsupported("an update by what is no document")),
     }
+}
+
+/// Whether one of the operators compares what is there: the others do the same under any collation.
+fn compares(operators: &RawDocument) -> bool {
+    const COMPARING: [&str; 6] = ["$addToSet", "$max", "$min", "$pull", "$pullAll", "$push"];
+    operators
+        .iter()
+        .flatten()
+        .any(|(name, _)| COMPARING.contains(&name.as_str()))
 }
 
 /// What operators make of a document that is there: for one that is to be written anew.

@@ -13,7 +13,7 @@ pub(super) use self::one::{Target, is_last, sweep_below, take, taking_out, targe
 use super::{Run, indexes, resolve};
 use crate::command::delete::DeleteStatement;
 use crate::command::document::array_of;
-use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::error::{CommandError, ErrorCode, WriteError, is_retryable, label_retryable};
 use crate::command::find::check_hint_form;
 use crate::command::reply::carry;
 use crate::command::write_batch::WriteBatch;
@@ -40,7 +40,7 @@ impl Deleted {
         self.last_answer = answer;
     }
 
-    fn reply(mut self) -> RawDocumentBuf {
+    fn reply(mut self, retryable: bool) -> RawDocumentBuf {
         let mut reply = RawDocumentBuf::new();
         reply.append(cstr!("n"), i32::try_from(self.n).unwrap_or(i32::MAX));
         if !self.errors.is_empty() {
@@ -58,6 +58,10 @@ impl Deleted {
         }
         reply.append(cstr!("ok"), 1.0);
         carry(&mut reply, &self.last_answer);
+        let code = self.concern_error.map(|error| error.get_i32("code"));
+        if retryable && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
+            label_retryable(&mut reply);
+        }
         reply
     }
 }
@@ -92,7 +96,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
             Err(error) => return Err(of_write(error, retryable)),
         }
     }
-    Ok(deleted.reply())
+    Ok(deleted.reply(retryable))
 }
 
 async fn execute(
@@ -135,7 +139,8 @@ fn of_statement(error: &CommandError, index: usize) -> Option<WriteError> {
     (!error.is_of_server()).then_some(error)
 }
 
-fn of_write(error: RunError, retryable: bool) -> RunError {
+/// The error of a delete, from wherever in it.
+pub(super) fn of_write(error: RunError, retryable: bool) -> RunError {
     error.map_command(|error| {
         let error = error.of_write();
         if retryable { error.labelled() } else { error }

@@ -5,7 +5,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::delete::{Target, is_last, sweep_below, taking_out, target, target_by_id};
+use super::delete::{Target, is_last, of_write, sweep_below, taking_out, target, target_by_id};
 use super::statements::lost_too_often;
 use super::{MAX_ATTEMPTS, Run, pause, resolve};
 use crate::command::document::{get, single};
@@ -47,7 +47,9 @@ pub(super) async fn run(run: &mut Run<'_>, command: &FindAndModify<'_>) -> Resul
         ..Wanted::default()
     };
     let id = retryable.then(|| command.statement_id.unwrap_or_default());
-    let (stored, answer) = delete(run, wanted, id).await?;
+    let (stored, answer) = delete(run, wanted, id)
+        .await
+        .map_err(|error| of_write(error, retryable))?;
     let item = stored.and_then(|(bucket, stored)| {
         let mut bytes = Vec::new();
         Unpacker::new(run.shape, &projection, &bucket).append(&stored, &mut bytes);
@@ -61,7 +63,7 @@ fn reply(item: Option<&RawDocument>, answer: &RawDocument) -> RawDocumentBuf {
     let n = i32::from(item.is_some());
     reply.append(cstr!("lastErrorObject"), single("n", n));
     reply.append(cstr!("value"), item.map_or(RawBsonRef::Null, RawBsonRef::Document));
-    for name in ["retriedStmtId", "writeConcernError"] {
+    for name in ["retriedStmtId", "writeConcernError", "errorLabels"] {
         if let Some(value) = get(answer, name) {
             crate::command::document::put(&mut reply, name, value);
         }
@@ -197,6 +199,7 @@ async fn send(run: &mut Run<'_>, arguments: &RawDocument, id: Option<i32>) -> Re
         Err(CommandError::Upstream(reply)) => match reply.get_i32("code") {
             Ok(CONVERSION_FAILURE) => Ok(Told::Missed),
             Ok(code) if OTHER_KIND.contains(&code) => Ok(Told::OtherKind),
+            _ if id.is_some() => Err(CommandError::Upstream(reply).with_labels_of_write().into()),
             _ => Err(CommandError::Upstream(reply).into()),
         },
         Err(error) => Err(error.into()),

@@ -70,10 +70,8 @@ async fn by_id(
         Err(error) => return Err(error.into()),
     };
     let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
-        if command.upsert || holds_item(run, change).await? {
-            return Ok(None);
-        }
-        return Ok(Some(answer));
+        let is_all = !command.upsert && !holds_item(run, change).await?;
+        return Ok(is_all.then_some(answer));
     };
     let item = item(run, (bucket, &change.id), projection).ok_or_else(|| run.misfit())?;
     let value = [("value", Some(RawBsonRef::Document(&item)))];
@@ -87,6 +85,9 @@ fn body(run: &Run<'_>, command: &FindAndModify<'_>, change: &Change) -> RawDocum
     body.append(cstr!("new"), command.new);
     body.append(cstr!("fields"), only_item(run.shape, &change.id));
     change.append_options(&mut body);
+    if let Some(variables) = command.let_variables {
+        body.append(cstr!("let"), variables);
+    }
     if let Some(bypass) = command.bypass_document_validation {
         body.append(cstr!("bypassDocumentValidation"), bypass);
     }

@@ -8,7 +8,7 @@ use super::own_transaction::{Before, OwnTransaction, insert_of, is_transient, un
 use super::statements::{Part, lost_too_often};
 use super::{MAX_ATTEMPTS, Run, insert, pause};
 use crate::command::document::get;
-use crate::command::error::WriteError;
+use crate::command::error::{CommandError, WriteError};
 use crate::command::head::Head;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
@@ -56,7 +56,7 @@ pub(super) async fn relocate(
         match in_own(run, &transaction, target, item).await {
             Ok(Some(answer)) => return Ok(Relocated::Now(answer)),
             Ok(None) => return Ok(Relocated::Missed),
-            Err(RunError::Command(error)) if is_transient(&error) => {
+            Err(RunError::Command(error)) if is_transient(&error) || is_number_taken(&error) => {
                 transaction.abort(run).await?;
             }
             Err(RunError::Command(error)) => {
@@ -101,6 +101,17 @@ async fn in_own(
         return Ok(None);
     }
     transaction.commit(run).await.map(Some)
+}
+
+/// Whether a transaction of that number was begun before: by an attempt at the client's statement that came to nothing.
+fn is_number_taken(error: &CommandError) -> bool {
+    const CONFLICTING_OPERATION_IN_PROGRESS: i32 = 117;
+    const TRANSACTION_TOO_OLD: i32 = 225;
+    let CommandError::Upstream(reply) = error else {
+        return false;
+    };
+    let code = reply.get_i32("code");
+    code.is_ok_and(|code| matches!(code, CONFLICTING_OPERATION_IN_PROGRESS | TRANSACTION_TOO_OLD))
 }
 
 /// Both statements, in a transaction.

@@ -92,6 +92,8 @@ pub(super) async fn send(
                 answer: with_replaced(&reply, &[("ok", Some(RawBsonRef::Double(1.0)))]),
             });
         }
+        // Which labels the error of the client's own statement has is mongod's word.
+        Err(error) if matches!(part, Part::Own(Some(_))) => return Err(error.with_labels_of_write().into()),
         Err(error) => return Err(error.into()),
     };
     let mut missed = Vec::new();

@@ -3,6 +3,7 @@
 use bson::Timestamp;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::replacement::type_of;
 use super::{Demands, Place};
 use crate::command::document::{put, single};
 use crate::pattern::bucket::filter::key_position;
@@ -115,11 +116,14 @@ impl<'a> PathChange<'a> {
             operator => return Err(format!("{operator} of '{}'", self.path)),
         }
         if self.path == "_id" {
-            return if same_bytes(self.value, id.as_raw_bson_ref()) {
-                Ok(())
-            } else {
-                Err("an update of '_id'".to_owned())
-            };
+            if !same_bytes(self.value, id.as_raw_bson_ref()) {
+                return Err("an update of '_id'".to_owned());
+            }
+            // The item's own may be equal to it and another all the same, as 7.0 is to 7.
+            demands
+                .of_item
+                .push(single("_id", single("$type", type_of(self.value)?)));
+            return Ok(());
         }
         if shape.time() == Some(self.path) {
             return demand_time(shape, self.value, demands);

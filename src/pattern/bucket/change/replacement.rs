@@ -41,7 +41,7 @@ pub(super) fn stored(
 
 /// The number of an `_id`'s type, of which an equal `_id` is the same in every bit: the item keeps the one that it has, of
 /// which the filter only says what it is equal to.
-fn type_of(id: RawBsonRef<'_>) -> Result<i32, String> {
+pub(super) fn type_of(id: RawBsonRef<'_>) -> Result<i32, String> {
     let is_one = match id {
         RawBsonRef::String(_)
         | RawBsonRef::ObjectId(_)

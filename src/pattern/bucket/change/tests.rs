@@ -51,6 +51,7 @@ fn what_is_set_to_what_it_must_be_is_demanded() {
     let of_item = rawdoc! {
         "$and": [
             { "_id": { "$eq": 5 } },
+            { "_id": { "$type": 16 } },
             { "k": { "$exists": false } },
             { "t": { "$eq": time, "$not": { "$type": "array" } } },
         ],

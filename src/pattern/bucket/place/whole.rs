@@ -1,11 +1,11 @@
 //! An item that is given anew as a whole: by a replacement, or as a pipeline has made it.
 
 use bson::oid::ObjectId;
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{DateTime, Timestamp};
 
 use super::{Elsewhere, InPlace, Planned, element};
-use crate::command::document::{first_field, get, put, single};
+use crate::command::document::{array_of, first_field, get, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::value_text::value_text;
 use crate::pattern::bucket::item::{Item, Mint};
@@ -53,9 +53,6 @@ pub fn of_pipeline(
 ) -> Result<Planned, String> {
     if made.as_bytes() == found.item.as_bytes() {
         return Ok(Planned::Unchanged { counted: false });
-    }
-    if dollar_field(made).is_some() {
-        return Err("a pipeline that gives an item a field whose name begins with $".to_owned());
     }
     become_whole(shape, found, (made, true), &mut LeavesTimestamps(mint))
 }
@@ -123,10 +120,31 @@ fn become_whole(
     if item.stored().as_bytes() == found.stored.as_bytes() {
         return Ok(Planned::Unchanged { counted });
     }
-    let mut set = RawDocumentBuf::new();
-    put(&mut set, &element(shape, found), item.stored());
-    let change = InPlace::new(single("$set", &set));
+    let change = if dollar_field(item.stored()).is_some() {
+        // Which `$set` takes for an operator.
+        InPlace::by_stages(array_of(&[in_place(shape, found, item.stored())]))
+    } else {
+        InPlace::new(single("$set", single(&element(shape, found), item.stored())))
+    };
     Ok(Planned::InPlace(InPlace { counted, ..change }))
+}
+
+/// The stage that puts an item in the place of another.
+fn in_place(shape: &BucketShape, found: &Found, stored: &RawDocument) -> RawDocumentBuf {
+    let items = format!("${}", shape.items());
+    let slice = |from: usize, length: usize| {
+        let mut slice = RawArrayBuf::new();
+        slice.push(items.as_str());
+        slice.push(i64::try_from(from).unwrap_or(i64::MAX));
+        slice.push(i64::try_from(length).unwrap_or(i64::MAX));
+        single("$slice", &slice)
+    };
+    let most = usize::try_from(shape.max_items()).unwrap_or(usize::MAX);
+    let mut parts = Vec::new();
+    parts.extend((found.place > 0).then(|| slice(0, found.place)));
+    parts.push(single("$literal", array_of(&[stored.to_owned()])));
+    parts.push(slice(found.place.saturating_add(1), most));
+    single("$set", single(shape.items(), single("$concatArrays", array_of(&parts))))
 }
 
 /// Whether MongoDB takes two values for equal.

@@ -29,6 +29,9 @@ use crate::session::run::{Run, resolve};
 /// What goes before mongod's words for an error that it met in an item.
 const PREFIX: &str = "Plan executor error during findAndModify :: caused by :: ";
 
+/// A command's bytes.
+const MAX_COMMAND_BYTES: usize = 16 * 1024 * 1024;
+
 pub(super) async fn run(
     run: &mut Run<'_>,
     command: &FindAndModify<'_>,
@@ -59,7 +62,7 @@ pub(super) async fn run(
                 Upserted::Overtaken => continue,
                 Upserted::Failed(error) => {
                     end_transaction(run).await?;
-                    return Err(failed(error).into());
+                    return Err(failed(&error).into());
                 }
             }
         };
@@ -78,13 +81,13 @@ pub(super) async fn run(
                     Went::Missed => {}
                     Went::Failed(error) => {
                         end_transaction(run).await?;
-                        return Err(failed(error).into());
+                        return Err(failed(&error).into());
                     }
                 }
             }
             Planned::Failed(error) => {
                 end_transaction(run).await?;
-                return Err(failed(error).into());
+                return Err(failed(&error).into());
             }
         }
         pause(round).await;
@@ -178,11 +181,15 @@ impl Finding<'_> {
         let filter = change.filter(run.shape, found, demand);
         let mut body = single("findAndModify", run.namespace.collection);
         body.append(cstr!("query"), filter.map_err(|what| run.unsupported(&what))?);
-        body.append(cstr!("update"), &change.update);
+        body.append(cstr!("update"), change.update());
         body.append(cstr!("new"), self.command.new);
         body.append(cstr!("fields"), only_place(run.shape, found));
         change.append_options(&mut body);
         self.complete(run, &mut body);
+        if body.as_bytes().len() > MAX_COMMAND_BYTES {
+            let what = "findAndModify, other than by its `_id`, of an item of that size, or of one beside such";
+            return Err(run.unsupported(what).into());
+        }
         let answer = match succeeded(run.link.call(Request::plain(&body)).await?) {
             Ok(answer) => answer,
             Err(CommandError::Upstream(reply)) => return Ok(Some(told(run, &reply, found))),
@@ -322,7 +329,7 @@ fn element(items: &RawArray, place: usize) -> Option<&RawDocument> {
     items.into_iter().nth(place)?.ok()?.as_document()
 }
 
-fn failed(error: WriteError) -> CommandError {
+fn failed(error: &WriteError) -> CommandError {
     let mut reply = RawDocumentBuf::new();
     reply.append(cstr!("ok"), 0.0);
     reply.append(cstr!("errmsg"), format!("{PREFIX}{}", error.message));

@@ -36,6 +36,8 @@ pub(super) struct Batch<'a> {
     pub(super) log: Vec<(RawBson, usize, usize)>,
     /// The client's indexes of what an earlier attempt had stored.
     pub(super) resent: Vec<usize>,
+    /// What mongod could not wait for, whichever statement said so.
+    pub(super) concern_error: Option<RawDocumentBuf>,
     /// mongod's last answer, for what a reply repeats of it.
     pub(super) last_answer: RawDocumentBuf,
     mint: SystemMint<'a>,
@@ -60,6 +62,7 @@ impl<'a> Batch<'a> {
             failed: Vec::new(),
             log: Vec::new(),
             resent: Vec::new(),
+            concern_error: None,
             last_answer: RawDocumentBuf::new(),
             mint: SystemMint::new(&run.shared.timestamps),
         };
@@ -232,7 +235,8 @@ impl<'a> Batch<'a> {
                 .collect();
             reply.append(cstr!("writeErrors"), array_of(&errors));
         }
-        let concern = get(&self.last_answer, "writeConcernError");
+        let concern = get(&self.last_answer, "writeConcernError").and_then(RawBsonRef::as_document);
+        let concern = concern.or(self.concern_error.as_deref());
         if let Some(error) = concern {
             reply.append(cstr!("writeConcernError"), error);
         }
@@ -244,9 +248,7 @@ impl<'a> Batch<'a> {
         }
         reply.append(cstr!("ok"), 1.0);
         carry(&mut reply, &self.last_answer);
-        let code = concern
-            .and_then(RawBsonRef::as_document)
-            .map(|error| error.get_i32("code"));
+        let code = concern.map(|error| error.get_i32("code"));
         if self.care == Care::Once && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
             label_retryable(&mut reply);
         }

@@ -199,6 +199,9 @@ fn settle(
         }
     }
     drop(errors);
+    if let Ok(error) = answer.get_document("writeConcernError") {
+        batch.concern_error = Some(error.to_owned());
+    }
     batch.last_answer = answer;
     Ok(all)
 }

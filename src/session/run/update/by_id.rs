@@ -52,10 +52,9 @@ pub(super) async fn run(
     if let ([statement], [change]) = (command.statements.as_slice(), changes)
         && get(&answer, "n").and_then(as_whole_number) == Some(0)
         && get(&answer, "writeErrors").is_none()
+        && (statement.upsert || holds_item(run, change).await?)
     {
-        if statement.upsert || holds_item(run, change).await? {
-            return Ok(None);
-        }
+        return Ok(None);
     }
     if let [change] = changes
         && change.always_modifies
@@ -103,6 +102,9 @@ async fn send(
     body.append(cstr!("ordered"), command.ordered);
     if let Some(bypass) = command.bypass_document_validation {
         body.append(cstr!("bypassDocumentValidation"), bypass);
+    }
+    if let Some(variables) = command.let_variables {
+        body.append(cstr!("let"), variables);
     }
     if run.head.is_retryable_write() {
         body.append(cstr!("stmtIds"), ids);

@@ -4,9 +4,15 @@ On a shaped collection the proxy does not send the client's command but one of i
 Both runs that are compared have this, so that they are the same.
 """
 
+import os
+
 # As in src/session/run.
 # What a command looks up before it writes is left to work, so that what fails is the writing.
 _SENT_FOR = {"count": ["aggregate"], "find": ["aggregate"], "insert": ["update"], "delete": ["update"]}
+
+
+# Of these a command would fail that they are not about.
+_AS_THEY_ARE = ["test_Single-document_write_following_updateMany_is_retried"]
 
 
 def pytest_collection_finish():
@@ -29,7 +35,8 @@ def pytest_collection_finish():
 
 def _widened(command_args):
     data = command_args.get("data", {})
-    if "failCommands" not in data:
+    running = os.environ.get("PYTEST_CURRENT_TEST", "")
+    if "failCommands" not in data or any(name in running for name in _AS_THEY_ARE):
         return command_args
     names = data["failCommands"]
     sent = [sent for name in names for sent in _SENT_FOR.get(name, [])]
