@@ -4,7 +4,7 @@
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::arguments::Field;
-use super::document::{as_flag, get};
+use super::document::get;
 use super::error::CommandError;
 
 /// An option of a `create` under which buckets cannot stand for items, such as `capped` or `validator`. What means for buckets
@@ -20,7 +20,10 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
             "collation" => field.document()?.is_some_and(is_of_a_language),
             "idIndex" => field.document()?.is_some_and(|index| get(index, "collation").is_some()),
             // Change streams, which alone show the images, are refused.
-            "changeStreamPreAndPostImages" => false,
+            "changeStreamPreAndPostImages" => {
+                field.document()?;
+                false
+            }
             // Of a collection that is not capped the two are an error, and without a validator its options mean nothing.
             "size" | "max" | "storageEngine" | "indexOptionDefaults" | "validationLevel" | "validationAction" => false,
             "clusteredIndex" | "encryptedFields" | "expireAfterSeconds" | "flags" | "pipeline" | "recordPreImages"
@@ -37,7 +40,10 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
 pub fn impossible_in_coll_mod(body: &RawDocument) -> Result<Option<&str>, CommandError> {
     find("collMod", body, |name, field| {
         Ok(match name {
-            "changeStreamPreAndPostImages" => false,
+            "changeStreamPreAndPostImages" => {
+                field.document()?;
+                false
+            }
             // Without a validator they mean nothing, and a collection that is not capped has no size to be changed.
             "validationLevel" | "validationAction" | "cappedSize" | "cappedMax" => false,
             "clusteredIndex"
@@ -127,7 +133,7 @@ mod tests {
         );
         check(
             &rawdoc! { "create": "c", "changeStreamPreAndPostImages": { "enabled": true } },
-            Some("changeStreamPreAndPostImages"),
+            None,
         );
     }
 

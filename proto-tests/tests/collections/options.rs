@@ -67,7 +67,6 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
             doc! { "clusteredIndex": { "key": { "_id": 1 }, "unique": true } },
             doc! { "viewOn": "plain", "pipeline": [] },
             doc! { "viewOn": "others" },
-            doc! { "changeStreamPreAndPostImages": { "enabled": true } },
             doc! { "autoIndexId": false },
             doc! { "encryptedFields": { "fields": [] } },
         ];
