@@ -49,6 +49,18 @@ impl<'a> Head<'a> {
         })
     }
 
+    /// That of a command which was never on its way.
+    ///
+    /// # Errors
+    /// Those of [`Head::of`].
+    pub fn of_body(body: &'a RawDocument) -> Result<Self, CommandError> {
+        Self::of(OpMsg {
+            flags: OpMsgFlags::empty(),
+            body,
+            sequences: Vec::new(),
+        })
+    }
+
     /// The body: all fields but the document sequences.
     #[must_use]
     pub fn body(&self) -> &'a RawDocument {

@@ -112,6 +112,21 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The same for a command of the proxy's own in place of the client's, of which `begun` says whether its transaction has.
+    fn in_place<'b>(&'b mut self, head: &'b Head<'b>, begun: bool) -> Run<'b> {
+        Run {
+            shared: self.shared,
+            settings: self.settings,
+            link: self.link,
+            upstream: self.upstream,
+            term: self.term,
+            head,
+            shape: self.shape,
+            namespace: self.namespace,
+            begun: begun.into(),
+        }
+    }
+
     /// What the next command made from the client's carries of it.
     fn carried(&self) -> Carried<'a> {
         Carried::of(self.head.body()).begun(self.begun.swap(true, Ordering::Relaxed))

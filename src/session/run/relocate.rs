@@ -12,7 +12,6 @@ use crate::command::error::{CommandError, WriteError};
 use crate::command::head::Head;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
-use crate::wire::{OpMsg, OpMsgFlags};
 
 /// What came of it.
 #[derive(Debug)]
@@ -122,33 +121,9 @@ async fn within(
     item: &RawDocument,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let body = insert_of(run, transaction, item, true);
-    let head = Head {
-        name: "insert",
-        database: run.namespace.database,
-        target: Some(run.namespace.collection),
-        unanswered: false,
-        message: OpMsg {
-            flags: OpMsgFlags::empty(),
-            body: &body,
-            sequences: Vec::new(),
-        },
-    };
-    let begun = match transaction {
-        Some(_) => false,
-        // The client's own has begun when its item was looked for.
-        None => true,
-    };
-    let mut inner = Run {
-        shared: run.shared,
-        settings: run.settings,
-        link: run.link,
-        upstream: run.upstream,
-        term: run.term,
-        head: &head,
-        shape: run.shape,
-        namespace: run.namespace,
-        begun: begun.into(),
-    };
+    let head = Head::of_body(&body)?;
+    // The client's own has begun when its item was looked for.
+    let mut inner = run.in_place(&head, transaction.is_none());
     if take(&mut inner, target, Part::Own(None)).await?.is_none() {
         return Ok(None);
     }

@@ -3,8 +3,6 @@
 //! mongod judges the client's own words before anything else, in a statement that matches nothing: it answers in the words of a
 //! naive collection what is wrong with them, and, where it has executed the statement before, what it did then.
 
-use std::time::Duration;
-
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::Run;
@@ -21,10 +19,6 @@ use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::mint::SystemMint;
 
-/// Rounds in which an item was not as it had just been found, after which the races are called lost.
-pub(super) const MAX_IDLE_ROUNDS: u32 = 100;
-/// The longest pause before a round, in milliseconds.
-const MAX_PAUSE_MS: u64 = 50;
 /// What goes before an error that an aggregation met in an item, or before it looked at one.
 const OF_AGGREGATION: [&str; 2] = [
     "PlanExecutor error during aggregation :: caused by :: ",
@@ -277,14 +271,6 @@ pub(super) fn given_up(run: &Run<'_>) -> WriteError {
         run.namespace
     );
     WriteError::new(ErrorCode::WriteConflict, message)
-}
-
-/// Waits a little, at random, when races were lost: the more often, the longer.
-pub(super) async fn pause(idle_rounds: u32) {
-    if idle_rounds > 2 {
-        let most = (1_u64 << idle_rounds.min(10)).min(MAX_PAUSE_MS);
-        tokio::time::sleep(Duration::from_millis(rand::random_range(0..=most))).await;
-    }
 }
 
 /// Ends the client's transaction, as an error of mongod does: one that the proxy has answered must do the same.

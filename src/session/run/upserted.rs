@@ -20,7 +20,6 @@ use crate::pattern::bucket::upsert::{Built, Refusal, UpsertAsked, after_stages, 
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 use crate::session::mint::SystemMint;
-use crate::wire::{OpMsg, OpMsgFlags};
 
 /// What is between a statement's number and that of its insert: more statements than a command may have.
 const BESIDE: i32 = 1 << 17;
@@ -50,29 +49,9 @@ pub(super) async fn make(run: &mut Run<'_>, task: &Task<'_>) -> Result<Upserted,
         Err(Refusal::Unsupported(what)) => return Err(run.unsupported(&what).into()),
     };
     let body = insert_of(run, task, &item);
-    let head = Head {
-        name: "insert",
-        database: run.namespace.database,
-        target: Some(run.namespace.collection),
-        unanswered: false,
-        message: OpMsg {
-            flags: OpMsgFlags::empty(),
-            body: &body,
-            sequences: Vec::new(),
-        },
-    };
-    let mut inner = Run {
-        shared: run.shared,
-        settings: run.settings,
-        link: run.link,
-        upstream: run.upstream,
-        term: run.term,
-        head: &head,
-        shape: run.shape,
-        namespace: run.namespace,
-        // Something was looked for before.
-        begun: true.into(),
-    };
+    let head = Head::of_body(&body)?;
+    // Something was looked for before.
+    let mut inner = run.in_place(&head, true);
     let reply = insert::run(&mut inner).await?;
     let errors = get(&reply, "writeErrors").and_then(RawBsonRef::as_array);
     let error = errors.and_then(|errors| WriteError::parse(errors.into_iter().next()?.ok()?.as_document()?));

@@ -21,10 +21,10 @@ use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::mint::SystemMint;
 use crate::session::run::elsewhere::{self, Went};
-use crate::session::run::task::{MAX_IDLE_ROUNDS, Task, end_transaction, given_up, in_words_of_the_application, pause};
+use crate::session::run::task::{Task, end_transaction, given_up, in_words_of_the_application};
 use crate::session::run::update::is_relocated;
 use crate::session::run::upserted::{self, Upserted};
-use crate::session::run::{Run, resolve};
+use crate::session::run::{MAX_ATTEMPTS, Run, pause, resolve};
 
 /// What goes before mongod's words for an error that it met in an item.
 const PREFIX: &str = "Plan executor error during findAndModify :: caused by :: ";
@@ -52,7 +52,7 @@ pub(super) async fn run(
         all_items,
         ..task.wanted()
     };
-    for round in 0..=MAX_IDLE_ROUNDS {
+    for round in 0..=MAX_ATTEMPTS {
         let Some(found) = resolve::first(run, wanted).await? else {
             if !command.upsert {
                 return Ok(judged);

@@ -16,10 +16,10 @@ use crate::pattern::bucket::place::{Elsewhere, Planned, Wish};
 use crate::pattern::bucket::resolve::{Found, Wanted};
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
-use crate::session::run::Run;
 use crate::session::run::elsewhere::{self, Went};
 use crate::session::run::resolve::Matches;
-use crate::session::run::task::{MAX_IDLE_ROUNDS, Task, end_transaction, given_up, in_words_of_the_application, pause};
+use crate::session::run::task::{Task, end_transaction, given_up, in_words_of_the_application};
+use crate::session::run::{MAX_ATTEMPTS, Run, pause};
 use crate::session::upstream::UpstreamKind;
 
 /// Bytes of items that are kept before the first of them is changed.
@@ -193,7 +193,7 @@ impl Many<'_> {
 
     /// Changes an item that was not as it had been found.
     async fn again(&mut self, run: &mut Run<'_>, missed: &Found) -> Result<(), RunError> {
-        for round in 0..=MAX_IDLE_ROUNDS {
+        for round in 0..=MAX_ATTEMPTS {
             let Some(found) = find_again(run, self.task, missed).await? else {
                 return Ok(());
             };

@@ -9,16 +9,16 @@ use crate::pattern::bucket::place::Planned;
 use crate::session::error::RunError;
 use crate::session::run::elsewhere::{self, Went};
 use crate::session::run::relocate::was_relocated;
-use crate::session::run::task::{MAX_IDLE_ROUNDS, Task, end_transaction, given_up, in_words_of_the_application, pause};
+use crate::session::run::task::{Task, end_transaction, given_up, in_words_of_the_application};
 use crate::session::run::upserted::{self, Upserted};
-use crate::session::run::{Run, resolve};
+use crate::session::run::{MAX_ATTEMPTS, Run, pause, resolve};
 
 pub(super) async fn run(
     run: &mut Run<'_>,
     task: &Task<'_>,
     (upserts, judged): (bool, Outcome),
 ) -> Result<Outcome, RunError> {
-    for round in 0..=MAX_IDLE_ROUNDS {
+    for round in 0..=MAX_ATTEMPTS {
         let Some(found) = resolve::first(run, task.wanted()).await? else {
             match none_matched(run, task, (upserts, &judged)).await? {
                 Some(outcome) => return Ok(outcome),
