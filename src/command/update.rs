@@ -3,10 +3,10 @@
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use super::arguments::Field;
-use super::error::{CommandError, ErrorCode};
+use super::error::CommandError;
 use super::head::Head;
-use super::insert::MAX_WRITE_BATCH_SIZE;
 use super::statement_ids::StatementIds;
+use super::write_batch::{WriteBatch, missing};
 
 /// An `update`, read against the list of fields that mongod knows.
 #[derive(Clone, Debug)]
@@ -50,58 +50,18 @@ impl<'a> Update<'a> {
     /// # Errors
     /// A field that `update` does not have, one of the wrong type, no or too many statements, with mongod's codes.
     pub fn parse(head: &Head<'a>) -> Result<Self, CommandError> {
-        let mut update = Self {
-            statements: Vec::new(),
-            ordered: true,
-            bypass_document_validation: None,
-            statement_ids: StatementIds::default(),
-            let_variables: None,
-        };
-        let mut given = false;
-        for field in Field::all("update", head.body()) {
-            let (name, field) = field?;
-            match name {
-                "updates" => {
-                    given = true;
-                    for element in field.array()?.into_iter().flatten() {
-                        let element = element.map_err(|error| CommandError::invalid_bson(&error.to_string()))?;
-                        let kind = super::document::type_name(element);
-                        let wrong = || CommandError::wrong_type("update.updates", kind, "object");
-                        let statement = element.as_document().ok_or_else(wrong)?;
-                        update.statements.push(UpdateStatement::parse(statement)?);
-                    }
-                }
-                "ordered" => update.ordered = field.flag()?,
-                "bypassDocumentValidation" => update.bypass_document_validation = Some(field.flag()?),
-                "let" => update.let_variables = field.document()?,
-                "stmtId" => update.statement_ids = StatementIds::From(field.statement_id()?),
-                "stmtIds" => update.statement_ids = StatementIds::Given(field.statement_ids()?),
-                _ => return Err(field.unknown()),
-            }
-        }
-        for sequence in &head.message.sequences {
-            if sequence.identifier != "updates" {
-                return Err(CommandError::unknown_field("update", sequence.identifier));
-            }
-            if std::mem::replace(&mut given, true) {
-                return Err(CommandError::new(ErrorCode::BadValue, "update.updates is given twice"));
-            }
-            for statement in sequence.documents() {
-                let statement = statement.map_err(|error| CommandError::invalid_bson(&error.to_string()))?;
-                update.statements.push(UpdateStatement::parse(statement)?);
-            }
-        }
-        if !given {
-            return Err(missing("update.updates"));
-        }
-        let count = update.statements.len();
-        if !(1..=MAX_WRITE_BATCH_SIZE).contains(&count) {
-            let message =
-                format!("Write batch sizes must be between 1 and {MAX_WRITE_BATCH_SIZE}. Got {count} operations.");
-            return Err(CommandError::new(ErrorCode::InvalidLength, message));
-        }
-        update.statement_ids.check("update", count)?;
-        Ok(update)
+        let batch = WriteBatch::parse(head, "update", "update.updates")?;
+        let statements = batch
+            .statements
+            .iter()
+            .map(|statement| UpdateStatement::parse(statement));
+        Ok(Self {
+            statements: statements.collect::<Result<_, _>>()?,
+            ordered: batch.ordered,
+            bypass_document_validation: batch.bypass_document_validation,
+            statement_ids: batch.statement_ids,
+            let_variables: batch.let_variables,
+        })
     }
 }
 
@@ -135,9 +95,4 @@ impl<'a> UpdateStatement<'a> {
             constants,
         })
     }
-}
-
-fn missing(field: &str) -> CommandError {
-    let message = format!("BSON field '{field}' is missing but a required field");
-    CommandError::new(ErrorCode::MissingField, message)
 }

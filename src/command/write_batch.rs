@@ -16,6 +16,8 @@ pub struct WriteBatch<'a> {
     pub statements: Vec<&'a RawDocument>,
     /// Whether the first failure ends it.
     pub ordered: bool,
+    /// Given only when the client gave it; `delete` does not have it.
+    pub bypass_document_validation: Option<bool>,
     /// Variables of its expressions.
     pub let_variables: Option<&'a RawDocument>,
     /// Whether the client asked for no acknowledgement (`w: 0`).
@@ -34,6 +36,7 @@ impl<'a> WriteBatch<'a> {
         let mut batch = Self {
             statements: Vec::new(),
             ordered: true,
+            bypass_document_validation: None,
             let_variables: None,
             unacknowledged: get(head.body(), "writeConcern").is_some_and(is_unacknowledged),
             statement_ids: StatementIds::default(),
@@ -52,6 +55,9 @@ impl<'a> WriteBatch<'a> {
                     }
                 }
                 "ordered" => batch.ordered = field.flag()?,
+                "bypassDocumentValidation" if command == "update" => {
+                    batch.bypass_document_validation = Some(field.flag()?);
+                }
                 "let" => batch.let_variables = field.document()?,
                 "stmtId" => batch.statement_ids = StatementIds::From(field.statement_id()?),
                 "stmtIds" => batch.statement_ids = StatementIds::Given(field.statement_ids()?),

@@ -12,7 +12,7 @@ use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 pub(super) use self::one::{Target, is_last, sweep_below, take, taking_out, target, target_by_id};
 use super::{Run, indexes, resolve};
 use crate::command::delete::DeleteStatement;
-use crate::command::document::array_of;
+use crate::command::document::{array_of, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError, is_retryable, label_retryable};
 use crate::command::find::check_hint_form;
 use crate::command::reply::carry;
@@ -95,6 +95,12 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
             }
             Err(error) => return Err(of_write(error, retryable)),
         }
+    }
+    if batch.unacknowledged {
+        // What mongod says to it.
+        let mut reply = single("n", 0);
+        reply.append(cstr!("ok"), 1.0);
+        return Ok(reply);
     }
     Ok(deleted.reply(retryable))
 }

@@ -19,8 +19,10 @@ use crate::session::mint::SystemMint;
 
 /// What came of it.
 pub(super) enum Went {
-    /// It was changed to this; mongod's last answer.
-    There(RawDocumentBuf, RawDocumentBuf),
+    /// It was changed to this where it lies; mongod's answer.
+    Stayed(RawDocumentBuf, RawDocumentBuf),
+    /// It was changed to this, and left its page; mongod's last answer.
+    Away(RawDocumentBuf, RawDocumentBuf),
     /// An earlier attempt at the command has relocated an item.
     Before,
     /// It is not as it was found.
@@ -52,11 +54,11 @@ pub(super) async fn go(
         && let Some(time) = stored.time()
         && let Some(answer) = in_place(run, task, found, (&stored, time)).await?
     {
-        return Ok(Went::There(item, answer));
+        return Ok(Went::Stayed(item, answer));
     }
     let target = Target::of(run.shape, found.clone()).ok_or_else(|| run.misfit())?;
     Ok(match relocate(run, &target, &item, task.statement_id).await? {
-        Relocated::Now(answer) => Went::There(item, answer),
+        Relocated::Now(answer) => Went::Away(item, answer),
         Relocated::Before => Went::Before,
         Relocated::Missed => Went::Missed,
     })

@@ -76,7 +76,9 @@ pub(super) async fn run(
             Planned::Elsewhere(where_to) => {
                 let stays = task.statement_id.is_none();
                 match elsewhere::go(run, task, &found, (where_to, stays)).await? {
-                    Went::There(item, answer) => return finding.went(run, (&found, &item), &answer),
+                    Went::Stayed(item, answer) | Went::Away(item, answer) => {
+                        return finding.went(run, (&found, &item), &answer);
+                    }
                     Went::Before => return Err(relocated_before().into()),
                     Went::Missed => {}
                     Went::Failed(error) => {

@@ -109,6 +109,30 @@ impl Met {
     }
 }
 
+/// The items that have left their pages: those behind them have moved up.
+#[derive(Default)]
+struct Gone {
+    of_bucket: HashMap<Vec<u8>, usize>,
+}
+
+impl Gone {
+    fn name(found: &Found) -> Vec<u8> {
+        single("", &found.bucket).into_bytes()
+    }
+
+    /// Items of a bucket come in the order of their places.
+    fn close_ranks(&self, found: &mut Found) {
+        let gone = self.of_bucket.get(&Self::name(found)).copied().unwrap_or_default();
+        found.place = found.place.saturating_sub(gone);
+        found.count = found.count.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX));
+    }
+
+    fn add(&mut self, found: &Found) {
+        let gone = self.of_bucket.entry(Self::name(found)).or_default();
+        *gone = gone.saturating_add(1);
+    }
+}
+
 struct Many<'t> {
     task: &'t Task<'t>,
     /// Whether what the client waits for is waited for at the end.
@@ -207,13 +231,13 @@ impl Many<'_> {
                     self.sum.modified = self.sum.modified.saturating_add(i64::from(counted));
                     return Ok(());
                 }
-                Planned::Elsewhere(where_to) => match self.go(run, &found, where_to).await? {
-                    true => return Ok(()),
-                    false => {
-                        pause(round).await;
-                        continue;
+                Planned::Elsewhere(where_to) => {
+                    if self.go(run, &found, where_to).await?.is_some() {
+                        return Ok(());
                     }
-                },
+                    pause(round).await;
+                    continue;
+                }
                 Planned::Failed(error) => {
                     self.sum.failed = Some(error);
                     return Ok(());
@@ -235,25 +259,33 @@ impl Many<'_> {
 
     /// Gives those that get one another key or time.
     async fn relocate(&mut self, run: &mut Run<'_>) -> Result<(), RunError> {
-        for (found, where_to) in std::mem::take(&mut self.elsewhere) {
+        let mut gone = Gone::default();
+        for (mut found, where_to) in std::mem::take(&mut self.elsewhere) {
             if self.sum.failed.is_some() {
                 return Ok(());
             }
-            if !self.go(run, &found, where_to).await? {
-                self.again(run, &found).await?;
+            gone.close_ranks(&mut found);
+            match self.go(run, &found, where_to).await? {
+                Some(true) => gone.add(&found),
+                Some(false) => {}
+                None => self.again(run, &found).await?,
             }
         }
         Ok(())
     }
 
-    /// The same of one; whether it was as it had been found.
-    async fn go(&mut self, run: &mut Run<'_>, found: &Found, where_to: Elsewhere) -> Result<bool, RunError> {
+    /// The same of one: whether it has left its page; `None` where it was not as it had been found.
+    async fn go(&mut self, run: &mut Run<'_>, found: &Found, where_to: Elsewhere) -> Result<Option<bool>, RunError> {
         match elsewhere::go(run, self.task, found, (where_to, true)).await? {
-            Went::There(_, answer) => self.sum.add(Outcome::of_one(answer)),
+            Went::Stayed(_, answer) => self.sum.add(Outcome::of_one(answer)),
+            Went::Away(_, answer) => {
+                self.sum.add(Outcome::of_one(answer));
+                return Ok(Some(true));
+            }
             Went::Failed(error) => self.sum.failed = Some(error),
-            Went::Before | Went::Missed => return Ok(false),
+            Went::Before | Went::Missed => return Ok(None),
         }
-        Ok(true)
+        Ok(Some(false))
     }
 
     async fn end(mut self, run: &mut Run<'_>) -> Result<Outcome, RunError> {

@@ -34,7 +34,7 @@ pub(super) async fn run(
                 return Ok(unchanged(&judged.answer, counted));
             }
             Planned::Elsewhere(where_to) => match elsewhere::go(run, task, &found, (where_to, true)).await? {
-                Went::There(_, answer) => return Ok(Outcome::of_one(answer)),
+                Went::Stayed(_, answer) | Went::Away(_, answer) => return Ok(Outcome::of_one(answer)),
                 Went::Before => return Ok(relocated_before(&judged)),
                 Went::Missed => {
                     pause(round).await;
