@@ -40,9 +40,10 @@ fn statement(rng: &mut ChaCha8Rng, ids: ItemIds) -> Document {
     let filter = filters.choose(rng).cloned().unwrap_or_default();
     let change = changes.choose(rng).cloned().unwrap_or_default();
     let mut statement = doc! { "q": filter, "u": change };
-    if rng.random_bool(0.2) {
+    let kind = rng.random_range(0..5);
+    if kind == 0 {
         statement.insert("u", pipelines(id).choose(rng).cloned().unwrap_or_default());
-    } else if rng.random_bool(0.2) {
+    } else if kind == 1 {
         // All of them, by what fails for none: which are changed before one fails is not defined.
         let multi = [
             doc! { "$inc": { "n": 1 } },
