@@ -4,6 +4,7 @@ mod again;
 mod by_id;
 mod found;
 mod many;
+mod positional;
 mod random;
 mod sides;
 mod together;

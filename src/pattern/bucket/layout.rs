@@ -12,7 +12,8 @@
 //!              late: true,              // times in it do not ascend, or not from the page before, or one has no date
 //!              unordered: true,         // a page before it is late; on page 0: one behind it is, or is about to be
 //!              nonce: 5L,               // not on page 0: what the page before announced it by
-//!              next: [ 9L ] } }         // nonces of the pages that were, or are about to be, begun behind it
+//!              next: [ 9L ],            // nonces of the pages that were, or are about to be, begun behind it
+//!              changed: 3L } }          // the place of an item that a findAndModify has changed, for when that is sent again
 //! ```
 //!
 //! Invariants: `count` is the length of the array and at most `max_items`; a key's pages are numbered without gaps; all

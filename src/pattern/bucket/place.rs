@@ -5,6 +5,7 @@
 
 mod exact;
 mod operators;
+mod positional;
 mod rename;
 mod time;
 mod whole;
@@ -17,6 +18,7 @@ use crate::command::error::WriteError;
 use crate::pattern::shapes::BucketShape;
 
 pub use self::operators::of_operators;
+pub use self::positional::{Positional, Probe, not_found};
 pub use self::time::with_time;
 pub use self::whole::{of_pipeline, of_replacement};
 

@@ -12,7 +12,7 @@ use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::change::{Asked, in_terms_of_items};
 use crate::pattern::bucket::filter::key_position;
-use crate::pattern::bucket::place::{self, Planned, Wish};
+use crate::pattern::bucket::place::{self, Planned, Positional, Probe, Wish};
 use crate::pattern::bucket::resolve::{Found, Wanted};
 use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
@@ -96,6 +96,11 @@ impl<'a> Task<'a> {
         if let Some(Wish::Pipeline(stages)) = Wish::of(self.asked.change) {
             return self.plan_pipeline(run, found, stages).await;
         }
+        if let Some(Wish::Operators(operators)) = Wish::of(self.asked.change)
+            && let Some(positional) = Positional::of(operators).map_err(|what| run.unsupported(&what))?
+        {
+            return self.plan_positional(run, found, (operators, &positional)).await;
+        }
         let mut mint = SystemMint::new(&run.shared.timestamps);
         let asked = self.asked;
         let planned = found.iter().map(|found| match Wish::of(asked.change) {
@@ -107,6 +112,53 @@ impl<'a> Task<'a> {
         });
         let planned: Result<Vec<Planned>, String> = planned.collect();
         planned.map_err(|what| run.unsupported(&what).into())
+    }
+
+    /// Operators on the element that the filter has met.
+    async fn plan_positional(
+        &self,
+        run: &mut Run<'_>,
+        found: &[Found],
+        (operators, positional): (&RawDocument, &Positional),
+    ) -> Result<Vec<Planned>, RunError> {
+        let mut planned = Vec::new();
+        for found in found {
+            let number = match self.element(run, found, positional).await? {
+                Ok(number) => number,
+                Err(error) => {
+                    planned.push(Planned::Failed(error));
+                    break;
+                }
+            };
+            let resolved = positional.resolved(operators, number);
+            let asked = self.asked;
+            let of_one = place::of_operators(run.shape, found, (&resolved, asked.array_filters, asked.collation));
+            planned.push(of_one.map_err(|what| run.unsupported(&what))?);
+        }
+        Ok(planned)
+    }
+
+    /// Which element of an item the filter has met.
+    async fn element(
+        &self,
+        run: &mut Run<'_>,
+        found: &Found,
+        positional: &Positional,
+    ) -> Result<Result<i32, WriteError>, RunError> {
+        let probe = positional.probe(&found.item, self.asked.filter);
+        let mut command = match probe.map_err(|what| run.unsupported(&what))? {
+            Probe::Ask(command) => command,
+            Probe::Failed(error) => return Ok(Err(error)),
+        };
+        for (name, value) in [("let", self.variables.as_deref()), ("collation", self.asked.collation)] {
+            if let Some(value) = value {
+                put(&mut command, name, value);
+            }
+        }
+        run.carried().append_to_look_up(&mut command);
+        let answer = run.link.run(&command).await?;
+        let number = documents(&answer).next().and_then(Positional::number);
+        Ok(number.ok_or_else(place::not_found))
     }
 
     async fn plan_pipeline(

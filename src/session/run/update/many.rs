@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use bson::raw::{RawBson, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawDocumentBuf};
 
 use super::one::none_matched;
 use super::outcome::Outcome;
@@ -14,7 +14,6 @@ use crate::command::document::{get, single};
 use crate::pattern::bucket::key::same_bytes;
 use crate::pattern::bucket::place::{Elsewhere, Planned, Wish};
 use crate::pattern::bucket::resolve::{Found, Wanted};
-use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 use crate::session::run::elsewhere::{self, Went};
 use crate::session::run::resolve::Matches;
@@ -319,13 +318,8 @@ async fn find_again(run: &mut Run<'_>, task: &Task<'_>, missed: &Found) -> Resul
         return Ok(Some(None));
     };
     let is_it = single("_id", single("$eq", id));
-    let of_bucket = if run.shape.item_ids() == ItemIds::Unique {
-        single(run.shape.items(), single("$elemMatch", &is_it))
-    } else {
-        let mut filter = RawDocumentBuf::new();
-        filter.append(cstr!("_id"), single("$eq", &missed.bucket));
-        filter
-    };
+    // It may have gone to another page since.
+    let of_bucket = single(run.shape.items(), single("$elemMatch", &is_it));
     let wanted = Wanted {
         of_bucket: Some(&of_bucket),
         of_item: Some(&is_it),

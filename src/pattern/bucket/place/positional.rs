@@ -1,0 +1,231 @@
+//! The positional operator `$`: the element of an item's array that the filter has met.
+//!
+//! mongod tells a statement on a document of its own which element that was. Here the filter is on the item, and so it is asked
+//! of items that have one of the elements each: the first that matches is the one, where a single condition of the filter is about
+//! an array.
+
+use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::document::{get, put, single};
+use crate::command::error::{ErrorCode, WriteError};
+
+/// The part of a path that stands for the element.
+const OPERATOR: &str = "$";
+/// The field that says which element an item has.
+const PLACE: &str = "mongoshapeElement";
+
+/// The array that operators name an element of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Positional {
+    path: String,
+}
+
+/// What is to be asked.
+#[derive(Clone, Debug)]
+pub enum Probe {
+    /// The `aggregate` that gives the element's number as [`Positional::number`] reads it.
+    Ask(RawDocumentBuf),
+    /// mongod's error.
+    Failed(WriteError),
+}
+
+impl Positional {
+    /// Whether operators have one. `None` where none does.
+    ///
+    /// # Errors
+    /// Several of them, for a message.
+    pub fn of(operators: &RawDocument) -> Result<Option<Self>, String> {
+        let mut found: Option<&str> = None;
+        for (_, paths) in operators.iter().flatten() {
+            for (path, _) in paths.as_document().into_iter().flat_map(RawDocument::iter).flatten() {
+                let Some((array, rest)) = split(path.as_str()) else {
+                    continue;
+                };
+                if split(rest).is_some() || found.is_some_and(|before| before != array) {
+                    return Err("several positional operators $ in an update".to_owned());
+                }
+                found = Some(array);
+            }
+        }
+        Ok(found.map(|path| Self { path: path.to_owned() }))
+    }
+
+    /// How to find out which element of the item's array the filter has met.
+    ///
+    /// # Errors
+    /// A filter of which that cannot be told, for a message.
+    pub fn probe(&self, item: &RawDocument, filter: Option<&RawDocument>) -> Result<Probe, String> {
+        let unclear = || format!("the positional operator $ on '{}' with such a filter", self.path);
+        let root = self.path.split('.').next().unwrap_or_default();
+        let mut about_it = 0_usize;
+        for (name, value) in filter.into_iter().flat_map(RawDocument::iter).flatten() {
+            let name = name.as_str();
+            let of_root = name.split('.').next().unwrap_or_default();
+            if of_root == root {
+                about_it = about_it.saturating_add(1);
+                if says_not(value) {
+                    return Err(unclear());
+                }
+            } else if name != "$comment" && (name.starts_with('$') || get(item, of_root).is_some_and(holds_array)) {
+                // Which may be about an array as well.
+                return Err(unclear());
+            }
+        }
+        match about_it {
+            0 => return Ok(Probe::Failed(not_found())),
+            1 => {}
+            _ => return Err(unclear()),
+        }
+        let parts: Vec<&str> = self.path.split('.').collect();
+        let Some(elements) = at(item, &parts) else {
+            return Ok(Probe::Failed(not_found()));
+        };
+        let items = elements.into_iter().flatten().zip(0_i32..).map(|(element, place)| {
+            let mut one = with(item, &parts, element);
+            one.append(cstr!("mongoshapeElement"), place);
+            one
+        });
+        let items: RawArrayBuf = items.collect();
+        let mut pipeline = RawArrayBuf::new();
+        pipeline.push(single("$documents", single("$literal", &items)));
+        if let Some(filter) = filter {
+            pipeline.push(single("$match", filter));
+        }
+        pipeline.push(single("$sort", single(PLACE, 1)));
+        pipeline.push(single("$limit", 1));
+        pipeline.push(single("$project", single(PLACE, 1)));
+        let mut command = single("aggregate", 1);
+        command.append(cstr!("pipeline"), &pipeline);
+        command.append(cstr!("cursor"), RawDocumentBuf::new());
+        Ok(Probe::Ask(command))
+    }
+
+    /// The element's number, of the answer's first document.
+    #[must_use]
+    pub fn number(found: &RawDocument) -> Option<i32> {
+        get(found, PLACE)?.as_i32()
+    }
+
+    /// The operators on that element.
+    #[must_use]
+    pub fn resolved(&self, operators: &RawDocument, number: i32) -> RawDocumentBuf {
+        let mut resolved = RawDocumentBuf::new();
+        for (operator, paths) in operators.iter().flatten() {
+            let RawBsonRef::Document(paths) = paths else {
+                resolved.append(operator, paths);
+                continue;
+            };
+            let mut changed = RawDocumentBuf::new();
+            for (path, value) in paths.iter().flatten() {
+                match split(path.as_str()) {
+                    Some((array, "")) => put(&mut changed, &format!("{array}.{number}"), value),
+                    Some((array, rest)) => put(&mut changed, &format!("{array}.{number}.{rest}"), value),
+                    None => changed.append(path, value),
+                }
+            }
+            resolved.append(operator, &changed);
+        }
+        resolved
+    }
+}
+
+/// mongod's error where the filter has met no element.
+#[must_use]
+pub fn not_found() -> WriteError {
+    let message = "The positional operator did not find the match needed from the query.";
+    WriteError::new(ErrorCode::BadValue, message)
+}
+
+/// What is before the operator in a path, and behind it.
+fn split(path: &str) -> Option<(&str, &str)> {
+    path.split_once(".$.")
+        .or_else(|| path.strip_suffix(".$").map(|array| (array, "")))
+        .filter(|_| path.split('.').any(|part| part == OPERATOR))
+}
+
+/// Whether a condition is met by what is not there: then no element has met it.
+fn says_not(condition: RawBsonRef<'_>) -> bool {
+    let operators = condition
+        .as_document()
+        .into_iter()
+        .flat_map(RawDocument::iter)
+        .flatten();
+    operators.into_iter().any(|(name, _)| {
+        matches!(
+            name.as_str(),
+            "$ne" | "$nin" | "$not" | "$exists" | "$size" | "$type" | "$all"
+        )
+    })
+}
+
+fn holds_array(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Array(_) => true,
+        RawBsonRef::Document(document) => document.iter().flatten().any(|(_, value)| holds_array(value)),
+        _ => false,
+    }
+}
+
+/// The array at a path through documents.
+fn at<'a>(document: &'a RawDocument, parts: &[&str]) -> Option<&'a RawArray> {
+    let (first, rest) = parts.split_first()?;
+    let value = get(document, first)?;
+    if rest.is_empty() {
+        return value.as_array();
+    }
+    at(value.as_document()?, rest)
+}
+
+/// The document with an array of one element at a path where it has an array.
+fn with(document: &RawDocument, parts: &[&str], element: RawBsonRef<'_>) -> RawDocumentBuf {
+    let mut copy = RawDocumentBuf::new();
+    let (first, rest) = parts.split_first().map_or(("", parts), |(first, rest)| (*first, rest));
+    for (name, value) in document.iter().flatten() {
+        let replaced: RawBson = match value {
+            _ if name.as_str() != first => value.into(),
+            RawBsonRef::Document(inner) if !rest.is_empty() => with(inner, rest, element).into(),
+            _ => {
+                let mut one = RawArrayBuf::new();
+                one.push(element);
+                one.into()
+            }
+        };
+        copy.append(name, replaced);
+    }
+    copy
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn the_element_takes_the_operators_place() {
+        let operators = rawdoc! { "$set": { "a.b.$.c": 1, "x": 2 }, "$unset": { "a.b.$": 1 } };
+        let positional = Positional::of(&operators).unwrap().unwrap();
+        let expected = rawdoc! { "$set": { "a.b.3.c": 1, "x": 2 }, "$unset": { "a.b.3": 1 } };
+        assert_eq!(positional.resolved(&operators, 3), expected);
+        assert_eq!(
+            Positional::of(&rawdoc! { "$set": { "a.$[].b": 1, "a.$[x]": 1 } }),
+            Ok(None)
+        );
+        assert!(Positional::of(&rawdoc! { "$set": { "a.$": 1, "b.$": 1 } }).is_err());
+        assert!(Positional::of(&rawdoc! { "$set": { "a.$.b.$": 1 } }).is_err());
+    }
+
+    #[test]
+    fn one_condition_alone_may_be_about_an_array() {
+        let item = rawdoc! { "_id": 1, "a": [1, 2], "b": [3], "n": 5 };
+        let positional = Positional { path: "a".to_owned() };
+        let is_clear = |filter: &RawDocument| matches!(positional.probe(&item, Some(filter)), Ok(Probe::Ask(_)));
+        assert!(is_clear(&rawdoc! { "_id": 1, "a": 2 }));
+        assert!(is_clear(&rawdoc! { "n": 5, "a": { "$gt": 1 } }));
+        assert!(!is_clear(&rawdoc! { "a": 2, "b": 3 }));
+        assert!(!is_clear(&rawdoc! { "$or": [{ "a": 2 }] }));
+        assert!(!is_clear(&rawdoc! { "a": { "$ne": 1 } }));
+        let none = positional.probe(&item, Some(&rawdoc! { "n": 5 }));
+        assert!(matches!(none, Ok(Probe::Failed(_))));
+    }
+}
