@@ -121,7 +121,11 @@ impl Plan {
         if self.shapings.is_empty() {
             return vec![route(Vec::new())];
         }
-        self.shapings.iter().cloned().map(route).collect()
+        // Where there are no transactions, an item cannot get another key.
+        let is_alone = presentation == Presentation::Standalone;
+        let shapings = self.shapings.iter().cloned();
+        let shapings = shapings.filter(|of_key| !(is_alone && of_key.iter().any(Shaping::moves_items)));
+        shapings.map(route).collect()
     }
 }
 

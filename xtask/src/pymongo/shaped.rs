@@ -140,6 +140,11 @@ impl Shaping {
         &self.part.tests
     }
 
+    /// Whether tests give items another key.
+    pub(super) fn moves_items(&self) -> bool {
+        self.key == PRESENT && self.part.items_change
+    }
+
     /// The proxy's `[[bucket]]` tables.
     pub(super) fn toml(&self) -> String {
         let shape = self.shape();
