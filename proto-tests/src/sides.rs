@@ -4,10 +4,13 @@ use anyhow::{Result, ensure};
 use bson::{Document, doc};
 
 use crate::raw::Connection;
+use crate::sessions::lsid;
 use crate::{ItemIds, Proxy, ProxyOptions, Shape, database_name, invariants, mongod, replies};
 
 /// The collections' name.
 pub const COLLECTION: &str = "items";
+/// All settings of what becomes of the items' `_id`s.
+pub const ALL_IDS: [ItemIds; 3] = [ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped];
 /// What a reply says of what was done.
 const SAID: [&str; 10] = [
     "n",
@@ -28,7 +31,7 @@ pub struct Sides {
     /// Of the shaped one.
     pub shape: Shape,
     /// What both databases' names begin with.
-    database: String,
+    pub database: String,
     /// A connection to mongod.
     pub naive: Connection,
     /// One to the proxy.
@@ -73,46 +76,55 @@ impl Sides {
 
     /// Runs a command on both, and gives what each says of what was done.
     pub fn run(&mut self, command: &Document) -> Result<[Document; 2]> {
-        let databases = [self.naive_database(), self.shaped_database()];
-        let mut said = Vec::new();
-        for (connection, database) in [&mut self.naive, &mut self.shaped].into_iter().zip(databases) {
+        let (naive, shaped) = (self.naive_database(), self.shaped_database());
+        let run = |connection: &mut Connection, database: String| -> Result<Document> {
             let mut command = command.clone();
+            if command.contains_key("lsid") {
+                // One server remembers what both have done.
+                command.insert("lsid", lsid(&database));
+            }
             command.insert("$db", &database);
-            said.push(replies::said(&connection.command(&command)?, &SAID, &database));
+            let reply = connection.command(&command)?;
+            Ok(replies::said(&reply, &SAID, &database))
+        };
+        let mut replies = [run(&mut self.naive, naive)?, run(&mut self.shaped, shaped)?];
+        if self.shape.item_ids == ItemIds::Dropped {
+            replies.iter_mut().for_each(without_ids);
         }
-        let [shaped, naive] = [said.pop(), said.pop()].map(Option::unwrap_or_default);
-        Ok([naive, shaped])
+        Ok(replies)
     }
 
-    /// A command that both sides answer alike, words included.
+    /// A command that both sides answer alike, words included (but where words name items that have no names).
     pub fn alike(&mut self, command: &Document) -> Result<Document> {
         let [naive, shaped] = self.run(command)?;
         ensure!(naive == shaped, "{command}\n  naive:  {naive}\n  shaped: {shaped}");
         Ok(naive)
     }
 
-    /// A command on the shaped collection, which must succeed.
-    pub fn on_shaped(&mut self, mut command: Document) -> Result<Document> {
+    /// A command that is refused and changes nothing, whatever a naive collection says to it.
+    pub fn refused(&mut self, command: &Document) -> Result<()> {
+        let before = self.items(true)?;
+        let mut command = command.clone();
         command.insert("$db", self.shaped_database());
-        self.shaped.command_ok(&command)
+        let reply = self.shaped.command(&command)?;
+        ensure!(
+            reply.get_i32("code").ok() == Some(115),
+            "{command} is not refused: {reply}"
+        );
+        ensure!(self.items(true)? == before, "{command} has changed something");
+        Ok(())
     }
 
-    /// The items of a side, in the order of a field; without `_id` where the shape keeps none.
-    pub fn items(&mut self, is_shaped: bool, sort: &str) -> Result<Vec<Document>> {
-        let database = if is_shaped {
-            self.shaped_database()
+    /// The items of a side, in the order of their `_id`s.
+    pub fn items(&mut self, is_shaped: bool) -> Result<Vec<Document>> {
+        let find = |database: String| doc! { "find": COLLECTION, "sort": { "_id": 1 }, "$db": database };
+        if is_shaped {
+            let find = find(self.shaped_database());
+            self.shaped.all(&find)
         } else {
-            self.naive_database()
-        };
-        let find = doc! { "find": COLLECTION, "sort": { sort: 1 }, "$db": database };
-        let connection = if is_shaped { &mut self.shaped } else { &mut self.naive };
-        let mut items = connection.all(&find)?;
-        if self.shape.item_ids == ItemIds::Dropped {
-            for item in &mut items {
-                item.remove("_id");
-            }
+            let find = find(self.naive_database());
+            self.naive.all(&find)
         }
-        Ok(items)
     }
 
     /// The stored buckets, as mongod has them.
@@ -121,9 +133,22 @@ impl Sides {
         self.naive.all(&find)
     }
 
-    /// Fails where the two sides differ, in the order of a field that no two items share, or the layout is broken.
-    pub fn check(&mut self, sort: &str) -> Result<()> {
-        let (naive, shaped) = (self.items(false, sort)?, self.items(true, sort)?);
+    /// Fails where the two sides differ, or the layout is broken.
+    pub fn check(&mut self) -> Result<()> {
+        let (mut naive, mut shaped) = (self.items(false)?, self.items(true)?);
+        if self.shape.item_ids == ItemIds::Dropped {
+            for item in &mut naive {
+                item.remove("_id");
+            }
+            for items in [&mut naive, &mut shaped] {
+                // In an order that does not depend on that of fields.
+                items.sort_by_cached_key(|item| {
+                    let mut fields: Vec<String> = item.iter().map(|field| format!("{field:?}")).collect();
+                    fields.sort();
+                    fields
+                });
+            }
+        }
         for (naive, shaped) in naive.iter().zip(&shaped) {
             ensure!(naive == shaped, "\n  naive:  {naive:?}\n  shaped: {shaped:?}");
         }
@@ -131,5 +156,18 @@ impl Sides {
         ensure!(lengths.0 == lengths.1, "{lengths:?} items");
         let database = self.shaped_database();
         invariants::check(&mut self.naive, &database, COLLECTION, &self.shape)
+    }
+}
+
+/// A reply without what names items where they have no names.
+fn without_ids(reply: &mut Document) {
+    reply.remove("errmsg");
+    if let Ok(value) = reply.get_document_mut("value") {
+        value.remove("_id");
+    }
+    for error in reply.get_array_mut("writeErrors").into_iter().flatten() {
+        if let Some(error) = error.as_document_mut() {
+            error.remove("errmsg");
+        }
     }
 }

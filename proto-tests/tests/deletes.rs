@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
-use proto_tests::sides::{COLLECTION, Sides};
+use proto_tests::sides::{ALL_IDS, COLLECTION, Sides};
 use proto_tests::{ItemIds, Shape};
 use rand::rngs::ChaCha8Rng;
 use rand::seq::IndexedRandom as _;
@@ -36,8 +36,6 @@ fn delete(filter: Document, limit: i32) -> Document {
     doc! { "delete": COLLECTION, "deletes": [{ "q": filter, "limit": limit }] }
 }
 
-const ALL_IDS: [ItemIds; 3] = [ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped];
-
 #[test]
 fn one_or_all_that_match_are_deleted() -> Result<()> {
     for item_ids in ALL_IDS {
@@ -65,7 +63,7 @@ fn one_or_all_that_match_are_deleted() -> Result<()> {
         ];
         for command in &commands {
             sides.alike(command)?;
-            sides.check("n").with_context(|| format!("{command} {item_ids:?}"))?;
+            sides.check().with_context(|| format!("{command} {item_ids:?}"))?;
         }
         ensure!(sides.buckets()?.is_empty());
     }
@@ -104,7 +102,7 @@ fn what_is_wrong_is_told_as_mongod_tells_it() -> Result<()> {
             "{command}\n  naive:  {naive}\n  shaped: {shaped}"
         );
     }
-    sides.check("n")
+    sides.check()
 }
 
 /// Items by their `_id`: each page shrinks, and goes with its last item if none is behind it.
@@ -117,7 +115,7 @@ fn pages_shrink_and_go() -> Result<()> {
         numbers.retain(|other| *other != n);
         sides.alike(&delete(doc! { "_id": n }, 1))?;
         sides
-            .check("n")
+            .check()
             .with_context(|| format!("without {n}; {numbers:?} left"))?;
         // Some come back.
         if n % 5 == 0 && n < 200 {
@@ -127,7 +125,7 @@ fn pages_shrink_and_go() -> Result<()> {
     }
     ensure!(sides.buckets()?.is_empty());
     sides.alike(&doc! { "insert": COLLECTION, "documents": (0..9).map(item).collect::<Vec<_>>() })?;
-    sides.check("n")
+    sides.check()
 }
 
 #[test]
@@ -137,7 +135,7 @@ fn a_whole_key_costs_its_pages() -> Result<()> {
     let buckets = sides.buckets()?;
     ensure!(buckets.iter().all(|bucket| bucket.get("k") != Some(&Bson::Int32(1))));
     sides.alike(&doc! { "insert": COLLECTION, "documents": [item(1), item(4)] })?;
-    sides.check("n")
+    sides.check()
 }
 
 #[test]
@@ -161,23 +159,23 @@ fn a_delete_that_is_sent_again_is_done_once() -> Result<()> {
             number += 1;
             let mut command = delete(filter, 1);
             command.extend(doc! { "lsid": &session, "txnNumber": number, "$db": &database });
-            let before = sides.items(true, "n")?.len();
+            let before = sides.items(true)?.len();
             for connection in [&mut sides.shaped, &mut other] {
                 let reply = connection.command_ok(&command)?;
                 ensure!(reply.get_i32("n")? == 1, "{command}: {reply}");
             }
-            ensure!(sides.items(true, "n")?.len() == before - 1, "{command}");
+            ensure!(sides.items(true)?.len() == before - 1, "{command}");
         }
         let naive = sides.naive_database();
         let left: Vec<Bson> = sides
-            .items(true, "n")?
+            .items(true)?
             .iter()
             .filter_map(|item| item.get("n").cloned())
             .collect();
         sides.naive.command_ok(&doc! {
             "delete": COLLECTION, "deletes": [{ "q": { "n": { "$nin": left } }, "limit": 0 }], "$db": naive,
         })?;
-        sides.check("n")?;
+        sides.check()?;
     }
     Ok(())
 }
@@ -218,7 +216,7 @@ fn a_transaction_deletes_and_takes_it_back() -> Result<()> {
         if !commit {
             ensure!(sides.buckets()? == before);
         }
-        sides.check("n")?;
+        sides.check()?;
     }
     Ok(())
 }
@@ -254,7 +252,7 @@ fn at_random(seed: u64) -> Result<()> {
             .alike(&command)
             .with_context(|| format!("step {step} {item_ids:?}"))?;
         sides
-            .check("n")
+            .check()
             .with_context(|| format!("step {step} {item_ids:?}: {command}"))?;
     }
     Ok(())

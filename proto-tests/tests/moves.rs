@@ -4,10 +4,8 @@ use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
-use proto_tests::sides::{COLLECTION, Sides};
+use proto_tests::sides::{ALL_IDS, COLLECTION, Sides};
 use proto_tests::{ItemIds, Proxy, ProxyOptions, Shape, database_name, mongod};
-
-const ALL_IDS: [ItemIds; 3] = [ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped];
 
 fn at(seconds: i32) -> DateTime {
     DateTime::from_millis(1_700_000_000_000 + i64::from(seconds) * 1000)
@@ -79,13 +77,13 @@ fn items_get_another_key() -> Result<()> {
                 command.insert("fields", doc! { "n": 1, "k": 1, "_id": 0 });
             }
             sides.alike(&command).with_context(|| format!("{item_ids:?}"))?;
-            sides.check("n").with_context(|| format!("{command} {item_ids:?}"))?;
+            sides.check().with_context(|| format!("{command} {item_ids:?}"))?;
         }
         // A key is no array.
-        let before = sides.items(true, "n")?;
+        let before = sides.items(true)?;
         let [_, shaped] = sides.run(last)?;
         ensure!(shaped.get_i32("n").unwrap_or(0) == 0, "{shaped}");
-        ensure!(sides.items(true, "n")? == before);
+        ensure!(sides.items(true)? == before);
     }
     Ok(())
 }
@@ -105,7 +103,7 @@ fn items_get_another_time() -> Result<()> {
         ];
         for (n, time) in changes {
             sides.alike(&update(doc! { "n": n }, doc! { "$set": { "at": time } }))?;
-            sides.check("n").with_context(|| format!("{n} {item_ids:?}"))?;
+            sides.check().with_context(|| format!("{n} {item_ids:?}"))?;
             for k in 0..3 {
                 for direction in [1, -1] {
                     sides.alike(
@@ -168,7 +166,7 @@ fn items_are_made_where_none_matches() -> Result<()> {
         ];
         for command in &commands {
             sides.alike(command).with_context(|| format!("{item_ids:?}"))?;
-            sides.check("n").with_context(|| format!("{command} {item_ids:?}"))?;
+            sides.check().with_context(|| format!("{command} {item_ids:?}"))?;
         }
     }
     Ok(())
@@ -215,7 +213,7 @@ fn what_is_sent_again_is_done_once() -> Result<()> {
             let mut command = command;
             command.extend(doc! { "lsid": &session, "txnNumber": number, "$db": &database });
             let first = sides.shaped.command_ok(&command)?;
-            let stored = sides.items(true, "n")?;
+            let stored = sides.items(true)?;
             let again = other.command_ok(&command)?;
             for said in ["n", "nModified", "value", "lastErrorObject", "upserted"] {
                 let is_same = first.get(said) == again.get(said);
@@ -225,7 +223,7 @@ fn what_is_sent_again_is_done_once() -> Result<()> {
                     "{said}: {command}\n  {first}\n  {again}"
                 );
             }
-            ensure!(sides.items(true, "n")? == stored, "{command} was done again");
+            ensure!(sides.items(true)? == stored, "{command} was done again");
         }
         let database = sides.shaped_database();
         proto_tests::invariants::check(&mut sides.naive, &database, COLLECTION, &sides.shape)?;

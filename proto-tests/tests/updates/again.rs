@@ -6,7 +6,7 @@ use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::{Proxy, ProxyOptions, mongod};
 
-use crate::sides::{ALL_IDS, COLLECTION, Sides, at, update};
+use crate::sides::{self, ALL_IDS, COLLECTION, at, update};
 
 fn commands() -> Vec<Document> {
     let of_one = |fields: Document| {
@@ -41,7 +41,7 @@ fn commands() -> Vec<Document> {
 #[test]
 fn what_is_sent_again_is_done_once() -> Result<()> {
     for ids in ALL_IDS {
-        let mut sides = Sides::of(ids)?;
+        let mut sides = sides::of(ids)?;
         let toml = sides.shape.toml(&format!("{}_s.{COLLECTION}", sides.database));
         let second = Proxy::start(&ProxyOptions::new(&mongod::shared_replica_set().uri()).config(&toml))?;
         let mut other = Connection::open(second.address())?;
@@ -83,7 +83,7 @@ fn what_is_sent_again_is_done_once() -> Result<()> {
 #[test]
 fn a_transaction_changes_items_that_are_found_and_takes_it_back() -> Result<()> {
     for ids in ALL_IDS {
-        let mut sides = Sides::of(ids)?;
+        let mut sides = sides::of(ids)?;
         let before = sides.items(true)?;
         let session = lsid(&format!("transaction{ids:?}"));
         let within = |command: &Document, number: i64, begins: bool| {

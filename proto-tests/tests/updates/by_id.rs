@@ -6,7 +6,7 @@ use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::{Proxy, ProxyOptions, mongod};
 
-use crate::sides::{COLLECTION, Sides, at, update};
+use crate::sides::{self, COLLECTION, at, update};
 
 /// Changes of one item that a shaped collection makes as a naive one does.
 pub(crate) fn changes(id: i32) -> Vec<Document> {
@@ -77,7 +77,7 @@ pub(crate) fn filters(id: i32) -> Vec<Document> {
 
 #[test]
 fn every_change_is_made_as_on_a_naive_collection() -> Result<()> {
-    let mut sides = Sides::open()?;
+    let mut sides = sides::open()?;
     for (number, change) in changes(7).into_iter().enumerate() {
         sides.alike(&update(doc! { "_id": 7 }, change.clone()))?;
         sides
@@ -101,7 +101,7 @@ fn every_change_is_made_as_on_a_naive_collection() -> Result<()> {
 
 #[test]
 fn options_and_many_statements_mean_the_same() -> Result<()> {
-    let mut sides = Sides::open()?;
+    let mut sides = sides::open()?;
     let statement = |id: i32, change: Document| doc! { "q": { "_id": id }, "u": change };
     let fails = doc! { "$inc": { "name": 1 } };
     for ordered in [true, false] {
@@ -148,7 +148,7 @@ fn options_and_many_statements_mean_the_same() -> Result<()> {
 
 #[test]
 fn an_item_is_found_and_changed_in_one_step() -> Result<()> {
-    let mut sides = Sides::open()?;
+    let mut sides = sides::open()?;
     let changes = changes(9);
     for (number, change) in changes.into_iter().enumerate() {
         let command = doc! {
@@ -187,7 +187,7 @@ fn an_item_is_found_and_changed_in_one_step() -> Result<()> {
 
 #[test]
 fn what_is_refused_changes_nothing() -> Result<()> {
-    let mut sides = Sides::open()?;
+    let mut sides = sides::open()?;
     let id = || doc! { "_id": 4 };
     let set = || doc! { "$set": { "n": 0 } };
     let commands = [
@@ -210,7 +210,7 @@ fn what_is_refused_changes_nothing() -> Result<()> {
 
 #[test]
 fn an_update_that_is_sent_again_is_done_once() -> Result<()> {
-    let mut sides = Sides::open()?;
+    let mut sides = sides::open()?;
     let second = Proxy::start(
         &ProxyOptions::new(&mongod::shared_replica_set().uri())
             .config(&sides.shape.toml(&format!("{}_s.{COLLECTION}", sides.database))),
@@ -252,7 +252,7 @@ fn an_update_that_is_sent_again_is_done_once() -> Result<()> {
 
 #[test]
 fn a_transaction_changes_items_and_takes_it_back() -> Result<()> {
-    let mut sides = Sides::open()?;
+    let mut sides = sides::open()?;
     let before = sides.items(true)?;
     let database = format!("{}_s", sides.database);
     let session = lsid("transaction");

@@ -5,7 +5,7 @@ use bson::{Bson, Document, doc};
 use proto_tests::ItemIds;
 
 use crate::by_id::changes;
-use crate::sides::{ALL_IDS, COLLECTION, Sides, at, update};
+use crate::sides::{self, ALL_IDS, COLLECTION, at, update};
 
 /// Changes by operators and replacements that are not made of an item by its `_id`.
 pub(crate) fn more_changes(id: i32) -> Vec<Document> {
@@ -95,7 +95,7 @@ fn with_id_where_kept(ids: ItemIds, id: i32) -> Vec<Document> {
 #[test]
 fn every_change_is_made_as_on_a_naive_collection() -> Result<()> {
     for ids in ALL_IDS {
-        let mut sides = Sides::of(ids)?;
+        let mut sides = sides::of(ids)?;
         for (number, change) in with_id_where_kept(ids, 7).into_iter().enumerate() {
             // Replacements that others may follow leave the item to be found again.
             sides.alike(&update(
@@ -127,7 +127,7 @@ fn every_change_is_made_as_on_a_naive_collection() -> Result<()> {
 #[test]
 fn options_mean_the_same() -> Result<()> {
     for ids in ALL_IDS {
-        let mut sides = Sides::of(ids)?;
+        let mut sides = sides::of(ids)?;
         let statements = [
             doc! { "q": { "name": "NAME 5" }, "u": { "$set": { "n": 50 } }, "collation": { "locale": "en", "strength": 2 } },
             doc! { "q": { "u": 6 }, "u": { "$pull": { "tags": "X" } }, "collation": { "locale": "en", "strength": 2 } },
@@ -171,7 +171,7 @@ fn options_mean_the_same() -> Result<()> {
 #[test]
 fn an_item_is_found_by_any_filter_and_changed() -> Result<()> {
     for ids in ALL_IDS {
-        let mut sides = Sides::of(ids)?;
+        let mut sides = sides::of(ids)?;
         for (number, change) in with_id_where_kept(ids, 7).into_iter().enumerate() {
             let command = doc! {
                 "findAndModify": COLLECTION, "query": { "k": 1, "at": at(7) }, "update": change, "new": number % 2 == 0,

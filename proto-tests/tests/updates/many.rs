@@ -4,12 +4,12 @@ use anyhow::{Context as _, Result};
 use bson::{Bson, doc};
 use proto_tests::sessions::lsid;
 
-use crate::sides::{ALL_IDS, COLLECTION, Sides, at};
+use crate::sides::{self, ALL_IDS, COLLECTION, at};
 
 #[test]
 fn all_that_match_are_changed() -> Result<()> {
     for ids in ALL_IDS {
-        let mut sides = Sides::of(ids)?;
+        let mut sides = sides::of(ids)?;
         let early = doc! { "at": { "$lt": at(20) } };
         let statements = [
             doc! { "q": {}, "u": { "$inc": { "n": 1 } } },
@@ -46,7 +46,7 @@ fn all_that_match_are_changed() -> Result<()> {
 #[test]
 fn statements_of_all_kinds_in_one_command() -> Result<()> {
     for ids in ALL_IDS {
-        let mut sides = Sides::of(ids)?;
+        let mut sides = sides::of(ids)?;
         for ordered in [true, false] {
             let updates = vec![
                 doc! { "q": { "u": 1 }, "u": { "$inc": { "n": 1 } } },
@@ -74,7 +74,7 @@ fn statements_of_all_kinds_in_one_command() -> Result<()> {
 #[test]
 fn batches_follow_each_other() -> Result<()> {
     for ids in ALL_IDS {
-        let mut sides = Sides::of(ids)?;
+        let mut sides = sides::of(ids)?;
         let item = |number: i32| {
             doc! { "_id": 1000 + number, "k": number % 7 + 10, "at": at(i64::from(number)), "n": number, "u": 1000 + number }
         };

@@ -4,12 +4,12 @@ use anyhow::{Context as _, Result};
 use bson::doc;
 use proto_tests::ItemIds;
 
-use crate::sides::{ALL_IDS, COLLECTION, Sides};
+use crate::sides::{self, ALL_IDS, COLLECTION};
 
 #[test]
 fn the_element_that_the_filter_has_met_is_changed() -> Result<()> {
     for ids in ALL_IDS {
-        let mut sides = Sides::of(ids)?;
+        let mut sides = sides::of(ids)?;
         let statements = [
             doc! { "q": { "u": 3, "lines.a": 7 }, "u": { "$set": { "lines.$.b": 20 } } },
             doc! { "q": { "u": 3, "lines.a": 3 }, "u": { "$set": { "lines.$.b": 21, "n": 5 }, "$inc": { "lines.$.a": 1 } } },

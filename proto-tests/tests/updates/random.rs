@@ -9,7 +9,7 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use crate::by_id::{self, changes};
 use crate::found::{filters, more_changes, of_ids, pipelines};
-use crate::sides::{ALL_IDS, COLLECTION, Sides};
+use crate::sides::{self, ALL_IDS, COLLECTION};
 
 fn seed() -> u64 {
     let seed = std::env::var("MONGOSHAPE_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -74,7 +74,7 @@ fn statement(rng: &mut ChaCha8Rng, ids: ItemIds) -> Document {
 
 fn at_random(seed: u64, ids: ItemIds) -> Result<()> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut sides = Sides::of(ids)?;
+    let mut sides = sides::of(ids)?;
     for number in 0..300 {
         let first = statement(&mut rng, ids);
         let command = if !first.contains_key("multi") && rng.random_bool(0.3) {

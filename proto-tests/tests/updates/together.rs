@@ -7,7 +7,7 @@ use bson::{Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::{ItemIds, Proxy, ProxyOptions, mongod};
 
-use crate::sides::{ALL_IDS, COLLECTION, Sides};
+use crate::sides::{self, ALL_IDS, COLLECTION};
 
 const WRITERS: i32 = 4;
 const UPDATES: i32 = 25;
@@ -30,7 +30,7 @@ fn command(number: i32, ids: ItemIds) -> Document {
 #[test]
 fn sums_add_up() -> Result<()> {
     for ids in ALL_IDS {
-        let sides = Sides::of(ids)?;
+        let sides = sides::of(ids)?;
         let toml = sides.shape.toml(&format!("{}_s.{COLLECTION}", sides.database));
         let second = Proxy::start(&ProxyOptions::new(&mongod::shared_replica_set().uri()).config(&toml))?;
         let addresses = [sides.proxy.address(), second.address()];
