@@ -3,12 +3,12 @@
 //! mongod keeps that image for a command that is sent again, and remembers whether the page was changed or removed with the
 //! item: asked for the one when it did the other, it says so, and is asked again.
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::delete::{Target, is_last, of_write, sweep_below, taking_out, target, target_by_id};
 use super::statements::lost_too_often;
 use super::{MAX_ATTEMPTS, Run, pause, resolve};
-use crate::command::document::{get, single};
+use crate::command::document::{get, put, single};
 use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{carry, succeeded};
@@ -65,7 +65,7 @@ fn reply(item: Option<&RawDocument>, answer: &RawDocument) -> RawDocumentBuf {
     reply.append(cstr!("value"), item.map_or(RawBsonRef::Null, RawBsonRef::Document));
     for name in ["retriedStmtId", "writeConcernError", "errorLabels"] {
         if let Some(value) = get(answer, name) {
-            crate::command::document::put(&mut reply, name, value);
+            put(&mut reply, name, value);
         }
     }
     reply.append(cstr!("ok"), 1.0);
@@ -169,7 +169,7 @@ async fn of_image(
 /// What an earlier attempt at the command has deleted.
 async fn before(run: &mut Run<'_>, wanted: Wanted<'_>, id: i32) -> Result<Option<Deleted>, RunError> {
     let update = as_find_and_modify(&no_statement());
-    let mut remove = single("query", single("_id", single("$in", bson::raw::RawArrayBuf::new())));
+    let mut remove = single("query", single("_id", single("$in", RawArrayBuf::new())));
     remove.append(cstr!("remove"), true);
     for arguments in [update, remove] {
         if let Told::Image(Some(image), answer) = send(run, &arguments, Some(id)).await? {

@@ -9,7 +9,8 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::spec::BinarySubtype;
 
 use super::Run;
-use crate::command::document::{as_whole_number, get, put, single};
+use crate::command::arguments::with_replaced;
+use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::CommandError;
 use crate::command::reply::succeeded;
 use crate::session::error::RunError;
@@ -152,10 +153,7 @@ pub(super) fn is_transient(error: &CommandError) -> bool {
 /// The error as that of a command that is no transaction.
 pub(super) fn unlabelled(error: CommandError) -> CommandError {
     match error {
-        CommandError::Upstream(reply) => CommandError::Upstream(crate::command::arguments::with_replaced(
-            &reply,
-            &[("errorLabels", None)],
-        )),
+        CommandError::Upstream(reply) => CommandError::Upstream(with_replaced(&reply, &[("errorLabels", None)])),
         own @ CommandError::Own { .. } => own,
     }
 }
@@ -176,10 +174,7 @@ pub(super) fn insert_of(
     begins: bool,
 ) -> RawDocumentBuf {
     let mut body = single("insert", run.namespace.collection);
-    body.append(
-        cstr!("documents"),
-        crate::command::document::array_of(&[document.to_owned()]),
-    );
+    body.append(cstr!("documents"), array_of(&[document.to_owned()]));
     match transaction {
         Some(transaction) => transaction.append_to(run, &mut body, begins),
         None => run.carried().append_to_write(&mut body),

@@ -3,9 +3,9 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::Run;
-use crate::command::arguments::with_replaced;
+use crate::command::arguments::{Carried, with_replaced};
 use crate::command::document::{as_whole_number, get, single};
-use crate::command::error::{CommandError, WriteError};
+use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::insert::{Failure, failure, no_statement};
 use crate::session::error::RunError;
@@ -115,7 +115,7 @@ pub(super) async fn send(
 }
 
 /// What a statement beside the client's own carries. In a transaction it is one of its statements.
-pub(super) fn beside<'a>(run: &Run<'a>) -> crate::command::arguments::Carried<'a> {
+pub(super) fn beside<'a>(run: &Run<'a>) -> Carried<'a> {
     let carried = run.carried().unnumbered();
     if run.head.in_transaction() {
         carried
@@ -133,5 +133,5 @@ pub(super) async fn is_remembered(run: &mut Run<'_>, id: i32) -> Result<Option<T
 /// The error for a race that was lost too often.
 pub(super) fn lost_too_often() -> CommandError {
     let message = "mongoshape lost the race for an item too often; nothing was changed of it";
-    CommandError::new(crate::command::error::ErrorCode::WriteConflict, message)
+    CommandError::new(ErrorCode::WriteConflict, message)
 }

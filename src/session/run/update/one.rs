@@ -1,10 +1,11 @@
 //! An update of one item, whichever the filter finds.
 
-use bson::raw::RawBson;
+use bson::raw::{RawBson, RawDocumentBuf};
 
 use super::outcome::{Outcome, unchanged};
 use super::statement::send;
 use crate::command::document::get;
+use crate::command::error::WriteError;
 use crate::pattern::bucket::place::Planned;
 use crate::session::error::RunError;
 use crate::session::run::elsewhere::{self, Went};
@@ -65,10 +66,7 @@ pub(super) async fn run(
     })
 }
 
-async fn failed(
-    run: &mut Run<'_>,
-    (judged, error): (Outcome, crate::command::error::WriteError),
-) -> Result<Outcome, RunError> {
+async fn failed(run: &mut Run<'_>, (judged, error): (Outcome, WriteError)) -> Result<Outcome, RunError> {
     end_transaction(run).await?;
     Ok(Outcome {
         failed: Some(error),
@@ -96,7 +94,7 @@ pub(super) async fn none_matched(
 }
 
 /// What an upsert has made.
-pub(super) fn made(id: Option<RawBson>, answer: bson::raw::RawDocumentBuf) -> Outcome {
+pub(super) fn made(id: Option<RawBson>, answer: RawDocumentBuf) -> Outcome {
     Outcome {
         matched: 1,
         upserted: id,
