@@ -72,11 +72,10 @@ fn other_commands_on_the_collection_are_not_supported() -> Result<()> {
     let index = doc! { "key": { "x": 1 }, "name": "x", "unique": true };
     let (map, reduce) = ("function() {}", "function(a, b) {}");
     let commands = [
-        doc! { "update": COLLECTION, "updates": [{ "q": {}, "u": { "$set": { "k": 5 } }, "multi": true }] },
-        doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 99 }, "u": { "x": 1 }, "upsert": true }] },
-        doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] },
-        doc! { "findAndModify": COLLECTION, "query": {}, "remove": true },
-        doc! { "findandmodify": COLLECTION, "query": {}, "remove": true },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "$where": "true" }, "u": { "$set": { "x": 1 } } }] },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "$where": "true" }, "limit": 0 }] },
+        doc! { "findAndModify": COLLECTION, "query": { "$where": "true" }, "remove": true },
+        doc! { "findandmodify": COLLECTION, "query": { "$where": "true" }, "remove": true },
         doc! { "createIndexes": COLLECTION, "indexes": [index] },
         doc! { "collMod": COLLECTION, "validator": { "k": 1 } },
         doc! { "validate": COLLECTION, "repair": true },
@@ -219,8 +218,8 @@ fn refusals_of_commands_that_want_no_reply_get_none() -> Result<()> {
     let before = state(&shaped)?;
     let unacknowledged = doc! { "w": 0 };
     let commands = [
-        doc! { "update": COLLECTION, "updates": [{ "q": {}, "u": { "$set": { "k": 5 } } }], "writeConcern": unacknowledged.clone() },
-        doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }], "writeConcern": unacknowledged.clone() },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "$where": "true" }, "u": { "$set": { "x": 1 } } }], "writeConcern": unacknowledged.clone() },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "$where": "true" }, "limit": 0 }], "writeConcern": unacknowledged.clone() },
         doc! { "insert": COLLECTION, "documents": [{ "k": [1] }], "writeConcern": unacknowledged.clone() },
         doc! { "insert": COLLECTION, "documents": [], "writeConcern": unacknowledged },
     ];

@@ -36,7 +36,7 @@ impl<'a> Count<'a> {
                 "limit" => count.limit = limit(field.value())?.unsigned_abs(),
                 "hint" => count.hint = Some(field.value()).filter(|hint| *hint != RawBsonRef::Null),
                 "collation" => count.collation = field.document()?.filter(|collation| !collation.is_empty()),
-                "fields" | "queryOptions" => {}
+                "fields" => {}
                 _ => return Err(field.unknown()),
             }
         }

@@ -60,7 +60,7 @@ pub fn killed_ids(body: &RawDocument) -> Result<Vec<i64>, CommandError> {
     ids.into_iter()
         .map(|id| {
             let id = id.map_err(|error| CommandError::invalid_bson(&error.to_string()))?;
-            as_whole_number(id).ok_or_else(|| CommandError::wrong_type("killCursors.cursors.0", "other", "long"))
+            as_whole_number(id).ok_or_else(|| CommandError::wrong_type("killCursors.cursors.0", type_name(id), "long"))
         })
         .collect()
 }

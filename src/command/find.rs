@@ -69,7 +69,7 @@ impl<'a> Find<'a> {
                 "$_resumeAfter" | "encryptionInformation" | "collectionUUID" => find.beyond_aggregation.push(name),
                 // Nothing that the answer would show: a cursor of a mongod times out or not by its session, there are no
                 // shards to be missing, and the rest has had no effect since 4.4.
-                "noCursorTimeout" | "allowPartialResults" | "oplogReplay" | "term" | "readOnce" | "querySettings" => {}
+                "noCursorTimeout" | "allowPartialResults" | "oplogReplay" | "term" | "readOnce" => {}
                 _ => return Err(field.unknown()),
             }
         }

@@ -74,6 +74,7 @@ impl<'a> FindAndModify<'a> {
             (_, true) if self.new => {
                 Some("Cannot specify both new=true and remove=true; 'remove' always returns the deleted document")
             }
+            (_, true) if self.array_filters.is_some() => Some("Cannot specify arrayFilters and remove=true"),
             _ => None,
         };
         match contradiction {

@@ -4,6 +4,7 @@
 //! A shaped collection must never be reached by a side door, where mongod would read or write raw buckets.
 
 use bson::raw::{RawBsonRef, RawDocument};
+use bson::spec::BinarySubtype;
 
 use super::document::{first_field, get};
 use super::head::Head;
@@ -32,6 +33,35 @@ pub fn for_each(head: &Head<'_>, visit: &mut dyn FnMut(Namespace<'_>)) {
             .flat_map(|sequence| sequence.documents().flatten())
             .for_each(|info| visitor.full_name(get(info, "ns")));
     }
+}
+
+/// Whether a command names a collection by its UUID, of which nothing tells which one it is: as what it is on, or what the command
+/// that it explains is on, or in an operation that it applies.
+#[must_use]
+pub fn names_by_uuid(head: &Head<'_>) -> bool {
+    let body = head.body();
+    let inner = get(body, "explain").and_then(RawBsonRef::as_document);
+    let explained = inner.filter(|_| head.name == "explain").and_then(first_field);
+    let mut targets = first_field(body).into_iter().chain(explained);
+    targets.any(|(name, value)| {
+        is_uuid(value) || (matches!(name, "applyOps" | "doTxn") && operation_names_by_uuid(value, MAX_DEPTH))
+    })
+}
+
+fn is_uuid(value: RawBsonRef<'_>) -> bool {
+    matches!(value, RawBsonRef::Binary(binary) if matches!(binary.subtype, BinarySubtype::Uuid | BinarySubtype::UuidOld))
+}
+
+fn operation_names_by_uuid(operations: RawBsonRef<'_>, depth: usize) -> bool {
+    let operations = operations.as_array().into_iter().flatten().flatten();
+    operations.filter_map(RawBsonRef::as_document).any(|operation| {
+        let nested = get(operation, "o")
+            .and_then(RawBsonRef::as_document)
+            .and_then(|applied| get(applied, "applyOps"));
+        let deeper = depth.checked_sub(1);
+        get(operation, "ui").is_some()
+            || nested.is_some_and(|nested| deeper.is_none_or(|depth| operation_names_by_uuid(nested, depth)))
+    })
 }
 
 /// Calls `visit` with every namespace that a stage of a pipeline on `database` names.
@@ -75,6 +105,16 @@ impl Visitor<'_> {
                 if namespace.is_some_and(|namespace| namespace.database != self.database) {
                     self.full_name(get(body, name));
                 }
+            }
+            // The files of GridFS lie in two collections, of which it reads one.
+            "filemd5" => {
+                let root = get(body, "root").and_then(RawBsonRef::as_str).unwrap_or("fs");
+                let chunks = format!("{root}.chunks");
+                (self.visit)(Namespace::new(self.database, &chunks));
+            }
+            "internalRenameIfOptionsAndIndexesMatch" => {
+                self.full_name(get(body, "from"));
+                self.full_name(get(body, "to"));
             }
             "splitVector" | "checkShardingIndex" => self.full_name(get(body, name)),
             // Administrative commands (sharding, cloning) name a whole namespace in their first value.
@@ -260,6 +300,7 @@ mod tests {
             &["d.a"],
         );
         check(&rawdoc! { "find": "d.a", "$db": "d" }, &[]);
+        check(&rawdoc! { "filemd5": 1, "root": "a", "$db": "d" }, &["d.a.chunks"]);
         check(
             &rawdoc! { "applyOps": [{ "op": "i", "ns": "d.a", "o": { "x": 1 } }], "$db": "admin" },
             &["d.a"],
@@ -267,6 +308,30 @@ mod tests {
         check(
             &rawdoc! { "applyOps": [{ "op": "c", "ns": "d.$cmd", "o": { "drop": "a" } }], "$db": "admin" },
             &["d.$cmd", "d.a"],
+        );
+    }
+
+    #[test]
+    fn finds_what_is_named_by_a_uuid() {
+        let check = |body: &RawDocument, expected: bool| {
+            let frame = OpMsgBuilder::new(1, 0).body(body).build().unwrap();
+            let head = Head::of(OpMsg::parse(&frame).unwrap()).unwrap();
+            assert_eq!(names_by_uuid(&head), expected, "{body:?}");
+        };
+        let uuid = bson::Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes: vec![1; 16],
+        };
+        check(&rawdoc! { "find": uuid.clone(), "$db": "d" }, true);
+        check(&rawdoc! { "explain": { "count": uuid.clone() }, "$db": "d" }, true);
+        check(&rawdoc! { "find": "a", "comment": uuid.clone(), "$db": "d" }, false);
+        let operation = rawdoc! { "op": "i", "ns": "d.a", "ui": uuid, "o": {} };
+        let nested = rawdoc! { "op": "c", "ns": "admin.$cmd", "o": { "applyOps": [operation.clone()] } };
+        check(&rawdoc! { "applyOps": [operation], "$db": "admin" }, true);
+        check(&rawdoc! { "applyOps": [nested], "$db": "admin" }, true);
+        check(
+            &rawdoc! { "applyOps": [{ "op": "i", "ns": "d.a", "o": {} }], "$db": "admin" },
+            false,
         );
     }
 }

@@ -62,8 +62,8 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, metrics: &SessionMetrics, hea
         return Route::Relay;
     }
     let shapes = Lookup { settings, metrics };
-    let mut refused = change_stream(&shapes, head);
-    if Across::may_tell_of_ours(&settings.shapes, head) {
+    let mut refused = change_stream(&shapes, head).or_else(|| by_uuid(&shapes, head));
+    if refused.is_none() && Across::may_tell_of_ours(&settings.shapes, head) {
         return Route::Across(Arc::clone(settings));
     }
     let mut across = Across::changes_half_a_view(head);
@@ -107,6 +107,24 @@ fn change_stream(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<CommandError> {
     shapes.metrics.rejected(&name);
     let message =
         format!("mongoshape stores {name} in the bucket pattern: a change stream that includes it is not supported");
+    Some(CommandError::new(ErrorCode::CommandNotSupported, message))
+}
+
+/// The refusal of a collection that is named by its UUID, where it may be a shaped one.
+fn by_uuid(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<CommandError> {
+    if !mentions::names_by_uuid(head) {
+        return None;
+    }
+    let settings = shapes.settings;
+    let is_anywhere = head.database == "admin";
+    let mut rewritten = settings.shapes.iter().filter(|shape| shape.mode() == Mode::Rewrite);
+    if settings.shapes.buckets_in(head.database).next().is_none() && !(is_anywhere && rewritten.next().is_some()) {
+        return None;
+    }
+    let message = format!(
+        "mongoshape stores collections of this database in the bucket pattern: {} of a collection by its UUID is not supported",
+        head.name
+    );
     Some(CommandError::new(ErrorCode::CommandNotSupported, message))
 }
 

@@ -1,0 +1,102 @@
+//! An answer as far as two servers can give the same.
+
+use std::fmt;
+
+use anyhow::Result;
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, Document, doc};
+use proto_tests::sides::Sides;
+
+/// What every answer has for the drivers alone, or what no two cursors have in common.
+const OF_SERVER: [&str; 5] = ["$clusterTime", "operationTime", "electionId", "opTime", "commitQuorum"];
+
+/// A reply without what is a server's or a database's own.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Answer(Document);
+
+impl Answer {
+    /// Its error's code, also that of a first write error; `None`: it succeeded.
+    pub(crate) fn code(&self) -> Option<i32> {
+        let of_statement = || {
+            let errors = self.0.get_array("writeErrors").ok()?;
+            errors.first()?.as_document()?.get_i32("code").ok()
+        };
+        self.0.get_i32("code").ok().or_else(of_statement)
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// What both sides answer.
+pub(crate) fn of_both(sides: &mut Sides, command: &Document) -> Result<[Answer; 2]> {
+    let databases = [sides.naive_database(), sides.shaped_database()];
+    let [of_naive, of_shaped] = databases.map(|database| {
+        let mut command = with_database(command, &database);
+        if !command.contains_key("$db") {
+            command.insert("$db", &database);
+        }
+        if command.contains_key("lsid") {
+            command.insert("lsid", session(&database));
+        }
+        (command, database)
+    });
+    let naive = sides.naive.command(&of_naive.0)?;
+    let shaped = sides.shaped.command(&of_shaped.0)?;
+    Ok([comparable(&naive, &of_naive.1), comparable(&shaped, &of_shaped.1)])
+}
+
+/// A session of a database's own.
+fn session(database: &str) -> Document {
+    let mut bytes: Vec<u8> = database.bytes().rev().take(16).collect();
+    bytes.resize(16, 0);
+    let id = Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes,
+    };
+    doc! { "id": id }
+}
+
+/// The command with the database's name for `DATABASE`.
+fn with_database(command: &Document, database: &str) -> Document {
+    let in_place = |value: &Bson| replaced(value, "DATABASE", database);
+    command
+        .iter()
+        .map(|(name, value)| (name.clone(), in_place(value)))
+        .collect()
+}
+
+fn comparable(reply: &Document, database: &str) -> Answer {
+    let fields = reply.iter().filter(|(name, _)| !OF_SERVER.contains(&name.as_str()));
+    Answer(
+        fields
+            .map(|(name, value)| (name.clone(), replaced(value, database, "DATABASE")))
+            .collect(),
+    )
+}
+
+fn replaced(value: &Bson, from: &str, to: &str) -> Bson {
+    match value {
+        Bson::String(text) => Bson::String(text.replace(from, to)),
+        Bson::Document(document) => Bson::Document(
+            document
+                .iter()
+                .map(|(name, value)| {
+                    // No two cursors have the same.
+                    let is_cursor = name == "id" && matches!(value, Bson::Int64(id) if *id != 0);
+                    let value = if is_cursor {
+                        Bson::Int64(1)
+                    } else {
+                        replaced(value, from, to)
+                    };
+                    (name.clone(), value)
+                })
+                .collect(),
+        ),
+        Bson::Array(array) => Bson::Array(array.iter().map(|value| replaced(value, from, to)).collect()),
+        other => other.clone(),
+    }
+}
