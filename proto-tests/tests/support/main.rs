@@ -83,7 +83,7 @@ fn try_all(item_ids: ItemIds) -> Result<()> {
         wrong.extend(judge(&probe, class, &answers));
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    sides.check("_id")
+    sides.check()
 }
 
 #[test]

@@ -341,7 +341,7 @@ fn update() -> Of {
         .sent("updates.u", of(doc! { "q": { "_id": 4 }, "u": [{ "$set": { "n": { "$add": ["$q", 1] } } }] }))
         .sent("updates.u", of(doc! { "q": { "_id": 5 }, "u": { "$rename": { "n": "m" } } }))
         .sent("updates.u", of(doc! { "q": { "_id": 5 }, "u": { "$set": { "k": 7 } } }))
-        .but("updates.u", of(doc! { "q": { "_id": 6, "a": 6 }, "u": { "$set": { "a.$": 70 } } }))
+        .but("updates.u", of(doc! { "q": { "_id": 6, "a": { "$ne": 70 } }, "u": { "$set": { "a.$": 70 } } }))
         .sent("updates.u", of(doc! { "q": { "_id": 6 }, "u": { "$set": { "_id": 70 } } }))
         .sent("updates.u", of(doc! { "q": { "_id": 6 }, "u": { "_id": 6, "k": 0, "at": DateTime::from_millis(6000), "q": 6, "new": 1 } }))
         .sent("updates.multi", of(doc! { "q": { "k": 1 }, "u": { "$set": { "all": 1 } }, "multi": true }))

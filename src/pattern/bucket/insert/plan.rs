@@ -154,9 +154,9 @@ impl<'a> Planner<'a> {
     }
 
     fn pages(&mut self, number: usize, group: &Group, highest: Option<&PageFacts>, statements: &mut Vec<Statement>) {
-        let announced = highest.and_then(|highest| group.announced(highest));
+        let first_nonce = highest.and_then(|highest| group.announced(highest));
         if let Some(highest) = highest
-            && announced.is_none()
+            && first_nonce.is_none()
         {
             statements.extend(self.announce(number, group, highest));
             return;
@@ -172,7 +172,7 @@ impl<'a> Planner<'a> {
             return;
         }
         let mut before = highest.cloned();
-        let mut nonce = announced;
+        let mut nonce = first_nonce;
         let mut left = drafts.len();
         for draft in drafts {
             left = left.saturating_sub(1);

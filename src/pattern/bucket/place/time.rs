@@ -30,7 +30,7 @@ pub fn with_time(
     let next = [beside(behind, "$gte"), none_behind.clone()];
     let in_order = before.iter().cloned().chain([single("$or", array_of(&next))]);
     let at_the_end = before.iter().cloned().chain([none_behind]);
-    let within = all([
+    let within = all(&[
         single(path::FROM, single("$lte", time)),
         single(path::TO, single("$gte", time)),
         late_or(in_order),
@@ -38,7 +38,7 @@ pub fn with_time(
     let mut none: RawArrayBuf = RawArrayBuf::new();
     none.push(RawBsonRef::Null);
     none.push(RawArrayBuf::new());
-    let grown = all([
+    let grown = all(&[
         single(path::NEXT, single("$in", &none)),
         single(path::FROM, single("$lte", time)),
         single(path::TO, single("$lt", time)),
@@ -46,7 +46,7 @@ pub fn with_time(
     ]);
     let place = single("$or", array_of(&[within, grown]));
     let filter = exact::filter(shape, found, (Demand::Item, false))?;
-    let mut statement = single("q", all([filter, place]));
+    let mut statement = single("q", all(&[filter, place]));
     let mut change = single("$set", single(&element(shape, found), stored));
     put(&mut change, "$max", single(path::TO, time));
     put(&mut statement, "u", &change);
@@ -60,6 +60,6 @@ fn late_or(conditions: impl Iterator<Item = RawDocumentBuf>) -> RawDocumentBuf {
     single("$or", array_of(&branches))
 }
 
-fn all<const N: usize>(conditions: [RawDocumentBuf; N]) -> RawDocumentBuf {
-    single("$and", array_of(&conditions))
+fn all(conditions: &[RawDocumentBuf]) -> RawDocumentBuf {
+    single("$and", array_of(conditions))
 }

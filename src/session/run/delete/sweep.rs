@@ -1,6 +1,6 @@
 //! Pages that are left empty.
 
-use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::document::{get, single};
 use crate::command::reply::{CursorReply, succeeded};
@@ -62,7 +62,7 @@ pub(super) async fn below(run: &mut Run<'_>, key: &RawDocument, removed: &PageFa
         command.append(cstr!("hint"), index::PAGE);
         beside(run).append_to_write(&mut command);
         let answer = succeeded(run.link.call(Request::plain(&command)).await?)?;
-        let page = get(&answer, "value").and_then(|page| page.as_document());
+        let page = get(&answer, "value").and_then(RawBsonRef::as_document);
         let Some(page) = page.and_then(|page| PageFacts::parse(run.shape, page)) else {
             return Ok(());
         };
