@@ -247,7 +247,10 @@ impl<'a> Walk<'a> {
             (Some(RawBsonRef::MinKey), Some(RawBsonRef::MaxKey)) => Some(Bounds::Open),
             _ => None,
         };
-        self.shape.time().is_none() || seen.bounds.is_none_or(|seen| bounds.is_some_and(|bounds| bounds.enclose(seen)))
+        self.shape.time().is_none()
+            || seen
+                .bounds
+                .is_none_or(|seen| bounds.is_some_and(|bounds| bounds.enclose(seen)))
     }
 
     fn is_late(&self, seen: &Examined<'_>) -> bool {

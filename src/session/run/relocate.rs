@@ -4,7 +4,7 @@
 use bson::raw::{RawDocument, RawDocumentBuf};
 
 use super::delete::{Target, take};
-use super::own_transaction::{Before, OwnTransaction, insert_of, is_transient, unlabelled};
+use super::own_transaction::{Before, OwnTransaction, insert_of, is_spent, is_transient, unlabelled};
 use super::statements::{Part, lost_too_often};
 use super::{MAX_ATTEMPTS, Run, insert, pause};
 use crate::command::document::get;
@@ -56,8 +56,11 @@ pub(super) async fn relocate(
         match in_own(run, &transaction, target, item).await {
             Ok(Some(answer)) => return Ok(Relocated::Now(answer)),
             Ok(None) => return Ok(Relocated::Missed),
-            Err(RunError::Command(error)) if is_transient(&error) => {
-                transaction.abort(run).await?;
+            // Another attempt at the client's statement may have begun it, ended ours, or go on where we are.
+            Err(RunError::Command(error)) if is_transient(&error) || (id.is_some() && is_spent(&error)) => {
+                if transaction.abort(run).await? == Before::Committed {
+                    return Ok(Relocated::Before);
+                }
             }
             Err(RunError::Command(error)) => {
                 transaction.abort(run).await?;
@@ -84,7 +87,7 @@ async fn next_attempt(run: &mut Run<'_>, id: i32, attempt: &mut u32) -> Result<O
         match transaction.abort(run).await? {
             Before::Committed => return Ok(None),
             Before::Nothing => return Ok(Some(transaction)),
-            Before::Overtaken => *attempt += 1,
+            Before::Spent => *attempt += 1,
         }
     }
     Err(lost_too_often().into())

@@ -53,7 +53,7 @@ pub(super) async fn run(
         && get(&answer, "n").and_then(as_whole_number) == Some(0)
         && get(&answer, "writeErrors").is_none()
     {
-        if statement.upsert || holds_item(run, change).await? {
+        if statement.upsert || may_match(run, change).await? {
             return Ok(None);
         }
     }
@@ -76,6 +76,9 @@ pub(super) async fn one(
     let Some(change) = change(run, statement) else {
         return Ok(None);
     };
+    if !may_be_tried(run, &change, statement.upsert) {
+        return Ok(None);
+    }
     let ids: RawArrayBuf = [command.statement_ids.of(index)].into_iter().collect();
     let answer = send(run, command, (&[change.statement(statement.multi)], &ids)).await?;
     let mut outcome = Outcome::of(answer);
@@ -84,7 +87,7 @@ pub(super) async fn one(
         return Ok(Some(outcome));
     }
     if outcome.matched == 0 {
-        if statement.upsert || holds_item(run, &change).await? {
+        if statement.upsert || may_match(run, &change).await? {
             return Ok(None);
         }
     } else if change.always_modifies {
@@ -115,13 +118,17 @@ async fn send(
     Ok(succeeded(run.link.call(request).await?)?)
 }
 
-/// Where no bucket met the statement's conditions: whether one has the item, and only what was demanded of it is not so.
-pub(in crate::session::run) async fn holds_item(run: &mut Run<'_>, change: &Change) -> Result<bool, RunError> {
-    let Some(condition) = &change.wider else {
-        return Ok(false);
-    };
+/// Whether the statement may be sent before it is known what an earlier attempt at the command has done: one that made the item
+/// or moved it is not remembered under the statement's number, and may still be under way.
+pub(in crate::session::run) fn may_be_tried(run: &Run<'_>, change: &Change, upserts: bool) -> bool {
+    !run.head.is_retryable_write() || (!upserts && change.wider.is_none())
+}
+
+/// Where no bucket met the statement's conditions: whether one does that was passed, since its item was moved there meanwhile,
+/// or would if nothing else were demanded of the item than the client does.
+pub(in crate::session::run) async fn may_match(run: &mut Run<'_>, change: &Change) -> Result<bool, RunError> {
     let mut find = single("find", run.namespace.collection);
-    find.append(cstr!("filter"), condition);
+    find.append(cstr!("filter"), change.wider.as_ref().unwrap_or(&change.filter));
     find.append(cstr!("hint"), index::ITEM_ID);
     find.append(cstr!("projection"), single("_id", 1));
     find.append(cstr!("limit"), 1);

@@ -172,10 +172,7 @@ fn pages_are_held_to_the_layout() {
     );
     check(&[page(0, &[0], doc! {}), page(1, &[1], doc! {})], "behind page 0");
     check(&[page(0, &[0], doc! { "bytes": "5" })], "no bytes");
-    check(
-        &[page(0, &[0], doc! { "to": at(-1) })],
-        "lie around the times",
-    );
+    check(&[page(0, &[0], doc! { "to": at(-1) })], "lie around the times");
     check(&[page(0, &[0], doc! { "short": true })], "control.exception");
     check(&[page(0, &[0], doc! { "exception": true })], "control.exception");
     check(&[fine(), page(1, &[1], doc! {})], "not marked late");
