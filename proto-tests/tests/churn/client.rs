@@ -18,6 +18,9 @@ const WRITE_CONFLICT: i32 = 112;
 /// The proxy's for a `findAndModify` that was done and whose answer is not known any more.
 const ILLEGAL_OPERATION: i32 = 20;
 
+/// Nothing was done.
+const NOT_WRITABLE_PRIMARY: i32 = 10107;
+
 /// Whether commands are sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Retries {
@@ -100,10 +103,9 @@ impl<'a> Client<'a> {
                 Ok(items) => return Ok(items),
                 Err(error) if self.retries == Retries::None => return Err(error),
                 Err(error) => {
-                    ensure!(
-                        !error.to_string().starts_with("the server refused"),
-                        "{command}: {error:#}"
-                    );
+                    let text = error.to_string();
+                    let is_refused = text.starts_with("the server refused") && !text.contains("NotWritablePrimary");
+                    ensure!(!is_refused, "{command}: {text}");
                     self.broken(deadline, &command)?;
                 }
             }
@@ -172,10 +174,11 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What a driver sends again.
+/// What a driver sends again, or an application since a proxy is not ready.
 fn is_to_be_sent_again(reply: &Document) -> bool {
     let labels = reply.get_array("errorLabels").map(Vec::as_slice).unwrap_or_default();
     labels.iter().any(|label| label.as_str() == Some("RetryableWriteError"))
+        || reply.get_i32("code").is_ok_and(|code| code == NOT_WRITABLE_PRIMARY)
 }
 
 /// The codes of a reply's errors.

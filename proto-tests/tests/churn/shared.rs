@@ -1,5 +1,6 @@
 //! What an application does to items that all change.
 
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
 use anyhow::{Context as _, Result, ensure};
@@ -40,13 +41,15 @@ impl Application<'_> {
     pub(crate) fn change_shared(&mut self) -> Result<&'static str> {
         let is_once = self.client.retries == Retries::None;
         Ok(match self.random.random_range(0..100) {
-            0..20 => self.insert_shared()?,
+            0..17 => self.insert_shared()?,
+            17..20 => self.increment_batch()?,
             20..40 => self.increment_kept()?,
             40..50 => self.increment_shared()?,
             50..65 => self.move_kept()?,
             65..75 => self.move_shared()?,
-            75..90 => self.remove_shared()?,
-            90..95 if is_once => self.increment_many()?,
+            75..87 => self.remove_shared()?,
+            87..91 => self.read_kept()?,
+            91..95 if is_once => self.increment_many()?,
             95..100 if is_once => self.move_many()?,
             _ => self.increment_any()?,
         })
@@ -106,6 +109,33 @@ impl Application<'_> {
         let met = self.add_to_one(filter.clone(), None)?;
         ensure!(met != Some(false), "no item {filter} was met, and nobody deletes it");
         Ok("increment kept")
+    }
+
+    /// Several statements in one command.
+    fn increment_batch(&mut self) -> Result<&'static str> {
+        let ids: BTreeSet<i64> = (0..4).map(|_| self.any(true)).collect::<Result<_>>()?;
+        let updates: Vec<Document> = ids
+            .iter()
+            .map(|id| doc! { "q": { "_id": id }, "u": { "$inc": { "n": 1_i64 } } })
+            .collect();
+        let n = i64::try_from(updates.len())?;
+        let command = doc! { "update": COLLECTION, "updates": updates };
+        let reply = self.client.write_told(&command)?;
+        // Without numbers nothing tells which of them met an item that was moved meanwhile.
+        let met = whole(reply.get("n")).with_context(|| format!("{command}: {reply}"))?;
+        if self.client.retries == Retries::Writes {
+            expect(&command, &reply, &[("n", n)])?;
+        }
+        expect(&command, &reply, &[("nModified", met)])?;
+        self.ledger.added += met;
+        Ok("increment batch")
+    }
+
+    fn read_kept(&mut self) -> Result<&'static str> {
+        let id = self.any(true)?;
+        let found = self.client.find(&doc! { "_id": id })?;
+        ensure!(found.len() == 1, "{found:?} were found of {id}, and nobody deletes it");
+        Ok("read kept")
     }
 
     fn increment_shared(&mut self) -> Result<&'static str> {

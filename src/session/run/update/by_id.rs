@@ -13,7 +13,7 @@ use crate::pattern::bucket::index;
 use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::mint::SystemMint;
-use crate::session::run::Run;
+use crate::session::run::{MAX_ATTEMPTS, Run};
 
 /// All statements; `None` where one is of another kind, or what became of it among others could not be told.
 pub(super) fn translate(run: &Run<'_>, command: &Update<'_>) -> Option<Vec<Change>> {
@@ -48,7 +48,10 @@ pub(super) async fn run(
         .zip(changes)
         .map(|(statement, change)| change.statement(statement.multi))
         .collect();
-    let answer = send(run, command, (&statements, &ids)).await?;
+    let mut answer = send(run, command, (&statements, &ids)).await?;
+    if changes.len() > 1 && run.head.is_retryable_write() {
+        answer = again_until_all_met(run, command, (&statements, &ids), answer).await?;
+    }
     if let ([statement], [change]) = (command.statements.as_slice(), changes)
         && get(&answer, "n").and_then(as_whole_number) == Some(0)
         && get(&answer, "writeErrors").is_none()
@@ -65,6 +68,32 @@ pub(super) async fn run(
         return Ok(Some(with_replaced(&answer, &modified)));
     }
     Ok(Some(in_words_of_the_application(run, &answer, changes)))
+}
+
+/// A statement whose item is moved meanwhile may meet no bucket. Which of them did, only mongod's memory tells: sent again, those
+/// that did are not done again. The answer to the last, as that to the first.
+async fn again_until_all_met(
+    run: &mut Run<'_>,
+    command: &Update<'_>,
+    (statements, ids): (&[RawDocumentBuf], &RawArrayBuf),
+    first: RawDocumentBuf,
+) -> Result<RawDocumentBuf, RunError> {
+    let matched = |answer: &RawDocument| get(answer, "n").and_then(as_whole_number).unwrap_or_default();
+    let has_failed = |answer: &RawDocument| get(answer, "writeErrors").is_some();
+    let all = i64::try_from(statements.len()).unwrap_or(i64::MAX);
+    let mut last = first.clone();
+    for _ in 0..MAX_ATTEMPTS {
+        if matched(&last) >= all || has_failed(&last) {
+            break;
+        }
+        let answer = send(run, command, (statements, ids)).await?;
+        if matched(&answer) <= matched(&last) && !has_failed(&answer) {
+            break;
+        }
+        let retried = get(&first, "retriedStmtIds");
+        last = with_replaced(&answer, &[("retriedStmtIds", retried)]);
+    }
+    Ok(last)
 }
 
 /// Sends one statement, if it is of this kind.
