@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::frame::{HEADER_LENGTH, header_field};
 
-/// Commands that are counted: those that write.
+/// Commands that are counted, unless all are: those that write items.
 const COUNTED: [&[u8]; 2] = [b"insert\0", b"update\0"];
 
 /// What happens while a command waits.
@@ -37,6 +37,7 @@ struct State {
     /// What is to happen, and the writing commands until then.
     armed: Option<(Event, usize)>,
     broke: bool,
+    counts_all: bool,
 }
 
 impl std::fmt::Debug for State {
@@ -63,9 +64,21 @@ enum Fate {
 impl Cut {
     /// Opens the way.
     pub fn to(server: SocketAddr) -> Result<Self> {
+        Self::counting(server, false)
+    }
+
+    /// One that counts whichever commands while something is to happen, not those alone that write.
+    pub fn counting_all(server: SocketAddr) -> Result<Self> {
+        Self::counting(server, true)
+    }
+
+    fn counting(server: SocketAddr, counts_all: bool) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(State {
+            counts_all,
+            ..State::default()
+        }));
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -84,20 +97,24 @@ impl Cut {
 
     /// Breaks the connection that has the writing command number `command` from now on, counted from 1.
     pub fn arm(&self, moment: Moment, command: usize) {
-        let armed = Some((Event::Breaks(moment), command));
-        *lock(&self.state) = State { armed, broke: false };
+        self.set(Some((Event::Breaks(moment), command)));
     }
 
     /// Keeps the writing command number `command` from now on, counted from 1, waiting while something else happens.
     pub fn meanwhile(&self, command: usize, happens: impl FnOnce() + Send + 'static) {
-        let armed = Some((Event::Waits(Box::new(happens)), command));
-        *lock(&self.state) = State { armed, broke: false };
+        self.set(Some((Event::Waits(Box::new(happens)), command)));
+    }
+
+    fn set(&self, armed: Option<(Event, usize)>) -> bool {
+        let mut state = lock(&self.state);
+        state.armed = armed;
+        std::mem::take(&mut state.broke)
     }
 
     /// Whether it broke. It breaks no more.
     #[must_use]
     pub fn disarm(&self) -> bool {
-        std::mem::take(&mut *lock(&self.state)).broke
+        self.set(None)
     }
 }
 
@@ -109,7 +126,7 @@ impl State {
     fn fate(&mut self, frame: &[u8]) -> Fate {
         // Behind header, flags, kind, the document's length and the first element's type is its name.
         let name = frame.get(26..).unwrap_or_default();
-        if !COUNTED.iter().any(|counted| name.starts_with(counted)) {
+        if !self.counts_all && !COUNTED.iter().any(|counted| name.starts_with(counted)) {
             return Fate::Passes;
         }
         let Some((event, left)) = self.armed.take() else {

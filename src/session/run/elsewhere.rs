@@ -5,7 +5,7 @@ use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use super::Run;
 use super::delete::Target;
-use super::relocate::{Relocated, relocate};
+use super::relocate::{Relocated, relocate, was_relocated};
 use super::statements::{Kind, Part, send_one};
 use super::task::Task;
 use crate::command::document::get;
@@ -49,6 +49,12 @@ pub(super) async fn go(
         Ok(stored) => stored,
         Err(error) => return Ok(Went::Failed(error)),
     };
+    // Another attempt may have moved it to where it was found.
+    if let Some(id) = task.statement_id
+        && was_relocated(run, id).await?
+    {
+        return Ok(Went::Before);
+    }
     if is_time
         && stays
         && let Some(time) = stored.time()

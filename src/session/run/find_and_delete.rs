@@ -81,6 +81,7 @@ async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, id: Option<i32>) -> Resul
     let narrowing = Narrowing::of(shape, wanted.filter);
     let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none();
     let item = narrowing.exactly_one_id().filter(|_| is_simple);
+    let mut none = RawDocumentBuf::new();
     if let Some(item) = item
         && !run.head.in_transaction()
     {
@@ -93,7 +94,8 @@ async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, id: Option<i32>) -> Resul
                 let stored = stored.ok_or_else(|| run.misfit())?;
                 return Ok((Some((image, stored)), answer));
             }
-            Told::Image(None, answer) => return Ok((None, answer)),
+            // Where none was met, one may have been passed, since it was moved there meanwhile.
+            Told::Image(None, answer) => none = answer,
             Told::Missed | Told::OtherKind => {}
         }
     }
@@ -117,7 +119,7 @@ async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, id: Option<i32>) -> Resul
                 };
                 match before {
                     Some(before) => return Ok(before),
-                    None if target.is_none() => return Ok((None, RawDocumentBuf::new())),
+                    None if target.is_none() => return Ok((None, none)),
                     None => {}
                 }
             }

@@ -6,7 +6,7 @@ mod found;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::task::Task;
-use super::update::holds_item;
+use super::update::{may_be_tried, may_match};
 use super::{Run, find_and_delete, resolve};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, single};
@@ -48,7 +48,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     if let Some(reply) = found::before(run, &command, (&task, &projection)).await? {
         return Ok(reply);
     }
-    if let Some(change) = change
+    if let Some(change) = change.filter(|change| may_be_tried(run, change, command.upsert))
         && let Some(reply) = by_id(run, &command, (&change, &projection)).await?
     {
         return Ok(reply);
@@ -70,7 +70,7 @@ async fn by_id(
         Err(error) => return Err(error.into()),
     };
     let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
-        let is_all = !command.upsert && !holds_item(run, change).await?;
+        let is_all = !command.upsert && !may_match(run, change).await?;
         return Ok(is_all.then_some(answer));
     };
     let item = item(run, (bucket, &change.id), projection).ok_or_else(|| run.misfit())?;

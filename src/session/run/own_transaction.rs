@@ -33,9 +33,9 @@ pub(super) struct OwnTransaction {
 pub(super) enum Before {
     /// It was committed.
     Committed,
-    /// A later one was begun.
-    Overtaken,
-    /// There was none, or it has ended now, without a trace.
+    /// Its number was used, and nothing came of it.
+    Spent,
+    /// There was none, or nothing came of it: mongod does not tell these apart until it is asked to begin one.
     Nothing,
 }
 
@@ -110,10 +110,11 @@ impl OwnTransaction {
         const TRANSACTION_COMMITTED: i32 = 256;
         let command = self.ending(run, "abortTransaction");
         match succeeded(run.link.call(Request::plain(&command)).await?) {
-            Ok(_) => Ok(Before::Nothing),
+            Ok(_) => Ok(Before::Spent),
             Err(CommandError::Upstream(reply)) => match reply.get_i32("code") {
                 Ok(TRANSACTION_COMMITTED) => Ok(Before::Committed),
-                Ok(TRANSACTION_TOO_OLD) => Ok(Before::Overtaken),
+                // A later one is begun only behind one of which nothing came.
+                Ok(TRANSACTION_TOO_OLD) => Ok(Before::Spent),
                 Ok(NO_SUCH_TRANSACTION) => Ok(Before::Nothing),
                 _ => Err(CommandError::Upstream(reply).into()),
             },
@@ -132,6 +133,17 @@ impl OwnTransaction {
         put(&mut command, "$db", "admin");
         command
     }
+}
+
+/// Whether a transaction could not be begun since one of its number, or of a greater one, was begun before.
+pub(super) fn is_spent(error: &CommandError) -> bool {
+    const TRANSACTION_TOO_OLD: i32 = 225;
+    const CONFLICTING_OPERATION_IN_PROGRESS: i32 = 117;
+    let CommandError::Upstream(reply) = error else {
+        return false;
+    };
+    let code = reply.get_i32("code");
+    code.is_ok_and(|code| matches!(code, TRANSACTION_TOO_OLD | CONFLICTING_OPERATION_IN_PROGRESS))
 }
 
 /// Whether a transaction that failed so may be begun again.

@@ -4,11 +4,11 @@
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::delete::{Target, take};
-use super::own_transaction::{Before, OwnTransaction, insert_of, is_transient, unlabelled};
+use super::own_transaction::{Before, OwnTransaction, insert_of, is_spent, is_transient, unlabelled};
 use super::statements::{Part, lost_too_often};
 use super::{MAX_ATTEMPTS, Run, insert, pause};
 use crate::command::document::get;
-use crate::command::error::{CommandError, WriteError};
+use crate::command::error::WriteError;
 use crate::command::head::Head;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
@@ -55,8 +55,11 @@ pub(super) async fn relocate(
         match in_own(run, &transaction, target, item).await {
             Ok(Some(answer)) => return Ok(Relocated::Now(answer)),
             Ok(None) => return Ok(Relocated::Missed),
-            Err(RunError::Command(error)) if is_transient(&error) || is_number_taken(&error) => {
-                transaction.abort(run).await?;
+            // Another attempt at the client's statement may have begun it, ended ours, or go on where we are.
+            Err(RunError::Command(error)) if is_transient(&error) || (id.is_some() && is_spent(&error)) => {
+                if transaction.abort(run).await? == Before::Committed {
+                    return Ok(Relocated::Before);
+                }
             }
             Err(RunError::Command(error)) => {
                 transaction.abort(run).await?;
@@ -83,7 +86,7 @@ async fn next_attempt(run: &mut Run<'_>, id: i32, attempt: &mut u32) -> Result<O
         match transaction.abort(run).await? {
             Before::Committed => return Ok(None),
             Before::Nothing => return Ok(Some(transaction)),
-            Before::Overtaken => *attempt += 1,
+            Before::Spent => *attempt += 1,
         }
     }
     Err(lost_too_often().into())
@@ -100,17 +103,6 @@ async fn in_own(
         return Ok(None);
     }
     transaction.commit(run).await.map(Some)
-}
-
-/// Whether a transaction of that number was begun before: by an attempt at the client's statement that came to nothing.
-fn is_number_taken(error: &CommandError) -> bool {
-    const CONFLICTING_OPERATION_IN_PROGRESS: i32 = 117;
-    const TRANSACTION_TOO_OLD: i32 = 225;
-    let CommandError::Upstream(reply) = error else {
-        return false;
-    };
-    let code = reply.get_i32("code");
-    code.is_ok_and(|code| matches!(code, CONFLICTING_OPERATION_IN_PROGRESS | TRANSACTION_TOO_OLD))
 }
 
 /// Both statements, in a transaction.

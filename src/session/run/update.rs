@@ -9,7 +9,7 @@ mod statement;
 
 use bson::raw::RawDocumentBuf;
 
-pub(super) use self::by_id::holds_item;
+pub(super) use self::by_id::{may_be_tried, may_match};
 pub(super) use self::one::is_relocated;
 use self::outcome::{Outcome, Told};
 use super::task::{Task, end_transaction};

@@ -44,9 +44,13 @@ pub(super) async fn delete(
     {
         let in_place = take_out_by_id(shape, &narrowing.on_buckets(), item);
         let told = send_one(run, Kind::Update, &in_place, Part::Own(id)).await?;
+        // Where none was met, one may have been passed, since it was moved there meanwhile.
         if told.missed.is_empty() {
+            let is_met = told.n > 0;
             add(deleted, told, id);
-            return Ok(());
+            if is_met {
+                return Ok(());
+            }
         }
     }
     for attempt in 0..MAX_ATTEMPTS {

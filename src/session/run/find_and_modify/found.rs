@@ -55,7 +55,10 @@ pub(super) async fn run(
     for round in 0..=MAX_ATTEMPTS {
         let Some(found) = resolve::first(run, wanted).await? else {
             if !command.upsert {
-                return Ok(judged);
+                return match before(run, command, (task, projection)).await? {
+                    Some(reply) => Ok(reply),
+                    None => Ok(judged),
+                };
             }
             match upserted::make(run, task).await? {
                 Upserted::Made(item, answer) => return finding.made(run, &item, &answer),
@@ -68,11 +71,21 @@ pub(super) async fn run(
         };
         match task.plan(run, &found).await? {
             Planned::InPlace(change) => {
+                // What was found may be what another attempt has made of it, which may have been under way when it was last
+                // asked for.
+                if let Some(reply) = before(run, command, (task, projection)).await? {
+                    return Ok(reply);
+                }
                 if let Some(reply) = finding.change(run, &found, change).await? {
                     return Ok(reply);
                 }
             }
-            Planned::Unchanged { .. } => return finding.unchanged(run, &judged, &found),
+            Planned::Unchanged { .. } => {
+                return match before(run, command, (task, projection)).await? {
+                    Some(reply) => Ok(reply),
+                    None => finding.unchanged(run, &judged, &found),
+                };
+            }
             Planned::Elsewhere(where_to) => {
                 let stays = task.statement_id.is_none();
                 match elsewhere::go(run, task, &found, (where_to, stays)).await? {

@@ -13,7 +13,7 @@ use crate::pattern::bucket::index;
 use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::mint::SystemMint;
-use crate::session::run::Run;
+use crate::session::run::{MAX_ATTEMPTS, Run};
 
 /// All statements; `None` where one is of another kind, or what became of it among others could not be told.
 pub(super) fn translate(run: &Run<'_>, command: &Update<'_>) -> Option<Vec<Change>> {
@@ -48,11 +48,14 @@ pub(super) async fn run(
         .zip(changes)
         .map(|(statement, change)| change.statement(statement.multi))
         .collect();
-    let answer = send(run, command, (&statements, &ids)).await?;
+    let mut answer = send(run, command, (&statements, &ids)).await?;
+    if changes.len() > 1 && run.head.is_retryable_write() {
+        answer = again_until_all_met(run, command, (&statements, &ids), answer).await?;
+    }
     if let ([statement], [change]) = (command.statements.as_slice(), changes)
         && get(&answer, "n").and_then(as_whole_number) == Some(0)
         && get(&answer, "writeErrors").is_none()
-        && (statement.upsert || holds_item(run, change).await?)
+        && (statement.upsert || may_match(run, change).await?)
     {
         return Ok(None);
     }
@@ -66,6 +69,32 @@ pub(super) async fn run(
     Ok(Some(in_words_of_the_application(run, &answer, changes)))
 }
 
+/// A statement whose item is moved meanwhile may meet no bucket. Which of them did, only mongod's memory tells: sent again, those
+/// that did are not done again. The answer to the last, as that to the first.
+async fn again_until_all_met(
+    run: &mut Run<'_>,
+    command: &Update<'_>,
+    (statements, ids): (&[RawDocumentBuf], &RawArrayBuf),
+    first: RawDocumentBuf,
+) -> Result<RawDocumentBuf, RunError> {
+    let matched = |answer: &RawDocument| get(answer, "n").and_then(as_whole_number).unwrap_or_default();
+    let has_failed = |answer: &RawDocument| get(answer, "writeErrors").is_some();
+    let all = i64::try_from(statements.len()).unwrap_or(i64::MAX);
+    let mut last = first.clone();
+    for _ in 0..MAX_ATTEMPTS {
+        if matched(&last) >= all || has_failed(&last) {
+            break;
+        }
+        let answer = send(run, command, (statements, ids)).await?;
+        if matched(&answer) <= matched(&last) && !has_failed(&answer) {
+            break;
+        }
+        let retried = get(&first, "retriedStmtIds");
+        last = with_replaced(&answer, &[("retriedStmtIds", retried)]);
+    }
+    Ok(last)
+}
+
 /// Sends one statement, if it is of this kind.
 pub(super) async fn one(
     run: &mut Run<'_>,
@@ -75,6 +104,9 @@ pub(super) async fn one(
     let Some(change) = change(run, statement) else {
         return Ok(None);
     };
+    if !may_be_tried(run, &change, statement.upsert) {
+        return Ok(None);
+    }
     let ids: RawArrayBuf = [command.statement_ids.of(index)].into_iter().collect();
     let answer = send(run, command, (&[change.statement(statement.multi)], &ids)).await?;
     let mut outcome = Outcome::of(answer);
@@ -83,7 +115,7 @@ pub(super) async fn one(
         return Ok(Some(outcome));
     }
     if outcome.matched == 0 {
-        if statement.upsert || holds_item(run, &change).await? {
+        if statement.upsert || may_match(run, &change).await? {
             return Ok(None);
         }
     } else if change.always_modifies {
@@ -117,13 +149,17 @@ async fn send(
     Ok(succeeded(run.link.call(request).await?)?)
 }
 
-/// Where no bucket met the statement's conditions: whether one has the item, and only what was demanded of it is not so.
-pub(in crate::session::run) async fn holds_item(run: &mut Run<'_>, change: &Change) -> Result<bool, RunError> {
-    let Some(condition) = &change.wider else {
-        return Ok(false);
-    };
+/// Whether the statement may be sent before it is known what an earlier attempt at the command has done: one that made the item
+/// or moved it is not remembered under the statement's number, and may still be under way.
+pub(in crate::session::run) fn may_be_tried(run: &Run<'_>, change: &Change, upserts: bool) -> bool {
+    !run.head.is_retryable_write() || (!upserts && change.wider.is_none())
+}
+
+/// Where no bucket met the statement's conditions: whether one does that was passed, since its item was moved there meanwhile,
+/// or would if nothing else were demanded of the item than the client does.
+pub(in crate::session::run) async fn may_match(run: &mut Run<'_>, change: &Change) -> Result<bool, RunError> {
     let mut find = single("find", run.namespace.collection);
-    find.append(cstr!("filter"), condition);
+    find.append(cstr!("filter"), change.wider.as_ref().unwrap_or(&change.filter));
     find.append(cstr!("hint"), index::ITEM_ID);
     find.append(cstr!("projection"), single("_id", 1));
     find.append(cstr!("limit"), 1);

@@ -29,10 +29,10 @@ pub(super) async fn run(
         let change = match task.plan(run, &found).await? {
             Planned::InPlace(change) => change,
             Planned::Unchanged { counted } => {
-                if is_relocated(run, task).await? {
-                    return Ok(relocated_before(&judged));
-                }
-                return Ok(unchanged(&judged.answer, counted));
+                return Ok(match super::before(run, task, upserts).await? {
+                    Some(outcome) => outcome,
+                    None => unchanged(&judged.answer, counted),
+                });
             }
             Planned::Elsewhere(where_to) => match elsewhere::go(run, task, &found, (where_to, true)).await? {
                 Went::Stayed(_, answer) | Went::Away(_, answer) => return Ok(Outcome::of_one(answer)),
@@ -45,6 +45,10 @@ pub(super) async fn run(
             },
             Planned::Failed(error) => return failed(run, (judged, error)).await,
         };
+        // What was found may be what another attempt has made of it, which may have been under way when it was last asked for.
+        if let Some(outcome) = super::before(run, task, upserts).await? {
+            return Ok(outcome);
+        }
         let statement = change
             .statement(run.shape, &found)
             .map_err(|what| run.unsupported(&what))?;

@@ -1,0 +1,190 @@
+//! A connection of an application, which sends again what was not answered.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bson::{Document, doc};
+use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
+
+/// How long a command is sent again for.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// How long an answer may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(40);
+/// mongod's, and the proxy's, for a race that was lost too often: nothing was changed.
+const WRITE_CONFLICT: i32 = 112;
+/// The proxy's for a `findAndModify` that was done and whose answer is not known any more.
+const ILLEGAL_OPERATION: i32 = 20;
+
+/// Nothing was done.
+const NOT_WRITABLE_PRIMARY: i32 = 10107;
+
+/// Whether commands are sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Retries {
+    /// A connection that breaks is a failure.
+    None,
+    /// As retryable writes.
+    Writes,
+}
+
+/// What came of a write.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// This.
+    Reply(Document),
+    /// It was done, and what it said then is not known.
+    Forgotten,
+}
+
+/// One application's way to the proxies.
+#[derive(Debug)]
+pub(crate) struct Client<'a> {
+    addresses: &'a [SocketAddr],
+    turn: usize,
+    connection: Option<Connection>,
+    database: &'a str,
+    pub(crate) retries: Retries,
+    session: Document,
+    number: i64,
+    /// Commands that lost their races and were given anew.
+    pub(crate) conflicts: u64,
+    /// Commands that were sent more than once.
+    pub(crate) resent: u64,
+    /// Of those, the ones of which it is not known what they said.
+    pub(crate) forgotten: u64,
+}
+
+impl<'a> Client<'a> {
+    pub(crate) fn new(number: usize, addresses: &'a [SocketAddr], (database, retries): (&'a str, Retries)) -> Self {
+        Self {
+            addresses,
+            turn: number,
+            connection: None,
+            database,
+            retries,
+            session: lsid(&format!("{database} {number}")),
+            number: 0,
+            conflicts: 0,
+            resent: 0,
+            forgotten: 0,
+        }
+    }
+
+    /// A write of single items, which must succeed.
+    pub(crate) fn write(&mut self, command: &Document) -> Result<Answer> {
+        self.until_won(command, self.retries == Retries::Writes)
+    }
+
+    /// The same of one whose reply is never forgotten.
+    pub(crate) fn write_told(&mut self, command: &Document) -> Result<Document> {
+        match self.write(command)? {
+            Answer::Reply(reply) => Ok(reply),
+            Answer::Forgotten => bail!("{command}: what it did was forgotten"),
+        }
+    }
+
+    /// A write of many items: not retryable, so one that may as well be done twice where connections break.
+    pub(crate) fn write_many(&mut self, command: &Document) -> Result<Document> {
+        match self.until_won(command, false)? {
+            Answer::Reply(reply) => Ok(reply),
+            Answer::Forgotten => bail!("{command}: what it did was forgotten"),
+        }
+    }
+
+    /// Items that match.
+    pub(crate) fn find(&mut self, filter: &Document) -> Result<Vec<Document>> {
+        let command = doc! { "find": crate::world::COLLECTION, "filter": filter.clone(), "$db": self.database };
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.open().and_then(|connection| connection.all(&command)) {
+                Ok(items) => return Ok(items),
+                Err(error) if self.retries == Retries::None => return Err(error),
+                Err(error) => {
+                    let text = error.to_string();
+                    let is_refused = text.starts_with("the server refused") && !text.contains("NotWritablePrimary");
+                    ensure!(!is_refused, "{command}: {text}");
+                    self.broken(deadline, &command)?;
+                }
+            }
+        }
+    }
+
+    fn until_won(&mut self, command: &Document, is_numbered: bool) -> Result<Answer> {
+        for _ in 0..20 {
+            let mut command = command.clone();
+            command.insert("lsid", self.session.clone());
+            if is_numbered {
+                self.number += 1;
+                command.insert("txnNumber", self.number);
+            }
+            command.insert("$db", self.database);
+            let reply = self.until_answered(&command)?;
+            match codes(&reply).as_slice() {
+                [] if reply.get_f64("ok").is_ok_and(|ok| ok > 0.0) && !reply.contains_key("writeConcernError") => {
+                    return Ok(Answer::Reply(reply));
+                }
+                [WRITE_CONFLICT] => self.conflicts += 1,
+                [ILLEGAL_OPERATION] if is_numbered && command.contains_key("findAndModify") => {
+                    self.forgotten += 1;
+                    return Ok(Answer::Forgotten);
+                }
+                _ => bail!("{command}\n  was answered {reply}"),
+            }
+        }
+        bail!("{command}\n  lost its race too often")
+    }
+
+    fn until_answered(&mut self, command: &Document) -> Result<Document> {
+        let deadline = Instant::now() + PATIENCE;
+        for sent in 0.. {
+            let answer = self.open().and_then(|connection| connection.command(command));
+            match answer {
+                Ok(reply) if !is_to_be_sent_again(&reply) => {
+                    self.resent += u64::from(sent > 0);
+                    return Ok(reply);
+                }
+                Err(error) if self.retries == Retries::None => {
+                    return Err(error.context(format!("{command} was not answered")));
+                }
+                Ok(reply) if self.retries == Retries::None => bail!("{command}\n  was answered {reply}"),
+                Ok(_) | Err(_) => self.broken(deadline, command)?,
+            }
+        }
+        bail!("never sent")
+    }
+
+    fn broken(&mut self, deadline: Instant, command: &Document) -> Result<()> {
+        self.connection = None;
+        self.turn += 1;
+        ensure!(Instant::now() < deadline, "{command} was not answered in {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(2));
+        Ok(())
+    }
+
+    fn open(&mut self) -> Result<&mut Connection> {
+        if self.connection.is_none() {
+            let opened = Connection::open(self.addresses[self.turn % self.addresses.len()])?;
+            opened.stream().set_read_timeout(Some(ANSWER_LIMIT))?;
+            self.connection = Some(opened);
+        }
+        self.connection.as_mut().context("just opened")
+    }
+}
+
+/// What a driver sends again, or an application since a proxy is not ready.
+fn is_to_be_sent_again(reply: &Document) -> bool {
+    let labels = reply.get_array("errorLabels").map(Vec::as_slice).unwrap_or_default();
+    labels.iter().any(|label| label.as_str() == Some("RetryableWriteError"))
+        || reply.get_i32("code").is_ok_and(|code| code == NOT_WRITABLE_PRIMARY)
+}
+
+/// The codes of a reply's errors.
+fn codes(reply: &Document) -> Vec<i32> {
+    let errors = reply.get_array("writeErrors").map(Vec::as_slice).unwrap_or_default();
+    let errors = errors.iter().filter_map(|error| error.as_document());
+    let errors = errors.chain([reply]);
+    errors.filter_map(|error| error.get_i32("code").ok()).collect()
+}

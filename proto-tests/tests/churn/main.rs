@@ -1,0 +1,82 @@
+//! Applications on two proxies that insert, change, move and delete items of the same keys at once.
+//!
+//! Everything that is acknowledged is written down, and must be so afterwards: see [`ledger`]. In the second test proxies are
+//! killed and links cut meanwhile, and what was not answered is sent again.
+//!
+//! A run of the ordinary tests is short. The whole measure takes a minute each; each run prints its seed, and takes one to run
+//! again:
+//!
+//! ```sh
+//! MONGOSHAPE_CHURN=full MONGOSHAPE_SEED=7 cargo test -p proto-tests --test churn -- --nocapture
+//! ```
+
+mod application;
+mod client;
+mod ledger;
+mod measure;
+mod own;
+mod queue;
+mod shared;
+mod world;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use proto_tests::balancer::Balancer;
+use proto_tests::{Proxy, mongod};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::measure::{Measure, seed, show};
+use crate::world::World;
+
+#[test]
+fn nothing_is_lost_or_doubled_between_sixteen_applications_on_two_proxies() -> Result<()> {
+    let seed = seed();
+    let world = World::new(mongod::shared_replica_set().address())?;
+    let proxies = world.proxies()?;
+    let addresses = proxies.each_ref().map(Proxy::address);
+    let until = Instant::now() + Measure::chosen().time;
+    let ledger = world.run(seed, &addresses, |_| {
+        thread::sleep(until.saturating_duration_since(Instant::now()));
+        Ok(())
+    })?;
+    show(&ledger.summary());
+    ensure!(ledger.resent == 0, "connections broke");
+    world.judge(&ledger, &[])
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_when_proxies_are_killed() -> Result<()> {
+    let seed = seed();
+    let mut random = StdRng::seed_from_u64(seed);
+    // Between the proxies and mongod, so that those links can be cut too.
+    let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
+    let world = World::retrying(upstream.address())?;
+    let mut proxies = world.proxies()?;
+    let downstream = Balancer::before(proxies.iter().map(Proxy::address).collect())?;
+    let until = Instant::now() + Measure::chosen().time;
+    let ledger = world.run(seed, &[downstream.address()], |answered| {
+        while Instant::now() < until {
+            for _ in 0..6 {
+                thread::sleep(Duration::from_millis(random.random_range(0..60)));
+                let link = if random.random_bool(0.4) {
+                    &upstream
+                } else {
+                    &downstream
+                };
+                link.cut(|open| random.random_range(0..open));
+            }
+            let proxy = &mut proxies[random.random_range(0..2)];
+            proxy.kill()?;
+            proxy.restart()?;
+            answered.wait()?;
+        }
+        Ok(())
+    })?;
+    show(&ledger.summary());
+    ensure!(ledger.resent > 0, "nothing was disturbed");
+    // What a crash leaves behind: the page is one like another, and goes with the next delete.
+    world.judge(&ledger, &["the highest page is empty"])
+}
