@@ -19,6 +19,26 @@ pub(super) fn is_refused(command: &Document, reply: &RawDocument) -> bool {
     reasons(command).iter().any(|reason| message.contains(reason))
 }
 
+/// The kinds of writes and indexes that the proxy may refuse, by what its messages say.
+const KINDS: &[(&str, &str)] = &[
+    ("move on a standalone", "an update that moves an item to another page"),
+    ("filter with $where", "$where in a "),
+    ("filter with $text", "$text in a "),
+    ("filter with $near", "$near in a "),
+    ("what is no key", "cannot be a key"),
+];
+
+/// The kind of a refused write or index, from a reply or a write error; `None` where it is none, or of no kind that is listed.
+pub(super) fn kind(reply: &RawDocument) -> Option<&'static str> {
+    let message = field(reply, "errmsg").and_then(RawBsonRef::as_str).unwrap_or_default();
+    let code = field(reply, "code");
+    // BadValue, as an insert has it.
+    let is_refusal = code == Some(RawBsonRef::Int32(NOT_SUPPORTED))
+        || (code == Some(RawBsonRef::Int32(2)) && message.contains("cannot be a key"));
+    let of_kind = KINDS.iter().find(|(_, part)| message.contains(part));
+    of_kind.filter(|_| is_refusal).map(|(kind, _)| *kind)
+}
+
 /// Whether it asks for text, for which mongod has one error on a collection without a text index, and another on a view.
 pub(super) fn asks_for_text(command: &Document) -> bool {
     names(&Bson::Document(command.clone()), "$text")
