@@ -56,13 +56,6 @@ impl Change {
             needs: Document::new(),
         }
     }
-
-    /// Whether it is one of operators.
-    pub(super) fn operators(&mut self) -> Option<&mut Document> {
-        let update = self.update.as_document_mut()?;
-        let is_operator = update.keys().next().is_some_and(|name| name.starts_with('$'));
-        is_operator.then_some(update)
-    }
 }
 
 impl World {
@@ -93,9 +86,10 @@ impl World {
 
     /// A change of any kind for a document of that number, which may fail.
     pub(super) fn change(&mut self, number: i32) -> Change {
-        match self.below(10) {
-            0..=5 => self.operators(),
-            6 | 7 => self.replacement(number),
+        match self.below(12) {
+            0..=3 => self.operators(),
+            4..=7 => self.sure_change(),
+            8 | 9 => self.replacement(number),
             _ => self.stages(),
         }
     }

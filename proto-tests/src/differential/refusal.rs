@@ -26,6 +26,16 @@ const KINDS: &[(&str, &str)] = &[
     ("filter with $text", "$text in a "),
     ("filter with $near", "$near in a "),
     ("what is no key", "cannot be a key"),
+    // What would be inserted is computed in the proxy, of what it is sure of.
+    ("upsert of an odd kind", "pattern: an upsert "),
+    ("change of key or time with array filters", "a change of key or time with array filters"),
+    ("change of key or time of an odd kind", "such an update of a key field or of the time"),
+    ("findAndModify with an expression in its projection", "findAndModify with such a projection"),
+    ("unique index", "a unique index, which would be"),
+    ("index with a time to live", "an index with expireAfterSeconds"),
+    ("field whose name begins with $", "a field whose name begins with $"),
+    ("`_id` where none is kept", "an update that gives an item an `_id` where none is kept"),
+    ("positional operator", "the positional operator $ in an update"),
 ];
 
 /// The kind of a refused write or index, from a reply or a write error; `None` where it is none, or of no kind that is listed.

@@ -12,13 +12,14 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
 
 pub(super) fn make_up(world: &mut World) -> Writes {
     let count = world.pick(&[1, 1, 2, 3]);
-    let statements = (0..count).map(|_| statement(world)).collect();
     let mut options = doc! {};
-    if world.chance(40) {
-        options.insert("ordered", world.chance(50));
-    }
     if world.chance(20) {
         options.insert("let", doc! { "x": world.scalar() });
+    }
+    let statements = (0..count).map(|_| statement(world, options.contains_key("let")));
+    let statements = statements.collect();
+    if world.chance(40) {
+        options.insert("ordered", world.chance(50));
     }
     let sent = if world.has_sessions { world.pick(&[0, 0, 1, 2, 3]) } else { 0 };
     Writes {
@@ -31,7 +32,7 @@ pub(super) fn make_up(world: &mut World) -> Writes {
     }
 }
 
-fn statement(world: &mut World) -> Document {
+fn statement(world: &mut World, has_variable: bool) -> Document {
     let mut statement = match world.below(20) {
         0..=3 => doc! { "q": world.filter_of_some(), "limit": 0 },
         4 => doc! { "q": world.one_key(), "limit": 0 },
@@ -48,7 +49,7 @@ fn statement(world: &mut World) -> Document {
         4 if world.chance(30) => statement.insert("limit", world.pick(&[2, -1])),
         _ => None,
     };
-    if world.chance(5) && statement.get_document("q").is_ok_and(|filter| !filter.contains_key("$expr"))
+    if has_variable && world.chance(30) && statement.get_document("q").is_ok_and(|filter| !filter.contains_key("$expr"))
         && let Ok(filter) = statement.get_document_mut("q")
     {
         filter.insert("$expr", doc! { "$gte": ["$n", "$$x"] });

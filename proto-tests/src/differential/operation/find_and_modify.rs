@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use bson::raw::RawDocument;
-use bson::{Document, bson, doc};
+use bson::{Document, doc};
 
 use super::update::upserting_filter;
 use super::{Operation, Outcome};
@@ -70,15 +70,22 @@ pub(super) fn make_up(world: &mut World) -> FindAndModify {
         command.insert("fields", world.pick(&fields));
     }
     match world.below(40) {
-        0 => command.insert("hint", world.pick(&[bson!("_id_"), bson!("nope")])),
+        0 => command.insert("hint", "_id_"),
+        // One mistake: of two, which is told depends on what is looked at first.
+        7 if command.contains_key("remove") => command.insert("hint", "nope"),
         1 | 2 => command.insert("collation", doc! { "locale": "en", "strength": 2 }),
         3..=5 => command.insert("let", doc! { "x": world.scalar() }),
         6 if world.chance(30) => command.insert("new", true),
         _ => None,
     };
+    let sent = if world.has_sessions { world.pick(&[0, 0, 1, 2, 3]) } else { 0 };
+    if sent > 1 {
+        // To what is sent again mongod 6.0.5 answers whole documents.
+        command.remove("fields");
+    }
     FindAndModify {
         command,
-        sent: if world.has_sessions { world.pick(&[0, 0, 1, 2, 3]) } else { 0 },
+        sent,
         canon: world.canon(),
     }
 }

@@ -68,6 +68,8 @@ fn create(world: &mut World) -> Document {
 
 impl Operation for Indexes {
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
+        // On the naive side an upsert that fails has made the collection.
+        sides.both(&doc! { "create": COLLECTION })?;
         let shaped = sides.shaped.run(&self.command)?;
         if let Some(kind) = refusal::kind(&shaped) {
             sides.refused(kind);

@@ -13,15 +13,16 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
 
 pub(super) fn make_up(world: &mut World) -> Writes {
     let count = world.pick(&[1, 1, 1, 2, 3, 5]);
-    let statements = (0..count).map(|_| statement(world)).collect();
     let mut options = doc! {};
+    if world.chance(30) {
+        options.insert("let", doc! { "x": world.scalar() });
+    }
+    let statements = (0..count).map(|_| statement(world, options.contains_key("let")));
+    let statements = statements.collect();
     match world.below(4) {
         0 => options.extend(doc! { "ordered": true }),
         1 => options.extend(doc! { "ordered": false }),
         _ => {}
-    }
-    if world.chance(30) {
-        options.insert("let", doc! { "x": world.scalar() });
     }
     let sent = if world.has_sessions { world.pick(&[0, 0, 1, 2, 3]) } else { 0 };
     Writes {
@@ -34,7 +35,7 @@ pub(super) fn make_up(world: &mut World) -> Writes {
     }
 }
 
-fn statement(world: &mut World) -> Document {
+fn statement(world: &mut World, has_variable: bool) -> Document {
     let mut statement = match world.below(10) {
         0 | 1 => many(world),
         2 | 3 => upsert(world),
@@ -57,7 +58,7 @@ fn statement(world: &mut World) -> Document {
         2 | 3 => statement.insert("collation", doc! { "locale": "en", "strength": 2 }),
         _ => None,
     };
-    if world.chance(10) && statement.get_document("q").is_ok_and(|filter| !filter.contains_key("$expr")) {
+    if has_variable && world.chance(20) && statement.get_document("q").is_ok_and(|filter| !filter.contains_key("$expr")) {
         statement.insert("q", with(&statement, "$expr", bson!({ "$gte": ["$n", "$$x"] })));
     }
     if statement.contains_key("upsert") && world.chance(80) {
