@@ -149,12 +149,18 @@ impl World {
         let (name, operand) = match self.below(40) {
             0..=9 => ("$set", self.new_value(&path)),
             10..=13 => ("$unset", bson!("")),
-            14 | 15 => ("$inc", self.pick(&[bson!(number), bson!(1.5), Bson::Int64(2), bson!("x")])),
+            14 | 15 => (
+                "$inc",
+                self.pick(&[bson!(number), bson!(1.5), Bson::Int64(2), bson!("x")]),
+            ),
             16 | 17 => ("$mul", self.pick(&[bson!(number), bson!(0.5), Bson::Null])),
             18 | 19 => (self.pick(&["$min", "$max"]), self.new_value(&path)),
             20..=22 => ("$rename", bson!(self.changed_path())),
             23..=26 => ("$push", self.pushed()),
-            27..=29 => ("$addToSet", self.pick(&[bson!(number), bson!({ "$each": [number, 1, number] })])),
+            27..=29 => (
+                "$addToSet",
+                self.pick(&[bson!(number), bson!({ "$each": [number, 1, number] })]),
+            ),
             30..=32 => ("$pull", self.pulled()),
             33 => ("$pullAll", bson!([number, self.scalar()])),
             34 | 35 => ("$pop", self.pick(&[bson!(1), bson!(-1), bson!(7)])),
@@ -243,14 +249,23 @@ impl World {
         let (update, needs) = match self.below(24) {
             0..=3 => (bson!({ "$set": { field: self.value() } }), doc! {}),
             4 | 5 => (bson!({ "$unset": { field: 1 } }), doc! {}),
-            6 => (bson!({ self.pick(&["$min", "$max"]): { field: self.scalar() } }), doc! {}),
+            6 => (
+                bson!({ self.pick(&["$min", "$max"]): { field: self.scalar() } }),
+                doc! {},
+            ),
             7 | 8 => {
                 let to = self.pick(WHOLE);
                 let to = if to == field { "other" } else { to };
                 (bson!({ "$rename": { field: to } }), doc! {})
             }
-            9 | 10 => (bson!({ "$inc": { "count": self.pick(&[bson!(1), bson!(0), bson!(0.5)]) } }), is_number),
-            11 => (bson!({ "$mul": { "count": self.pick(&[bson!(1), bson!(-1), bson!(0.5)]) } }), is_number),
+            9 | 10 => (
+                bson!({ "$inc": { "count": self.pick(&[bson!(1), bson!(0), bson!(0.5)]) } }),
+                is_number,
+            ),
+            11 => (
+                bson!({ "$mul": { "count": self.pick(&[bson!(1), bson!(-1), bson!(0.5)]) } }),
+                is_number,
+            ),
             12 => (bson!({ "$push": { "tags": number } }), is_array),
             13 => (bson!({ "$addToSet": { "tags": { "$each": [number, 1] } } }), is_array),
             14 => (bson!({ "$pull": { "tags": { "$gte": number } } }), is_array),
@@ -259,11 +274,17 @@ impl World {
             17 => (bson!({ "$set": { "nested.x": self.value() } }), is_document),
             18 => (bson!([{ "$set": { field: { "$literal": self.value() } } }]), doc! {}),
             19 => (bson!([{ "$set": { field: "$n" } }, { "$unset": "control" }]), doc! {}),
-            20 => (bson!([{ "$replaceWith": { "$mergeObjects": ["$$ROOT", { field: "$qty" }] } }]), doc! {}),
+            20 => (
+                bson!([{ "$replaceWith": { "$mergeObjects": ["$$ROOT", { field: "$qty" }] } }]),
+                doc! {},
+            ),
             21 | 22 => {
                 let keys: Vec<String> = self.shape.key.iter().chain(&self.shape.time).cloned().collect();
                 let path = self.pick(&keys);
-                (bson!({ "$set": { &path: self.new_value(&path), field: number } }), doc! {})
+                (
+                    bson!({ "$set": { &path: self.new_value(&path), field: number } }),
+                    doc! {},
+                )
             }
             _ => {
                 return Change {

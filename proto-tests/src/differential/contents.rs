@@ -41,7 +41,11 @@ pub(super) fn of_each_key(sides: &mut Sides, world: &World) -> Result<()> {
         let find = doc! { "find": COLLECTION, "filter": &filter };
         let naive = read(&mut sides.naive, &find)?;
         let shaped = read(&mut sides.shaped, &find)?;
-        let order = if world.keeps_order() { Order::Defined } else { Order::Free };
+        let order = if world.keeps_order() {
+            Order::Defined
+        } else {
+            Order::Free
+        };
         compare::documents(canon(world), &order, &naive, &shaped, &[])
             .with_context(|| format!("the order of {filter}"))?;
     }

@@ -28,13 +28,26 @@ const KINDS: &[(&str, &str)] = &[
     ("what is no key", "cannot be a key"),
     // What would be inserted is computed in the proxy, of what it is sure of.
     ("upsert of an odd kind", "pattern: an upsert "),
-    ("change of key or time with array filters", "a change of key or time with array filters"),
-    ("change of key or time of an odd kind", "such an update of a key field or of the time"),
-    ("findAndModify with an expression in its projection", "findAndModify with such a projection"),
+    (
+        "change of key or time with array filters",
+        "a change of key or time with array filters",
+    ),
+    (
+        "change of key or time of an odd kind",
+        "such an update of a key field or of the time",
+    ),
+    (
+        "findAndModify with an expression in its projection",
+        "findAndModify with such a projection",
+    ),
     ("unique index", "a unique index, which would be"),
     ("index with a time to live", "an index with expireAfterSeconds"),
     ("field whose name begins with $", "a field whose name begins with $"),
-    ("`_id` where none is kept", "an update that gives an item an `_id` where none is kept"),
+    (
+        "`_id` where none is kept",
+        "an update that gives an item an `_id` where none is kept",
+    ),
+    ("change of `_id` of an odd kind", " of '_id' is not supported"),
     ("positional operator", "the positional operator $ in an update"),
 ];
 

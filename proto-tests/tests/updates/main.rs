@@ -7,3 +7,4 @@ mod many;
 mod random;
 mod sides;
 mod together;
+mod wrong;

@@ -105,6 +105,10 @@ async fn execute(
     id: Option<i32>,
     deleted: &mut Deleted,
 ) -> Result<(), RunError> {
+    if id.is_some() && !statement.one {
+        let message = "Cannot use (or request) retryable writes with limit=0";
+        return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
+    }
     indexes::check_hint(run, statement.hint).await?;
     let wanted = Wanted {
         filter: Some(statement.filter),
@@ -114,10 +118,6 @@ async fn execute(
     };
     if statement.one {
         return one::delete(run, wanted, id, deleted).await;
-    }
-    if id.is_some() {
-        let message = "Cannot use (or request) retryable writes with limit=0";
-        return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
     }
     many::delete(run, wanted, deleted).await
 }

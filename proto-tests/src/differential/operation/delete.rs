@@ -21,7 +21,11 @@ pub(super) fn make_up(world: &mut World) -> Writes {
     if world.chance(40) {
         options.insert("ordered", world.chance(50));
     }
-    let sent = if world.has_sessions { world.pick(&[0, 0, 1, 2, 3]) } else { 0 };
+    let sent = if world.has_sessions {
+        world.pick(&[0, 0, 1, 2, 3])
+    } else {
+        0
+    };
     Writes {
         name: "delete",
         list: "deletes",
@@ -49,7 +53,11 @@ fn statement(world: &mut World, has_variable: bool) -> Document {
         4 if world.chance(30) => statement.insert("limit", world.pick(&[2, -1])),
         _ => None,
     };
-    if has_variable && world.chance(30) && statement.get_document("q").is_ok_and(|filter| !filter.contains_key("$expr"))
+    if has_variable
+        && world.chance(30)
+        && statement
+            .get_document("q")
+            .is_ok_and(|filter| !filter.contains_key("$expr"))
         && let Ok(filter) = statement.get_document_mut("q")
     {
         filter.insert("$expr", doc! { "$gte": ["$n", "$$x"] });

@@ -43,7 +43,11 @@ pub(super) fn make_up(world: &mut World) -> FindAndModify {
         }
         other => {
             let upsert = other < 14;
-            let (filter, number) = if upsert { upserting_filter(world) } else { world.filter_of_one() };
+            let (filter, number) = if upsert {
+                upserting_filter(world)
+            } else {
+                world.filter_of_one()
+            };
             let change = world.change(number);
             command.extend(doc! { "query": filter, "update": change.update });
             if upsert {
@@ -78,7 +82,11 @@ pub(super) fn make_up(world: &mut World) -> FindAndModify {
         6 if world.chance(30) => command.insert("new", true),
         _ => None,
     };
-    let sent = if world.has_sessions { world.pick(&[0, 0, 1, 2, 3]) } else { 0 };
+    let sent = if world.has_sessions {
+        world.pick(&[0, 0, 1, 2, 3])
+    } else {
+        0
+    };
     if sent > 1 {
         // To what is sent again mongod 6.0.5 answers whole documents.
         command.remove("fields");
@@ -135,7 +143,10 @@ impl FindAndModify {
                 let value = field(reply, name);
                 value.map(|value| value.as_document().map(|document| canon.of(document)))
             };
-            (document("lastErrorObject", Canon::default()), document("value", self.canon))
+            (
+                document("lastErrorObject", Canon::default()),
+                document("value", self.canon),
+            )
         };
         ensure!(
             told(&naive) == told(&shaped),

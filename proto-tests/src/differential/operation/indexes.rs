@@ -80,7 +80,13 @@ impl Operation for Indexes {
             self.same_indexes(sides)?;
             return Ok(Outcome::Failed);
         }
-        for name in ["numIndexesBefore", "numIndexesAfter", "createdCollectionAutomatically", "note", "nIndexesWas"] {
+        for name in [
+            "numIndexesBefore",
+            "numIndexesAfter",
+            "createdCollectionAutomatically",
+            "note",
+            "nIndexesWas",
+        ] {
             let [naive, shaped] = [&naive, &shaped].map(|reply| field(reply, name));
             ensure!(naive == shaped, "{name}: {shaped:?} instead of {naive:?}");
         }
@@ -109,7 +115,11 @@ impl Indexes {
 fn listed(reply: &RawDocument) -> Vec<Vec<u8>> {
     let cursor = field(reply, "cursor").and_then(RawBsonRef::as_document);
     let batch = cursor.and_then(|cursor| field(cursor, "firstBatch")?.as_array());
-    let specs = batch.into_iter().flatten().flatten().filter_map(RawBsonRef::as_document);
+    let specs = batch
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(RawBsonRef::as_document);
     let mut specs: Vec<Vec<u8>> = specs
         .map(|spec| Canon::default().of(&RawDocumentBuf::from(spec.to_owned())))
         .collect();

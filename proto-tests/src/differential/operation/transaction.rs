@@ -54,7 +54,11 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
         steps,
         end: world.pick(&["commitTransaction", "commitTransaction", "abortTransaction"]),
         has_ids: world.has_ids(),
-        order: if world.keeps_order() { Order::Defined } else { Order::Free },
+        order: if world.keeps_order() {
+            Order::Defined
+        } else {
+            Order::Free
+        },
     })
 }
 

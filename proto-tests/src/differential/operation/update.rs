@@ -2,8 +2,8 @@
 
 use bson::{Bson, Document, bson, doc};
 
-use super::writes::Writes;
 use super::Operation;
+use super::writes::Writes;
 use crate::differential::World;
 use crate::differential::compare::Canon;
 
@@ -24,7 +24,11 @@ pub(super) fn make_up(world: &mut World) -> Writes {
         1 => options.extend(doc! { "ordered": false }),
         _ => {}
     }
-    let sent = if world.has_sessions { world.pick(&[0, 0, 1, 2, 3]) } else { 0 };
+    let sent = if world.has_sessions {
+        world.pick(&[0, 0, 1, 2, 3])
+    } else {
+        0
+    };
     Writes {
         name: "update",
         list: "updates",
@@ -53,12 +57,20 @@ fn statement(world: &mut World, has_variable: bool) -> Document {
         }
     };
     match world.below(40) {
-        0 => statement.insert("hint", world.pick(&[bson!("_id_"), bson!({ "_id": 1 }), bson!({ "$natural": 1 })])),
+        0 => statement.insert(
+            "hint",
+            world.pick(&[bson!("_id_"), bson!({ "_id": 1 }), bson!({ "$natural": 1 })]),
+        ),
         1 => statement.insert("hint", world.pick(&[bson!("nope"), bson!({ "qty": 1 })])),
         2 | 3 => statement.insert("collation", doc! { "locale": "en", "strength": 2 }),
         _ => None,
     };
-    if has_variable && world.chance(20) && statement.get_document("q").is_ok_and(|filter| !filter.contains_key("$expr")) {
+    if has_variable
+        && world.chance(20)
+        && statement
+            .get_document("q")
+            .is_ok_and(|filter| !filter.contains_key("$expr"))
+    {
         statement.insert("q", with(&statement, "$expr", bson!({ "$gte": ["$n", "$$x"] })));
     }
     if statement.contains_key("upsert") && world.chance(80) {

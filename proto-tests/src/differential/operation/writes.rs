@@ -59,7 +59,9 @@ impl Writes {
         }
         // Those that are left keep their numbers.
         if !fields.contains_key("autocommit") && statements.len() < self.statements.len() {
-            let ids = statements.iter().map(|index| i32::try_from(*index).unwrap_or_default().into());
+            let ids = statements
+                .iter()
+                .map(|index| i32::try_from(*index).unwrap_or_default().into());
             let ids: Vec<Bson> = ids.collect();
             command.insert("stmtIds", ids);
         }
@@ -81,7 +83,11 @@ impl Writes {
             .filter(|error| refusal::kind(error).is_some())
             .map(|error| index(error))
             .collect();
-        let end = if self.is_ordered() { refused.first().copied() } else { None };
+        let end = if self.is_ordered() {
+            refused.first().copied()
+        } else {
+            None
+        };
         let sent: Vec<usize> = all
             .into_iter()
             .filter(|index| !refused.contains(index) && end.is_none_or(|end| *index < end))
@@ -102,13 +108,22 @@ impl Writes {
             compare::outcomes(naive, &shaped)?;
             return Ok(Outcome::Failed);
         }
-        self.compare(sides, (naive.as_ref(), &sent), &shaped)
-            .with_context(|| format!("naive: {}\n  shaped: {}", naive.as_deref().map_or_else(String::new, show), show(&shaped)))?;
+        self.compare(sides, (naive.as_ref(), &sent), &shaped).with_context(|| {
+            format!(
+                "naive: {}\n  shaped: {}",
+                naive.as_deref().map_or_else(String::new, show),
+                show(&shaped)
+            )
+        })?;
         if !refused.is_empty() {
             contents::unchanged(sides, self.canon).with_context(|| format!("refused in part: {}", show(&shaped)))?;
             return Ok(Outcome::Refused);
         }
-        Ok(if ours.is_empty() { Outcome::Done } else { Outcome::Failed })
+        Ok(if ours.is_empty() {
+            Outcome::Done
+        } else {
+            Outcome::Failed
+        })
     }
 
     fn compare(
@@ -120,13 +135,22 @@ impl Writes {
         for name in ["n", "nModified"] {
             let theirs = naive.and_then(|naive| field(naive, name));
             // Nothing of which all is refused.
-            let theirs = theirs.or_else(|| (naive.is_none() && field(shaped, name).is_some()).then_some(RawBsonRef::Int32(0)));
+            let theirs =
+                theirs.or_else(|| (naive.is_none() && field(shaped, name).is_some()).then_some(RawBsonRef::Int32(0)));
             ensure!(field(shaped, name) == theirs, "{name} is not {theirs:?}");
         }
         let theirs = naive.map(|naive| errors(naive)).unwrap_or_default();
         let ours = errors(shaped);
-        let ours: Vec<_> = ours.into_iter().filter(|error| refusal::kind(error).is_none()).collect();
-        ensure!(theirs.len() == ours.len(), "{} write errors instead of {}", ours.len(), theirs.len());
+        let ours: Vec<_> = ours
+            .into_iter()
+            .filter(|error| refusal::kind(error).is_none())
+            .collect();
+        ensure!(
+            theirs.len() == ours.len(),
+            "{} write errors instead of {}",
+            ours.len(),
+            theirs.len()
+        );
         for (theirs, ours) in theirs.iter().zip(&ours) {
             compare::write_errors(sides, i32::try_from(sent[index(theirs)])?, theirs, ours)?;
         }
@@ -136,7 +160,10 @@ impl Writes {
                 .map(|made| {
                     let place = index(made);
                     let id: RawDocumentBuf = made.iter().flatten().filter(|(name, _)| *name == "_id").collect();
-                    (indexes.map_or(place, |indexes| indexes[place]), Canon::default().of(&id))
+                    (
+                        indexes.map_or(place, |indexes| indexes[place]),
+                        Canon::default().of(&id),
+                    )
                 })
                 .collect()
         };
