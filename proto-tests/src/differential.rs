@@ -11,6 +11,7 @@
 //!
 //! To add a command: a file under `operation/` with a `generate` and an `impl Operation`, and a line in `FAMILIES`.
 
+mod changes;
 pub mod compare;
 mod contents;
 mod filter;

@@ -1,7 +1,7 @@
 //! Random operations on a naive and on a shaped collection, one shape a test. [`proto_tests::differential`] says how.
 
 use anyhow::Result;
-use proto_tests::differential::operation::{FAMILIES, READS, WRITES};
+use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, FAMILIES, READS, WRITES};
 use proto_tests::differential::{Outcome, Run};
 use proto_tests::{ItemIds, Shape, mongod};
 
@@ -17,6 +17,7 @@ fn check(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()> {
         shape,
         seeds: seeds.into_iter().collect(),
         operations: OPERATIONS,
+        moves: false,
         families: FAMILIES,
     };
     let report = run.against(mongod::shared())?;
@@ -137,6 +138,7 @@ fn check_reads(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()>
         shape,
         seeds: seeds.into_iter().take(if is_full() { usize::MAX } else { 1 }).collect(),
         operations: if is_full() { 2 * OPERATIONS } else { OPERATIONS },
+        moves: false,
         families: READS,
     };
     eprintln!("{}", run.against(mongod::shared())?);
@@ -193,6 +195,7 @@ fn check_writes(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()
         shape,
         seeds: seeds.into_iter().take(if is_full() { usize::MAX } else { 1 }).collect(),
         operations: OPERATIONS,
+        moves: false,
         families: WRITES,
     };
     let report = run.against(mongod::shared_replica_set())?;
@@ -250,4 +253,120 @@ fn writes_with_dropped_ids() -> Result<()> {
         },
         141..=144,
     )
+}
+
+/// All operations, on a standalone or a replica set. An ordinary run takes the first of the seeds, and few operations;
+/// `MONGOSHAPE_DIFFERENTIAL=full` all: 20,000 operations over 40 seeds.
+#[expect(
+    clippy::print_stderr,
+    reason = "the test's own output, which the test runner captures"
+)]
+fn check_all(shape: Shape, seeds: impl IntoIterator<Item = u64>, upstream: &mongod::Mongod, moves: bool) -> Result<()> {
+    let run = Run {
+        shape: Shape {
+            items_change: true,
+            ..shape
+        },
+        seeds: seeds.into_iter().take(if is_full() { usize::MAX } else { 1 }).collect(),
+        operations: if is_full() { 500 } else { 120 },
+        moves,
+        families: if moves { ALL_IN_SESSIONS } else { ALL },
+    };
+    let report = run.against(upstream)?;
+    eprintln!("{report}");
+    if std::env::var_os("MONGOSHAPE_OPERATIONS").is_none() {
+        assert!(
+            report.of(Outcome::Done) * 2 > report.operations(),
+            "few did anything: {report}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn all_with_time_and_rename() -> Result<()> {
+    let shape = renamed(with_time(&["k"]));
+    check_all(shape, 301..=304, mongod::shared(), false)
+}
+
+#[test]
+fn all_on_small_pages() -> Result<()> {
+    let shape = Shape {
+        max_items: 3,
+        ..with_time(&["k"])
+    };
+    check_all(shape, 311..=314, mongod::shared(), false)
+}
+
+#[test]
+fn all_on_pages_that_close_short() -> Result<()> {
+    let shape = Shape {
+        max_bytes: 1024,
+        ..Shape::new(&["k"])
+    };
+    check_all(shape, 321..=324, mongod::shared(), false)
+}
+
+#[test]
+fn all_of_two_key_fields_and_stored_ids() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::Stored,
+        max_items: 4,
+        ..renamed(with_time(&["k", "region"]))
+    };
+    check_all(shape, 331..=334, mongod::shared(), false)
+}
+
+#[test]
+fn all_of_dropped_ids() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::Dropped,
+        max_items: 3,
+        ..renamed(with_time(&["k"]))
+    };
+    check_all(shape, 341..=344, mongod::shared(), false)
+}
+
+#[test]
+fn all_in_sessions_with_time_and_rename() -> Result<()> {
+    let shape = renamed(with_time(&["k"]));
+    check_all(shape, 351..=354, mongod::shared_replica_set(), true)
+}
+
+#[test]
+fn all_in_sessions_on_small_pages() -> Result<()> {
+    let shape = Shape {
+        max_items: 3,
+        ..with_time(&["k"])
+    };
+    check_all(shape, 361..=364, mongod::shared_replica_set(), true)
+}
+
+#[test]
+fn all_in_sessions_on_pages_that_close_short() -> Result<()> {
+    let shape = Shape {
+        max_bytes: 1024,
+        ..Shape::new(&["k"])
+    };
+    check_all(shape, 371..=374, mongod::shared_replica_set(), true)
+}
+
+#[test]
+fn all_in_sessions_of_two_key_fields_and_stored_ids() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::Stored,
+        max_items: 4,
+        ..renamed(with_time(&["k", "region"]))
+    };
+    check_all(shape, 381..=384, mongod::shared_replica_set(), true)
+}
+
+#[test]
+fn all_in_sessions_of_dropped_ids() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::Dropped,
+        max_items: 3,
+        ..renamed(with_time(&["k"]))
+    };
+    check_all(shape, 391..=394, mongod::shared_replica_set(), true)
 }

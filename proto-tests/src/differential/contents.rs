@@ -18,7 +18,15 @@ pub(super) fn all(sides: &mut Sides, world: &World) -> Result<usize> {
     Ok(naive.len())
 }
 
-/// Compares the documents of each key, in order.
+/// Makes sure that a refusal has changed nothing: the naive side was not asked.
+pub(super) fn unchanged(sides: &mut Sides, canon: Canon) -> Result<()> {
+    let find = doc! { "find": COLLECTION };
+    let naive = read(&mut sides.naive, &find)?;
+    let shaped = read(&mut sides.shaped, &find)?;
+    compare::documents(canon, &Order::Free, &naive, &shaped, &[]).context("whole contents after a refusal")
+}
+
+/// Compares the documents of each key, in order if they keep it.
 pub(super) fn of_each_key(sides: &mut Sides, world: &World) -> Result<()> {
     for key in world.all_keys() {
         let fields = world.shape.key.iter().zip(&key);
@@ -33,7 +41,12 @@ pub(super) fn of_each_key(sides: &mut Sides, world: &World) -> Result<()> {
         let find = doc! { "find": COLLECTION, "filter": &filter };
         let naive = read(&mut sides.naive, &find)?;
         let shaped = read(&mut sides.shaped, &find)?;
-        compare::documents(canon(world), &Order::Defined, &naive, &shaped, &[])
+        let order = if world.keeps_order() {
+            Order::Defined
+        } else {
+            Order::Free
+        };
+        compare::documents(canon(world), &order, &naive, &shaped, &[])
             .with_context(|| format!("the order of {filter}"))?;
     }
     Ok(())

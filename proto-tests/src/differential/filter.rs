@@ -218,9 +218,12 @@ impl World {
         bson!({ "$elemMatch": { self.pick(&["$gt", "$lte", "$eq"]): self.scalar() } })
     }
 
-    /// Whether a filter sets every key field equal to one value, by the plainest reading.
+    /// Whether a filter sets every key field equal to one value, by the plainest reading, and so tells the order.
     #[must_use]
     pub fn is_one_key(&self, filter: &Document) -> bool {
+        if !self.keeps_order() {
+            return false;
+        }
         let sets = |field: &str| equalities(filter).into_iter().any(|name| name == field);
         self.shape.key.iter().all(|field| sets(field))
     }

@@ -4,12 +4,17 @@ mod aggregate;
 mod collection;
 mod count;
 mod cursor;
+mod delete;
 mod distinct;
 mod find;
+mod find_and_modify;
+mod indexes;
 mod insert;
 mod lookup;
 mod transaction;
+mod update;
 mod view;
+mod writes;
 
 use std::fmt::Debug;
 
@@ -93,4 +98,35 @@ pub const WRITES: &[Family] = &[
     },
     Family::new("find", 15, find::generate),
     Family::new("count", 5, count::generate),
+];
+
+/// Everything, on a standalone.
+pub const ALL: &[Family] = &[
+    Family::new("insert", 25, insert::generate),
+    Family::new("update", 30, update::generate),
+    Family::new("delete", 10, delete::generate),
+    Family::new("findAndModify", 15, find_and_modify::generate),
+    Family::new("indexes", 3, indexes::generate),
+    Family::new("find", 15, find::generate),
+    Family::new("count", 4, count::generate),
+    Family::new("aggregate", 6, aggregate::generate),
+    Family::new("distinct", 3, distinct::generate),
+    Family::new("lookup", 2, lookup::generate),
+    Family::new("view", 1, view::generate),
+];
+
+/// Everything, on a replica set: many writes are retryable, and some of those sent more than once.
+pub const ALL_IN_SESSIONS: &[Family] = &[
+    Family::new("insert", 25, insert::generate),
+    Family::new("update", 30, update::generate),
+    Family::new("delete", 10, delete::generate),
+    Family::new("findAndModify", 15, find_and_modify::generate),
+    Family::new("indexes", 3, indexes::generate),
+    Family::new("find", 10, find::generate),
+    Family::new("count", 3, count::generate),
+    Family::new("aggregate", 4, aggregate::generate),
+    Family {
+        needs_sessions: true,
+        ..Family::new("transaction", 8, transaction::generate)
+    },
 ];

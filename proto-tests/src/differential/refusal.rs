@@ -19,6 +19,49 @@ pub(super) fn is_refused(command: &Document, reply: &RawDocument) -> bool {
     reasons(command).iter().any(|reason| message.contains(reason))
 }
 
+/// The kinds of writes and indexes that the proxy may refuse, by what its messages say.
+const KINDS: &[(&str, &str)] = &[
+    ("move on a standalone", "an update that moves an item to another page"),
+    ("filter with $where", "$where in a "),
+    ("filter with $text", "$text in a "),
+    ("filter with $near", "$near in a "),
+    ("what is no key", "cannot be a key"),
+    // What would be inserted is computed in the proxy, of what it is sure of.
+    ("upsert of an odd kind", "pattern: an upsert "),
+    (
+        "change of key or time with array filters",
+        "a change of key or time with array filters",
+    ),
+    (
+        "change of key or time of an odd kind",
+        "such an update of a key field or of the time",
+    ),
+    (
+        "findAndModify with an expression in its projection",
+        "findAndModify with such a projection",
+    ),
+    ("unique index", "a unique index, which would be"),
+    ("index with a time to live", "an index with expireAfterSeconds"),
+    ("field whose name begins with $", "a field whose name begins with $"),
+    (
+        "`_id` where none is kept",
+        "an update that gives an item an `_id` where none is kept",
+    ),
+    ("change of `_id` of an odd kind", " of '_id' is not supported"),
+    ("positional operator", "the positional operator $ in an update"),
+];
+
+/// The kind of a refused write or index, from a reply or a write error; `None` where it is none, or of no kind that is listed.
+pub(super) fn kind(reply: &RawDocument) -> Option<&'static str> {
+    let message = field(reply, "errmsg").and_then(RawBsonRef::as_str).unwrap_or_default();
+    let code = field(reply, "code");
+    // BadValue, as an insert has it.
+    let is_refusal = code == Some(RawBsonRef::Int32(NOT_SUPPORTED))
+        || (code == Some(RawBsonRef::Int32(2)) && message.contains("cannot be a key"));
+    let of_kind = KINDS.iter().find(|(_, part)| message.contains(part));
+    of_kind.filter(|_| is_refusal).map(|(kind, _)| *kind)
+}
+
 /// Whether it asks for text, for which mongod has one error on a collection without a text index, and another on a view.
 pub(super) fn asks_for_text(command: &Document) -> bool {
     names(&Bson::Document(command.clone()), "$text")

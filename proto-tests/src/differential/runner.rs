@@ -26,6 +26,8 @@ pub struct Run {
     pub seeds: Vec<u64>,
     /// Operations a seed, unless the environment says how many.
     pub operations: u32,
+    /// Whether documents may move to another key, which takes a replica set.
+    pub moves: bool,
     /// What is done.
     pub families: &'static [Family],
 }
@@ -35,6 +37,8 @@ pub struct Run {
 pub struct Report {
     /// How many operations of each family came out how.
     pub outcomes: BTreeMap<(&'static str, &'static str), u32>,
+    /// How many writes, or parts of them, were refused for what.
+    pub refusals: BTreeMap<&'static str, u32>,
     /// Documents in the collections at the end, over all seeds.
     pub documents: usize,
     /// How long it took.
@@ -68,6 +72,9 @@ impl std::fmt::Display for Report {
         for ((family, outcome), count) in &self.outcomes {
             write!(f, " {family} {outcome} {count},")?;
         }
+        if !self.refusals.is_empty() {
+            write!(f, "\nrefused for: {:?}", self.refusals)?;
+        }
         Ok(())
     }
 }
@@ -86,7 +93,11 @@ impl Run {
         let started = Instant::now();
         let mut report = Report::default();
         for seed in seeds {
-            self.seed(seed, operations, &mut Sides::open(mongod, &proxy)?, &mut report)?;
+            let mut sides = Sides::open(mongod, &proxy)?;
+            self.seed(seed, operations, &mut sides, &mut report)?;
+            for (kind, count) in sides.refusals {
+                *report.refusals.entry(kind).or_default() += count;
+            }
         }
         report.elapsed = started.elapsed();
         Ok(report)
@@ -94,6 +105,8 @@ impl Run {
 
     fn seed(&self, seed: u64, operations: u32, sides: &mut Sides, report: &mut Report) -> Result<()> {
         let mut world = World::new(seed, self.shape.clone());
+        world.moves = self.moves;
+        world.changes = self.moves;
         world.has_sessions = self.families.iter().any(|family| family.needs_sessions);
         for number in 1..=operations {
             let family = world.pick_weighted(self.families, |family| family.weight);

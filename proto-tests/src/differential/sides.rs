@@ -1,5 +1,7 @@
 //! The two collections and how they are reached.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use bson::Document;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -56,6 +58,8 @@ pub struct Sides {
     pub stored: Side,
     /// The last transaction number given.
     number: i64,
+    /// How many writes, or parts of them, were refused for what.
+    pub refusals: BTreeMap<&'static str, u32>,
 }
 
 impl Sides {
@@ -74,7 +78,13 @@ impl Sides {
             shaped: side(proxy.address(), "s")?,
             stored: side(mongod.address(), "s")?,
             number: 0,
+            refusals: BTreeMap::new(),
         })
+    }
+
+    /// Counts a refusal.
+    pub(super) fn refused(&mut self, kind: &'static str) {
+        *self.refusals.entry(kind).or_default() += 1;
     }
 
     /// A transaction number that none had before.

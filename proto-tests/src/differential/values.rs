@@ -155,6 +155,8 @@ impl World {
         if !id_first {
             self.append_id(&mut document);
         }
+        let number = document.get_i32("n").unwrap_or_default();
+        self.remember(number, &document);
         document
     }
 
@@ -211,6 +213,14 @@ impl World {
             _ => self.new_id(),
         };
         document.insert("_id", id);
+    }
+
+    /// An `_id` for what is to be made: one that another has, where there is to be only one of it.
+    pub(super) fn new_or_given_id(&mut self) -> Bson {
+        match self.some_id() {
+            Some(id) if self.shape.item_ids == ItemIds::Unique && self.chance(30) => id,
+            _ => self.new_id(),
+        }
     }
 
     /// An `_id` that no other document has.

@@ -2,7 +2,9 @@
 //!
 //! It never looks at an answer, so a seed means the same operations whatever the servers do.
 
-use bson::Bson;
+use std::collections::BTreeMap;
+
+use bson::{Bson, Document};
 use rand::rngs::ChaCha8Rng;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{RngExt as _, SeedableRng as _};
@@ -40,6 +42,14 @@ pub struct World {
     pub(super) punctuality: Punctuality,
     /// The `_id`s given so far.
     ids: Vec<Bson>,
+    /// Where documents were put, by their number: key fields and time, as far as they are known.
+    places: BTreeMap<i32, Document>,
+    /// Whether transactions change and delete.
+    pub(super) changes: bool,
+    /// Whether documents may move to another key, so that a key's are in no order that is known.
+    pub moves: bool,
+    /// Whether there may be indexes, so that the naive side answers in any order.
+    pub(super) has_indexes: bool,
     /// Whether there are sessions, and with them retryable writes and transactions.
     pub has_sessions: bool,
 }
@@ -70,6 +80,10 @@ impl World {
             serial: 0,
             clock: 1_698_335_223_434,
             ids: Vec::new(),
+            places: BTreeMap::new(),
+            changes: false,
+            moves: false,
+            has_indexes: false,
             has_sessions: false,
         }
     }
@@ -141,6 +155,23 @@ impl World {
     /// A number that a document has, more or less.
     pub fn some_serial(&mut self) -> i32 {
         self.between(1, self.serial + 2)
+    }
+
+    /// Remembers where a document is put.
+    pub(super) fn remember(&mut self, number: i32, document: &Document) {
+        let fields = self.shape.key.iter().chain(&self.shape.time);
+        let fields = fields.filter_map(|name| Some((name.clone(), document.get(name)?.clone())));
+        self.places.insert(number, fields.collect());
+    }
+
+    /// Key fields and time that a document was given, if it was.
+    pub(super) fn place_of(&self, number: i32) -> Document {
+        self.places.get(&number).cloned().unwrap_or_default()
+    }
+
+    /// Whether documents of one key come in the order of their insertion.
+    pub(super) fn keeps_order(&self) -> bool {
+        !self.moves && !self.has_indexes
     }
 
     /// The next document's time: a little later than the last one's, or the same.

@@ -8,3 +8,4 @@ mod positional;
 mod random;
 mod sides;
 mod together;
+mod wrong;

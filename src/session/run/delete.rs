@@ -10,6 +10,7 @@ pub(super) mod sweep;
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
 pub(super) use self::one::{Target, is_last, sweep_below, take, taking_out, target, target_by_id};
+use super::task::end_transaction;
 use super::{Run, indexes, resolve};
 use crate::command::delete::DeleteStatement;
 use crate::command::document::{array_of, single};
@@ -87,8 +88,11 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
         let id = retryable.then(|| batch.statement_ids.of(index));
         match execute(run, (statement, batch.let_variables), id, &mut deleted).await {
             Ok(()) => {}
-            Err(RunError::Command(error)) if let Some(error) = of_statement(&error, index) => {
+            Err(RunError::Command(told)) if let Some(error) = of_statement(&told, index) => {
                 deleted.errors.push(error.to_document(index));
+                if matches!(told, CommandError::Own { .. }) {
+                    end_transaction(run).await?;
+                }
                 if batch.ordered || run.head.in_transaction() {
                     break;
                 }
@@ -111,6 +115,10 @@ async fn execute(
     id: Option<i32>,
     deleted: &mut Deleted,
 ) -> Result<(), RunError> {
+    if id.is_some() && !statement.one {
+        let message = "Cannot use (or request) retryable writes with limit=0";
+        return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
+    }
     indexes::check_hint(run, statement.hint).await?;
     let wanted = Wanted {
         filter: Some(statement.filter),
@@ -120,10 +128,6 @@ async fn execute(
     };
     if statement.one {
         return one::delete(run, wanted, id, deleted).await;
-    }
-    if id.is_some() {
-        let message = "Cannot use (or request) retryable writes with limit=0";
-        return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
     }
     many::delete(run, wanted, deleted).await
 }

@@ -16,6 +16,7 @@ use crate::command::reply::succeeded;
 use crate::pattern::bucket::change::{Asked, Change, element_of, in_terms_of_items, only_item};
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::unpack::Unpacker;
+use crate::pattern::bucket::upsert::check_filter;
 use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::mint::SystemMint;
@@ -48,7 +49,8 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     if let Some(reply) = found::before(run, &command, (&task, &projection)).await? {
         return Ok(reply);
     }
-    if let Some(change) = change.filter(|change| may_be_tried(run, change, command.upsert))
+    let is_right = !command.upsert || command.filter.is_none_or(|filter| check_filter(filter).is_ok());
+    if let Some(change) = change.filter(|change| is_right && may_be_tried(run, change, command.upsert))
         && let Some(reply) = by_id(run, &command, (&change, &projection)).await?
     {
         return Ok(reply);

@@ -18,6 +18,7 @@ use crate::command::error::{CommandError, WriteError};
 use crate::command::find::check_hint_form;
 use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::bucket::change::Asked;
+use crate::pattern::bucket::upsert::check_filter;
 use crate::session::error::RunError;
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
@@ -28,9 +29,12 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
             resolve::check(run, Some(statement.filter))?;
         }
     }
+    for statement in &command.statements {
+        check_hint_form(statement.hint)?;
+    }
     run.ready_to_read(None).await?;
-    check_hints(run, &command.statements).await?;
     if let Some(changes) = &changes
+        && are_right(run, &command.statements).await?
         && let Some(reply) = by_id::run(run, &command, changes).await?
     {
         return Ok(reply);
@@ -38,12 +42,26 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     one_after_the_other(run, &command).await
 }
 
-async fn check_hints(run: &mut Run<'_>, statements: &[UpdateStatement<'_>]) -> Result<(), RunError> {
+/// Whether no statement is wrong by itself: then it alone fails.
+async fn are_right(run: &mut Run<'_>, statements: &[UpdateStatement<'_>]) -> Result<bool, RunError> {
     for statement in statements {
-        check_hint_form(statement.hint)?;
-        indexes::check_hint(run, statement.hint).await?;
+        if mistake(run, statement).await?.is_some() {
+            return Ok(false);
+        }
     }
-    Ok(())
+    Ok(true)
+}
+
+/// What is wrong with a statement, whether anything matches or not: the form of its hint apart.
+async fn mistake(run: &mut Run<'_>, statement: &UpdateStatement<'_>) -> Result<Option<WriteError>, RunError> {
+    if let Some(error) = check_filter(statement.filter).err().filter(|_| statement.upsert) {
+        return Ok(Some(error));
+    }
+    match indexes::check_hint(run, statement.hint).await {
+        Ok(()) => Ok(None),
+        Err(RunError::Command(CommandError::Own { code, message })) => Ok(Some(WriteError::new(code, message))),
+        Err(error) => Err(error),
+    }
 }
 
 async fn one_after_the_other(run: &mut Run<'_>, command: &Update<'_>) -> Result<RawDocumentBuf, RunError> {
@@ -77,12 +95,22 @@ async fn of_statement(
     if let Some(outcome) = before(run, &task, statement.upsert).await? {
         return Ok(outcome);
     }
-    if let Some(outcome) = by_id::one(run, command, (index, statement)).await? {
+    let mistake = mistake(run, statement).await?;
+    if mistake.is_none()
+        && let Some(outcome) = by_id::one(run, command, (index, statement)).await?
+    {
         return Ok(outcome);
     }
     let judged = statement::judge(run, &task, statement.multi).await?;
     if judged.failed.is_some() || judged.retried {
         return Ok(judged);
+    }
+    if let Some(error) = mistake {
+        end_transaction(run).await?;
+        return Ok(Outcome {
+            failed: Some(error),
+            ..judged
+        });
     }
     if statement.multi {
         many::run(run, &task, (statement.upsert, judged)).await
@@ -93,7 +121,7 @@ async fn of_statement(
 
 /// What an earlier attempt at the command has done with this statement, where that is not under the statement's own number.
 async fn before(run: &mut Run<'_>, task: &Task<'_>, upserts: bool) -> Result<Option<Outcome>, RunError> {
-    if upserts && let Some((id, answer)) = upserted::before(run, task).await? {
+    if upserts && let Some((id, _, answer)) = upserted::before(run, task).await? {
         return Ok(Some(Outcome {
             retried: true,
             ..one::made(Some(id), answer)

@@ -67,8 +67,11 @@ pub(super) async fn make(run: &mut Run<'_>, task: &Task<'_>) -> Result<Upserted,
     })
 }
 
-/// What an earlier attempt at the client's statement has made: the `_id`.
-pub(super) async fn before(run: &mut Run<'_>, task: &Task<'_>) -> Result<Option<(RawBson, RawDocumentBuf)>, RunError> {
+/// What an earlier attempt at the client's statement has made: its `_id`, the item as it would be made now, mongod's answer.
+pub(super) async fn before(
+    run: &mut Run<'_>,
+    task: &Task<'_>,
+) -> Result<Option<(RawBson, RawDocumentBuf, RawDocumentBuf)>, RunError> {
     let Some(id) = task.statement_id.and_then(|id| id.checked_add(BESIDE)) else {
         return Ok(None);
     };
@@ -76,12 +79,9 @@ pub(super) async fn before(run: &mut Run<'_>, task: &Task<'_>) -> Result<Option<
     if !told.resent {
         return Ok(None);
     }
-    let made = match built(run, task).await? {
-        Ok(item) => get(&item, "_id").map(RawBson::from),
-        Err(_) => None,
-    };
-    let made = made.ok_or_else(|| run.misfit())?;
-    Ok(Some((found_again(run, task, made).await?, told.answer)))
+    let item = built(run, task).await?.map_err(|_| run.misfit())?;
+    let id = get(&item, "_id").map(RawBson::from).ok_or_else(|| run.misfit())?;
+    Ok(Some((found_again(run, task, id).await?, item, told.answer)))
 }
 
 /// The `_id` that was made up in the first attempt differs in its seconds from the one that would be now.

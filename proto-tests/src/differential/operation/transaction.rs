@@ -4,8 +4,10 @@ use anyhow::{Context as _, Result};
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 use bson::{Document, doc};
 
+use super::find_and_modify::{self, FindAndModify};
 use super::insert::{Insert, with_keys_only};
-use super::{Operation, Outcome};
+use super::writes::Writes;
+use super::{Operation, Outcome, delete, update};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::sides::{COLLECTION, Side, field};
 use crate::differential::{Sides, World};
@@ -16,6 +18,7 @@ struct Transaction {
     /// How it ends.
     end: &'static str,
     has_ids: bool,
+    order: Order,
 }
 
 #[derive(Debug)]
@@ -23,6 +26,9 @@ enum Step {
     Insert(Insert),
     /// The documents of one key, in the order of their insertion.
     Find(Document),
+    Update(Writes),
+    Delete(Writes),
+    FindAndModify(FindAndModify),
     /// How many documents there are.
     Count,
     /// A command that no transaction may have.
@@ -33,6 +39,11 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
     let mut steps = Vec::new();
     for _ in 0..world.between(1, 5) {
         steps.push(match world.below(20) {
+            0..=9 if world.changes && world.chance(60) => match world.below(5) {
+                0 | 1 => Step::Update(update::make_up(world)),
+                2 => Step::Delete(delete::make_up(world)),
+                _ => Step::FindAndModify(find_and_modify::make_up(world)),
+            },
             0..=10 => Step::Insert(with_keys_only(world)),
             11..=15 => Step::Find(world.one_key()),
             16..=18 => Step::Count,
@@ -43,6 +54,11 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
         steps,
         end: world.pick(&["commitTransaction", "commitTransaction", "abortTransaction"]),
         has_ids: world.has_ids(),
+        order: if world.keeps_order() {
+            Order::Defined
+        } else {
+            Order::Free
+        },
     })
 }
 
@@ -65,6 +81,17 @@ impl Operation for Transaction {
             if of_step != Outcome::Done {
                 outcome = of_step;
             }
+            if of_step == Outcome::Refused {
+                // The naive side was not asked, and the shaped one may have aborted.
+                for side in [&mut sides.naive, &mut sides.shaped] {
+                    let end = doc! { "abortTransaction": 1 };
+                    let fields = doc! { "txnNumber": number, "autocommit": false };
+                    let mut command = side.in_session(&end, fields);
+                    command.insert("$db", "admin");
+                    side.connection.command_raw(&command)?;
+                }
+                return Ok(outcome);
+            }
         }
         let fields = doc! { "txnNumber": number, "autocommit": false };
         let end = doc! { self.end: 1 };
@@ -82,6 +109,8 @@ impl Transaction {
     fn step(&self, sides: &mut Sides, step: &Step, fields: &Document) -> Result<Outcome> {
         let command = match step {
             Step::Insert(insert) => return insert.run_with(sides, fields),
+            Step::Update(writes) | Step::Delete(writes) => return writes.run_with(sides, fields),
+            Step::FindAndModify(command) => return command.run_with(sides, fields),
             Step::Find(filter) => doc! { "find": COLLECTION, "filter": filter, "batchSize": 100_000 },
             Step::Count => {
                 let pipeline = [doc! { "$count": "documents" }];
@@ -98,7 +127,7 @@ impl Transaction {
             loose: false,
             ..Canon::default()
         };
-        compare::documents(canon, &Order::Defined, &batch(&naive)?, &batch(&shaped)?, &[])?;
+        compare::documents(canon, &self.order, &batch(&naive)?, &batch(&shaped)?, &[])?;
         Ok(Outcome::Done)
     }
 }

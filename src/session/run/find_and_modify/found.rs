@@ -16,7 +16,8 @@ use crate::pattern::bucket::place::{CHANGED, Demand, InPlace, Planned};
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::resolve::{Found, Wanted};
 use crate::pattern::bucket::unpack::Unpacker;
-use crate::pattern::shapes::BucketShape;
+use crate::pattern::bucket::upsert::check_filter;
+use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::mint::SystemMint;
@@ -45,6 +46,12 @@ pub(super) async fn run(
     let judged = finding.judge(run).await?;
     if get(&judged, "retriedStmtId").is_some() {
         return finding.of_image(run, &judged).await;
+    }
+    if command.upsert
+        && let Some(Err(error)) = task.asked.filter.map(check_filter)
+    {
+        end_transaction(run).await?;
+        return Err(CommandError::new(ErrorCode::QueryFeatureNotAllowed, error.message).into());
     }
     // The pre-image must tell by itself which item it was.
     let all_items = task.statement_id.is_some() && !command.new;
@@ -122,11 +129,14 @@ pub(super) async fn before(
     if !command.upsert {
         return Ok(None);
     }
-    let Some((id, answer)) = upserted::before(run, task).await? else {
+    let Some((id, made, answer)) = upserted::before(run, task).await? else {
         return Ok(None);
     };
     let mut item = single("_id", &id);
-    if command.new {
+    if run.shape.item_ids() == ItemIds::Dropped {
+        // Nobody can find it, but what is made of a command is always the same.
+        item = made;
+    } else if command.new {
         let is_it = single("_id", single("$eq", &id));
         let wanted = Wanted {
             filter: Some(&is_it),
@@ -355,12 +365,24 @@ fn failed(error: &WriteError) -> CommandError {
         9 => "FailedToParse".to_owned(),
         14 => "TypeMismatch".to_owned(),
         code => {
-            let known = [ErrorCode::ImmutableField, ErrorCode::DollarPrefixedFieldName];
+            let known = [
+                ErrorCode::ConflictingUpdateOperators,
+                ErrorCode::DollarPrefixedFieldName,
+                ErrorCode::DuplicateKey,
+                ErrorCode::ImmutableField,
+                ErrorCode::InvalidIdField,
+                ErrorCode::NotExactValueField,
+                ErrorCode::NotSingleValueField,
+                ErrorCode::PathNotViable,
+            ];
             let known = known.into_iter().find(|known| known.number() == code);
             known.map_or_else(|| format!("Location{code}"), |known| known.name().to_owned())
         }
     };
     reply.append(cstr!("codeName"), name);
+    for (name, value) in error.detail.iter().flatten() {
+        reply.append(name, value);
+    }
     CommandError::Upstream(reply)
 }
 

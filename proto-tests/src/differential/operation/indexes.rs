@@ -1,0 +1,128 @@
+//! `createIndexes`, `dropIndexes` and `listIndexes`.
+
+use anyhow::{Result, ensure};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Bson, Document, bson, doc};
+
+use super::{Operation, Outcome};
+use crate::differential::compare::{self, Canon};
+use crate::differential::refusal;
+use crate::differential::sides::{COLLECTION, field, show};
+use crate::differential::{Sides, World};
+
+#[derive(Debug)]
+struct Indexes {
+    command: Document,
+}
+
+pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
+    let command = match world.below(10) {
+        0..=3 => create(world),
+        4..=6 => {
+            let choices = [
+                bson!("qty_1"),
+                bson!("nested.x_-1"),
+                bson!({ "qty": 1 }),
+                bson!({ "count": 1 }),
+                bson!(["qty_1", "count_1"]),
+                bson!("*"),
+                bson!("_id_"),
+                bson!("nope"),
+            ];
+            doc! { "dropIndexes": COLLECTION, "index": world.pick(&choices) }
+        }
+        _ => doc! { "listIndexes": COLLECTION },
+    };
+    Box::new(Indexes { command })
+}
+
+fn create(world: &mut World) -> Document {
+    // With an index, the naive side may answer in its order.
+    world.has_indexes = true;
+    let key = world.shape.key[0].clone();
+    let index = |key: Document| {
+        let name: Vec<String> = key.iter().map(|(path, way)| format!("{path}_{way}")).collect();
+        doc! { "name": name.join("_"), "key": key }
+    };
+    let wanted = [
+        index(doc! { "qty": 1 }),
+        index(doc! { "qty": 1 }),
+        index(doc! { "count": 1 }),
+        index(doc! { "quantity": -1 }),
+        index(doc! { "nested.x": -1 }),
+        index(doc! { "n": 1 }),
+        index(doc! { &key: 1, "n": -1 }),
+        doc! { "key": { "n": 1 }, "name": "qty_1" },
+        doc! { "key": { "qty": 1 }, "name": "another" },
+        doc! { "key": { "qty": 1 } },
+        doc! { "key": { "qty": 1 }, "name": "single", "unique": true },
+        doc! { "key": { "qty": 1 }, "name": "short", "expireAfterSeconds": 1000 },
+        doc! { "key": { "qty": 0 }, "name": "none" },
+    ];
+    let mut indexes: Vec<Bson> = vec![world.pick(&wanted).into()];
+    if world.chance(20) {
+        indexes.push(world.pick(&wanted).into());
+    }
+    doc! { "createIndexes": COLLECTION, "indexes": indexes }
+}
+
+impl Operation for Indexes {
+    fn run(&self, sides: &mut Sides) -> Result<Outcome> {
+        // On the naive side an upsert that fails has made the collection.
+        sides.both(&doc! { "create": COLLECTION })?;
+        let shaped = sides.shaped.run(&self.command)?;
+        if let Some(kind) = refusal::kind(&shaped) {
+            sides.refused(kind);
+            return self.same_indexes(sides).map(|()| Outcome::Refused);
+        }
+        let naive = sides.naive.run(&self.command)?;
+        if !compare::outcomes(&naive, &shaped)? {
+            self.same_indexes(sides)?;
+            return Ok(Outcome::Failed);
+        }
+        for name in [
+            "numIndexesBefore",
+            "numIndexesAfter",
+            "createdCollectionAutomatically",
+            "note",
+            "nIndexesWas",
+        ] {
+            let [naive, shaped] = [&naive, &shaped].map(|reply| field(reply, name));
+            ensure!(naive == shaped, "{name}: {shaped:?} instead of {naive:?}");
+        }
+        self.same_indexes(sides)?;
+        Ok(Outcome::Done)
+    }
+}
+
+impl Indexes {
+    fn same_indexes(&self, sides: &mut Sides) -> Result<()> {
+        let [naive, shaped] = sides.both(&doc! { "listIndexes": COLLECTION })?;
+        if !compare::outcomes(&naive, &shaped)? {
+            return Ok(());
+        }
+        ensure!(
+            listed(&naive) == listed(&shaped),
+            "the indexes differ.\n  naive:  {}\n  shaped: {}",
+            show(&naive),
+            show(&shaped)
+        );
+        Ok(())
+    }
+}
+
+/// All indexes, in any order.
+fn listed(reply: &RawDocument) -> Vec<Vec<u8>> {
+    let cursor = field(reply, "cursor").and_then(RawBsonRef::as_document);
+    let batch = cursor.and_then(|cursor| field(cursor, "firstBatch")?.as_array());
+    let specs = batch
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(RawBsonRef::as_document);
+    let mut specs: Vec<Vec<u8>> = specs
+        .map(|spec| Canon::default().of(&RawDocumentBuf::from(spec.to_owned())))
+        .collect();
+    specs.sort();
+    specs
+}

@@ -1,0 +1,189 @@
+//! What `update` and `delete` have in common: statements, some of which the shape may refuse.
+//!
+//! The shaped side is asked first. The naive side gets what was not refused, and what was refused has changed nothing when
+//! the contents are the same afterwards.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Bson, Document, doc};
+
+use super::Outcome;
+use crate::differential::compare::{self, Canon};
+use crate::differential::refusal;
+use crate::differential::sides::{COLLECTION, field, show};
+use crate::differential::{Side, Sides, contents};
+
+/// An `update` or a `delete`.
+#[derive(Debug, Clone)]
+pub(super) struct Writes {
+    pub(super) name: &'static str,
+    /// What the command calls them.
+    pub(super) list: &'static str,
+    pub(super) statements: Vec<Document>,
+    /// What is said beside the statements.
+    pub(super) options: Document,
+    /// How often it is sent as a retryable write; 0: it is none.
+    pub(super) sent: u32,
+    pub(super) canon: Canon,
+}
+
+impl super::Operation for Writes {
+    fn run(&self, sides: &mut Sides) -> Result<Outcome> {
+        if self.sent == 0 {
+            return self.run_with(sides, &doc! {});
+        }
+        let number = doc! { "txnNumber": sides.next_number() };
+        let mut outcome = Outcome::Done;
+        for time in 1..=self.sent {
+            let sending = || format!("sent {time} times");
+            outcome = self.run_with(sides, &number).with_context(sending)?;
+        }
+        Ok(outcome)
+    }
+}
+
+impl Writes {
+    fn is_ordered(&self) -> bool {
+        self.options.get_bool("ordered").unwrap_or(true)
+    }
+
+    fn command(&self, side: &Side, (statements, fields): (&[usize], &Document)) -> Document {
+        let chosen: Vec<Bson> = statements
+            .iter()
+            .map(|index| self.statements[*index].clone().into())
+            .collect();
+        let mut command = doc! { self.name: COLLECTION, self.list: chosen };
+        command.extend(self.options.clone());
+        if fields.is_empty() {
+            return command;
+        }
+        // Those that are left keep their numbers.
+        if !fields.contains_key("autocommit") && statements.len() < self.statements.len() {
+            let ids = statements
+                .iter()
+                .map(|index| i32::try_from(*index).unwrap_or_default().into());
+            let ids: Vec<Bson> = ids.collect();
+            command.insert("stmtIds", ids);
+        }
+        side.in_session(&command, fields.clone())
+    }
+
+    /// Runs it on both sides with fields of a retryable write or a transaction.
+    pub(super) fn run_with(&self, sides: &mut Sides, fields: &Document) -> Result<Outcome> {
+        let all: Vec<usize> = (0..self.statements.len()).collect();
+        let shaped = sides.shaped.run(&self.command(&sides.shaped, (&all, fields)))?;
+        if let Some(kind) = refusal::kind(&shaped) {
+            sides.refused(kind);
+            contents::unchanged(sides, self.canon).with_context(|| format!("refused: {}", show(&shaped)))?;
+            return Ok(Outcome::Refused);
+        }
+        let ours = errors(&shaped);
+        let refused: Vec<usize> = ours
+            .iter()
+            .filter(|error| refusal::kind(error).is_some())
+            .map(|error| index(error))
+            .collect();
+        let end = if self.is_ordered() {
+            refused.first().copied()
+        } else {
+            None
+        };
+        let sent: Vec<usize> = all
+            .into_iter()
+            .filter(|index| !refused.contains(index) && end.is_none_or(|end| *index < end))
+            .collect();
+        let naive = if sent.is_empty() && !refused.is_empty() {
+            None
+        } else {
+            Some(sides.naive.run(&self.command(&sides.naive, (&sent, fields)))?)
+        };
+        for error in &ours {
+            if let Some(kind) = refusal::kind(error) {
+                sides.refused(kind);
+            }
+        }
+        if let Some(naive) = &naive
+            && !(compare::succeeded(naive) && compare::succeeded(&shaped))
+        {
+            compare::outcomes(naive, &shaped)?;
+            return Ok(Outcome::Failed);
+        }
+        self.compare(sides, (naive.as_ref(), &sent), &shaped).with_context(|| {
+            format!(
+                "naive: {}\n  shaped: {}",
+                naive.as_deref().map_or_else(String::new, show),
+                show(&shaped)
+            )
+        })?;
+        if !refused.is_empty() {
+            contents::unchanged(sides, self.canon).with_context(|| format!("refused in part: {}", show(&shaped)))?;
+            return Ok(Outcome::Refused);
+        }
+        Ok(if ours.is_empty() {
+            Outcome::Done
+        } else {
+            Outcome::Failed
+        })
+    }
+
+    fn compare(
+        &self,
+        sides: &Sides,
+        (naive, sent): (Option<&RawDocumentBuf>, &[usize]),
+        shaped: &RawDocument,
+    ) -> Result<()> {
+        for name in ["n", "nModified"] {
+            let theirs = naive.and_then(|naive| field(naive, name));
+            // Nothing of which all is refused.
+            let theirs =
+                theirs.or_else(|| (naive.is_none() && field(shaped, name).is_some()).then_some(RawBsonRef::Int32(0)));
+            ensure!(field(shaped, name) == theirs, "{name} is not {theirs:?}");
+        }
+        let theirs = naive.map(|naive| errors(naive)).unwrap_or_default();
+        let ours = errors(shaped);
+        let ours: Vec<_> = ours
+            .into_iter()
+            .filter(|error| refusal::kind(error).is_none())
+            .collect();
+        ensure!(
+            theirs.len() == ours.len(),
+            "{} write errors instead of {}",
+            ours.len(),
+            theirs.len()
+        );
+        for (theirs, ours) in theirs.iter().zip(&ours) {
+            compare::write_errors(sides, i32::try_from(sent[index(theirs)])?, theirs, ours)?;
+        }
+        let upserted = |reply: &RawDocument, indexes: Option<&[usize]>| -> Vec<(usize, Vec<u8>)> {
+            elements(reply, "upserted")
+                .into_iter()
+                .map(|made| {
+                    let place = index(made);
+                    let id: RawDocumentBuf = made.iter().flatten().filter(|(name, _)| *name == "_id").collect();
+                    (
+                        indexes.map_or(place, |indexes| indexes[place]),
+                        Canon::default().of(&id),
+                    )
+                })
+                .collect()
+        };
+        let theirs = naive.map(|naive| upserted(naive, Some(sent))).unwrap_or_default();
+        ensure!(theirs == upserted(shaped, None), "upserted differs");
+        Ok(())
+    }
+}
+
+fn errors(reply: &RawDocument) -> Vec<&RawDocument> {
+    elements(reply, "writeErrors")
+}
+
+fn elements<'a>(reply: &'a RawDocument, name: &str) -> Vec<&'a RawDocument> {
+    let elements = field(reply, name).and_then(RawBsonRef::as_array);
+    let elements = elements.into_iter().flatten().flatten();
+    elements.filter_map(RawBsonRef::as_document).collect()
+}
+
+fn index(error: &RawDocument) -> usize {
+    let index = field(error, "index").and_then(RawBsonRef::as_i32).unwrap_or_default();
+    usize::try_from(index).unwrap_or_default()
+}
