@@ -1,7 +1,7 @@
 //! An item that goes to another page: under another key, or to where its new time belongs. It is taken out of the one page and
 //! inserted anew, in one transaction: the client's, or one of [our own](super::own_transaction).
 
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::delete::{Target, take};
 use super::own_transaction::{Before, OwnTransaction, insert_of, is_spent, is_transient, unlabelled};
@@ -125,11 +125,8 @@ async fn within(
             sequences: Vec::new(),
         },
     };
-    let begun = match transaction {
-        Some(_) => false,
-        // The client's own has begun when its item was looked for.
-        None => true,
-    };
+    // The client's own has begun when its item was looked for.
+    let begun = transaction.is_none();
     let mut inner = Run {
         shared: run.shared,
         settings: run.settings,
@@ -145,7 +142,7 @@ async fn within(
         return Ok(None);
     }
     let reply = insert::run(&mut inner).await?;
-    let errors = get(&reply, "writeErrors").and_then(|errors| errors.as_array());
+    let errors = get(&reply, "writeErrors").and_then(RawBsonRef::as_array);
     let error = errors.and_then(|errors| WriteError::parse(errors.into_iter().next()?.ok()?.as_document()?));
     match error {
         Some((_, error)) => Err(error.into_command_error().into()),

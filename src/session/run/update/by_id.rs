@@ -55,10 +55,9 @@ pub(super) async fn run(
     if let ([statement], [change]) = (command.statements.as_slice(), changes)
         && get(&answer, "n").and_then(as_whole_number) == Some(0)
         && get(&answer, "writeErrors").is_none()
+        && (statement.upsert || may_match(run, change).await?)
     {
-        if statement.upsert || may_match(run, change).await? {
-            return Ok(None);
-        }
+        return Ok(None);
     }
     if let [change] = changes
         && change.always_modifies
