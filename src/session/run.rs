@@ -172,8 +172,13 @@ impl<'a> Run<'a> {
     async fn ready_to_read(&mut self, hint: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
         let settings = self.settings;
         check_hint_form(hint)?;
-        if settings.readiness.for_reading(&mut self.asker()).await? {
-            indexes::check_hint(self, hint).await?;
+        if !settings.readiness.for_reading(&mut self.asker()).await? {
+            return Ok(());
+        }
+        if let Err(error) = indexes::check_hint(self, hint).await {
+            // Of a transaction that has ended already, mongod says that.
+            task::end_transaction(self).await?;
+            return Err(error);
         }
         Ok(())
     }

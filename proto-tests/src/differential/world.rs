@@ -28,6 +28,10 @@ pub(super) enum Punctuality {
 
 /// The state of one run's generator.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a trait of the run, whatever the others are"
+)]
 pub struct World {
     rng: ChaCha8Rng,
     /// The shape of the collection under test.

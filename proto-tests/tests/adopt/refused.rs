@@ -165,8 +165,7 @@ fn a_page_changed_by_hand_is_found_later() -> Result<()> {
     let item = doc! { "k": 1, "quantity": 1, "at": at(0) };
     hand.shaped.application()?.command_ok(&hand.shaped.insert(&[item]))?;
     hand.push(1, &trade(2, 1))?;
-    let told =
-        ["document with _id \"1_1698335223\": its control.from and control.to are not the least and the greatest"];
+    let told = ["document with _id \"1_1698335223\": its control.from and control.to do not lie around the times"];
     assert_says(&hand.shaped.proxy.run("check")?, 1, &told);
     let before = hand.state()?;
     assert_says(&hand.shaped.proxy.run("setup")?, 1, &told);

@@ -34,7 +34,7 @@ use crate::world::World;
 #[test]
 fn nothing_is_lost_or_doubled_between_sixteen_applications_on_two_proxies() -> Result<()> {
     let seed = seed();
-    let world = World::new(mongod::shared_replica_set().address())?;
+    let world = World::new(mongod::shared_replica_set().address());
     let proxies = world.proxies()?;
     let addresses = proxies.each_ref().map(Proxy::address);
     let until = Instant::now() + Measure::chosen().time;
@@ -53,7 +53,7 @@ fn nothing_is_lost_or_doubled_when_proxies_are_killed() -> Result<()> {
     let mut random = StdRng::seed_from_u64(seed);
     // Between the proxies and mongod, so that those links can be cut too.
     let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
-    let world = World::retrying(upstream.address())?;
+    let world = World::retrying(upstream.address());
     let mut proxies = world.proxies()?;
     let downstream = Balancer::before(proxies.iter().map(Proxy::address).collect())?;
     let until = Instant::now() + Measure::chosen().time;

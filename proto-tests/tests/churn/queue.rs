@@ -15,8 +15,7 @@ impl Application<'_> {
         let key = KEYS + self.random.random_range(0..2);
         Ok(match self.random.random_range(0..10) {
             0..5 => self.enqueue(key)?,
-            5..7 => self.dequeue(key)?,
-            7..8 if self.client.retries == Retries::None => self.sweep(doc! { "k": key })?,
+            7 if self.client.retries == Retries::None => self.sweep(doc! { "k": key })?,
             8 if self.client.retries == Retries::None => {
                 let group = self.random.random_range(0..6);
                 self.sweep(doc! { "class": "queue", "group": { "$lt": group } })?

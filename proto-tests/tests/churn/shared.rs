@@ -15,6 +15,15 @@ use crate::world::COLLECTION;
 /// Items that an application begins with, which nobody deletes.
 const KEPT: usize = 3;
 
+/// Which items.
+#[derive(Debug, Clone, Copy)]
+enum Items {
+    /// Those that stay.
+    Kept,
+    /// Some of which are gone.
+    Any,
+}
+
 impl Application<'_> {
     /// Inserts items that stay.
     pub(crate) fn begin_shared(&mut self) -> Result<()> {
@@ -55,12 +64,18 @@ impl Application<'_> {
         })
     }
 
-    fn any(&mut self, kept: bool) -> Result<i64> {
-        let ids = if kept { &self.world.kept } else { &self.world.shared };
+    fn any(&mut self, items: Items) -> i64 {
+        let ids = match items {
+            Items::Kept => &self.world.kept,
+            Items::Any => &self.world.shared,
+        };
         let ids = ids.lock().unwrap_or_else(PoisonError::into_inner);
         // One that is there, as likely as not.
-        let from = if kept { 0 } else { ids.len().saturating_sub(60) };
-        Ok(ids[from..].choose(&mut self.random).copied().unwrap_or(-1))
+        let from = match items {
+            Items::Kept => 0,
+            Items::Any => ids.len().saturating_sub(60),
+        };
+        ids[from..].choose(&mut self.random).copied().unwrap_or(-1)
     }
 
     fn insert_shared(&mut self) -> Result<&'static str> {
@@ -104,7 +119,7 @@ impl Application<'_> {
     }
 
     fn increment_kept(&mut self) -> Result<&'static str> {
-        let id = self.any(true)?;
+        let id = self.any(Items::Kept);
         let filter = self.either_filter(id);
         let met = self.add_to_one(filter.clone(), None)?;
         ensure!(met != Some(false), "no item {filter} was met, and nobody deletes it");
@@ -113,7 +128,7 @@ impl Application<'_> {
 
     /// Several statements in one command.
     fn increment_batch(&mut self) -> Result<&'static str> {
-        let ids: BTreeSet<i64> = (0..4).map(|_| self.any(true)).collect::<Result<_>>()?;
+        let ids: BTreeSet<i64> = (0..4).map(|_| self.any(Items::Kept)).collect();
         let updates: Vec<Document> = ids
             .iter()
             .map(|id| doc! { "q": { "_id": id }, "u": { "$inc": { "n": 1_i64 } } })
@@ -132,14 +147,14 @@ impl Application<'_> {
     }
 
     fn read_kept(&mut self) -> Result<&'static str> {
-        let id = self.any(true)?;
+        let id = self.any(Items::Kept);
         let found = self.client.find(&doc! { "_id": id })?;
         ensure!(found.len() == 1, "{found:?} were found of {id}, and nobody deletes it");
         Ok("read kept")
     }
 
     fn increment_shared(&mut self) -> Result<&'static str> {
-        let id = self.any(false)?;
+        let id = self.any(Items::Any);
         let filter = self.either_filter(id);
         self.add_to_one(filter, None)?;
         Ok("increment shared")
@@ -152,7 +167,7 @@ impl Application<'_> {
     }
 
     fn move_kept(&mut self) -> Result<&'static str> {
-        let id = self.any(true)?;
+        let id = self.any(Items::Kept);
         let (filter, set) = (self.either_filter(id), self.elsewhere());
         let met = self.add_to_one(filter.clone(), Some(set))?;
         ensure!(met != Some(false), "no item {filter} was met, and nobody deletes it");
@@ -160,7 +175,7 @@ impl Application<'_> {
     }
 
     fn move_shared(&mut self) -> Result<&'static str> {
-        let id = self.any(false)?;
+        let id = self.any(Items::Any);
         let (filter, set) = (self.either_filter(id), self.elsewhere());
         self.add_to_one(filter, Some(set))?;
         Ok("move shared")
@@ -175,7 +190,7 @@ impl Application<'_> {
     }
 
     fn remove_shared(&mut self) -> Result<&'static str> {
-        let id = self.any(false)?;
+        let id = self.any(Items::Any);
         let filter = self.either_filter(id);
         let command = doc! { "findAndModify": COLLECTION, "query": filter, "remove": true };
         match self.client.write(&command)? {

@@ -55,28 +55,28 @@ impl Answered {
 }
 
 impl World {
-    pub(crate) fn new(upstream: SocketAddr) -> Result<Self> {
+    pub(crate) fn new(upstream: SocketAddr) -> Self {
         Self::with(upstream, Retries::None)
     }
 
-    pub(crate) fn retrying(upstream: SocketAddr) -> Result<Self> {
+    pub(crate) fn retrying(upstream: SocketAddr) -> Self {
         Self::with(upstream, Retries::Writes)
     }
 
-    fn with(upstream: SocketAddr, retries: Retries) -> Result<Self> {
+    fn with(upstream: SocketAddr, retries: Retries) -> Self {
         let shape = Shape {
             time: Some("at".to_owned()),
             items_change: true,
             ..Shape::new(&["k"])
         };
-        Ok(Self {
+        Self {
             database: database_name(),
             retries,
             kept: Mutex::default(),
             shared: Mutex::default(),
             shape,
             uri: format!("mongodb://{upstream}/?directConnection=true"),
-        })
+        }
     }
 
     pub(crate) fn proxies(&self) -> Result<[Proxy; 2]> {

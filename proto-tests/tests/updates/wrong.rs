@@ -5,7 +5,7 @@ use bson::{Document, doc};
 use proto_tests::ItemIds;
 use proto_tests::sessions::lsid;
 
-use crate::sides::{COLLECTION, Sides};
+use crate::sides::{self, COLLECTION, Sides};
 
 /// Counts and codes, without words: mongod's speak of its plans.
 fn told(reply: &Document) -> String {
@@ -29,7 +29,7 @@ fn check(sides: &mut Sides, command: &Document) -> Result<()> {
 
 #[test]
 fn a_wrong_hint_fails_its_statement_alone() -> Result<()> {
-    let mut sides = Sides::open()?;
+    let mut sides = sides::open()?;
     let right = |id: i32| doc! { "q": { "_id": id }, "u": { "$inc": { "n": 1 } } };
     let wrong = doc! { "q": { "_id": 2 }, "u": { "$inc": { "n": 1 } }, "hint": "nope" };
     for ordered in [true, false] {
@@ -46,7 +46,7 @@ fn a_wrong_hint_fails_its_statement_alone() -> Result<()> {
 
 #[test]
 fn an_upsert_by_an_expression_is_wrong_where_something_matches() -> Result<()> {
-    let mut sides = Sides::open()?;
+    let mut sides = sides::open()?;
     let filters = [
         doc! { "_id": 1, "$expr": { "$gte": ["$n", 0] } },
         doc! { "n": 1, "$expr": { "$gte": ["$n", 0] } },
@@ -66,7 +66,7 @@ fn an_upsert_by_an_expression_is_wrong_where_something_matches() -> Result<()> {
 
 #[test]
 fn a_wrong_statement_ends_the_transaction() -> Result<()> {
-    let mut sides = Sides::open()?;
+    let mut sides = sides::open()?;
     let wrong = doc! { "q": { "n": 1 }, "limit": 0, "hint": "nope" };
     let commands = [
         doc! { "delete": COLLECTION, "deletes": [wrong] },
@@ -87,7 +87,7 @@ fn a_wrong_statement_ends_the_transaction() -> Result<()> {
 
 #[test]
 fn an_item_without_an_id_that_was_made_is_answered_again() -> Result<()> {
-    let mut sides = Sides::of(ItemIds::Dropped)?;
+    let mut sides = sides::of(ItemIds::Dropped)?;
     let command = doc! {
         "findAndModify": COLLECTION, "query": { "n": 900, "k": 1 }, "update": { "$push": { "tags": 3 } }, "upsert": true,
         "new": true, "lsid": lsid("any"), "txnNumber": 1_i64,

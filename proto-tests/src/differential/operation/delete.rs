@@ -40,10 +40,13 @@ fn statement(world: &mut World, has_variable: bool) -> Document {
     let mut statement = match world.below(20) {
         0..=3 => doc! { "q": world.filter_of_some(), "limit": 0 },
         4 => doc! { "q": world.one_key(), "limit": 0 },
-        5 => match world.some_id().filter(|_| world.has_ids()) {
-            Some(id) => doc! { "q": { "_id": { "$eq": id } }, "limit": world.pick(&[0, 1]) },
-            None => doc! { "q": { "n": -1 }, "limit": 1 },
-        },
+        5 => {
+            if let Some(id) = world.some_id().filter(|_| world.has_ids()) {
+                doc! { "q": { "_id": { "$eq": id } }, "limit": world.pick(&[0, 1]) }
+            } else {
+                doc! { "q": { "n": -1 }, "limit": 1 }
+            }
+        }
         _ => doc! { "q": world.filter_of_one().0, "limit": world.pick(&[1, 1, 0]) },
     };
     match world.below(40) {

@@ -1,7 +1,7 @@
 //! `createIndexes`, `dropIndexes` and `listIndexes`.
 
 use anyhow::{Result, ensure};
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document, bson, doc};
 
 use super::{Operation, Outcome};
@@ -73,11 +73,11 @@ impl Operation for Indexes {
         let shaped = sides.shaped.run(&self.command)?;
         if let Some(kind) = refusal::kind(&shaped) {
             sides.refused(kind);
-            return self.same_indexes(sides).map(|()| Outcome::Refused);
+            return same_indexes(sides).map(|()| Outcome::Refused);
         }
         let naive = sides.naive.run(&self.command)?;
         if !compare::outcomes(&naive, &shaped)? {
-            self.same_indexes(sides)?;
+            same_indexes(sides)?;
             return Ok(Outcome::Failed);
         }
         for name in [
@@ -90,25 +90,23 @@ impl Operation for Indexes {
             let [naive, shaped] = [&naive, &shaped].map(|reply| field(reply, name));
             ensure!(naive == shaped, "{name}: {shaped:?} instead of {naive:?}");
         }
-        self.same_indexes(sides)?;
+        same_indexes(sides)?;
         Ok(Outcome::Done)
     }
 }
 
-impl Indexes {
-    fn same_indexes(&self, sides: &mut Sides) -> Result<()> {
-        let [naive, shaped] = sides.both(&doc! { "listIndexes": COLLECTION })?;
-        if !compare::outcomes(&naive, &shaped)? {
-            return Ok(());
-        }
-        ensure!(
-            listed(&naive) == listed(&shaped),
-            "the indexes differ.\n  naive:  {}\n  shaped: {}",
-            show(&naive),
-            show(&shaped)
-        );
-        Ok(())
+fn same_indexes(sides: &mut Sides) -> Result<()> {
+    let [naive, shaped] = sides.both(&doc! { "listIndexes": COLLECTION })?;
+    if !compare::outcomes(&naive, &shaped)? {
+        return Ok(());
     }
+    ensure!(
+        listed(&naive) == listed(&shaped),
+        "the indexes differ.\n  naive:  {}\n  shaped: {}",
+        show(&naive),
+        show(&shaped)
+    );
+    Ok(())
 }
 
 /// All indexes, in any order.
@@ -120,9 +118,7 @@ fn listed(reply: &RawDocument) -> Vec<Vec<u8>> {
         .flatten()
         .flatten()
         .filter_map(RawBsonRef::as_document);
-    let mut specs: Vec<Vec<u8>> = specs
-        .map(|spec| Canon::default().of(&RawDocumentBuf::from(spec.to_owned())))
-        .collect();
+    let mut specs: Vec<Vec<u8>> = specs.map(|spec| Canon::default().of(spec)).collect();
     specs.sort();
     specs
 }

@@ -108,7 +108,7 @@ impl Writes {
             compare::outcomes(naive, &shaped)?;
             return Ok(Outcome::Failed);
         }
-        self.compare(sides, (naive.as_ref(), &sent), &shaped).with_context(|| {
+        compare_told(sides, (naive.as_ref(), &sent), &shaped).with_context(|| {
             format!(
                 "naive: {}\n  shaped: {}",
                 naive.as_deref().map_or_else(String::new, show),
@@ -125,52 +125,47 @@ impl Writes {
             Outcome::Failed
         })
     }
+}
 
-    fn compare(
-        &self,
-        sides: &Sides,
-        (naive, sent): (Option<&RawDocumentBuf>, &[usize]),
-        shaped: &RawDocument,
-    ) -> Result<()> {
-        for name in ["n", "nModified"] {
-            let theirs = naive.and_then(|naive| field(naive, name));
-            // Nothing of which all is refused.
-            let theirs =
-                theirs.or_else(|| (naive.is_none() && field(shaped, name).is_some()).then_some(RawBsonRef::Int32(0)));
-            ensure!(field(shaped, name) == theirs, "{name} is not {theirs:?}");
-        }
-        let theirs = naive.map(|naive| errors(naive)).unwrap_or_default();
-        let ours = errors(shaped);
-        let ours: Vec<_> = ours
-            .into_iter()
-            .filter(|error| refusal::kind(error).is_none())
-            .collect();
-        ensure!(
-            theirs.len() == ours.len(),
-            "{} write errors instead of {}",
-            ours.len(),
-            theirs.len()
-        );
-        for (theirs, ours) in theirs.iter().zip(&ours) {
-            compare::write_errors(sides, i32::try_from(sent[index(theirs)])?, theirs, ours)?;
-        }
-        let upserted = |reply: &RawDocument, indexes: Option<&[usize]>| -> Vec<(usize, Vec<u8>)> {
-            elements(reply, "upserted")
-                .into_iter()
-                .map(|made| {
-                    let place = index(made);
-                    let id: RawDocumentBuf = made.iter().flatten().filter(|(name, _)| *name == "_id").collect();
-                    (
-                        indexes.map_or(place, |indexes| indexes[place]),
-                        Canon::default().of(&id),
-                    )
-                })
-                .collect()
-        };
-        let theirs = naive.map(|naive| upserted(naive, Some(sent))).unwrap_or_default();
-        ensure!(theirs == upserted(shaped, None), "upserted differs");
-        Ok(())
+fn compare_told(sides: &Sides, (naive, sent): (Option<&RawDocumentBuf>, &[usize]), shaped: &RawDocument) -> Result<()> {
+    for name in ["n", "nModified"] {
+        let theirs = naive.and_then(|naive| field(naive, name));
+        // Nothing of which all is refused.
+        let theirs =
+            theirs.or_else(|| (naive.is_none() && field(shaped, name).is_some()).then_some(RawBsonRef::Int32(0)));
+        ensure!(field(shaped, name) == theirs, "{name} is not {theirs:?}");
     }
+    let theirs = naive.map(|naive| errors(naive)).unwrap_or_default();
+    let ours = errors(shaped);
+    let ours: Vec<_> = ours
+        .into_iter()
+        .filter(|error| refusal::kind(error).is_none())
+        .collect();
+    ensure!(
+        theirs.len() == ours.len(),
+        "{} write errors instead of {}",
+        ours.len(),
+        theirs.len()
+    );
+    for (theirs, ours) in theirs.iter().zip(&ours) {
+        compare::write_errors(sides, i32::try_from(sent[index(theirs)])?, theirs, ours)?;
+    }
+    let upserted = |reply: &RawDocument, indexes: Option<&[usize]>| -> Vec<(usize, Vec<u8>)> {
+        elements(reply, "upserted")
+            .into_iter()
+            .map(|made| {
+                let place = index(made);
+                let id: RawDocumentBuf = made.iter().flatten().filter(|(name, _)| *name == "_id").collect();
+                (
+                    indexes.map_or(place, |indexes| indexes[place]),
+                    Canon::default().of(&id),
+                )
+            })
+            .collect()
+    };
+    let theirs = naive.map(|naive| upserted(naive, Some(sent))).unwrap_or_default();
+    ensure!(theirs == upserted(shaped, None), "upserted differs");
+    Ok(())
 }
 
 fn errors(reply: &RawDocument) -> Vec<&RawDocument> {

@@ -60,57 +60,15 @@ pub(super) async fn run(
         ..task.wanted()
     };
     for round in 0..=MAX_ATTEMPTS {
-        let Some(found) = resolve::first(run, wanted).await? else {
-            if !command.upsert {
-                return match before(run, command, (task, projection)).await? {
-                    Some(reply) => Ok(reply),
-                    None => Ok(judged),
-                };
+        let reply = match resolve::first(run, wanted).await? {
+            Some(found) => {
+                let planned = task.plan(run, &found).await?;
+                finding.go_on(run, &judged, (&found, planned)).await?
             }
-            match upserted::make(run, task).await? {
-                Upserted::Made(item, answer) => return finding.made(run, &item, &answer),
-                Upserted::Overtaken => continue,
-                Upserted::Failed(error) => {
-                    end_transaction(run).await?;
-                    return Err(failed(&error).into());
-                }
-            }
+            None => finding.none_matched(run, &judged).await?,
         };
-        match task.plan(run, &found).await? {
-            Planned::InPlace(change) => {
-                // What was found may be what another attempt has made of it, which may have been under way when it was last
-                // asked for.
-                if let Some(reply) = before(run, command, (task, projection)).await? {
-                    return Ok(reply);
-                }
-                if let Some(reply) = finding.change(run, &found, change).await? {
-                    return Ok(reply);
-                }
-            }
-            Planned::Unchanged { .. } => {
-                return match before(run, command, (task, projection)).await? {
-                    Some(reply) => Ok(reply),
-                    None => finding.unchanged(run, &judged, &found),
-                };
-            }
-            Planned::Elsewhere(where_to) => {
-                let stays = task.statement_id.is_none();
-                match elsewhere::go(run, task, &found, (where_to, stays)).await? {
-                    Went::Stayed(item, answer) | Went::Away(item, answer) => {
-                        return finding.went(run, (&found, &item), &answer);
-                    }
-                    Went::Before => return Err(relocated_before().into()),
-                    Went::Missed => {}
-                    Went::Failed(error) => {
-                        end_transaction(run).await?;
-                        return Err(failed(&error).into());
-                    }
-                }
-            }
-            Planned::Failed(error) => {
-                end_transaction(run).await?;
-                return Err(failed(&error).into());
-            }
+        if let Some(reply) = reply {
+            return Ok(reply);
         }
         pause(round).await;
     }
@@ -161,6 +119,58 @@ struct Finding<'t> {
 }
 
 impl Finding<'_> {
+    /// Does what was planned for the item; `None` where it is not as it was found.
+    async fn go_on(
+        &self,
+        run: &mut Run<'_>,
+        judged: &RawDocument,
+        (found, planned): (&Found, Planned),
+    ) -> Result<Option<RawDocumentBuf>, RunError> {
+        match planned {
+            Planned::InPlace(change) => {
+                // What was found may be what another attempt has made of it, which may have been under way when it was last
+                // asked for.
+                match self.before(run).await? {
+                    Some(reply) => Ok(Some(reply)),
+                    None => self.change(run, found, change).await,
+                }
+            }
+            Planned::Unchanged { .. } => match self.before(run).await? {
+                Some(reply) => Ok(Some(reply)),
+                None => self.unchanged(run, judged, found).map(Some),
+            },
+            Planned::Elsewhere(where_to) => {
+                let stays = self.task.statement_id.is_none();
+                match elsewhere::go(run, self.task, found, (where_to, stays)).await? {
+                    Went::Stayed(item, answer) | Went::Away(item, answer) => {
+                        self.went(run, (found, &item), &answer).map(Some)
+                    }
+                    Went::Before => Err(relocated_before().into()),
+                    Went::Missed => Ok(None),
+                    Went::Failed(error) => Err(fail(run, &error).await?.into()),
+                }
+            }
+            Planned::Failed(error) => Err(fail(run, &error).await?.into()),
+        }
+    }
+
+    /// What is told where no item matches; `None` where one does by now.
+    async fn none_matched(&self, run: &mut Run<'_>, judged: &RawDocument) -> Result<Option<RawDocumentBuf>, RunError> {
+        if !self.command.upsert {
+            let before = self.before(run).await?;
+            return Ok(Some(before.unwrap_or_else(|| judged.to_owned())));
+        }
+        match upserted::make(run, self.task).await? {
+            Upserted::Made(item, answer) => self.made(run, &item, &answer).map(Some),
+            Upserted::Overtaken => Ok(None),
+            Upserted::Failed(error) => Err(fail(run, &error).await?.into()),
+        }
+    }
+
+    async fn before(&self, run: &mut Run<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
+        before(run, self.command, (self.task, self.projection)).await
+    }
+
     /// Lets mongod judge the client's command, and say whether it has executed it before.
     async fn judge(&self, run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
         let mut body = single("findAndModify", run.namespace.collection);
@@ -352,6 +362,12 @@ fn items<'a>(shape: &BucketShape, bucket: &'a RawDocument) -> Option<&'a RawArra
 
 fn element(items: &RawArray, place: usize) -> Option<&RawDocument> {
     items.into_iter().nth(place)?.ok()?.as_document()
+}
+
+/// The command's error for what mongod says of the item. It ends a transaction.
+async fn fail(run: &mut Run<'_>, error: &WriteError) -> Result<CommandError, RunError> {
+    end_transaction(run).await?;
+    Ok(failed(error))
 }
 
 fn failed(error: &WriteError) -> CommandError {
