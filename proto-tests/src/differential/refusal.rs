@@ -19,6 +19,9 @@ pub(super) fn is_refused(command: &Document, reply: &RawDocument) -> bool {
     reasons(command).iter().any(|reason| message.contains(reason))
 }
 
+/// What is said to a findAndModify that is sent again and has moved its item to another key.
+const MOVED: &str = "what it was before is not known any more";
+
 /// The kinds of writes and indexes that the proxy may refuse, by what its messages say.
 const KINDS: &[(&str, &str)] = &[
     ("move on a standalone", "an update that moves an item to another page"),
@@ -48,7 +51,9 @@ const KINDS: &[(&str, &str)] = &[
         "an update that gives an item an `_id` where none is kept",
     ),
     ("change of `_id` of an odd kind", " of '_id' is not supported"),
-    ("positional operator", "the positional operator $ in an update"),
+    ("positional operator", "the positional operator $ on "),
+    ("positional operators", "several positional operators $"),
+    ("findAndModify that has moved its item, sent again", MOVED),
 ];
 
 /// The kind of a refused write or index, from a reply or a write error; `None` where it is none, or of no kind that is listed.
@@ -57,7 +62,8 @@ pub(super) fn kind(reply: &RawDocument) -> Option<&'static str> {
     let code = field(reply, "code");
     // BadValue, as an insert has it.
     let is_refusal = code == Some(RawBsonRef::Int32(NOT_SUPPORTED))
-        || (code == Some(RawBsonRef::Int32(2)) && message.contains("cannot be a key"));
+        || (code == Some(RawBsonRef::Int32(2)) && message.contains("cannot be a key"))
+        || (code == Some(RawBsonRef::Int32(20)) && message.contains(MOVED));
     let of_kind = KINDS.iter().find(|(_, part)| message.contains(part));
     of_kind.filter(|_| is_refusal).map(|(kind, _)| *kind)
 }

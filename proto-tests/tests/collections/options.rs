@@ -110,7 +110,6 @@ fn options_are_changed_where_they_mean_nothing_for_buckets() -> Result<()> {
             doc! { "validator": { "k": 1 } },
             doc! { "viewOn": "plain", "pipeline": [] },
             doc! { "pipeline": [] },
-            doc! { "changeStreamPreAndPostImages": { "enabled": true } },
             doc! { "expireAfterSeconds": 5 },
         ];
         for options in &refused {
