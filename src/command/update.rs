@@ -50,7 +50,14 @@ impl<'a> Update<'a> {
     /// # Errors
     /// A field that `update` does not have, one of the wrong type, no or too many statements, with mongod's codes.
     pub fn parse(head: &Head<'a>) -> Result<Self, CommandError> {
-        let batch = WriteBatch::parse(head, "update", "update.updates")?;
+        let mut bypass_document_validation = None;
+        let batch = WriteBatch::parse(head, ("update", "update.updates"), |name, field| {
+            match name {
+                "bypassDocumentValidation" => bypass_document_validation = Some(field.flag()?),
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
         let statements = batch
             .statements
             .iter()
@@ -58,7 +65,7 @@ impl<'a> Update<'a> {
         Ok(Self {
             statements: statements.collect::<Result<_, _>>()?,
             ordered: batch.ordered,
-            bypass_document_validation: batch.bypass_document_validation,
+            bypass_document_validation,
             statement_ids: batch.statement_ids,
             let_variables: batch.let_variables,
         })

@@ -16,8 +16,6 @@ pub struct WriteBatch<'a> {
     pub statements: Vec<&'a RawDocument>,
     /// Whether the first failure ends it.
     pub ordered: bool,
-    /// Given only when the client gave it; `delete` does not have it.
-    pub bypass_document_validation: Option<bool>,
     /// Variables of its expressions.
     pub let_variables: Option<&'a RawDocument>,
     /// Whether the client asked for no acknowledgement (`w: 0`).
@@ -27,16 +25,20 @@ pub struct WriteBatch<'a> {
 }
 
 impl<'a> WriteBatch<'a> {
-    /// Reads the command of that name, whose statements are in that field: `delete`, `delete.deletes`.
+    /// Reads the command of that name, whose statements are in that field: `delete`, `delete.deletes`. What not all such
+    /// commands have is for `read_own`, which says whether it knows the field.
     ///
     /// # Errors
     /// A field that it does not have, one of the wrong type, no or too many statements, with mongod's codes.
-    pub fn parse(head: &Head<'a>, command: &'static str, path: &'static str) -> Result<Self, CommandError> {
+    pub fn parse(
+        head: &Head<'a>,
+        (command, path): (&'static str, &'static str),
+        mut read_own: impl FnMut(&str, Field<'a>) -> Result<bool, CommandError>,
+    ) -> Result<Self, CommandError> {
         let own = path.rsplit('.').next().unwrap_or(path);
         let mut batch = Self {
             statements: Vec::new(),
             ordered: true,
-            bypass_document_validation: None,
             let_variables: None,
             unacknowledged: get(head.body(), "writeConcern").is_some_and(is_unacknowledged),
             statement_ids: StatementIds::default(),
@@ -55,12 +57,10 @@ impl<'a> WriteBatch<'a> {
                     }
                 }
                 "ordered" => batch.ordered = field.flag()?,
-                "bypassDocumentValidation" if command == "update" => {
-                    batch.bypass_document_validation = Some(field.flag()?);
-                }
                 "let" => batch.let_variables = field.document()?,
                 "stmtId" => batch.statement_ids = StatementIds::From(field.statement_id()?),
                 "stmtIds" => batch.statement_ids = StatementIds::Given(field.statement_ids()?),
+                name if read_own(name, field)? => {}
                 _ => return Err(field.unknown()),
             }
         }

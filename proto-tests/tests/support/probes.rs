@@ -548,10 +548,7 @@ fn collection() -> Of {
         .but("collation", doc! { "collation": { "locale": "de" } })
         .with("collation", doc! { "locale": "simple" })
         .with("idIndex", doc! { "key": { "_id": 1 }, "name": "_id_", "v": 2 })
-        .but(
-            "changeStreamPreAndPostImages",
-            doc! { "changeStreamPreAndPostImages": { "enabled": true } },
-        )
+        .with("changeStreamPreAndPostImages", doc! { "enabled": true })
         .with("size", 4096)
         .with("max", 10)
         .with("storageEngine", doc! {})
@@ -571,10 +568,7 @@ fn collection() -> Of {
 
 fn coll_mod() -> Of {
     Of::new("collMod", doc! { "collMod": COLLECTION })
-        .but(
-            "changeStreamPreAndPostImages",
-            doc! { "changeStreamPreAndPostImages": { "enabled": true } },
-        )
+        .with("changeStreamPreAndPostImages", doc! { "enabled": true })
         .with("changeStreamPreAndPostImages", doc! { "enabled": false })
         .with("validationLevel", "off")
         .with("validationAction", "warn")

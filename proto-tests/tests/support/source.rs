@@ -7,11 +7,12 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 /// Commands, and the files that read them. `find:` before a command's name is where in the file its match begins.
-pub(crate) const OPTIONS: [(&str, &str); 13] = [
+pub(crate) const OPTIONS: [(&str, &str); 14] = [
     ("insert", "insert.rs"),
     ("find", "find.rs"),
     ("getMore", "cursor.rs"),
     ("update", "update.rs"),
+    ("update", "write_batch.rs"),
     ("delete", "delete.rs"),
     ("delete", "write_batch.rs"),
     ("findAndModify", "find_and_modify.rs"),

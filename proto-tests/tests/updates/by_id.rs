@@ -194,7 +194,7 @@ fn what_is_refused_changes_nothing() -> Result<()> {
         update(id(), doc! { "$inc": { "_id": 1 } }),
         update(id(), doc! { "$rename": { "lines.0.a": "x" } }),
         update(
-            doc! { "_id": 4, "tags": { "$ne": 5 } },
+            doc! { "_id": 4, "tags": { "$ne": 50 } },
             doc! { "$set": { "tags.$": 0 } },
         ),
         update(doc! { "$where": "true" }, set()),

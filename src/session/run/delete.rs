@@ -68,7 +68,7 @@ impl Deleted {
 }
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
-    let batch = WriteBatch::parse(run.head, "delete", "delete.deletes")?;
+    let batch = WriteBatch::parse(run.head, ("delete", "delete.deletes"), |_, _| Ok(false))?;
     let statements = batch
         .statements
         .iter()
