@@ -18,7 +18,8 @@ mod writes;
 
 use std::fmt::Debug;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use bson::{Document, doc};
 
 use super::{Sides, World};
 
@@ -40,6 +41,23 @@ pub trait Operation: Debug {
     /// # Errors
     /// The disagreement, or that a server could not be asked.
     fn run(&self, sides: &mut Sides) -> Result<Outcome>;
+}
+
+/// Sends a write as often as it is to be sent as one and the same retryable write; 0: once, and it is none.
+fn sent_again(
+    sides: &mut Sides,
+    times: u32,
+    mut send: impl FnMut(&mut Sides, &Document) -> Result<Outcome>,
+) -> Result<Outcome> {
+    if times == 0 {
+        return send(sides, &doc! {});
+    }
+    let number = doc! { "txnNumber": sides.next_number() };
+    let mut outcome = Outcome::Done;
+    for time in 1..=times {
+        outcome = send(sides, &number).with_context(|| format!("sent {time} times"))?;
+    }
+    Ok(outcome)
 }
 
 /// A kind of operation.

@@ -4,8 +4,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, DateTime, Document, Timestamp, bson, doc};
+use mongoshape::pattern::bucket::change::Asked;
 use mongoshape::pattern::bucket::item::{Item, Mint};
-use mongoshape::pattern::bucket::upsert::{Built, Refusal, UpsertAsked, after_stages, build};
+use mongoshape::pattern::bucket::upsert::{Built, Refusal, after_stages, build};
 use mongoshape::pattern::shapes::{BucketOptions, BucketShape, NamespacePattern};
 use proto_tests::raw::Connection;
 use proto_tests::{database_name, mongod};
@@ -100,7 +101,7 @@ impl Both {
     fn build(&mut self, filter: &Document, change: &Bson) -> Result<Result<RawDocumentBuf, Refusal>> {
         let filter = RawDocumentBuf::try_from(filter)?;
         let raw_change = RawBson::try_from(change.clone())?;
-        let asked = UpsertAsked {
+        let asked = Asked {
             filter: Some(&filter),
             change: raw_change.as_raw_bson_ref(),
             array_filters: None,

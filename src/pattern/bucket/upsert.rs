@@ -45,30 +45,6 @@ pub enum Refusal {
     Unsupported(String),
 }
 
-/// What a client asks to be inserted where nothing matches.
-#[derive(Clone, Copy, Debug)]
-pub struct UpsertAsked<'a> {
-    /// What did not match; `None` is a filter that says nothing.
-    pub filter: Option<&'a RawDocument>,
-    /// Operators or a replacement, or a pipeline.
-    pub change: RawBsonRef<'a>,
-    /// Which elements `$[identifier]` means.
-    pub array_filters: Option<&'a RawArray>,
-    /// How strings compare.
-    pub collation: Option<&'a RawDocument>,
-}
-
-impl<'a> From<Asked<'a>> for UpsertAsked<'a> {
-    fn from(asked: Asked<'a>) -> Self {
-        Self {
-            filter: asked.filter,
-            change: asked.change,
-            array_filters: asked.array_filters,
-            collation: asked.collation,
-        }
-    }
-}
-
 impl Refusal {
     fn mongod(code: ErrorCode, message: impl Into<String>) -> Self {
         Self::Mongod(WriteError::new(code, message))
@@ -83,7 +59,7 @@ impl Refusal {
 ///
 /// # Errors
 /// mongod's error for the case, or what in it is not done here.
-pub fn build(asked: UpsertAsked<'_>, mint: &mut dyn Mint) -> Result<Built, Refusal> {
+pub fn build(asked: Asked<'_>, mint: &mut dyn Mint) -> Result<Built, Refusal> {
     if asked.collation.is_some() && asked.change.as_document().is_some_and(compares) {
         return Err(Refusal::unsupported("an upsert that compares values under a collation"));
     }

@@ -16,7 +16,7 @@ use crate::command::reply::CursorReply;
 use crate::pattern::bucket::filter::Narrowing;
 use crate::pattern::bucket::insert::no_statement;
 use crate::pattern::bucket::item::Mint;
-use crate::pattern::bucket::upsert::{Built, Refusal, UpsertAsked, after_stages, build, check_filter};
+use crate::pattern::bucket::upsert::{Built, Refusal, after_stages, build, check_filter};
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 use crate::session::mint::SystemMint;
@@ -121,7 +121,7 @@ async fn built(run: &mut Run<'_>, task: &Task<'_>) -> Result<Result<RawDocumentB
         system: SystemMint::new(&run.shared.timestamps),
         id: minted(run, task, seconds()),
     };
-    let base = match build(UpsertAsked::from(task.asked), &mut mint) {
+    let base = match build(task.asked, &mut mint) {
         Ok(Built::Document(item)) => return Ok(Ok(item)),
         Ok(Built::Base(base)) => base,
         Err(refusal) => return Ok(Err(refusal)),

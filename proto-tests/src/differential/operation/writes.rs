@@ -29,16 +29,7 @@ pub(super) struct Writes {
 
 impl super::Operation for Writes {
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
-        if self.sent == 0 {
-            return self.run_with(sides, &doc! {});
-        }
-        let number = doc! { "txnNumber": sides.next_number() };
-        let mut outcome = Outcome::Done;
-        for time in 1..=self.sent {
-            let sending = || format!("sent {time} times");
-            outcome = self.run_with(sides, &number).with_context(sending)?;
-        }
-        Ok(outcome)
+        super::sent_again(sides, self.sent, |sides, fields| self.run_with(sides, fields))
     }
 }
 

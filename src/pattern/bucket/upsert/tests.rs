@@ -9,7 +9,7 @@ use super::*;
 fn built(filter: Document, change: impl Into<Bson>) -> Result<Built, Refusal> {
     let filter = RawDocumentBuf::try_from(filter).unwrap();
     let change = bson::raw::RawBson::try_from(change.into()).unwrap();
-    let asked = UpsertAsked {
+    let asked = Asked {
         filter: Some(&filter),
         change: change.as_raw_bson_ref(),
         array_filters: None,
