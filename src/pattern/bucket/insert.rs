@@ -9,6 +9,7 @@
 //!   cannot insert, so a miss is an error here too (66).
 //! * *announce* lets a page that takes no more announce the next, without which none is begun: then the page is not removed
 //!   whatever is deleted from it. Closing does the same, and a push that fills a page where more is to come. Done twice it does no harm.
+//!   What several groups announce is one statement, which does not say where it misses.
 //! * *mark* marks page 0 as unordered. It is stored before the statement is sent that makes a page behind it late, as far as
 //!   the writer knows the first of its key; done twice it does no harm. It fails as a push does where there is no page 0.
 //! * *page* inserts a page with its items. Two writers who open one page collide on the page index. A group's pages are the
@@ -46,7 +47,9 @@ pub use self::gather::Groups;
 pub use self::group::{Announcement, Group, Outcome, Recorded};
 pub use self::ids::{Hits, ids_query};
 pub use self::plan::{Care, Planner};
-pub use self::statement::{Statement, StatementKind, no_statement, page_as_upsert, withdraw};
+pub use self::statement::{
+    Statement, StatementKind, announce_together, is_announced_together, no_statement, page_as_upsert, withdraw,
+};
 
 /// How the name of a page ends that was begun with one item of a group where [`Group::extent`] would have had more.
 const LONE: &str = "_s";

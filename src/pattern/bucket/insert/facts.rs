@@ -33,10 +33,7 @@ impl Facts {
         for item in items {
             count = count.saturating_add(1);
             match item.key().lifted() {
-                // `$in` would take it for a pattern.
-                [Some(value)] if matches!(value.as_raw_bson_ref(), RawBsonRef::RegularExpression(_)) => {
-                    return Self::Apart;
-                }
+                [Some(value)] if !is_value_under_in(value.as_raw_bson_ref()) => return Self::Apart,
                 [Some(value)] => keys.push(value.as_raw_bson_ref()),
                 _ => keys.push(RawBsonRef::Null),
             }
@@ -53,6 +50,18 @@ impl Facts {
         let page = get(found, "page").and_then(RawBsonRef::as_document)?;
         let facts = PageFacts::parse(shape, page)?;
         Some((Key::of(shape, page).ok()?.identity(), facts))
+    }
+}
+
+/// Whether `$in` takes the value as it is. A regular expression would be a pattern, and what reads like an operator is refused.
+fn is_value_under_in(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::RegularExpression(_) => false,
+        RawBsonRef::Document(document) => match document.iter().next() {
+            Some(Ok((name, _))) => !name.as_str().starts_with('$'),
+            _ => true,
+        },
+        _ => true,
     }
 }
 

@@ -89,6 +89,8 @@ pub struct Group {
     announced: Option<Announcement>,
     /// Pages that are not begun although they were announced.
     abandoned: Vec<Announcement>,
+    /// Its last announcement was one of several in a statement that missed some.
+    pub(super) doubted: bool,
     ids_suspect: bool,
     resent: bool,
 }
@@ -102,6 +104,8 @@ pub enum Outcome {
     Resent,
     /// It failed without a trace.
     Failed(Failure),
+    /// It was executed or not; only of what may be done twice.
+    Unclear,
 }
 
 /// What mongod remembers of a statement.
@@ -125,6 +129,7 @@ impl Group {
             first: First::Unknown,
             announced: None,
             abandoned: Vec::new(),
+            doubted: false,
             ids_suspect: false,
             resent: false,
         }
@@ -307,8 +312,17 @@ impl Group {
                 }
             }
             Outcome::Failed(failure) => return self.learn(statement, failure),
+            Outcome::Unclear => self.doubt(statement),
         }
         None
+    }
+
+    fn doubt(&mut self, statement: &Statement) {
+        let before = statement.after.id.clone();
+        let announced = statement.announces.map(|nonce| Announcement { before, nonce });
+        self.abandoned.extend(announced);
+        self.doubted = true;
+        self.forget();
     }
 
     fn advance(&mut self, statement: &Statement) {
@@ -319,6 +333,7 @@ impl Group {
         self.mark(&statement.items, State::Stored);
         self.know(Some(statement.after.clone()));
         self.names_taken = 0;
+        self.doubted = false;
         if statement.kind == StatementKind::Page {
             // Begun, and so no longer to be.
             self.announced = None;

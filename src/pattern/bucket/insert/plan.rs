@@ -2,6 +2,7 @@
 
 mod draft;
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 
 use bson::DateTime;
@@ -41,6 +42,8 @@ pub struct Planner<'a> {
     mint: &'a dyn Mint,
     care: Care,
     names: HashSet<String>,
+    /// What pages behind full ones are announced by: the same for all keys, so that one statement can announce them.
+    nonce: OnceCell<i64>,
 }
 
 impl<'a> Planner<'a> {
@@ -52,6 +55,7 @@ impl<'a> Planner<'a> {
             mint,
             care,
             names: HashSet::new(),
+            nonce: OnceCell::new(),
         }
     }
 
@@ -117,7 +121,7 @@ impl<'a> Planner<'a> {
 
     /// Announces the next page behind one that takes no more.
     fn announce(&self, number: usize, group: &Group, page: &PageFacts) -> Option<Statement> {
-        let nonce = self.mint.nonce();
+        let nonce = *self.nonce.get_or_init(|| self.mint.nonce());
         let next = group.pending().next()?;
         Some(Statement {
             kind: StatementKind::Announce,

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::group::Announcement;
+use super::group::{Announcement, Group};
 use super::times::Times;
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::expression::{call, field, is_missing, literal, miss, of_field};
@@ -146,11 +146,17 @@ fn guard(
 
 /// Whether the page holds none of the items' `_id`s: the unique index does not compare the elements of one document.
 fn holds_none(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
-    let ids: RawArrayBuf = items
+    let ids: Vec<_> = items
         .iter()
         .filter_map(|item| Some(item.id()?.as_raw_bson_ref()))
         .collect();
-    let common = of_field("$setIntersection", &index::item_id_path(shape), literal(&ids));
+    let held = index::item_id_path(shape);
+    if let [id] = ids.as_slice() {
+        // In half the time.
+        return single("$not", call("$in", literal(*id), field(&held).as_str()));
+    }
+    let ids: RawArrayBuf = ids.into_iter().collect();
+    let common = of_field("$setIntersection", &held, literal(&ids));
     call("$eq", &common, RawArrayBuf::new())
 }
 
@@ -214,6 +220,75 @@ pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, (page, nonce): (&
     }
     append_as_known(shape, page, &mut query);
     as_upsert_that_cannot_insert(&query, single("$push", single(path::NEXT, nonce)))
+}
+
+/// Whether it is for [`announce_together`], which can demand of the page what the next relies on.
+#[must_use]
+pub fn is_announced_together(shape: &BucketShape, groups: &[Group], statement: &Statement) -> bool {
+    let page = &statement.after;
+    let doubted = groups.get(statement.group).is_none_or(|group| group.doubted);
+    statement.kind == StatementKind::Announce
+        && !doubted
+        && !page.short
+        && (shape.time().is_none() || page.to.is_some())
+}
+
+/// The announcements of several groups, which have one nonce, as one element of `updates`: for mongod a third of the work.
+/// How many of the pages still are what they are known to be is all that its answer tells.
+#[must_use]
+pub fn announce_together(shape: &BucketShape, groups: &[Group], statements: &[&Statement]) -> RawDocumentBuf {
+    let mut ids = RawArrayBuf::new();
+    let mut known = RawArrayBuf::new();
+    for statement in statements {
+        let item = groups.get(statement.group).and_then(|group| group.item(0));
+        if let Some(item) = item {
+            ids.push(statement.after.id.as_raw_bson_ref());
+            known.push(as_known(shape, item.key(), &statement.after));
+        }
+    }
+    let nonce = statements.iter().find_map(|statement| statement.announces);
+    let mut query = single("_id", single("$in", &ids));
+    put(&mut query, "$expr", call("$in", &known_of(shape), literal(&known)));
+    let mut statement = RawDocumentBuf::new();
+    statement.append(cstr!("q"), &query);
+    statement.append(
+        cstr!("u"),
+        single("$push", single(path::NEXT, nonce.unwrap_or_default())),
+    );
+    statement.append(cstr!("multi"), true);
+    statement
+}
+
+/// An expression for what is known of a full page, in an array, where what is missing is null. None of it is ever stored as null.
+fn known_of(shape: &BucketShape) -> RawArrayBuf {
+    let key = shape.key().iter().map(String::as_str);
+    let page = [shape.count(), path::PAGE, path::SHORT, path::NONCE];
+    let time = [path::TO, path::LATE, path::UNORDERED];
+    let time = time.into_iter().filter(|_| shape.time().is_some());
+    std::iter::once("_id")
+        .chain(key)
+        .chain(page)
+        .chain(time)
+        .map(field)
+        .collect()
+}
+
+/// What [`known_of`] is of that page.
+fn as_known(shape: &BucketShape, key: &Key, page: &PageFacts) -> RawArrayBuf {
+    let mut known = RawArrayBuf::new();
+    let mut push = |value: Option<RawBson>| known.push(value.unwrap_or(RawBson::Null));
+    push(Some(page.id.clone()));
+    key.lifted().iter().cloned().for_each(&mut push);
+    push(Some(RawBson::Int64(page.count.into())));
+    push(Some(RawBson::Int32(page.page)));
+    push(None);
+    push(page.nonce.map(RawBson::Int64));
+    if shape.time().is_some() {
+        push(page.to.map(RawBson::DateTime));
+        push(page.late.then_some(RawBson::Boolean(true)));
+        push(page.unordered.then_some(RawBson::Boolean(true)));
+    }
+    known
 }
 
 /// Demands what a page behind this one relies on.

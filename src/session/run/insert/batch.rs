@@ -169,7 +169,7 @@ impl<'a> Batch<'a> {
                 }
             }
             Outcome::Resent => {}
-            Outcome::Failed(_) => metrics.conflicts.inc(),
+            Outcome::Failed(_) | Outcome::Unclear => metrics.conflicts.inc(),
         }
         let Some(group) = self.groups.get_mut(statement.group) else {
             return;

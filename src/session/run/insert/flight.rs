@@ -8,10 +8,12 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::batch::Batch;
 use super::concern::Concern;
-use crate::command::document::{as_whole_number, single};
+use crate::command::document::{array_of, as_whole_number, get, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
-use crate::pattern::bucket::insert::{Care, Failure, Outcome, Statement, StatementKind, failure};
+use crate::pattern::bucket::insert::{
+    Care, Failure, Outcome, Statement, StatementKind, announce_together, failure, is_announced_together,
+};
 use crate::session::error::RunError;
 use crate::session::hint::Turn;
 use crate::session::link::Request;
@@ -23,21 +25,25 @@ const MAX_COMMAND_BYTES: usize = 40_000_000;
 /// Statements in one command: hello's `maxWriteBatchSize`.
 const MAX_STATEMENTS: usize = 100_000;
 
+/// Announcements in one statement, each of which is compared with all pages that are found.
+const MAX_TOGETHER: usize = 50;
+
 /// A command of some statements of one kind.
 struct Command<'a> {
     kind: StatementKind,
     statements: Vec<&'a Statement>,
     body: RawDocumentBuf,
-    field: &'static str,
-    elements: Vec<&'a RawDocument>,
+    /// The statements; `None`: the body has them all in one.
+    sequence: Option<(&'static str, Vec<&'a RawDocument>)>,
     ordered: bool,
 }
 
 impl Command<'_> {
     fn request(&self) -> Request<'_> {
+        let sequence = self.sequence.as_ref();
         Request {
             body: &self.body,
-            sequence: Some((self.field, &self.elements)),
+            sequence: sequence.map(|(field, elements)| (*field, elements.as_slice())),
         }
     }
 }
@@ -65,7 +71,15 @@ pub(super) async fn send(
         StatementKind::Push,
         StatementKind::Page,
     ] {
-        let chosen: Vec<&Statement> = statements.iter().filter(|statement| statement.kind == kind).collect();
+        let chosen = statements.iter().filter(|statement| statement.kind == kind);
+        let (announced, mut chosen): (Vec<&Statement>, Vec<&Statement>) =
+            chosen.partition(|statement| is_announced_together(run.shape, &batch.groups, statement));
+        for part in announced.chunks(MAX_TOGETHER) {
+            match part {
+                [alone] => chosen.push(alone),
+                _ => together.push(as_one(run, batch, part, (uuid, at_once))),
+            }
+        }
         for (number, range) in cut(&chosen).into_iter().enumerate() {
             let part = chosen.get(range).unwrap_or_default();
             let command = command(run, batch, (kind, part), (uuid, at_once));
@@ -145,6 +159,46 @@ fn command<'a>(
     let ordered = !statements.iter().all(|statement| seen.insert(statement.group));
     let mut body = single(name, run.namespace.collection);
     body.append(cstr!("ordered"), ordered);
+    append_options(run, batch, (kind, statements), (uuid, at_once), &mut body);
+    let elements = statements.iter().map(|statement| &*statement.document).collect();
+    Command {
+        kind,
+        body,
+        sequence: Some((field, elements)),
+        statements: statements.to_vec(),
+        ordered,
+    }
+}
+
+/// A command that announces the pages of several keys by one statement.
+fn as_one<'a>(
+    run: &Run<'_>,
+    batch: &Batch<'_>,
+    statements: &[&'a Statement],
+    (uuid, at_once): (&Binary, bool),
+) -> Command<'a> {
+    let kind = StatementKind::Announce;
+    let statement = announce_together(run.shape, &batch.groups, statements);
+    let mut body = single("update", run.namespace.collection);
+    body.append(cstr!("updates"), array_of(&[statement]));
+    append_options(run, batch, (kind, statements), (uuid, at_once), &mut body);
+    Command {
+        kind,
+        body,
+        sequence: None,
+        statements: statements.to_vec(),
+        ordered: false,
+    }
+}
+
+/// Appends what all commands have, of the client's and of ours.
+fn append_options(
+    run: &Run<'_>,
+    batch: &Batch<'_>,
+    (kind, statements): (StatementKind, &[&Statement]),
+    (uuid, at_once): (&Binary, bool),
+    body: &mut RawDocumentBuf,
+) {
     if let Some(bypass) = batch.bypass_document_validation {
         body.append(cstr!("bypassDocumentValidation"), bypass);
     }
@@ -161,15 +215,7 @@ fn command<'a>(
         let ids: RawArrayBuf = statements.iter().map(|statement| statement.id).collect();
         body.append(cstr!("stmtIds"), &ids);
     }
-    carried.append_to_write(&mut body);
-    Command {
-        kind,
-        body,
-        field,
-        elements: statements.iter().map(|statement| &*statement.document).collect(),
-        statements: statements.to_vec(),
-        ordered,
-    }
+    carried.append_to_write(body);
 }
 
 /// Lets the batch know what came of a command's statements; whether all were executed, now or before.
@@ -182,6 +228,9 @@ fn settle(
     let numbered = run.head.is_retryable_write() && !command.kind.is_repeatable();
     let answer = succeeded(answer).map_err(|error| if numbered { error.with_labels_of_write() } else { error })?;
     let resent = retried(&answer);
+    if command.sequence.is_none() {
+        return settle_as_one(run, batch, command, answer);
+    }
     let mut errors = write_errors(&answer).peekable();
     let mut all = true;
     for (position, statement) in command.statements.iter().enumerate() {
@@ -199,11 +248,35 @@ fn settle(
         }
     }
     drop(errors);
+    keep(batch, answer);
+    Ok(all)
+}
+
+/// The same of several statements in one.
+fn settle_as_one(
+    run: &Run<'_>,
+    batch: &mut Batch<'_>,
+    command: &Command<'_>,
+    answer: RawDocumentBuf,
+) -> Result<bool, RunError> {
+    if let Some((_, error)) = write_errors(&answer).next() {
+        failure_of(run, error)?;
+    }
+    let matched = get(&answer, "n").and_then(as_whole_number);
+    let all = matched == i64::try_from(command.statements.len()).ok();
+    for statement in &command.statements {
+        let outcome = if all { Outcome::Stored } else { Outcome::Unclear };
+        batch.apply(&run.shared.metrics.inserts, statement, outcome);
+    }
+    keep(batch, answer);
+    Ok(all)
+}
+
+fn keep(batch: &mut Batch<'_>, answer: RawDocumentBuf) {
     if let Ok(error) = answer.get_document("writeConcernError") {
         batch.concern_error = Some(error.to_owned());
     }
     batch.last_answer = answer;
-    Ok(all)
 }
 
 fn failure_of(run: &Run<'_>, error: WriteError) -> Result<Failure, CommandError> {
