@@ -11,6 +11,7 @@ use crate::sides::{self, ALL_IDS, COLLECTION};
 
 const WRITERS: i32 = 4;
 const UPDATES: i32 = 25;
+const BULKS: i32 = 60;
 
 /// The update number `number` of a writer: each adds 1 to `n` of the item that it is about.
 fn command(number: i32, ids: ItemIds) -> Document {
@@ -60,5 +61,38 @@ fn sums_add_up() -> Result<()> {
         let sum = item.and_then(|item| item.get_i32("n").ok());
         ensure!(sum == Some(5 + WRITERS * UPDATES), "{ids:?}: {item:?}");
     }
+    Ok(())
+}
+
+/// A bulk that the client does not number, of items that are moved to and fro meanwhile: each is met once.
+#[test]
+fn bulks_meet_items_that_move() -> Result<()> {
+    let mut sides = sides::open()?;
+    let second = sides.another_proxy()?;
+    let database = sides.shaped_database();
+    let moves = {
+        let mut connection = Connection::open(second.address())?;
+        let database = database.clone();
+        let moving = move |number: i32| {
+            let statement = doc! { "q": { "_id": 5 }, "u": { "$set": { "k": number % 3 } } };
+            doc! { "update": COLLECTION, "updates": [statement], "$db": &database }
+        };
+        thread::spawn(move || -> Result<()> {
+            (0..BULKS).try_for_each(|number| connection.command_ok(&moving(number)).map(drop))
+        })
+    };
+    for number in 0..BULKS {
+        let statement = |id: i32| doc! { "q": { "_id": id }, "u": { "$inc": { "sum": 1 } }, "multi": number % 7 == 0 };
+        let statements: Vec<Document> = (4..7).map(statement).collect();
+        let reply = sides.shaped.command_ok(
+            &doc! { "update": COLLECTION, "updates": statements, "ordered": number % 2 == 0, "$db": &database },
+        )?;
+        ensure!(reply.get_i32("n")? == 3 && reply.get_i32("nModified")? == 3, "{reply}");
+        ensure!(!reply.contains_key("retriedStmtIds"), "{reply}");
+    }
+    moves.join().map_err(|_| anyhow!("the mover panicked"))??;
+    let found = sides.items(true)?;
+    let sums = found.iter().filter_map(|item| item.get_i32("sum").ok());
+    ensure!(sums.collect::<Vec<_>>() == [BULKS; 3], "{found:?}");
     Ok(())
 }

@@ -49,6 +49,14 @@ impl OwnTransaction {
         }
     }
 
+    /// A write of the client's as one that mongod remembers under this number. No transaction, for once.
+    pub(super) fn numbered(&self, body: &RawDocument) -> RawDocumentBuf {
+        let mut numbered = with_replaced(body, &[("lsid", None)]);
+        numbered.append(cstr!("lsid"), &self.lsid);
+        numbered.append(cstr!("txnNumber"), self.number);
+        numbered
+    }
+
     /// The attempt of that number at the client's statement. `None` where the client's session is not known, or its numbers
     /// leave no room.
     pub(super) fn of_statement(run: &Run<'_>, statement: i32, attempt: u32) -> Option<Self> {

@@ -13,14 +13,17 @@ use crate::pattern::bucket::index;
 use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::mint::SystemMint;
+use crate::session::run::own_transaction::{OwnTransaction, unlabelled};
 use crate::session::run::{MAX_ATTEMPTS, Run};
+use crate::session::upstream::UpstreamKind;
 
 /// All statements; `None` where one is of another kind, or what became of it among others could not be told.
 pub(super) fn translate(run: &Run<'_>, command: &Update<'_>) -> Option<Vec<Change>> {
     let alone = command.statements.len() == 1;
+    let is_remembered = may_pass_moved_items(run);
     let changes = command.statements.iter().map(|statement| {
         let change = change(run, statement)?;
-        let is_plain = !statement.upsert && change.wider.is_none();
+        let is_plain = !statement.upsert && change.wider.is_none() && !(statement.multi && is_remembered);
         // Of what may be sent again another attempt may have made or relocated an item.
         (is_plain || (alone && !run.head.is_retryable_write())).then_some(change)
     });
@@ -48,10 +51,11 @@ pub(super) async fn run(
         .zip(changes)
         .map(|(statement, change)| change.statement(statement.multi))
         .collect();
-    let mut answer = send(run, command, (&statements, &ids)).await?;
-    if changes.len() > 1 && run.head.is_retryable_write() {
-        answer = again_until_all_met(run, command, (&statements, &ids), answer).await?;
-    }
+    let answer = if changes.len() > 1 && may_pass_moved_items(run) {
+        until_all_are_met(run, command, (&statements, &ids)).await?
+    } else {
+        send(run, command, (&statements, &ids), None).await?
+    };
     if let ([statement], [change]) = (command.statements.as_slice(), changes)
         && get(&answer, "n").and_then(as_whole_number) == Some(0)
         && get(&answer, "writeErrors").is_none()
@@ -69,23 +73,31 @@ pub(super) async fn run(
     Ok(Some(in_words_of_the_application(run, &answer, changes)))
 }
 
+/// Whether a statement may miss its item since that is moved meanwhile: a standalone moves none, and a transaction sees none
+/// move.
+fn may_pass_moved_items(run: &Run<'_>) -> bool {
+    run.upstream != UpstreamKind::Standalone && !run.head.in_transaction()
+}
+
 /// A statement whose item is moved meanwhile may meet no bucket. Which of them did, only mongod's memory tells: sent again, those
-/// that did are not done again. The answer to the last, as that to the first.
-async fn again_until_all_met(
+/// that did are not done again. The answer to the last, as that to the first. What the client does not number has a number of
+/// ours.
+async fn until_all_are_met(
     run: &mut Run<'_>,
     command: &Update<'_>,
     (statements, ids): (&[RawDocumentBuf], &RawArrayBuf),
-    first: RawDocumentBuf,
 ) -> Result<RawDocumentBuf, RunError> {
     let matched = |answer: &RawDocument| get(answer, "n").and_then(as_whole_number).unwrap_or_default();
     let has_failed = |answer: &RawDocument| get(answer, "writeErrors").is_some();
     let all = i64::try_from(statements.len()).unwrap_or(i64::MAX);
+    let own = (!run.head.is_retryable_write()).then(|| OwnTransaction::unnumbered(run));
+    let first = send(run, command, (statements, ids), own.as_ref()).await?;
     let mut last = first.clone();
     for _ in 0..MAX_ATTEMPTS {
         if matched(&last) >= all || has_failed(&last) {
             break;
         }
-        let answer = send(run, command, (statements, ids)).await?;
+        let answer = send(run, command, (statements, ids), own.as_ref()).await?;
         if matched(&answer) <= matched(&last) && !has_failed(&answer) {
             break;
         }
@@ -108,7 +120,7 @@ pub(super) async fn one(
         return Ok(None);
     }
     let ids: RawArrayBuf = [command.statement_ids.of(index)].into_iter().collect();
-    let answer = send(run, command, (&[change.statement(statement.multi)], &ids)).await?;
+    let answer = send(run, command, (&[change.statement(statement.multi)], &ids), None).await?;
     let mut outcome = Outcome::of(answer);
     if let Some(error) = &mut outcome.failed {
         error.message = in_terms_of_items(run.shape, &error.message, change.id.as_raw_bson_ref());
@@ -128,6 +140,7 @@ async fn send(
     run: &mut Run<'_>,
     command: &Update<'_>,
     (statements, ids): (&[RawDocumentBuf], &RawArrayBuf),
+    own: Option<&OwnTransaction>,
 ) -> Result<RawDocumentBuf, RunError> {
     let elements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
     let mut body = single("update", run.namespace.collection);
@@ -142,11 +155,20 @@ async fn send(
         body.append(cstr!("stmtIds"), ids);
     }
     run.carried().append_to_write(&mut body);
+    if let Some(own) = own {
+        body = own.numbered(&body);
+    }
     let request = Request {
         body: &body,
         sequence: Some(("updates", &elements)),
     };
-    Ok(succeeded(run.link.call(request).await?)?)
+    let answer = succeeded(run.link.call(request).await?);
+    if own.is_none() {
+        return Ok(answer?);
+    }
+    // The client does not know of a number.
+    let unknown = [("retriedStmtIds", None), ("errorLabels", None)];
+    Ok(with_replaced(&answer.map_err(unlabelled)?, &unknown))
 }
 
 /// Whether the statement may be sent before it is known what an earlier attempt at the command has done: one that made the item
