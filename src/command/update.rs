@@ -50,10 +50,11 @@ impl<'a> Update<'a> {
     /// # Errors
     /// A field that `update` does not have, one of the wrong type, no or too many statements, with mongod's codes.
     pub fn parse(head: &Head<'a>) -> Result<Self, CommandError> {
-        let mut bypass_document_validation = None;
+        let (mut bypass_document_validation, mut let_variables) = (None, None);
         let batch = WriteBatch::parse(head, ("update", "update.updates"), |name, field| {
             match name {
                 "bypassDocumentValidation" => bypass_document_validation = Some(field.flag()?),
+                "let" => let_variables = field.document()?,
                 _ => return Ok(false),
             }
             Ok(true)
@@ -67,7 +68,7 @@ impl<'a> Update<'a> {
             ordered: batch.ordered,
             bypass_document_validation,
             statement_ids: batch.statement_ids,
-            let_variables: batch.let_variables,
+            let_variables,
         })
     }
 }

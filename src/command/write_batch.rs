@@ -6,8 +6,10 @@ use super::arguments::{Field, is_unacknowledged};
 use super::document::get;
 use super::error::{CommandError, ErrorCode};
 use super::head::Head;
-use super::insert::MAX_WRITE_BATCH_SIZE;
 use super::statement_ids::StatementIds;
+
+/// The most statements one command may carry: hello's `maxWriteBatchSize`.
+pub const MAX_WRITE_BATCH_SIZE: usize = 100_000;
 
 /// A command of several statements, read against the list of fields that mongod knows.
 #[derive(Clone, Debug)]
@@ -16,8 +18,6 @@ pub struct WriteBatch<'a> {
     pub statements: Vec<&'a RawDocument>,
     /// Whether the first failure ends it.
     pub ordered: bool,
-    /// Variables of its expressions.
-    pub let_variables: Option<&'a RawDocument>,
     /// Whether the client asked for no acknowledgement (`w: 0`).
     pub unacknowledged: bool,
     /// By what mongod remembers the statements of a retryable write.
@@ -25,7 +25,7 @@ pub struct WriteBatch<'a> {
 }
 
 impl<'a> WriteBatch<'a> {
-    /// Reads the command of that name, whose statements are in that field: `delete`, `delete.deletes`. What not all such
+    /// Reads the command of that name, whose statements, or documents, are in that field: `delete`, `delete.deletes`. What not all such
     /// commands have is for `read_own`, which says whether it knows the field.
     ///
     /// # Errors
@@ -39,7 +39,6 @@ impl<'a> WriteBatch<'a> {
         let mut batch = Self {
             statements: Vec::new(),
             ordered: true,
-            let_variables: None,
             unacknowledged: get(head.body(), "writeConcern").is_some_and(is_unacknowledged),
             statement_ids: StatementIds::default(),
         };
@@ -57,7 +56,6 @@ impl<'a> WriteBatch<'a> {
                     }
                 }
                 "ordered" => batch.ordered = field.flag()?,
-                "let" => batch.let_variables = field.document()?,
                 "stmtId" => batch.statement_ids = StatementIds::From(field.statement_id()?),
                 "stmtIds" => batch.statement_ids = StatementIds::Given(field.statement_ids()?),
                 name if read_own(name, field)? => {}

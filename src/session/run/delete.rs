@@ -68,7 +68,14 @@ impl Deleted {
 }
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
-    let batch = WriteBatch::parse(run.head, ("delete", "delete.deletes"), |_, _| Ok(false))?;
+    let mut let_variables = None;
+    let batch = WriteBatch::parse(run.head, ("delete", "delete.deletes"), |name, field| {
+        match name {
+            "let" => let_variables = field.document()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
     let statements = batch
         .statements
         .iter()
@@ -86,7 +93,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let mut deleted = Deleted::default();
     for (index, statement) in statements.iter().enumerate() {
         let id = retryable.then(|| batch.statement_ids.of(index));
-        match execute(run, (statement, batch.let_variables), id, &mut deleted).await {
+        match execute(run, (statement, let_variables), id, &mut deleted).await {
             Ok(()) => {}
             Err(RunError::Command(told)) if let Some(error) = of_statement(&told, index) => {
                 deleted.errors.push(error.to_document(index));

@@ -11,6 +11,7 @@ use super::concern::Concern;
 use crate::command::document::{array_of, as_whole_number, get, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
+use crate::command::write_batch::MAX_WRITE_BATCH_SIZE;
 use crate::pattern::bucket::insert::{
     Care, Failure, Outcome, Statement, StatementKind, announce_together, failure, is_announced_together,
 };
@@ -22,8 +23,6 @@ use crate::session::run::Run;
 
 /// Bytes of statements in one command, with room for the rest of a message of 48,000,000.
 const MAX_COMMAND_BYTES: usize = 40_000_000;
-/// Statements in one command: hello's `maxWriteBatchSize`.
-const MAX_STATEMENTS: usize = 100_000;
 
 /// Announcements in one statement, each of which is compared with all pages that are found.
 const MAX_TOGETHER: usize = 50;
@@ -131,7 +130,7 @@ fn cut(statements: &[&Statement]) -> Vec<Range<usize>> {
     let mut bytes = 0;
     for (position, statement) in statements.iter().enumerate() {
         let more = statement.document.as_bytes().len();
-        if position > from && (bytes + more > MAX_COMMAND_BYTES || position - from == MAX_STATEMENTS) {
+        if position > from && (bytes + more > MAX_COMMAND_BYTES || position - from == MAX_WRITE_BATCH_SIZE) {
             ranges.push(from..position);
             (from, bytes) = (position, 0);
         }
