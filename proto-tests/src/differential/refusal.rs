@@ -32,12 +32,12 @@ const KINDS: &[(&str, &str)] = &[
     // What would be inserted is computed in the proxy, of what it is sure of.
     ("upsert of an odd kind", "pattern: an upsert "),
     (
-        "change of key or time with array filters",
-        "a change of key or time with array filters",
+        "fields that are added in another order",
+        "an update that adds several fields, in the order of their names",
     ),
     (
         "change of key or time of an odd kind",
-        "such an update of a key field or of the time",
+        "an update of a key field or of the time",
     ),
     (
         "findAndModify with an expression in its projection",
