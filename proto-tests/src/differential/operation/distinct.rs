@@ -6,7 +6,6 @@ use bson::{Bson, Document, doc};
 
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
-use crate::differential::refusal;
 use crate::differential::sides::{COLLECTION, field};
 use crate::differential::{Sides, World};
 
@@ -88,7 +87,7 @@ impl Operation for Distinct {
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         let shaped = sides.shaped.run(&self.command)?;
         let naive = sides.naive.run(&self.by_documents())?;
-        if refusal::is_refused(&self.command, &shaped) {
+        if sides.is_refused(&self.command, &shaped) {
             return Ok(Outcome::Refused);
         }
         if !compare::outcomes(&naive, &shaped)? {
