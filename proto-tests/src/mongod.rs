@@ -84,6 +84,12 @@ impl Mongod {
             .option("directConnection", "true")
     }
 
+    /// Whether it is a replica set.
+    #[must_use]
+    pub fn is_replica_set(&self) -> bool {
+        self.role == Role::Member
+    }
+
     /// The members' addresses; a standalone has one.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {

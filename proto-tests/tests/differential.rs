@@ -255,6 +255,13 @@ fn writes_with_dropped_ids() -> Result<()> {
     )
 }
 
+/// How many of a thousand writes may be refused. Over all seeds it is 70, and 100 in the one of the tests that has most: two in three
+/// of them are inserts with an item that has no key, or a `findAndModify` with an expression in its projection. Of the few
+/// writes of an ordinary run it is 166 in one.
+fn most_refused_writes() -> u32 {
+    if is_full() { 120 } else { 200 }
+}
+
 /// All operations, on a standalone or a replica set. An ordinary run takes the first of the seeds, and few operations;
 /// `MONGOSHAPE_DIFFERENTIAL=full` all: 20,000 operations over 40 seeds.
 #[expect(
@@ -278,6 +285,10 @@ fn check_all(shape: Shape, seeds: impl IntoIterator<Item = u64>, upstream: &mong
         assert!(
             report.of(Outcome::Done) * 2 > report.operations(),
             "few did anything: {report}"
+        );
+        assert!(
+            report.refused_writes() < most_refused_writes(),
+            "many writes were refused: {report}"
         );
     }
     Ok(())

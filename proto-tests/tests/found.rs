@@ -2,6 +2,8 @@
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, Timestamp, bson, doc};
+use proto_tests::sessions::lsid;
+use proto_tests::sides::{self, Sides};
 use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name, invariants, mongod, raw};
 
 const COLLECTION: &str = "things";
@@ -285,6 +287,23 @@ fn an_unordered_insert_stores_the_first_of_two_behind_a_duplicate() -> Result<()
     assert_eq!(indexes_of_errors(&naive), [0, 3, 5]);
     assert_eq!(indexes_of_errors(&shaped), [0, 3, 5]);
     both.check_layout()
+}
+
+/// A page took an item that had room behind one that was refused and had none: another attempt knew nothing of it.
+#[test]
+fn a_resent_insert_knows_what_its_pages_have() -> Result<()> {
+    let mut sides = Sides::open(Shape {
+        max_bytes: 1024,
+        ..Shape::new(&["k"])
+    })?;
+    let item = |id: i32, length: usize| doc! { "_id": id, "k": 1, "x": "x".repeat(length) };
+    sides.alike(&doc! { "insert": sides::COLLECTION, "documents": [doc! { "_id": 2, "k": 2 }] })?;
+    let mut command = doc! { "insert": sides::COLLECTION, "documents": [item(1, 800), item(2, 800), item(3, 1)] };
+    command.extend(doc! { "ordered": false, "lsid": lsid("any"), "txnNumber": 1_i64 });
+    for _ in 0..2 {
+        sides.alike(&command)?;
+    }
+    sides.check()
 }
 
 /// Items of one key, of which some came late, on pages of two.

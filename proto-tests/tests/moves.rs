@@ -54,6 +54,11 @@ fn items_get_another_key() -> Result<()> {
                 doc! { "$set": { "k": "new" }, "$inc": { "quantity": 10 }, "$push": { "tags": "b" } },
             ),
             update(doc! { "n": 6 }, doc! { "$inc": { "k": 7 } }),
+            update(doc! { "n": 6 }, doc! { "$inc": { "k": 0 } }),
+            update(doc! { "n": 6 }, doc! { "$set": { "k": 7.0 } }),
+            update(doc! { "n": 6 }, doc! { "$inc": { "k": 0, "quantity": 1 } }),
+            update(doc! { "n": 6 }, doc! { "$max": { "k": 3 } }),
+            update_many(doc! { "n": { "$lt": 3 } }, doc! { "$max": { "k": 1, "at": at(1) } }),
             update(doc! { "n": 7 }, doc! { "$unset": { "k": 1 } }),
             update(doc! { "n": 8 }, doc! { "k": 9, "at": at(8), "n": 8 }),
             update(
@@ -286,7 +291,24 @@ fn a_standalone_moves_nothing() -> Result<()> {
         let reply = on(update(doc! { "_id": 4 }, change))?;
         ensure!(reply.get_i32("code").ok() == Some(115), "{reply}");
     }
+    // Items that are there already, and one that would have to move; times that would get into each other's way.
+    for (filter, change) in [
+        (
+            doc! { "k": { "$in": [0, 1] } },
+            doc! { "$set": { "k": 1, "quantity": 7 } },
+        ),
+        (doc! { "n": { "$in": [6, 9] } }, doc! { "$set": { "at": at(7) } }),
+    ] {
+        let reply = on(update_many(filter, change))?;
+        ensure!(reply.get_i32("code").ok() == Some(115), "{reply}");
+    }
     ensure!(on(all)?.get_document("cursor")? == &before);
+    // Of which one has a later time.
+    let reply = on(update_many(
+        doc! { "n": { "$in": [6, 9] } },
+        doc! { "$max": { "at": at(7) } },
+    ))?;
+    ensure!(reply.get_i32("nModified").ok() == Some(1), "{reply}");
     for (n, time) in [(4, 5), (29, 900)] {
         let reply = on(update(doc! { "_id": n }, doc! { "$set": { "at": at(time) } }))?;
         ensure!(reply.get_i32("nModified").ok() == Some(1), "{reply}");

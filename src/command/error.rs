@@ -88,6 +88,8 @@ pub enum ErrorCode {
     CommandNotSupported,
     /// What a filter may not say here.
     QueryFeatureNotAllowed,
+    /// A transaction that has ended.
+    NoSuchTransaction,
     /// Not possible in a transaction.
     OperationNotSupportedInTransaction,
     /// A command or stage that the client's own `apiStrict` rules out.
@@ -144,6 +146,7 @@ impl ErrorCode {
             Self::WriteConflict => 112,
             Self::CommandNotSupported => 115,
             Self::QueryFeatureNotAllowed => 224,
+            Self::NoSuchTransaction => 251,
             Self::OperationNotSupportedInTransaction => 263,
             Self::ApiStrict => 323,
             Self::UnsupportedOpQueryCommand => 352,
@@ -189,6 +192,7 @@ impl ErrorCode {
             Self::WriteConflict => "WriteConflict",
             Self::CommandNotSupported => "CommandNotSupported",
             Self::QueryFeatureNotAllowed => "QueryFeatureNotAllowed",
+            Self::NoSuchTransaction => "NoSuchTransaction",
             Self::OperationNotSupportedInTransaction => "OperationNotSupportedInTransaction",
             Self::ApiStrict => "APIStrictError",
             Self::UnsupportedOpQueryCommand => "UnsupportedOpQueryCommand",

@@ -176,8 +176,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         if let Err(error) = indexes::check_hint(self, hint).await {
-            // Of a transaction that has ended already, mongod says that.
-            task::end_transaction(self).await?;
+            task::end_running_transaction(self).await?;
             return Err(error);
         }
         Ok(())

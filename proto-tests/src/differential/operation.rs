@@ -55,8 +55,10 @@ fn sent_again(
     let number = doc! { "txnNumber": sides.next_number() };
     let mut outcome = Outcome::Done;
     for time in 1..=times {
+        sides.is_sent_again = time > 1;
         outcome = send(sides, &number).with_context(|| format!("sent {time} times"))?;
     }
+    sides.is_sent_again = false;
     Ok(outcome)
 }
 
@@ -83,6 +85,9 @@ impl Family {
         }
     }
 }
+
+/// The names of those that write.
+pub const WRITING: &[&str] = &["insert", "update", "delete", "findAndModify", "indexes", "transaction"];
 
 /// All kinds that a standalone does.
 pub const FAMILIES: &[Family] = &[

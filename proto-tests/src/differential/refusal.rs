@@ -1,71 +1,32 @@
-//! What the proxy may refuse, for now, and in which words.
+//! What the proxy may refuse, and in which words: of reads here, of writes and indexes in [`writes`].
 //!
 //! A refusal that is not listed is a disagreement; so is one whose message gives another reason than the command does.
+
+mod asked;
+mod writes;
 
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document};
 
 use super::sides::field;
 
+pub(super) use self::asked::{Asked, is_no_key};
+pub(super) use self::writes::of_write;
+
 /// `CommandNotSupported`.
 const NOT_SUPPORTED: i32 = 115;
 
-/// Whether the reply is a refusal of this command for a reason that the command gives.
-pub(super) fn is_refused(command: &Document, reply: &RawDocument) -> bool {
+/// The reason, where the reply is a refusal of this command for one that the command gives.
+pub(super) fn of_read(command: &Document, reply: &RawDocument) -> Option<&'static str> {
     if field(reply, "code") != Some(RawBsonRef::Int32(NOT_SUPPORTED)) {
-        return false;
+        return None;
     }
-    let message = field(reply, "errmsg").and_then(RawBsonRef::as_str).unwrap_or_default();
-    reasons(command).iter().any(|reason| message.contains(reason))
+    let message = message(reply);
+    reasons(command).into_iter().find(|reason| message.contains(reason))
 }
 
-/// What is said to a findAndModify that is sent again and has moved its item to another key.
-const MOVED: &str = "what it was before is not known any more";
-
-/// The kinds of writes and indexes that the proxy may refuse, by what its messages say.
-const KINDS: &[(&str, &str)] = &[
-    ("move on a standalone", "an update that moves an item to another page"),
-    ("filter with $where", "$where in a "),
-    ("filter with $text", "$text in a "),
-    ("filter with $near", "$near in a "),
-    ("what is no key", "cannot be a key"),
-    // What would be inserted is computed in the proxy, of what it is sure of.
-    ("upsert of an odd kind", "pattern: an upsert "),
-    (
-        "change of key or time with array filters",
-        "a change of key or time with array filters",
-    ),
-    (
-        "change of key or time of an odd kind",
-        "such an update of a key field or of the time",
-    ),
-    (
-        "findAndModify with an expression in its projection",
-        "findAndModify with such a projection",
-    ),
-    ("unique index", "a unique index, which would be"),
-    ("index with a time to live", "an index with expireAfterSeconds"),
-    ("field whose name begins with $", "a field whose name begins with $"),
-    (
-        "`_id` where none is kept",
-        "an update that gives an item an `_id` where none is kept",
-    ),
-    ("change of `_id` of an odd kind", " of '_id' is not supported"),
-    ("positional operator", "the positional operator $ on "),
-    ("positional operators", "several positional operators $"),
-    ("findAndModify that has moved its item, sent again", MOVED),
-];
-
-/// The kind of a refused write or index, from a reply or a write error; `None` where it is none, or of no kind that is listed.
-pub(super) fn kind(reply: &RawDocument) -> Option<&'static str> {
-    let message = field(reply, "errmsg").and_then(RawBsonRef::as_str).unwrap_or_default();
-    let code = field(reply, "code");
-    // BadValue, as an insert has it.
-    let is_refusal = code == Some(RawBsonRef::Int32(NOT_SUPPORTED))
-        || (code == Some(RawBsonRef::Int32(2)) && message.contains("cannot be a key"))
-        || (code == Some(RawBsonRef::Int32(20)) && message.contains(MOVED));
-    let of_kind = KINDS.iter().find(|(_, part)| message.contains(part));
-    of_kind.filter(|_| is_refusal).map(|(kind, _)| *kind)
+fn message(reply: &RawDocument) -> &str {
+    field(reply, "errmsg").and_then(RawBsonRef::as_str).unwrap_or_default()
 }
 
 /// Whether it asks for text, for which mongod has one error on a collection without a text index, and another on a view.

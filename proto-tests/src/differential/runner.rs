@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::operation::{Family, Outcome};
+use super::operation::{Family, Outcome, WRITING};
 use super::sides::{ANOTHER, COLLECTION};
 use super::{Sides, World, contents};
 use crate::{Mongod, Proxy, ProxyOptions, Shape, invariants};
@@ -37,8 +37,8 @@ pub struct Run {
 pub struct Report {
     /// How many operations of each family came out how.
     pub outcomes: BTreeMap<(&'static str, &'static str), u32>,
-    /// How many writes, or parts of them, were refused for what.
-    pub refusals: BTreeMap<&'static str, u32>,
+    /// How many operations, or parts of them, were refused for what.
+    pub refusals: BTreeMap<String, u32>,
     /// Documents in the collections at the end, over all seeds.
     pub documents: usize,
     /// How long it took.
@@ -58,6 +58,15 @@ impl Report {
         let counts = self.outcomes.iter().filter(|((_, name), _)| *name == name_of(outcome));
         counts.map(|(_, count)| count).sum()
     }
+
+    /// How many of a thousand writes the proxy refused, all of it or a part.
+    #[must_use]
+    pub fn refused_writes(&self) -> u32 {
+        let writes = || self.outcomes.iter().filter(|((family, _), _)| WRITING.contains(family));
+        let all: u32 = writes().map(|(_, count)| count).sum();
+        let refused = writes().filter(|((_, outcome), _)| *outcome == name_of(Outcome::Refused));
+        refused.map(|(_, count)| count * 1000).sum::<u32>() / all.max(1)
+    }
 }
 
 impl std::fmt::Display for Report {
@@ -72,8 +81,9 @@ impl std::fmt::Display for Report {
         for ((family, outcome), count) in &self.outcomes {
             write!(f, " {family} {outcome} {count},")?;
         }
-        if !self.refusals.is_empty() {
-            write!(f, "\nrefused for: {:?}", self.refusals)?;
+        write!(f, " {} of 1000 writes refused", self.refused_writes())?;
+        for (kind, count) in &self.refusals {
+            write!(f, "\n  refused, {kind}: {count}")?;
         }
         Ok(())
     }
@@ -93,7 +103,7 @@ impl Run {
         let started = Instant::now();
         let mut report = Report::default();
         for seed in seeds {
-            let mut sides = Sides::open(mongod, &proxy)?;
+            let mut sides = Sides::open(mongod, &proxy, &self.shape)?;
             self.seed(seed, operations, &mut sides, &mut report)?;
             for (kind, count) in sides.refusals {
                 *report.refusals.entry(kind).or_default() += count;

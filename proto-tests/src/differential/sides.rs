@@ -6,8 +6,9 @@ use anyhow::Result;
 use bson::Document;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::refusal::{self, Asked};
 use crate::sessions::lsid;
-use crate::{Mongod, Proxy, database_name, raw};
+use crate::{Mongod, Proxy, Shape, database_name, raw};
 
 /// The collection's name, in every database.
 pub(super) const COLLECTION: &str = "things";
@@ -56,15 +57,21 @@ pub struct Sides {
     pub shaped: Side,
     /// The buckets.
     pub stored: Side,
+    /// Of the shaped one.
+    pub shape: Shape,
+    /// Whether there are transactions, as a replica set has them.
+    has_transactions: bool,
+    /// Whether what is sent now was sent before.
+    pub(super) is_sent_again: bool,
     /// The last transaction number given.
     number: i64,
-    /// How many writes, or parts of them, were refused for what.
-    pub refusals: BTreeMap<&'static str, u32>,
+    /// How many operations, or parts of them, were refused for what.
+    pub refusals: BTreeMap<String, u32>,
 }
 
 impl Sides {
     /// Fresh databases with names of equal length.
-    pub fn open(mongod: &Mongod, proxy: &Proxy) -> Result<Self> {
+    pub fn open(mongod: &Mongod, proxy: &Proxy, shape: &Shape) -> Result<Self> {
         let name = database_name();
         let side = |address, suffix| -> Result<Side> {
             Ok(Side {
@@ -77,14 +84,36 @@ impl Sides {
             naive: side(mongod.address(), "n")?,
             shaped: side(proxy.address(), "s")?,
             stored: side(mongod.address(), "s")?,
+            shape: shape.clone(),
+            has_transactions: mongod.is_replica_set(),
+            is_sent_again: false,
             number: 0,
             refusals: BTreeMap::new(),
         })
     }
 
     /// Counts a refusal.
-    pub(super) fn refused(&mut self, kind: &'static str) {
-        *self.refusals.entry(kind).or_default() += 1;
+    pub(super) fn refused(&mut self, kind: impl Into<String>) {
+        *self.refusals.entry(kind.into()).or_default() += 1;
+    }
+
+    /// Whether a read is refused for a reason that it gives, which is counted.
+    pub(super) fn is_refused(&mut self, command: &Document, reply: &RawDocument) -> bool {
+        let reason = refusal::of_read(command, reply);
+        if let Some(reason) = reason {
+            self.refused(reason);
+        }
+        reason.is_some()
+    }
+
+    /// What a write asks for.
+    pub(super) fn asked<'a>(&'a self, words: &'a Document) -> Asked<'a> {
+        Asked {
+            words,
+            shape: &self.shape,
+            has_transactions: self.has_transactions,
+            is_sent_again: self.is_sent_again,
+        }
     }
 
     /// A transaction number that none had before.

@@ -37,7 +37,8 @@ impl World {
                 sort.insert(field, self.pick(&[1, -1]));
             }
         }
-        let tie = if self.has_ids() && self.chance(60) { "_id" } else { "n" };
+        let by_id = self.has_ids() && self.chance(60) && self.has_ids_in_order();
+        let tie = if by_id { "_id" } else { "n" };
         sort.insert(tie, self.pick(&[1, -1]));
         sort
     }

@@ -130,6 +130,12 @@ impl World {
         self.shape.item_ids != ItemIds::Dropped
     }
 
+    /// Whether both sides have their items in one order of `_id`, those included that servers give: an upsert's that may be sent
+    /// again follows from the command, but for its seconds.
+    pub(super) fn has_ids_in_order(&self) -> bool {
+        !(self.has_sessions && self.changes)
+    }
+
     /// A value of a key field; `None` stands for a missing one.
     pub fn key_value(&mut self, field: usize) -> Option<Bson> {
         // The first values are frequent, so that some keys have many pages.

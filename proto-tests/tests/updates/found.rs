@@ -124,6 +124,41 @@ fn every_change_is_made_as_on_a_naive_collection() -> Result<()> {
     Ok(())
 }
 
+/// mongod adds fields in the order of their names, and knows stored names only.
+#[test]
+fn fields_are_added_in_the_order_of_their_names() -> Result<()> {
+    for ids in ALL_IDS {
+        let mut sides = sides::of(ids)?;
+        sides.alike(&doc! { "update": COLLECTION, "updates": [
+            { "q": {}, "u": { "$unset": { "quantity": 1 } }, "multi": true },
+        ] })?;
+        let changes = [
+            doc! { "$set": { "quantity": 1, "qu": 2 }, "$push": { "qty": 3 } },
+            doc! { "$unset": { "quantity": 1, "qty": 1 }, "$inc": { "n": 1 } },
+            doc! { "$inc": { "quantity": 1 }, "$set": { "qty.deep": 2, "a": { "b": 2.0 } }, "$currentDate": { "n": true } },
+            doc! { "$rename": { "name": "quantity", "tags": "qty" } },
+        ];
+        let by_id = doc! { "_id": 7 };
+        let filters = [
+            doc! { "u": 5, "k": 2 },
+            if ids == ItemIds::Unique {
+                by_id
+            } else {
+                doc! { "u": 7 }
+            },
+        ];
+        for filter in filters {
+            for change in &changes {
+                sides.alike(&update(filter.clone(), change.clone()))?;
+                // Which holds the time of day.
+                sides.alike(&update(filter.clone(), doc! { "$unset": { "n": 1 } }))?;
+                sides.check().with_context(|| format!("{ids:?}, after {change}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn options_mean_the_same() -> Result<()> {
     for ids in ALL_IDS {

@@ -29,6 +29,7 @@ fn all_that_match_are_changed() -> Result<()> {
             doc! { "q": { "tags": "x" }, "u": { "$set": { "lines.$[l].b": 5 } }, "arrayFilters": [{ "l.a": 7 }] },
             doc! { "q": { "tags": "x" }, "u": { "$unset": { "tags": 1 } }, "hint": { "_id": 1 } },
             doc! { "q": {}, "u": { "$set": { "_id": 5 } } },
+            doc! { "q": {}, "u": { "$unset": { "_id": 1 } } },
         ];
         for statement in statements {
             if ids == proto_tests::ItemIds::Dropped && statement.to_string().contains("\"_id\": 5") {
@@ -66,6 +67,27 @@ fn statements_of_all_kinds_in_one_command() -> Result<()> {
                 sides.check()?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Items of which one cannot be changed, behind some that can.
+#[test]
+fn what_is_refused_has_changed_none_of_them() -> Result<()> {
+    for ids in ALL_IDS {
+        let mut sides = sides::of(ids)?;
+        let third =
+            |change: bson::Document| doc! { "update": COLLECTION, "updates": [{ "q": { "u": 31 }, "u": change }] };
+        let decimal = Bson::Decimal128("1.5".parse()?);
+        sides.alike(&third(doc! { "$set": { "n": decimal, "to": [1, 2] } }))?;
+        for change in [
+            doc! { "$set": { "k": 0, "x": 1 }, "$inc": { "n": 1 } },
+            doc! { "$rename": { "to": "k", "name": "x" } },
+        ] {
+            let statement = doc! { "q": { "k": { "$in": [0, 1] } }, "u": change, "multi": true };
+            sides.refused(&doc! { "update": COLLECTION, "updates": [statement] })?;
+        }
+        sides.check()?;
     }
     Ok(())
 }

@@ -18,6 +18,13 @@ fn the_element_that_the_filter_has_met_is_changed() -> Result<()> {
             doc! { "q": { "u": 5, "lines": { "$elemMatch": { "a": 7, "b": 2 } } }, "u": { "$set": { "lines.$": { "c": 1 } } } },
             doc! { "q": { "k": 1, "lines.a": 7 }, "u": { "$inc": { "lines.$.b": 1 } }, "multi": true },
             doc! { "q": { "u": 6 }, "u": { "$set": { "lines.$.b": 1 } } },
+            // Of two mistakes the one that comes first in the order of paths.
+            doc! { "q": { "u": 6 }, "u": { "$pop": { "lines.$": 1, "inner.other": 1 } } },
+            doc! { "q": { "u": 6 }, "u": { "$pop": { "lines.$": 1, "name": 1 } } },
+            doc! { "q": { "u": 6 }, "u": { "$pop": { "lines.$": 1, "k.a": 1 } } },
+            doc! { "q": { "u": 6 }, "u": { "$set": { "lines.$": 1, "k": 5 } } },
+            doc! { "q": { "u": 6 }, "u": { "$setOnInsert": { "lines.$": 1 } } },
+            doc! { "q": { "u": 6 }, "u": { "$setOnInsert": { "lines.$": 1 } }, "multi": true },
             doc! { "q": { "u": 7, "lines.a": 700 }, "u": { "$set": { "lines.$.b": 1 } } },
             doc! { "q": { "u": 8, "name": "NAME 8", "tags": "X" }, "u": { "$set": { "tags.$": 1 } },
             "collation": { "locale": "en", "strength": 2 } },

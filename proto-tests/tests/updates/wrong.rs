@@ -67,20 +67,33 @@ fn an_upsert_by_an_expression_is_wrong_where_something_matches() -> Result<()> {
 #[test]
 fn a_wrong_statement_ends_the_transaction() -> Result<()> {
     let mut sides = sides::open()?;
-    let wrong = doc! { "q": { "n": 1 }, "limit": 0, "hint": "nope" };
-    let commands = [
-        doc! { "delete": COLLECTION, "deletes": [wrong] },
-        doc! { "update": COLLECTION, "updates": [{ "q": { "n": 1 }, "u": { "$set": { "n": 5 } }, "hint": "nope" }] },
+    let by_zero = vec![doc! { "$set": { "n": { "$divide": [1, { "$subtract": ["$n", "$n"] }] } } }];
+    let statements = [
+        doc! { "q": { "n": 1 }, "u": { "$set": { "n": 5 } }, "hint": "nope" },
+        doc! { "q": { "n": 1 }, "u": &by_zero },
+        doc! { "q": { "k": 1 }, "u": &by_zero, "multi": true },
+        doc! { "q": { "n": 1 }, "u": { "$unset": { "_id": 1 } } },
+        doc! { "q": { "k": 1 }, "u": { "$unset": { "_id": 1 } }, "multi": true },
+        doc! { "q": { "k": 1 }, "u": { "$set": { "k": 2 }, "$inc": { "name": 1 } }, "multi": true },
+        doc! { "q": { "n": 1 }, "u": { "$set": { "lines.$.b": 1 } } },
     ];
+    let mut commands = vec![
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": 1 }, "limit": 0, "hint": "nope" }] },
+        doc! { "findAndModify": COLLECTION, "query": { "n": 1 }, "update": &by_zero },
+    ];
+    commands.extend(statements.map(|statement| doc! { "update": COLLECTION, "updates": [statement] }));
     for (number, command) in (1_i64..).zip(commands) {
         let mut command = command;
         let fields = doc! { "lsid": lsid("any"), "txnNumber": number, "autocommit": false };
         command.extend(fields.clone());
         command.insert("startTransaction", true);
         check(&mut sides, &command)?;
-        let mut next = doc! { "find": COLLECTION };
-        next.extend(fields);
-        check(&mut sides, &next)?;
+        for next in [doc! { "find": COLLECTION }, command] {
+            let mut next = next;
+            next.extend(fields.clone());
+            next.remove("startTransaction");
+            check(&mut sides, &next)?;
+        }
     }
     Ok(())
 }

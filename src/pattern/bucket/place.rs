@@ -68,19 +68,19 @@ pub enum Planned {
     Failed(WriteError),
 }
 
-/// Why an item cannot stay where it is.
+/// Why an item cannot stay where it is, and what it will be.
 #[derive(Clone, Debug)]
 pub enum Elsewhere {
-    /// A key field gets another value. The item as it will be, where that is known.
-    Key(Option<RawDocumentBuf>),
+    /// A key field gets another value.
+    Key(RawDocumentBuf),
     /// Its time gets another value.
-    Time(Option<RawDocumentBuf>),
+    Time(RawDocumentBuf),
 }
 
 impl Elsewhere {
-    /// The item as it will be, as the application knows it, where that is known.
+    /// The item as it will be, as the application knows it.
     #[must_use]
-    pub fn into_item(self) -> Option<RawDocumentBuf> {
+    pub fn into_item(self) -> RawDocumentBuf {
         let (Self::Key(item) | Self::Time(item)) = self;
         item
     }

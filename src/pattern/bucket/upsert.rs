@@ -106,11 +106,14 @@ fn compares(operators: &RawDocument) -> bool {
 /// mongod's error for the case, or what in it is not done here.
 pub fn changed(
     document: &RawDocument,
-    (operators, array_filters): (&RawDocument, Option<&RawArray>),
+    (operators, array_filters, collation): (&RawDocument, Option<&RawArray>, Option<&RawDocument>),
     mint: &mut dyn Mint,
 ) -> Result<RawDocumentBuf, Refusal> {
+    if collation.is_some() && compares(operators) {
+        return Err(Refusal::unsupported("an upsert that compares values under a collation"));
+    }
     if array_filters.is_some_and(|filters| !filters.is_empty()) {
-        return Err(Refusal::unsupported("a change of key or time with array filters"));
+        return Err(Refusal::unsupported("an upsert with array filters"));
     }
     let mut changed = Node::of(RawBsonRef::Document(document));
     for change in &paths::in_order(operators)? {

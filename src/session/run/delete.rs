@@ -10,7 +10,7 @@ pub(super) mod sweep;
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
 pub(super) use self::one::{Target, is_last, sweep_below, take, taking_out, target, target_by_id};
-use super::task::end_transaction;
+use super::task::end_running_transaction;
 use super::{Run, indexes, resolve};
 use crate::command::delete::DeleteStatement;
 use crate::command::document::{array_of, single};
@@ -98,7 +98,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
             Err(RunError::Command(told)) if let Some(error) = of_statement(&told, index) => {
                 deleted.errors.push(error.to_document(index));
                 if matches!(told, CommandError::Own { .. }) {
-                    end_transaction(run).await?;
+                    end_running_transaction(run).await?;
                 }
                 if batch.ordered || run.head.in_transaction() {
                     break;

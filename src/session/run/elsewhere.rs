@@ -11,9 +11,8 @@ use super::task::Task;
 use crate::command::document::get;
 use crate::command::error::WriteError;
 use crate::pattern::bucket::item::Item;
-use crate::pattern::bucket::place::{Elsewhere, Wish, with_time};
+use crate::pattern::bucket::place::{Elsewhere, with_time};
 use crate::pattern::bucket::resolve::Found;
-use crate::pattern::bucket::upsert::{Refusal, changed};
 use crate::session::error::RunError;
 use crate::session::mint::SystemMint;
 
@@ -39,11 +38,7 @@ pub(super) async fn go(
     (elsewhere, stays): (Elsewhere, bool),
 ) -> Result<Went, RunError> {
     let is_time = matches!(elsewhere, Elsewhere::Time(_));
-    let item = match item(run, task, found, elsewhere) {
-        Ok(item) => item,
-        Err(Refusal::Mongod(error)) => return Ok(Went::Failed(error)),
-        Err(Refusal::Unsupported(what)) => return Err(run.unsupported(&what).into()),
-    };
+    let item = elsewhere.into_item();
     let mut mint = SystemMint::new(&run.shared.timestamps);
     let stored = match Item::prepare(run.shape, 0, &item, &mut mint) {
         Ok(stored) => stored,
@@ -68,20 +63,6 @@ pub(super) async fn go(
         Relocated::Before => Went::Before,
         Relocated::Missed => Went::Missed,
     })
-}
-
-/// The item as it will be.
-fn item(run: &Run<'_>, task: &Task<'_>, found: &Found, elsewhere: Elsewhere) -> Result<RawDocumentBuf, Refusal> {
-    if let Some(item) = elsewhere.into_item() {
-        return Ok(item);
-    }
-    let Some(Wish::Operators(operators)) = Wish::of(task.asked.change) else {
-        return Err(Refusal::Unsupported(
-            "such an update of a key field or of the time".to_owned(),
-        ));
-    };
-    let mut mint = SystemMint::new(&run.shared.timestamps);
-    changed(&found.item, (operators, task.asked.array_filters), &mut mint)
 }
 
 /// `None` where its new time is not where it lies, or it is not as it was found.

@@ -8,7 +8,7 @@ use super::own_transaction::{Before, OwnTransaction, insert_of, is_spent, is_tra
 use super::statements::{Part, lost_too_often};
 use super::{MAX_ATTEMPTS, Run, insert, pause};
 use crate::command::document::get;
-use crate::command::error::WriteError;
+use crate::command::error::{CommandError, WriteError};
 use crate::command::head::Head;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
@@ -37,11 +37,7 @@ pub(super) async fn relocate(
             None => Relocated::Missed,
         });
     }
-    if run.upstream == UpstreamKind::Standalone {
-        let what = "an update that moves an item to another page (of its key or time), which takes a transaction and so a \
-                    replica set,";
-        return Err(run.unsupported(what).into());
-    }
+    may_relocate(run)?;
     let mut attempt = 0;
     for tries in 0..MAX_ATTEMPTS {
         pause(tries).await;
@@ -70,6 +66,16 @@ pub(super) async fn relocate(
         attempt += 1;
     }
     Err(lost_too_often().into())
+}
+
+/// Refuses it where there are no transactions.
+pub(super) fn may_relocate(run: &Run<'_>) -> Result<(), CommandError> {
+    if run.upstream == UpstreamKind::Standalone {
+        let what = "an update that moves an item to another page (of its key or time), which takes a transaction and so a \
+                    replica set,";
+        return Err(run.unsupported(what));
+    }
+    Ok(())
 }
 
 /// Whether an earlier attempt at the client's statement has relocated an item.

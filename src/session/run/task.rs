@@ -105,7 +105,8 @@ impl<'a> Task<'a> {
         let asked = self.asked;
         let planned = found.iter().map(|found| match Wish::of(asked.change) {
             Some(Wish::Operators(operators)) => {
-                place::of_operators(run.shape, found, (operators, asked.array_filters, asked.collation))
+                let operators = (operators, asked.array_filters, asked.collation);
+                place::of_operators(run.shape, found, operators, &mut mint)
             }
             Some(Wish::Replacement(replacement)) => place::of_replacement(run.shape, found, replacement, &mut mint),
             Some(Wish::Pipeline(_)) | None => Err("such an update".to_owned()),
@@ -121,19 +122,32 @@ impl<'a> Task<'a> {
         found: &[Found],
         (operators, positional): (&RawDocument, &Positional),
     ) -> Result<Vec<Planned>, RunError> {
+        let asked = self.asked;
         let mut planned = Vec::new();
         for found in found {
-            let number = match self.element(run, found, positional).await? {
-                Ok(number) => number,
+            let element = self.element(run, found, positional).await?;
+            let mut mint = SystemMint::new(&run.shared.timestamps);
+            let mut plan = |operators| {
+                let operators = (operators, asked.array_filters, asked.collation);
+                place::of_operators(run.shape, found, operators, &mut mint)
+            };
+            match element {
+                Ok(number) => {
+                    let of_one = plan(&positional.resolved(operators, number));
+                    planned.push(of_one.map_err(|what| run.unsupported(&what))?);
+                }
                 Err(error) => {
-                    planned.push(Planned::Failed(error));
+                    // Unless a path that mongod comes to before is wrong, too, which it finds out itself in the bucket.
+                    planned.push(match plan(operators) {
+                        Ok(change @ Planned::InPlace(_)) => change,
+                        _ => match plan(&positional.before(operators)) {
+                            Ok(failed @ Planned::Failed(_)) => failed,
+                            _ => Planned::Failed(error),
+                        },
+                    });
                     break;
                 }
-            };
-            let resolved = positional.resolved(operators, number);
-            let asked = self.asked;
-            let of_one = place::of_operators(run.shape, found, (&resolved, asked.array_filters, asked.collation));
-            planned.push(of_one.map_err(|what| run.unsupported(&what))?);
+            }
         }
         Ok(planned)
     }
@@ -170,8 +184,8 @@ impl<'a> Task<'a> {
         let items = found.iter().map(|found| found.item.clone()).collect();
         let (made, failed) = match self.make(run, items, stages).await? {
             Ok(made) => (made, None),
-            // One at a time, to know which.
-            Err(_) if found.len() > 1 => {
+            // One at a time, to know which. A transaction has ended with it.
+            Err(_) if found.len() > 1 && !run.head.in_transaction() => {
                 let mut all = Vec::new();
                 for found in found {
                     let planned = Box::pin(self.plan_pipeline(run, std::slice::from_ref(found), stages)).await?;
@@ -325,8 +339,17 @@ pub(super) fn given_up(run: &Run<'_>) -> WriteError {
     WriteError::new(ErrorCode::WriteConflict, message)
 }
 
-/// Ends the client's transaction, as an error of mongod does: one that the proxy has answered must do the same.
+/// Ends the client's transaction, as an error of mongod does: one that the proxy has answered must do the same. Where that error
+/// came from mongod, which the proxy had asked something of its own, it has ended already.
 pub(super) async fn end_transaction(run: &mut Run<'_>) -> Result<(), RunError> {
+    match end_running_transaction(run).await {
+        Err(RunError::Command(error)) if error.is(ErrorCode::NoSuchTransaction) => Ok(()),
+        ended => ended,
+    }
+}
+
+/// The same where nothing was asked in it yet: of one that has ended before, mongod says that.
+pub(super) async fn end_running_transaction(run: &mut Run<'_>) -> Result<(), RunError> {
     if !run.head.in_transaction() {
         return Ok(());
     }

@@ -1,6 +1,7 @@
 //! `update`: where all statements are about one item each by its `_id`, they are sent as they are on the items' buckets; else
 //! each is run by itself, on items that are found first.
 
+mod again;
 mod by_id;
 mod many;
 mod one;
@@ -72,7 +73,6 @@ async fn one_after_the_other(run: &mut Run<'_>, command: &Update<'_>) -> Result<
             Ok(outcome) => told.add((index, command.statement_ids.of(index)), outcome),
             // What the others have done is done.
             Err(RunError::Command(CommandError::Own { code, message })) if told.has_begun() => {
-                end_transaction(run).await?;
                 told.fail(index, WriteError::new(code, message));
             }
             Err(error) => return Err(error),
@@ -80,6 +80,9 @@ async fn one_after_the_other(run: &mut Run<'_>, command: &Update<'_>) -> Result<
         if ends_with_first_failure && told.has_failed() {
             break;
         }
+    }
+    if told.has_failed() {
+        end_transaction(run).await?;
     }
     Ok(told.reply(run))
 }
@@ -106,7 +109,6 @@ async fn of_statement(
         return Ok(judged);
     }
     if let Some(error) = mistake {
-        end_transaction(run).await?;
         return Ok(Outcome {
             failed: Some(error),
             ..judged

@@ -6,7 +6,6 @@ use bson::{Document, doc};
 use super::cursor::{self, Batches};
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
-use crate::differential::refusal;
 use crate::differential::sides::COLLECTION;
 use crate::differential::{Sides, World};
 
@@ -86,7 +85,7 @@ fn wrong(world: &mut World) -> Document {
 impl Operation for Aggregate {
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         let replies = sides.both(&self.command)?;
-        if refusal::is_refused(&self.command, &replies[1]) {
+        if sides.is_refused(&self.command, &replies[1]) {
             return Ok(Outcome::Refused);
         }
         if !compare::outcomes(&replies[0], &replies[1])? {

@@ -5,7 +5,6 @@ use bson::{Bson, Document, bson, doc};
 
 use super::{Operation, Outcome};
 use crate::differential::compare;
-use crate::differential::refusal;
 use crate::differential::sides::{COLLECTION, field};
 use crate::differential::{Sides, World};
 
@@ -69,7 +68,7 @@ fn wrong(world: &mut World) -> Document {
 impl Operation for Count {
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         let [naive, shaped] = sides.both(&self.command)?;
-        if refusal::is_refused(&self.command, &shaped) {
+        if sides.is_refused(&self.command, &shaped) {
             return Ok(Outcome::Refused);
         }
         if !compare::outcomes(&naive, &shaped)? {

@@ -7,7 +7,6 @@ use super::cursor::{self, Batches};
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::filter::names_id;
-use crate::differential::refusal;
 use crate::differential::sides::COLLECTION;
 use crate::differential::{Sides, World};
 
@@ -196,7 +195,7 @@ impl World {
 impl Operation for Find {
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         let replies = sides.both(&self.command)?;
-        if refusal::is_refused(&self.command, &replies[1]) {
+        if sides.is_refused(&self.command, &replies[1]) {
             return Ok(Outcome::Refused);
         }
         if !compare::outcomes(&replies[0], &replies[1])? {

@@ -119,7 +119,7 @@ impl FindAndModify {
             }
         });
         let shaped = sides.shaped.run(&for_shaped)?;
-        if let Some(kind) = refusal::kind(&shaped) {
+        if let Some(kind) = refusal::of_write(&sides.asked(&self.command), &shaped) {
             sides.refused(kind);
             contents::unchanged(sides, self.canon).with_context(|| format!("refused: {}", show(&shaped)))?;
             return Ok(Outcome::Refused);

@@ -71,7 +71,7 @@ impl Operation for Indexes {
         // On the naive side an upsert that fails has made the collection.
         sides.both(&doc! { "create": COLLECTION })?;
         let shaped = sides.shaped.run(&self.command)?;
-        if let Some(kind) = refusal::kind(&shaped) {
+        if let Some(kind) = refusal::of_write(&sides.asked(&self.command), &shaped) {
             sides.refused(kind);
             return same_indexes(sides).map(|()| Outcome::Refused);
         }

@@ -6,6 +6,7 @@ use bson::{Bson, Document, doc};
 
 use super::{Operation, Outcome};
 use crate::differential::compare;
+use crate::differential::refusal;
 use crate::differential::sides::{COLLECTION, field, show};
 use crate::differential::{Side, Sides, World};
 
@@ -47,9 +48,13 @@ fn make_up(world: &mut World) -> Insert {
         to_one_key(world, &mut documents);
     }
     let keys = &world.shape.key;
-    let is_no_key =
-        |document: &Document| !has_forbidden_id(document) && keys.iter().any(|key| no_key(document.get(key)));
-    let no_keys = documents.iter().enumerate().filter(|(_, document)| is_no_key(document));
+    let has_no_key = |document: &Document| {
+        !has_forbidden_id(document) && keys.iter().any(|key| document.get(key).is_some_and(refusal::is_no_key))
+    };
+    let no_keys = documents
+        .iter()
+        .enumerate()
+        .filter(|(_, document)| has_no_key(document));
     let no_keys = no_keys.map(|(index, _)| index).collect();
     let sent = if world.has_sessions {
         world.pick(&[0, 1, 2, 3])
@@ -76,13 +81,6 @@ fn to_one_key(world: &mut World, documents: &mut [Document]) {
             };
         }
     }
-}
-
-fn no_key(value: Option<&Bson>) -> bool {
-    matches!(
-        value,
-        Some(Bson::Array(_) | Bson::Undefined | Bson::Symbol(_) | Bson::DbPointer(_))
-    )
 }
 
 /// What mongod refuses before anybody asks for a key.
@@ -120,21 +118,21 @@ impl Insert {
 
 impl Operation for Insert {
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
-        if self.sent == 0 {
-            return self.run_with(sides, &doc! {});
-        }
-        let number = doc! { "txnNumber": sides.next_number() };
-        let mut outcome = Outcome::Done;
-        for _ in 0..self.sent {
-            outcome = self.run_with(sides, &number)?;
-        }
-        Ok(outcome)
+        super::sent_again(sides, self.sent, |sides, fields| self.run_with(sides, fields))
     }
 }
 
 impl Insert {
     /// Runs it on both sides with fields of a retryable write or a transaction.
     pub(super) fn run_with(&self, sides: &mut Sides, fields: &Document) -> Result<Outcome> {
+        let outcome = self.run_once(sides, fields)?;
+        if outcome == Outcome::Refused {
+            sides.refused("what is no key");
+        }
+        Ok(outcome)
+    }
+
+    fn run_once(&self, sides: &mut Sides, fields: &Document) -> Result<Outcome> {
         let with = |side: &Side, command: Document| {
             if fields.is_empty() {
                 command

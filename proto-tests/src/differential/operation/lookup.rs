@@ -7,7 +7,6 @@ use bson::{Bson, Document, bson, doc};
 use super::cursor::{self, Rest};
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
-use crate::differential::refusal;
 use crate::differential::sides::{ANOTHER, COLLECTION};
 use crate::differential::{Sides, World};
 
@@ -258,7 +257,7 @@ fn wrong(world: &mut World) -> Document {
 impl Operation for Lookup {
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         let [naive, shaped] = sides.both(&self.command)?;
-        if refusal::is_refused(&self.command, &shaped) {
+        if sides.is_refused(&self.command, &shaped) {
             return Ok(Outcome::Refused);
         }
         same_documents(sides, naive, shaped)

@@ -74,7 +74,7 @@ impl View {
     fn steps(&self, sides: &mut Sides) -> Result<Outcome> {
         for command in [Some(&self.create), self.change.as_ref()].into_iter().flatten() {
             let [naive, shaped] = sides.both(command)?;
-            if refusal::is_refused(command, &shaped) {
+            if sides.is_refused(command, &shaped) {
                 return Ok(Outcome::Refused);
             }
             if !compare::outcomes(&naive, &shaped).with_context(|| format!("{command:?}"))? {
@@ -84,7 +84,7 @@ impl View {
         let mut outcome = Outcome::Done;
         for read in &self.reads {
             let [naive, shaped] = sides.both(read)?;
-            if refusal::is_refused(read, &shaped) {
+            if sides.is_refused(read, &shaped) {
                 outcome = Outcome::Refused;
                 continue;
             }

@@ -63,17 +63,13 @@ impl Writes {
     pub(super) fn run_with(&self, sides: &mut Sides, fields: &Document) -> Result<Outcome> {
         let all: Vec<usize> = (0..self.statements.len()).collect();
         let shaped = sides.shaped.run(&self.command(&sides.shaped, (&all, fields)))?;
-        if let Some(kind) = refusal::kind(&shaped) {
+        let as_a_whole = |statement| refusal::of_write(&sides.asked(statement), &shaped);
+        if let Some(kind) = self.statements.iter().find_map(as_a_whole) {
             sides.refused(kind);
             contents::unchanged(sides, self.canon).with_context(|| format!("refused: {}", show(&shaped)))?;
             return Ok(Outcome::Refused);
         }
-        let ours = errors(&shaped);
-        let refused: Vec<usize> = ours
-            .iter()
-            .filter(|error| refusal::kind(error).is_some())
-            .map(|error| index(error))
-            .collect();
+        let (refused, ours) = self.refused(sides, &shaped);
         let end = if self.is_ordered() {
             refused.first().copied()
         } else {
@@ -88,18 +84,13 @@ impl Writes {
         } else {
             Some(sides.naive.run(&self.command(&sides.naive, (&sent, fields)))?)
         };
-        for error in &ours {
-            if let Some(kind) = refusal::kind(error) {
-                sides.refused(kind);
-            }
-        }
         if let Some(naive) = &naive
             && !(compare::succeeded(naive) && compare::succeeded(&shaped))
         {
             compare::outcomes(naive, &shaped)?;
             return Ok(Outcome::Failed);
         }
-        compare_told(sides, (naive.as_ref(), &sent), &shaped).with_context(|| {
+        compare_told(sides, (naive.as_ref(), &sent), (&shaped, &ours)).with_context(|| {
             format!(
                 "naive: {}\n  shaped: {}",
                 naive.as_deref().map_or_else(String::new, show),
@@ -116,9 +107,31 @@ impl Writes {
             Outcome::Failed
         })
     }
+
+    /// The statements that are refused, which are counted, and the errors of the others.
+    fn refused<'r>(&self, sides: &mut Sides, shaped: &'r RawDocument) -> (Vec<usize>, Vec<&'r RawDocument>) {
+        let mut refused = Vec::new();
+        let mut others = Vec::new();
+        for error in errors(shaped) {
+            let statement = self.statements.get(index(error));
+            match statement.and_then(|statement| refusal::of_write(&sides.asked(statement), error)) {
+                Some(kind) => {
+                    sides.refused(kind);
+                    refused.push(index(error));
+                }
+                None => others.push(error),
+            }
+        }
+        (refused, others)
+    }
 }
 
-fn compare_told(sides: &Sides, (naive, sent): (Option<&RawDocumentBuf>, &[usize]), shaped: &RawDocument) -> Result<()> {
+/// Compares what both say of what was done; `ours`: the errors that are no refusals.
+fn compare_told(
+    sides: &Sides,
+    (naive, sent): (Option<&RawDocumentBuf>, &[usize]),
+    (shaped, ours): (&RawDocument, &[&RawDocument]),
+) -> Result<()> {
     for name in ["n", "nModified"] {
         let theirs = naive.and_then(|naive| field(naive, name));
         // Nothing of which all is refused.
@@ -127,18 +140,13 @@ fn compare_told(sides: &Sides, (naive, sent): (Option<&RawDocumentBuf>, &[usize]
         ensure!(field(shaped, name) == theirs, "{name} is not {theirs:?}");
     }
     let theirs = naive.map(|naive| errors(naive)).unwrap_or_default();
-    let ours = errors(shaped);
-    let ours: Vec<_> = ours
-        .into_iter()
-        .filter(|error| refusal::kind(error).is_none())
-        .collect();
     ensure!(
         theirs.len() == ours.len(),
         "{} write errors instead of {}",
         ours.len(),
         theirs.len()
     );
-    for (theirs, ours) in theirs.iter().zip(&ours) {
+    for (theirs, ours) in theirs.iter().zip(ours) {
         compare::write_errors(sides, i32::try_from(sent[index(theirs)])?, theirs, ours)?;
     }
     let upserted = |reply: &RawDocument, indexes: Option<&[usize]>| -> Vec<(usize, Vec<u8>)> {

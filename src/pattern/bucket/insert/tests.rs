@@ -153,6 +153,19 @@ fn a_page_of_fewer_items_than_could_be_says_so_in_its_name() {
 }
 
 #[test]
+fn a_page_has_what_follows_from_the_command_and_no_more() {
+    let shape = shape(None);
+    // Of the first two only one has room, of the first and the third both would.
+    let documents =
+        [(0, 600), (1, 600), (2, 1)].map(|(id, length)| rawdoc! { "_id": id, "k": 1, "x": "x".repeat(length) });
+    let mut groups = groups(&shape, &documents);
+    groups[0].know(None);
+    groups[0].refuse(1);
+    let expected = ["page 1_77 1", "page 1_77_1 1"];
+    assert_eq!(rounds(&shape, Care::Once, &mut groups), expected);
+}
+
+#[test]
 fn another_writers_page_is_closed_where_a_chain_goes_on_with_pages() {
     let shape = shape(None);
     let mut groups = groups(&shape, &of_key(0..6));

@@ -3,16 +3,25 @@
 use bson::raw::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::rename::{Renamed, renamed};
-use super::whole::is_same;
-use super::{Elsewhere, InPlace, Planned, element};
+use super::whole::{is_same, of_computed};
+use super::{InPlace, Planned, element};
 use crate::command::document::{get, put};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::bucket::filter::key_position;
+use crate::pattern::bucket::item::Mint;
 use crate::pattern::bucket::resolve::Found;
+use crate::pattern::bucket::upsert::{Refusal, changed};
 use crate::pattern::shapes::BucketShape;
 
 /// Operators that compare what is in an item.
 const COMPARING: [&str; 6] = ["$addToSet", "$max", "$min", "$pull", "$pullAll", "$push"];
+
+/// Why what operators make of an item is computed here.
+const OF_PLACE: &str = "an update of a key field or of the time";
+const OF_ORDER: &str = "an update that adds several fields, in the order of their names, of which one is renamed,";
+
+/// Operators, with the array filters and the collation that they have beside.
+type Asked<'a> = (&'a RawDocument, Option<&'a RawArray>, Option<&'a RawDocument>);
 
 /// The operators on the item. mongod has found nothing wrong with them by themselves.
 ///
@@ -21,14 +30,15 @@ const COMPARING: [&str; 6] = ["$addToSet", "$max", "$min", "$pull", "$pullAll", 
 pub fn of_operators(
     shape: &BucketShape,
     found: &Found,
-    (operators, array_filters, collation): (&RawDocument, Option<&RawArray>, Option<&RawDocument>),
+    (operators, array_filters, collation): Asked<'_>,
+    mint: &mut dyn Mint,
 ) -> Result<Planned, String> {
     let mut translation = Translation {
         shape,
         found,
         operators: Vec::new(),
         added: Vec::new(),
-        elsewhere: None,
+        is_of_place: false,
     };
     for (operator, paths) in operators.iter().flatten() {
         let paths = paths.as_document().into_iter().flat_map(RawDocument::iter).flatten();
@@ -43,13 +53,11 @@ pub fn of_operators(
             }
         }
     }
-    if let Some(elsewhere) = translation.elsewhere {
-        return Ok(Planned::Elsewhere(elsewhere));
+    if translation.is_of_place {
+        return computed(shape, found, (operators, array_filters, collation), (OF_PLACE, mint));
     }
     if !translation.keeps_order() {
-        return Err(
-            "an update that adds several fields, in the order of their names, of which one is renamed".to_owned(),
-        );
+        return computed(shape, found, (operators, array_filters, collation), (OF_ORDER, mint));
     }
     let update = translation.update();
     if update.is_empty() {
@@ -65,6 +73,23 @@ pub fn of_operators(
     }))
 }
 
+/// What the operators make of the item, where mongod cannot do it in its place: the whole item, which may lie elsewhere.
+fn computed(
+    shape: &BucketShape,
+    found: &Found,
+    asked: Asked<'_>,
+    (reason, mint): (&str, &mut dyn Mint),
+) -> Result<Planned, String> {
+    match changed(&found.item, asked, mint) {
+        Ok(item) => of_computed(shape, found, &item, mint),
+        Err(Refusal::Mongod(error)) => Ok(Planned::Failed(error)),
+        Err(Refusal::Unsupported(what)) => Err(match what.strip_prefix("an upsert ") {
+            Some(rest) => format!("{reason} {rest}"),
+            None => format!("{reason} ({what})"),
+        }),
+    }
+}
+
 struct Translation<'a> {
     shape: &'a BucketShape,
     found: &'a Found,
@@ -72,7 +97,8 @@ struct Translation<'a> {
     operators: Vec<(String, RawDocumentBuf)>,
     /// The fields of the item that may be added: their names, and their stored names.
     added: Vec<(String, String)>,
-    elsewhere: Option<Elsewhere>,
+    /// Whether a key field or the time may change.
+    is_of_place: bool,
 }
 
 impl Translation<'_> {
@@ -89,19 +115,20 @@ impl Translation<'_> {
             // Nothing is inserted.
             "$setOnInsert" => true,
             "$set" if path == root => is_same(Some(value), now),
-            "$unset" => now.is_none(),
+            // A naive item has one, whatever is kept of it.
+            "$unset" => now.is_none() && root != "_id",
             _ => false,
         };
         if stays {
             return Ok(None);
         }
         if root == "_id" {
-            if now.is_some() && path == root && matches!(operator, "$set" | "$unset") {
+            if path == root && (operator == "$unset" || (operator == "$set" && now.is_some())) {
                 return Ok(Some(immutable_id()));
             }
             return Err(format!("{operator} of '{path}'"));
         }
-        self.goes_elsewhere(root);
+        self.is_of_place = true;
         Ok(None)
     }
 
@@ -120,11 +147,9 @@ impl Translation<'_> {
                 Err("$rename of '_id'".to_owned())
             };
         }
-        for root in roots {
-            if self.is_of_the_items_place(root) {
-                self.goes_elsewhere(root);
-                return Ok(None);
-            }
+        if roots.into_iter().any(|root| self.is_of_the_items_place(root)) {
+            self.is_of_place = true;
+            return Ok(None);
         }
         self.put("$set", to, value);
         self.put("$unset", from, RawBson::Boolean(true));
@@ -134,15 +159,6 @@ impl Translation<'_> {
     /// Whether the bucket's place, bounds or index go by the field.
     fn is_of_the_items_place(&self, root: &str) -> bool {
         root == "_id" || self.shape.time() == Some(root) || key_position(self.shape, root).is_some()
-    }
-
-    fn goes_elsewhere(&mut self, root: &str) {
-        let is_time = self.shape.time() == Some(root);
-        self.elsewhere.get_or_insert(if is_time {
-            Elsewhere::Time(None)
-        } else {
-            Elsewhere::Key(None)
-        });
     }
 
     fn put(&mut self, operator: &str, path: &str, value: RawBson) {
@@ -187,9 +203,6 @@ fn root(path: &str) -> &str {
 }
 
 fn check_path(path: &str) -> Result<(), String> {
-    if path.split('.').any(|part| part == "$") {
-        return Err("the positional operator $ in an update".to_owned());
-    }
     if path.split('.').any(str::is_empty) {
         return Err("an update of a field without a name".to_owned());
     }

@@ -106,6 +106,19 @@ impl Positional {
         get(found, PLACE)?.as_i32()
     }
 
+    /// The operators on paths that mongod comes to before.
+    #[must_use]
+    pub fn before(&self, operators: &RawDocument) -> RawDocumentBuf {
+        let is_before = |path: &str| path.split('.').lt(self.path.split('.'));
+        let mut before = RawDocumentBuf::new();
+        for (operator, paths) in operators.iter().flatten() {
+            let paths = paths.as_document().into_iter().flat_map(RawDocument::iter).flatten();
+            let paths: RawDocumentBuf = paths.filter(|(path, _)| is_before(path.as_str())).collect();
+            before.append(operator, &paths);
+        }
+        before
+    }
+
     /// The operators on that element.
     #[must_use]
     pub fn resolved(&self, operators: &RawDocument, number: i32) -> RawDocumentBuf {

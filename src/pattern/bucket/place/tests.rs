@@ -22,7 +22,7 @@ fn found() -> Found {
 }
 
 fn operators(update: &RawDocument) -> Result<Planned, String> {
-    of_operators(&shape(), &found(), (update, None, None))
+    of_operators(&shape(), &found(), (update, None, None), &mut FixedMint)
 }
 
 #[test]
@@ -52,11 +52,33 @@ fn what_an_item_is_already_is_no_change() {
 }
 
 #[test]
+fn an_item_with_a_key_of_its_own_is_no_other_for_it() {
+    let own = Found {
+        stored: rawdoc! { "_id": 1, "n": 2, "k": 5.0 },
+        item: rawdoc! { "_id": 1, "k": 5.0, "n": 2 },
+        ..found()
+    };
+    let planned = of_operators(
+        &shape(),
+        &own,
+        (&rawdoc! { "$max": { "k": 4 } }, None, None),
+        &mut FixedMint,
+    );
+    assert!(matches!(planned, Ok(Planned::Unchanged { counted: false })));
+}
+
+#[test]
 fn what_decides_where_an_item_lies_is_told_apart() {
     let key = |planned| matches!(planned, Ok(Planned::Elsewhere(Elsewhere::Key(_))));
     let time = |planned| matches!(planned, Ok(Planned::Elsewhere(Elsewhere::Time(_))));
     assert!(key(operators(&rawdoc! { "$set": { "k": 6 } })));
-    assert!(key(operators(&rawdoc! { "$set": { "k": 5.0 } })));
+    // The same key, which the item holds in its own way; the same time.
+    assert!(matches!(
+        operators(&rawdoc! { "$set": { "k": 5.0 } }),
+        Ok(Planned::InPlace(_))
+    ));
+    let same = rawdoc! { "$inc": { "k": 0 }, "$max": { "t": bson::DateTime::from_millis(6) } };
+    assert!(matches!(operators(&same), Ok(Planned::Unchanged { counted: false })));
     assert!(key(operators(&rawdoc! { "$rename": { "quantity": "k" } })));
     assert!(time(operators(&rawdoc! { "$currentDate": { "t": true } })));
     let replaced = |new: &RawDocument| of_replacement(&shape(), &found(), new, &mut FixedMint);
@@ -74,13 +96,37 @@ fn what_decides_where_an_item_lies_is_told_apart() {
 #[test]
 fn what_cannot_be_done_is_refused() {
     for update in [
-        rawdoc! { "$set": { "x.$": 1 } },
+        rawdoc! { "$set": { "x.$": 1, "k": 1 } },
         rawdoc! { "$set": { "$y": 1 } },
+        rawdoc! { "$set": { "k": [1] } },
+        rawdoc! { "$set": { "k": 1 }, "$pull": { "x": { "$gt": 1 } } },
         rawdoc! { "$inc": { "_id": 1 } },
         rawdoc! { "$rename": { "x.0": "y" } },
     ] {
         assert!(operators(&update).is_err(), "{update:?}");
     }
+}
+
+#[test]
+fn added_fields_come_in_the_order_of_their_names() {
+    let bare = Found {
+        stored: rawdoc! { "_id": 1, "t": bson::DateTime::from_millis(7) },
+        item: rawdoc! { "_id": 1, "k": 5, "t": bson::DateTime::from_millis(7) },
+        ..found()
+    };
+    let planned = |update: &RawDocument| of_operators(&shape(), &bare, (update, None, None), &mut FixedMint);
+    let Ok(Planned::InPlace(change)) = planned(&rawdoc! { "$set": { "quantity": 1, "price": 2 } }) else {
+        panic!("the order is the same under stored names");
+    };
+    assert_eq!(
+        change.update,
+        rawdoc! { "$set": { "history.2.qty": 1, "history.2.price": 2 } }
+    );
+    let Ok(Planned::InPlace(change)) = planned(&rawdoc! { "$set": { "quantity": 1 }, "$inc": { "qty": 2 } }) else {
+        panic!("the item is computed as a whole");
+    };
+    let whole = rawdoc! { "_id": 1, "t": bson::DateTime::from_millis(7), "quantity": 2, "qty": 1 };
+    assert_eq!(change.update, rawdoc! { "$set": { "history.2": whole } });
 }
 
 #[test]

@@ -57,6 +57,23 @@ pub fn of_pipeline(
     become_whole(shape, found, (made, true), &mut LeavesTimestamps(mint))
 }
 
+/// The item as its operators have made it, where that was computed here.
+///
+/// # Errors
+/// What cannot be done, for a message.
+pub(super) fn of_computed(
+    shape: &BucketShape,
+    found: &Found,
+    made: &RawDocument,
+    mint: &mut dyn Mint,
+) -> Result<Planned, String> {
+    if made.as_bytes() == found.item.as_bytes() {
+        // Though what is stored may have its fields in another order.
+        return Ok(Planned::Unchanged { counted: false });
+    }
+    become_whole(shape, found, (made, false), mint)
+}
+
 /// mongod fills an empty timestamp in where a document is inserted or replaced, but not where a pipeline has made it.
 struct LeavesTimestamps<'a>(&'a mut dyn Mint);
 
@@ -110,12 +127,12 @@ fn become_whole(
     let item = Item::prepare(shape, 0, &whole, mint).map_err(|error| format!("an update ({})", error.message))?;
     let key = Key::of(shape, &found.item).map_err(|error| error.message)?;
     if item.key().identity() != key.identity() {
-        return Ok(Planned::Elsewhere(Elsewhere::Key(Some(whole))));
+        return Ok(Planned::Elsewhere(Elsewhere::Key(whole)));
     }
     if let Some(time) = shape.time()
         && !is_same(get(&whole, time), get(&found.item, time))
     {
-        return Ok(Planned::Elsewhere(Elsewhere::Time(Some(whole))));
+        return Ok(Planned::Elsewhere(Elsewhere::Time(whole)));
     }
     if item.stored().as_bytes() == found.stored.as_bytes() {
         return Ok(Planned::Unchanged { counted });

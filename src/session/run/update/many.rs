@@ -7,17 +7,19 @@ use std::collections::HashMap;
 
 use bson::raw::{RawBson, RawDocumentBuf};
 
+use super::again::find_again;
 use super::one::none_matched;
 use super::outcome::Outcome;
 use super::statement::{send, send_all, settle};
 use crate::command::document::{get, single};
-use crate::pattern::bucket::key::same_bytes;
+use crate::command::error::WriteError;
 use crate::pattern::bucket::place::{Elsewhere, Planned, Wish};
-use crate::pattern::bucket::resolve::{Found, Wanted};
+use crate::pattern::bucket::resolve::Found;
 use crate::session::error::RunError;
 use crate::session::run::elsewhere::{self, Went};
+use crate::session::run::relocate::may_relocate;
 use crate::session::run::resolve::Matches;
-use crate::session::run::task::{Task, end_transaction, given_up, in_words_of_the_application};
+use crate::session::run::task::{Task, given_up, in_words_of_the_application};
 use crate::session::run::{MAX_ATTEMPTS, Run, pause};
 use crate::session::upstream::UpstreamKind;
 
@@ -38,6 +40,7 @@ pub(super) async fn run(
         at_once: known_concern && run.upstream == UpstreamKind::Member && !run.head.in_transaction(),
         sum: judged,
         elsewhere: Vec::new(),
+        fails: None,
         task,
     };
     let mut matches = Matches::of(run, task.wanted()).await?;
@@ -60,7 +63,7 @@ pub(super) async fn run(
             }
             many.change(run, std::mem::take(&mut kept)).await?;
             bytes = 0;
-            if many.sum.failed.is_some() {
+            if many.has_failed() {
                 matches.close(run).await?;
                 return many.end(run).await;
             }
@@ -139,14 +142,43 @@ struct Many<'t> {
     sum: Outcome,
     /// Items that get another key or time: when all are read, or they would be met again.
     elsewhere: Vec<(Found, Elsewhere)>,
+    /// What mongod says of an item, before which the others are still changed.
+    fails: Option<WriteError>,
 }
 
+/// An item that was found, the statement that changes it, and whether mongod counts it as modified whatever it says.
+type Statement = (Found, RawDocumentBuf, bool);
+
 impl Many<'_> {
+    fn has_failed(&self) -> bool {
+        self.fails.is_some() || self.sum.failed.is_some()
+    }
+
     /// Changes items, after all were planned.
     async fn change(&mut self, run: &mut Run<'_>, found: Vec<Found>) -> Result<(), RunError> {
-        let mut statements: Vec<(Found, RawDocumentBuf, bool)> = Vec::new();
-        let mut failed = None;
-        let mut unchanged = Outcome::default();
+        let statements = self.plan(run, found).await?;
+        if self.fails.is_some() && run.head.in_transaction() {
+            // Which ends, and all that was done in it.
+            self.elsewhere.clear();
+            return Ok(());
+        }
+        let changes = statements.len().saturating_add(self.elsewhere.len());
+        if changes > 1 && !self.elsewhere.is_empty() {
+            // One by itself may turn out to stay on its page.
+            may_relocate(run)?;
+        }
+        for part in statements.chunks(MAX_IN_FLIGHT) {
+            self.send(run, part).await?;
+            if self.sum.failed.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is to be done, up to the first item of which mongod says that it cannot be.
+    async fn plan(&mut self, run: &mut Run<'_>, found: Vec<Found>) -> Result<Vec<Statement>, RunError> {
+        let mut statements = Vec::new();
         for part in parts(found) {
             let planned = self.task.plan_all(run, &part).await?;
             for (found, planned) in part.into_iter().zip(planned) {
@@ -156,37 +188,24 @@ impl Many<'_> {
                         let statement = statement.map_err(|what| run.unsupported(&what))?;
                         statements.push((found, statement, change.counted));
                     }
-                    Planned::Unchanged { counted } => {
-                        unchanged.matched = unchanged.matched.saturating_add(1);
-                        unchanged.modified = unchanged.modified.saturating_add(i64::from(counted));
-                    }
+                    Planned::Unchanged { counted } => self.is_unchanged(counted),
                     Planned::Elsewhere(where_to) => self.elsewhere.push((found, where_to)),
                     Planned::Failed(error) => {
-                        failed = Some(error);
-                        break;
+                        self.fails = Some(error);
+                        return Ok(statements);
                     }
                 }
             }
-            if failed.is_some() {
-                break;
-            }
         }
-        self.sum.matched = self.sum.matched.saturating_add(unchanged.matched);
-        self.sum.modified = self.sum.modified.saturating_add(unchanged.modified);
-        for part in statements.chunks(MAX_IN_FLIGHT) {
-            self.send(run, part).await?;
-            if self.sum.failed.is_some() {
-                return Ok(());
-            }
-        }
-        if failed.is_some() {
-            end_transaction(run).await?;
-            self.sum.failed = failed;
-        }
-        Ok(())
+        Ok(statements)
     }
 
-    async fn send(&mut self, run: &mut Run<'_>, part: &[(Found, RawDocumentBuf, bool)]) -> Result<(), RunError> {
+    fn is_unchanged(&mut self, counted: bool) {
+        self.sum.matched = self.sum.matched.saturating_add(1);
+        self.sum.modified = self.sum.modified.saturating_add(i64::from(counted));
+    }
+
+    async fn send(&mut self, run: &mut Run<'_>, part: &[Statement]) -> Result<(), RunError> {
         let statements: Vec<RawDocumentBuf> = part.iter().map(|(_, statement, _)| statement.clone()).collect();
         let outcomes = send_all(run, self.task, (&statements, self.at_once)).await?;
         let mut missed = Vec::new();
@@ -226,8 +245,7 @@ impl Many<'_> {
             let change = match self.task.plan(run, &found).await? {
                 Planned::InPlace(change) => change,
                 Planned::Unchanged { counted } => {
-                    self.sum.matched = self.sum.matched.saturating_add(1);
-                    self.sum.modified = self.sum.modified.saturating_add(i64::from(counted));
+                    self.is_unchanged(counted);
                     return Ok(());
                 }
                 Planned::Elsewhere(where_to) => {
@@ -291,6 +309,7 @@ impl Many<'_> {
         if self.at_once && self.sum.modified > 0 {
             self.sum.answer = settle(run).await?;
         }
+        self.sum.failed = self.sum.failed.or(self.fails);
         Ok(self.sum)
     }
 }
@@ -310,34 +329,4 @@ fn parts(found: Vec<Found>) -> Vec<Vec<Found>> {
         }
     }
     parts
-}
-
-/// An item that was found before, where it still matches: `None` where it does not, `Some(None)` where nobody can tell.
-async fn find_again(run: &mut Run<'_>, task: &Task<'_>, missed: &Found) -> Result<Option<Option<Found>>, RunError> {
-    let Some(id) = missed.id() else {
-        return Ok(Some(None));
-    };
-    let is_it = single("_id", single("$eq", id));
-    // It may have gone to another page since.
-    let of_bucket = single(run.shape.items(), single("$elemMatch", &is_it));
-    let wanted = Wanted {
-        of_bucket: Some(&of_bucket),
-        of_item: Some(&is_it),
-        ..task.wanted()
-    };
-    let mut matches = Matches::of(run, wanted).await?;
-    let mut again: Vec<Found> = Vec::new();
-    while let Some(batch) = matches.next_batch(run).await? {
-        // A collation may take others for equal.
-        again.extend(
-            batch
-                .into_iter()
-                .filter(|found| found.id().is_some_and(|own| same_bytes(own, id))),
-        );
-    }
-    Ok(match again.len() {
-        0 => None,
-        1 => Some(again.pop()),
-        _ => Some(None),
-    })
 }

@@ -10,7 +10,7 @@ use crate::pattern::bucket::place::Planned;
 use crate::session::error::RunError;
 use crate::session::run::elsewhere::{self, Went};
 use crate::session::run::relocate::was_relocated;
-use crate::session::run::task::{Task, end_transaction, given_up, in_words_of_the_application};
+use crate::session::run::task::{Task, given_up, in_words_of_the_application};
 use crate::session::run::upserted::{self, Upserted};
 use crate::session::run::{MAX_ATTEMPTS, Run, pause, resolve};
 
@@ -41,9 +41,9 @@ pub(super) async fn run(
                     pause(round).await;
                     continue;
                 }
-                Went::Failed(error) => return failed(run, (judged, error)).await,
+                Went::Failed(error) => return Ok(failed(judged, error)),
             },
-            Planned::Failed(error) => return failed(run, (judged, error)).await,
+            Planned::Failed(error) => return Ok(failed(judged, error)),
         };
         // What was found may be what another attempt has made of it, which may have been under way when it was last asked for.
         if let Some(outcome) = super::before(run, task, upserts).await? {
@@ -64,18 +64,14 @@ pub(super) async fn run(
         }
         pause(round).await;
     }
-    Ok(Outcome {
-        failed: Some(given_up(run)),
-        ..judged
-    })
+    Ok(failed(judged, given_up(run)))
 }
 
-async fn failed(run: &mut Run<'_>, (judged, error): (Outcome, WriteError)) -> Result<Outcome, RunError> {
-    end_transaction(run).await?;
-    Ok(Outcome {
+fn failed(judged: Outcome, error: WriteError) -> Outcome {
+    Outcome {
         failed: Some(error),
         ..judged
-    })
+    }
 }
 
 /// What is told where no item matches; `None` where one does by now.
@@ -93,7 +89,7 @@ pub(super) async fn none_matched(
     Ok(match upserted::make(run, task).await? {
         Upserted::Made(item, answer) => Some(made(get(&item, "_id").map(RawBson::from), answer)),
         Upserted::Overtaken => None,
-        Upserted::Failed(error) => Some(failed(run, (judged.clone(), error)).await?),
+        Upserted::Failed(error) => Some(failed(judged.clone(), error)),
     })
 }
 

@@ -30,14 +30,18 @@ impl Planner<'_> {
         let alone = group.cautious || (self.care == Care::Once && group.chain != Chain::Settled);
         let mut drafts = Vec::new();
         while let Some((next, _)) = coming.first().copied() {
-            let whole = self.care != Care::Once || self.is_whole(group, next);
+            // What other attempts take a page of that name to have.
+            let extent = (self.care == Care::Once).then(|| group.extent(self.shape, next));
+            let whole = extent.as_ref().is_none_or(|extent| are_pending(group, extent));
             if !whole && !drafts.is_empty() {
                 break;
             }
-            let mut items = extent::of_page(self.shape, coming.iter().copied());
+            let whole_page = || extent::of_page(self.shape, coming.iter().copied());
+            let mut items = extent.clone().unwrap_or_else(whole_page);
             if !whole || group.cautious {
                 items.truncate(1);
             }
+            let is_lone = extent.is_some_and(|extent| extent.len() > items.len());
             coming = coming.get(items.len()..).unwrap_or_default();
             let chosen: Vec<&Item> = items.iter().filter_map(|position| group.item(*position)).collect();
             let times = self.times(&chosen, newest);
@@ -47,7 +51,7 @@ impl Planner<'_> {
                 chosen,
                 times,
                 has_more: whole && !group.cautious && !coming.is_empty(),
-                is_lone: !whole,
+                is_lone,
             });
             if alone || !whole {
                 break;
@@ -58,11 +62,11 @@ impl Planner<'_> {
 
     /// Whether a page that begins with this item may have all that belong on it.
     pub(super) fn is_whole(&self, group: &Group, next: usize) -> bool {
-        let extent = group.extent(self.shape, next);
-        let pending = |position: &usize| {
-            let member = group.members.get(*position);
-            member.is_some_and(|member| member.state == State::Pending)
-        };
-        extent.iter().all(pending)
+        are_pending(group, &group.extent(self.shape, next))
     }
+}
+
+fn are_pending(group: &Group, positions: &[usize]) -> bool {
+    let members = positions.iter().filter_map(|position| group.members.get(*position));
+    members.into_iter().all(|member| member.state == State::Pending)
 }

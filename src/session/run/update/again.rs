@@ -1,0 +1,60 @@
+//! An item of many that was not as it had been found: what it is by now.
+
+use crate::command::document::single;
+use crate::pattern::bucket::key::same_bytes;
+use crate::pattern::bucket::resolve::{Found, Wanted};
+use crate::session::error::RunError;
+use crate::session::run::Run;
+use crate::session::run::resolve::Matches;
+use crate::session::run::task::Task;
+
+/// An item that was found before, where it still matches: `None` where it does not, `Some(None)` where nobody can tell.
+pub(super) async fn find_again(
+    run: &mut Run<'_>,
+    task: &Task<'_>,
+    missed: &Found,
+) -> Result<Option<Option<Found>>, RunError> {
+    let Some(id) = missed.id() else {
+        return find_as_it_was(run, task, missed).await.map(Some);
+    };
+    let is_it = single("_id", single("$eq", id));
+    // It may have gone to another page since.
+    let of_bucket = single(run.shape.items(), single("$elemMatch", &is_it));
+    let wanted = Wanted {
+        of_bucket: Some(&of_bucket),
+        of_item: Some(&is_it),
+        ..task.wanted()
+    };
+    let mut matches = Matches::of(run, wanted).await?;
+    let mut again: Vec<Found> = Vec::new();
+    while let Some(batch) = matches.next_batch(run).await? {
+        // A collation may take others for equal.
+        again.extend(
+            batch
+                .into_iter()
+                .filter(|found| found.id().is_some_and(|own| same_bytes(own, id))),
+        );
+    }
+    Ok(match again.len() {
+        0 => None,
+        1 => Some(again.pop()),
+        _ => Some(None),
+    })
+}
+
+/// An item without an `_id`, where it was found and as it was: others of its bucket have changed, or have come there. `None` where
+/// nobody can tell it from others.
+async fn find_as_it_was(run: &mut Run<'_>, task: &Task<'_>, missed: &Found) -> Result<Option<Found>, RunError> {
+    let of_bucket = single("_id", single("$eq", &missed.bucket));
+    let wanted = Wanted {
+        of_bucket: Some(&of_bucket),
+        ..task.wanted()
+    };
+    let mut matches = Matches::of(run, wanted).await?;
+    let mut again = None;
+    while let Some(batch) = matches.next_batch(run).await? {
+        let is_it = |found: &Found| found.place == missed.place && found.stored.as_bytes() == missed.stored.as_bytes();
+        again = again.or_else(|| batch.into_iter().find(is_it));
+    }
+    Ok(again)
+}
