@@ -10,7 +10,7 @@ pub(crate) enum Compared {
     Whole,
     /// Whether it succeeds, or else the code: the note says what differs, or the words do.
     Success,
-    /// All, where an `_id` is refused that is there; it is not tried where it is not.
+    /// All, where items have unique `_id`s; it is not tried where they have not.
     WholeIfUnique,
     /// Nothing: this is the part of an option that is refused.
     Refused,
@@ -555,7 +555,11 @@ fn collection() -> Of {
         .with("indexOptionDefaults", doc! {})
         .with("validationLevel", "off")
         .with("validationAction", "warn")
-        .with("clusteredIndex", doc! { "key": { "_id": 1 }, "unique": true })
+        .told(
+            "clusteredIndex",
+            doc! { "create": COLLECTION, "clusteredIndex": { "key": { "_id": 1 }, "unique": true } },
+            Compared::WholeIfUnique,
+        )
         .with("encryptedFields", doc! { "fields": [] })
         .with("expireAfterSeconds", 100)
         .with("flags", 1)
