@@ -48,6 +48,8 @@ pub struct Shape {
     /// Whether items are updated, so that they do not weigh what they weighed when they were inserted; nothing that is
     /// configured.
     pub items_change: bool,
+    /// Whether the collection is clustered; nothing that is configured.
+    pub is_clustered: bool,
 }
 
 impl Shape {
@@ -65,6 +67,7 @@ impl Shape {
             item_ids: ItemIds::Unique,
             names: Names::AsTheProxy,
             items_change: false,
+            is_clustered: false,
         }
     }
 

@@ -373,6 +373,26 @@ fn all_in_sessions_of_two_key_fields_and_stored_ids() -> Result<()> {
 }
 
 #[test]
+fn all_of_a_clustered_collection() -> Result<()> {
+    let shape = Shape {
+        max_items: 3,
+        is_clustered: true,
+        ..renamed(with_time(&["k"]))
+    };
+    check_all(shape, 401..=404, mongod::shared(), false)
+}
+
+#[test]
+fn all_in_sessions_of_a_clustered_collection() -> Result<()> {
+    let shape = Shape {
+        max_items: 4,
+        is_clustered: true,
+        ..with_time(&["k", "region"])
+    };
+    check_all(shape, 411..=411, mongod::shared_replica_set(), true)
+}
+
+#[test]
 fn all_in_sessions_of_dropped_ids() -> Result<()> {
     let shape = Shape {
         item_ids: ItemIds::Dropped,

@@ -7,6 +7,9 @@ use super::arguments::Field;
 use super::document::get;
 use super::error::CommandError;
 
+/// The option by which a collection is clustered.
+pub const CLUSTERED: &str = "clusteredIndex";
+
 /// An option of a `create` under which buckets cannot stand for items, such as `capped` or `validator`. What means for buckets
 /// what it means for items is mongod's to check.
 ///
@@ -25,12 +28,20 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
                 false
             }
             // Of a collection that is not capped the two are an error, and without a validator its options mean nothing.
-            "size" | "max" | "storageEngine" | "indexOptionDefaults" | "validationLevel" | "validationAction" => false,
-            "clusteredIndex" | "encryptedFields" | "expireAfterSeconds" | "flags" | "pipeline" | "recordPreImages"
-            | "timeseries" | "validator" | "viewOn" => true,
+            "size" | "max" | "storageEngine" | "indexOptionDefaults" | "validationLevel" | "validationAction"
+            // What is stored can be clustered as well as the items, where each of these has an `_id` of its own.
+            | "clusteredIndex" => false,
+            "encryptedFields" | "expireAfterSeconds" | "flags" | "pipeline" | "recordPreImages" | "timeseries"
+            | "validator" | "viewOn" => true,
             _ => return Err(field.unknown()),
         })
     })
+}
+
+/// The index that a `create` makes the collection clustered by; `None` where it does not, or mongod refuses it.
+#[must_use]
+pub fn clustered_index(body: &RawDocument) -> Option<&RawDocument> {
+    get(body, CLUSTERED)?.as_document()
 }
 
 /// An option that a `collMod` gives and buckets cannot have. Nothing of what is left names a field of items.
@@ -135,6 +146,10 @@ mod tests {
             &rawdoc! { "create": "c", "changeStreamPreAndPostImages": { "enabled": true } },
             None,
         );
+        let clustered = rawdoc! { "create": "c", "clusteredIndex": { "key": { "_id": 1 }, "unique": true } };
+        check(&clustered, None);
+        assert!(clustered_index(&clustered).is_some());
+        assert!(clustered_index(&rawdoc! { "create": "c", "clusteredIndex": true }).is_none());
     }
 
     #[test]

@@ -53,13 +53,33 @@ pub fn is_sound(error: &CommandError) -> bool {
 /// mongod's answer for an index without a name, which it looks at later than at all the rest of a specification.
 #[must_use]
 pub fn empty_name(spec: &RawDocument) -> CommandError {
+    let spec = with_version(spec);
+    let message = format!("Error in specification {spec} :: caused by :: index name cannot be empty");
+    CommandError::new(ErrorCode::CannotCreateIndex, message)
+}
+
+/// mongod's answer for an index with the name of the one that the collection is clustered by.
+#[must_use]
+pub fn name_of_clustered(spec: &RawDocument, clustered: &RawDocument) -> CommandError {
+    const CODE: i32 = 6_100_906;
+    let spec = with_version(spec);
+    // As it is in the collection's options.
+    let clustered = with_replaced(clustered, &[("clustered", None)]);
+    let clustered = value_text(RawBsonRef::Document(&clustered));
+    let message = format!(
+        "Error in specification {spec} :: caused by :: Cannot create an index where the name matches the clusteredIndex but \
+         the key does not - indexSpec: {spec}, clusteredIndex: {clustered}"
+    );
+    CommandError::malformed(CODE, &message)
+}
+
+/// A client's specification as mongod shows it, which has completed it.
+fn with_version(spec: &RawDocument) -> String {
     let mut spec = spec.to_owned();
     if get(&spec, "v").is_none() {
         spec.append(cstr!("v"), 2);
     }
-    let spec = value_text(RawBsonRef::Document(&spec));
-    let message = format!("Error in specification {spec} :: caused by :: index name cannot be empty");
-    CommandError::new(ErrorCode::CannotCreateIndex, message)
+    value_text(RawBsonRef::Document(&spec))
 }
 
 /// What a `dropIndexes` is to drop.
@@ -138,6 +158,13 @@ pub fn no_such_key(key: &RawDocument) -> CommandError {
 #[must_use]
 pub fn cannot_drop_id() -> CommandError {
     CommandError::new(ErrorCode::InvalidOptions, "cannot drop _id index")
+}
+
+/// mongod's answer for the index that the collection is clustered by.
+#[must_use]
+pub fn cannot_drop_clustered() -> CommandError {
+    const CODE: i32 = 5_979_800;
+    CommandError::malformed(CODE, "It is illegal to drop the clusteredIndex")
 }
 
 /// mongod's answer for an index beside one with the same key.

@@ -15,13 +15,14 @@ use bson::spec::BinarySubtype;
 use super::error::RunError;
 use super::link::Link;
 use crate::command::arguments::Carried;
+use crate::command::collection::CLUSTERED;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
 use crate::command::value_text::id_text;
 use crate::pattern::bucket::{adopt, index};
-use crate::pattern::shapes::BucketShape;
+use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// Namespaces remembered; with a shape for every database there may be many. Beyond it, all are looked at anew.
 const MAX_NAMESPACES: usize = 10_000;
@@ -32,9 +33,9 @@ const MAX_ATTEMPTS: u32 = 20;
 /// Options of a collection under which buckets cannot stand for items.
 const IMPOSSIBLE_OPTIONS: &[&str] = &[
     "capped",
-    "clusteredIndex",
     "collation",
     "encryptedFields",
+    "expireAfterSeconds",
     "timeseries",
     "validator",
     "viewOn",
@@ -43,7 +44,15 @@ const IMPOSSIBLE_OPTIONS: &[&str] = &[
 /// The collections found ready, by namespace.
 #[derive(Debug, Default)]
 pub(super) struct Readiness {
-    ready: Mutex<HashMap<String, Binary>>,
+    ready: Mutex<HashMap<String, Ready>>,
+}
+
+/// A collection that is ready.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ready {
+    pub(super) uuid: Binary,
+    /// Whether it is clustered; `None` where only mongod knows.
+    pub(super) is_clustered: Option<bool>,
 }
 
 /// Someone who asks for a collection to be ready.
@@ -76,27 +85,30 @@ pub(super) fn uncommitted() -> Binary {
 
 /// A collection as `listCollections` describes it.
 struct Found {
-    uuid: Binary,
+    ready: Ready,
     has_page_index: bool,
 }
 
 impl Readiness {
     /// Makes the collection ready to be written to, creating it and its indexes where they are missing, and gives its UUID.
     /// A transaction makes it as a part of itself: its UUID is [`uncommitted`].
-    pub(super) async fn for_writing(&self, asker: &mut Asker<'_>) -> Result<Binary, RunError> {
-        if let Some(uuid) = self.known(asker.namespace) {
-            return Ok(uuid);
+    pub(super) async fn for_writing(&self, asker: &mut Asker<'_>) -> Result<Ready, RunError> {
+        if let Some(ready) = self.known(asker.namespace) {
+            return Ok(ready);
         }
         // Looked up again after it was created, by this or by another proxy; somebody may drop it meanwhile.
         for _ in 0..MAX_ATTEMPTS {
             match asker.find().await? {
                 Some(found) if found.has_page_index => {
-                    self.remember(asker.namespace, found.uuid.clone());
-                    return Ok(found.uuid);
+                    self.remember(asker.namespace, found.ready.clone());
+                    return Ok(found.ready);
                 }
                 None if asker.makes_it_in_transaction() => {
                     asker.create_in_transaction().await?;
-                    return Ok(uncommitted());
+                    return Ok(Ready {
+                        uuid: uncommitted(),
+                        is_clustered: None,
+                    });
                 }
                 _ => asker.create_indexes().await?,
             }
@@ -113,7 +125,7 @@ impl Readiness {
         let found = asker.find().await?;
         let exists = found.is_some();
         match found {
-            Some(found) if found.has_page_index => self.remember(asker.namespace, found.uuid),
+            Some(found) if found.has_page_index => self.remember(asker.namespace, found.ready),
             _ => {}
         }
         Ok(exists)
@@ -124,19 +136,19 @@ impl Readiness {
         self.lock().remove(&namespace.to_string());
     }
 
-    fn known(&self, namespace: Namespace<'_>) -> Option<Binary> {
+    fn known(&self, namespace: Namespace<'_>) -> Option<Ready> {
         self.lock().get(&namespace.to_string()).cloned()
     }
 
-    fn remember(&self, namespace: Namespace<'_>, uuid: Binary) {
+    fn remember(&self, namespace: Namespace<'_>, found: Ready) {
         let mut ready = self.lock();
         if ready.len() >= MAX_NAMESPACES {
             ready.clear();
         }
-        ready.insert(namespace.to_string(), uuid);
+        ready.insert(namespace.to_string(), found);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Binary>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Ready>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -151,27 +163,33 @@ impl Asker<'_> {
         let Some(collection) = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next()) else {
             return Ok(None);
         };
-        self.check_options(collection)?;
+        let options = get(collection, "options").and_then(RawBsonRef::as_document);
+        self.check_options(options)?;
         let uuid = collection.get_document("info").ok().and_then(|info| get(info, "uuid"));
         let Some(RawBsonRef::Binary(uuid)) = uuid else {
             return Ok(None);
         };
-        let uuid = uuid.to_binary();
+        let ready = Ready {
+            uuid: uuid.to_binary(),
+            is_clustered: Some(options.is_some_and(|options| get(options, CLUSTERED).is_some())),
+        };
         let has_page_index = self.has_page_index().await?;
         if !has_page_index {
             self.check_contents().await?;
         }
-        Ok(Some(Found { uuid, has_page_index }))
+        Ok(Some(Found { ready, has_page_index }))
     }
 
-    fn check_options(&self, collection: &RawDocument) -> Result<(), RunError> {
-        let options = get(collection, "options").and_then(RawBsonRef::as_document);
+    fn check_options(&self, options: Option<&RawDocument>) -> Result<(), RunError> {
         let given = options
             .into_iter()
             .flat_map(RawDocument::iter)
             .flatten()
             .map(|(name, _)| name.as_str());
-        let impossible = given.into_iter().find(|name| IMPOSSIBLE_OPTIONS.contains(name));
+        // A clustered collection keeps `_id`s unique.
+        let are_unique = self.shape.item_ids() == ItemIds::Unique;
+        let is_impossible = |name: &&str| IMPOSSIBLE_OPTIONS.contains(name) || (*name == CLUSTERED && !are_unique);
+        let impossible = given.into_iter().find(is_impossible);
         if let Some(option) = impossible {
             let message = format!(
                 "mongoshape is configured to store {} in the bucket pattern, but the collection has the option '{option}', \

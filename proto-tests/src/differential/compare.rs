@@ -255,6 +255,10 @@ pub fn write_errors(sides: &Sides, index: i32, naive: &RawDocument, shaped: &Raw
             .to_owned()
     };
     let code = field(naive, "code");
+    // Of a clustered collection mongod 6.0.5 cannot read the `_id` that is taken, if that is a number and no small whole one.
+    if code == Some(RawBsonRef::Int32(50810)) && field(shaped, "code") == Some(RawBsonRef::Int32(11000)) {
+        return Ok(());
+    }
     let mut same = field(shaped, "index") == Some(RawBsonRef::Int32(index)) && field(shaped, "code") == code;
     if code == Some(RawBsonRef::Int32(11000)) {
         same &= sides.naive.neutral(&message(naive)) == sides.shaped.neutral(&message(shaped));

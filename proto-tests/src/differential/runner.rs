@@ -104,6 +104,9 @@ impl Run {
         let mut report = Report::default();
         for seed in seeds {
             let mut sides = Sides::open(mongod, &proxy, &self.shape)?;
+            if self.shape.is_clustered {
+                sides.cluster()?;
+            }
             self.seed(seed, operations, &mut sides, &mut report)?;
             for (kind, count) in sides.refusals {
                 *report.refusals.entry(kind).or_default() += count;
@@ -117,6 +120,7 @@ impl Run {
         let mut world = World::new(seed, self.shape.clone());
         world.moves = self.moves;
         world.changes = self.moves;
+        world.has_indexes = self.shape.is_clustered;
         world.has_sessions = self.families.iter().any(|family| family.needs_sessions);
         for number in 1..=operations {
             let family = world.pick_weighted(self.families, |family| family.weight);

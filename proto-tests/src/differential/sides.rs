@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
-use bson::Document;
+use anyhow::{Result, ensure};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Document, doc};
 
 use super::refusal::{self, Asked};
 use crate::sessions::lsid;
@@ -90,6 +90,17 @@ impl Sides {
             number: 0,
             refusals: BTreeMap::new(),
         })
+    }
+
+    /// Makes the collections as clustered ones.
+    pub(super) fn cluster(&mut self) -> Result<()> {
+        for collection in [COLLECTION, ANOTHER] {
+            let index = doc! { "key": { "_id": 1 }, "unique": true };
+            for reply in self.both(&doc! { "create": collection, "clusteredIndex": index })? {
+                ensure!(reply.get_f64("ok")? > 0.0, "{}", show(&reply));
+            }
+        }
+        Ok(())
     }
 
     /// Counts a refusal.

@@ -47,7 +47,11 @@ impl Hand {
         let config = shape.toml(&format!("{database}.{COLLECTION}"));
         let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(&config))?;
         let shaped = Shaped { proxy, database };
-        let direct = shaped.direct()?;
+        let mut direct = shaped.direct()?;
+        if shape.is_clustered {
+            let index = doc! { "key": { "_id": 1 }, "unique": true };
+            direct.command_ok(&doc! { "create": COLLECTION, "clusteredIndex": index, "$db": &shaped.database })?;
+        }
         Ok(Self { shaped, shape, direct })
     }
 

@@ -225,6 +225,44 @@ fn buckets_may_have_any_name_and_several_key_fields() -> Result<()> {
 }
 
 #[test]
+fn a_clustered_collection_is_adopted_like_any() -> Result<()> {
+    let shape = Shape {
+        names: Names::Any,
+        is_clustered: true,
+        max_items: 3,
+        ..Shape::new(&["k"])
+    };
+    let mut hand = Hand::start(shape)?;
+    let items: Vec<Document> = (0..9).map(|id| doc! { "_id": id, "k": 5 }).collect();
+    let ids: [Bson; 5] = [
+        Bson::Double(0.5),
+        Bson::Int64(1 << 40),
+        "5_1".into(),
+        doc! { "k": 5 }.into(),
+        ObjectId::from_bytes([9; 12]).into(),
+    ];
+    let written: Vec<Document> = ids
+        .into_iter()
+        .zip(items.chunks(2))
+        .map(|(id, items)| bucket(id, 5, items))
+        .collect();
+    hand.write(&written)?;
+    assert_says(
+        &hand.shaped.proxy.run("check")?,
+        1,
+        &["holds 5 buckets written by hand"],
+    );
+    assert!(hand.set_up()?.contains("buckets adopted: 5"));
+    assert_says(&hand.shaped.proxy.run("check")?, 0, &["holds buckets"]);
+    hand.check_layout()?;
+    assert_eq!(hand.items(&Bson::Int32(5))?, items);
+    let more: Vec<Document> = (9..20).map(|id| doc! { "_id": id, "k": 5 }).collect();
+    hand.shaped.application()?.command_ok(&hand.shaped.insert(&more))?;
+    assert_eq!(hand.items(&Bson::Int32(5))?, [items, more].concat());
+    hand.check_layout()
+}
+
+#[test]
 fn buckets_that_come_later_go_behind_the_pages() -> Result<()> {
     let mut hand = Hand::start(bare())?;
     let items: Vec<Document> = (0..13)

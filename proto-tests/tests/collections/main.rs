@@ -1,5 +1,6 @@
 //! Commands about a collection answer as on a naive one, or are refused: each is run on both and the replies are compared.
 
+mod clustered;
 mod drop;
 mod listing;
 mod options;
@@ -37,7 +38,8 @@ const SIZES: &[&str] = &[
     "bytesFreed",
 ];
 
-/// The collections that are shaped, of any database: `items` and `others` alike, `short` in pages of three.
+/// The collections that are shaped, of any database: `items` and `others` alike, `short` in pages of three, `stored` and
+/// `dropped` without unique `_id`s.
 const SHAPES: &str = "
 [[bucket]]
 namespace = \"*.items\"
@@ -54,6 +56,16 @@ namespace = \"*.short\"
 key = \"k\"
 time = \"at\"
 max_items = 3
+
+[[bucket]]
+namespace = \"*.stored\"
+key = \"k\"
+item_ids = \"stored\"
+
+[[bucket]]
+namespace = \"*.dropped\"
+key = \"k\"
+item_ids = \"dropped\"
 ";
 
 /// The same collections, naive on mongod itself and shaped through a proxy.

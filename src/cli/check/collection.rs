@@ -7,8 +7,9 @@ use tokio::time::timeout;
 use crate::cli::finding::Finding;
 use crate::cli::survey::{Look, SCAN_TIMEOUT, Survey, first_stray};
 use crate::cli::upstream::{Target, description, explain, indexes, is_same_index, is_same_key};
+use crate::command::collection::CLUSTERED;
 use crate::pattern::bucket::index::specs;
-use crate::pattern::shapes::BucketShape;
+use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// Everything there is to say of one collection, one finding at least.
 pub(super) async fn check(target: &Target) -> Vec<Finding> {
@@ -49,7 +50,9 @@ pub(in crate::cli) fn unfit(target: &Target, described: &Document) -> Vec<Findin
             format!("is {option}, which buckets cannot be kept in"),
         )
     };
-    unfit_options(described).into_iter().map(finding).collect()
+    let are_ids_unique = target.bucket().is_none_or(|shape| shape.item_ids() == ItemIds::Unique);
+    let unfit = unfit_options(described, are_ids_unique);
+    unfit.into_iter().map(finding).collect()
 }
 
 /// That it could not be looked at, and why.
@@ -58,7 +61,7 @@ pub(in crate::cli) fn unreadable(target: &Target, error: &Error) -> Finding {
 }
 
 /// Kinds and options of a collection that change what is stored, refuse it, or compare otherwise than its items would.
-fn unfit_options(described: &Document) -> Vec<&'static str> {
+fn unfit_options(described: &Document, are_ids_unique: bool) -> Vec<&'static str> {
     match described.get_str("type") {
         Ok("view") => return vec!["a view"],
         Ok("timeseries") => return vec!["a time-series collection"],
@@ -70,10 +73,13 @@ fn unfit_options(described: &Document) -> Vec<&'static str> {
         ("capped", "capped"),
         ("collation", "made with a collation"),
         ("validator", "made with a validator"),
-        ("clusteredIndex", "clustered"),
         ("encryptedFields", "encrypted"),
+        ("expireAfterSeconds", "made with expireAfterSeconds"),
     ];
-    let given = unfit.into_iter().filter(|(option, _)| options.contains_key(option));
+    // A clustered collection keeps `_id`s unique.
+    let clustered = (CLUSTERED, "clustered, with item_ids that are not unique");
+    let unfit = unfit.into_iter().chain((!are_ids_unique).then_some(clustered));
+    let given = unfit.filter(|(option, _)| options.contains_key(option));
     given.map(|(_, words)| words).collect()
 }
 
@@ -157,7 +163,7 @@ mod tests {
 
     #[test]
     fn kinds_and_options_that_cannot_hold_are_named() {
-        let check = |described: Document, expected: &[&str]| assert_eq!(unfit_options(&described), expected);
+        let check = |described: Document, expected: &[&str]| assert_eq!(unfit_options(&described, true), expected);
         check(doc! { "type": "collection", "options": {} }, &[]);
         check(
             doc! { "type": "view", "options": { "viewOn": "a", "collation": {} } },
@@ -169,6 +175,13 @@ mod tests {
             doc! { "type": "collection", "options": options },
             &["capped", "made with a validator"],
         );
+        let clustered = doc! { "type": "collection", "options": { "clusteredIndex": {}, "expireAfterSeconds": 1 } };
+        check(clustered.clone(), &["made with expireAfterSeconds"]);
+        let expected = [
+            "made with expireAfterSeconds",
+            "clustered, with item_ids that are not unique",
+        ];
+        assert_eq!(unfit_options(&clustered, false), expected);
     }
 
     #[test]

@@ -90,6 +90,12 @@ pub fn is_id_key(key: &RawDocument) -> bool {
     matches!(number, Some(1 | -1)) && key.iter().count() == 1
 }
 
+/// Whether the collection is clustered by it. That is the index on `_id` then, whatever its name, and is in no catalog.
+#[must_use]
+pub fn is_clustered(spec: &RawDocument) -> bool {
+    get(spec, "clustered").and_then(as_flag).unwrap_or(false)
+}
+
 /// The specification to be stored for one that mongod has found to be well formed.
 ///
 /// # Errors
@@ -98,8 +104,8 @@ pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf,
     if let Some(name) = given_twice(spec) {
         return Err(format!("an index specification that gives '{name}' twice"));
     }
-    if is_id_key(key(spec)) {
-        // mongod has judged it, and it is there.
+    if is_id_key(key(spec)) || is_clustered(spec) {
+        // mongod has judged it, and it is there. No other can be clustered, as mongod says.
         return Ok(spec.to_owned());
     }
     let mut stored = RawDocumentBuf::new();
@@ -204,8 +210,8 @@ fn with_root<'a>(path: &'a str, rename: impl FnOnce(&'a str) -> &'a str) -> Stri
 #[must_use]
 pub fn as_application_sees(shape: &BucketShape, spec: &RawDocument) -> Option<RawDocumentBuf> {
     match name(spec) {
-        ID => return Some(spec.to_owned()),
         name if is_own(name) => return None,
+        name if name == ID || is_clustered(spec) => return Some(spec.to_owned()),
         _ => {}
     }
     let is_ours = spec.iter().flatten().all(|(name, value)| match name.as_str() {

@@ -1,14 +1,15 @@
 //! What `collStats`, `dataSize` and `validate` tell of a collection, and `dbStats` of a database, in the application's terms.
 //!
 //! How many documents there are is how many items; sizes are of what is stored. The shape's own indexes are none that the
-//! application knows of: they do for buckets what the one on `_id` does for items, so that is where their sizes go.
+//! application knows of: they do for buckets what the one on `_id` does for items, so that is where their sizes go. A clustered
+//! collection has none on `_id`, as that is the order of its records: there they go to the records.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::index;
 use crate::command::document::{as_whole_number, get, put};
 
-/// The index that every collection has.
+/// The index that every collection has but one that is clustered.
 const ID: &str = "_id_";
 
 /// A collection's items and the bytes that are stored for them, not scaled.
@@ -73,8 +74,14 @@ fn average(value: RawBsonRef<'_>, others: i64, number: i64) -> RawBson {
 #[must_use]
 pub fn of_collection(statistics: &RawDocument, contents: Contents) -> RawDocumentBuf {
     let mut told = RawDocumentBuf::new();
+    let of_records = get(statistics, "indexSizes")
+        .and_then(RawBsonRef::as_document)
+        .filter(|sizes| get(sizes, ID).is_none())
+        .map_or(0, own);
     for (name, value) in statistics.iter().flatten() {
         match (name.as_str(), value) {
+            ("storageSize", _) => put(&mut told, "storageSize", more(value, of_records)),
+            ("totalIndexSize", _) => put(&mut told, "totalIndexSize", more(value, of_records.saturating_neg())),
             ("count", _) => put(&mut told, "count", like(value, contents.items)),
             ("avgObjSize", _) => {
                 // Of no items mongod tells none.
@@ -137,11 +144,20 @@ pub fn of_validation(reply: &RawDocument, items: i64) -> Option<RawDocumentBuf> 
     for (name, value) in reply.iter().flatten() {
         match (name.as_str(), value) {
             ("nrecords", _) => put(&mut told, "nrecords", like(value, items)),
-            ("nIndexes", _) => put(&mut told, "nIndexes", like(value, 1)),
+            ("nIndexes", _) => {
+                let keys = get(reply, "keysPerIndex")?.as_document()?;
+                let known = i64::try_from(known(keys).count()).unwrap_or(i64::MAX);
+                put(&mut told, "nIndexes", like(value, known));
+            }
             ("keysPerIndex", RawBsonRef::Document(keys)) => {
-                let number = get(keys, ID).filter(|_| known(keys).count() == 1)?;
                 let mut of_id = RawDocumentBuf::new();
-                put(&mut of_id, ID, like(number, items));
+                // A clustered collection has none.
+                for (name, number) in known(keys) {
+                    if name != ID {
+                        return None;
+                    }
+                    put(&mut of_id, ID, like(number, items));
+                }
                 put(&mut told, "keysPerIndex", of_id);
             }
             ("indexDetails", RawBsonRef::Document(details)) => {
@@ -162,18 +178,30 @@ fn known(of_indexes: &RawDocument) -> impl Iterator<Item = (&bson::raw::CStr, Ra
 }
 
 fn with_own_in_id(sizes: &RawDocument) -> RawDocumentBuf {
-    let own = sizes.iter().flatten().filter(|(name, _)| index::is_own(name.as_str()));
-    let own = own
-        .filter_map(|(_, size)| as_whole_number(size))
-        .fold(0, i64::saturating_add);
     let mut told = RawDocumentBuf::new();
     for (name, size) in known(sizes) {
-        match as_whole_number(size).filter(|_| name.as_str() == ID) {
-            Some(number) => told.append(name, like(size, number.saturating_add(own))),
-            None => told.append(name, size),
+        if name == ID {
+            told.append(name, more(size, own(sizes)));
+        } else {
+            told.append(name, size);
         }
     }
     told
+}
+
+/// The sum of the sizes of the shape's own indexes.
+fn own(sizes: &RawDocument) -> i64 {
+    let own = sizes.iter().flatten().filter(|(name, _)| index::is_own(name.as_str()));
+    own.filter_map(|(_, size)| as_whole_number(size))
+        .fold(0, i64::saturating_add)
+}
+
+/// A number made so much greater.
+fn more(value: RawBsonRef<'_>, number: i64) -> RawBson {
+    match as_whole_number(value).filter(|_| number != 0) {
+        Some(is) => like(value, is.saturating_add(number)),
+        None => value.into(),
+    }
 }
 
 /// A number in the type that another one has.
@@ -211,6 +239,14 @@ mod tests {
             "indexSizes": { "_id_": 30, "x_1": 30 }, "totalIndexSize": 60,
         };
         assert_eq!(of_collection(&stored, contents), expected);
+        let clustered = rawdoc! {
+            "count": 2, "storageSize": 500, "nindexes": 2, "indexSizes": { "mongoshape_page": 20, "x_1": 30 },
+            "totalIndexSize": 50,
+        };
+        let expected = rawdoc! {
+            "count": 20, "storageSize": 520, "nindexes": 1, "indexSizes": { "x_1": 30 }, "totalIndexSize": 30,
+        };
+        assert_eq!(of_collection(&clustered, contents), expected);
         let nothing = Contents { items: 0, bytes: 700 };
         assert!(of_collection(&stored, nothing).get("avgObjSize").unwrap().is_none());
     }
@@ -232,5 +268,10 @@ mod tests {
         assert_eq!(of_validation(&reply(true, "mongoshape_page"), 13), Some(expected));
         assert_eq!(of_validation(&reply(false, "mongoshape_page"), 13), None);
         assert_eq!(of_validation(&reply(true, "x_1"), 13), None);
+        let clustered = rawdoc! {
+            "nrecords": 2, "nIndexes": 1, "keysPerIndex": { "mongoshape_page": 2 }, "valid": true,
+        };
+        let expected = rawdoc! { "nrecords": 13, "nIndexes": 0, "keysPerIndex": {}, "valid": true };
+        assert_eq!(of_validation(&clustered, 13), Some(expected));
     }
 }

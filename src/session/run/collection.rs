@@ -6,17 +6,26 @@ use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use super::{Run, catalog, indexes};
 use crate::command::arguments::{Carried, with_replaced};
-use crate::command::collection::{impossible_in_coll_mod, impossible_in_create, part_in_plan_cache_clear};
+use crate::command::collection::{
+    CLUSTERED, clustered_index, impossible_in_coll_mod, impossible_in_create, part_in_plan_cache_clear,
+};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::pattern::bucket::index;
+use crate::pattern::bucket::{index, item_index};
+use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 
 pub(super) async fn create(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
-    if let Some(option) = impossible_in_create(run.head.body())? {
+    let option = impossible_in_create(run.head.body())?;
+    if let Some(option) = option.or_else(|| index_on_no_ids(run)) {
         let namespace = run.namespace;
         let message =
             format!("mongoshape stores {namespace} in the bucket pattern: it cannot be created with '{option}'");
         return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
+    }
+    if let Some(index) = clustered_index(run.head.body())
+        && item_index::is_own(item_index::name(index))
+    {
+        return Err(indexes::create::name_is_kept(run, item_index::name(index)).into());
     }
     let reply = run.link.run(run.head.body()).await?;
     if run.head.in_transaction() {
@@ -30,18 +39,26 @@ pub(super) async fn create(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError
     Ok(reply)
 }
 
+/// The option by which items would have unique `_id`s that this shape does not keep unique.
+fn index_on_no_ids(run: &Run<'_>) -> Option<&'static str> {
+    let is_unique = run.shape.item_ids() == ItemIds::Unique;
+    clustered_index(run.head.body())
+        .filter(|_| !is_unique)
+        .map(|_| CLUSTERED)
+}
+
 pub(super) async fn drop(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     run.settings.readiness.forget(run.namespace);
-    let others = match indexes::there(run).await {
-        Ok(there) => there.unwrap_or_default().others.len(),
-        // Who may drop a collection may have no right to see its indexes.
-        Err(RunError::Command(_)) => index::specs(run.shape).len(),
+    let (others, least) = match indexes::there(run).await {
+        Ok(there) => (there.unwrap_or_default().others.len(), 0),
+        // Who may drop a collection may have no right to see its indexes. As a rule there is one.
+        Err(RunError::Command(_)) => (index::specs(run.shape).len(), 1),
         Err(error) => return Err(error),
     };
     let reply = run.link.run(run.head.body()).await?;
     let asker = Carried::of(run.head.body());
     catalog::drop_items_view(run.link, asker, run.shape, run.namespace).await?;
-    let was = indexes::without_others(&reply, "nIndexesWas", others);
+    let was = indexes::without_others(&reply, "nIndexesWas", others).max(least);
     Ok(with_replaced(&reply, &[("nIndexesWas", Some(RawBsonRef::Int32(was)))]))
 }
 

@@ -64,9 +64,9 @@ fn given_up(run: &Run<'_>) -> RunError {
     CommandError::new(ErrorCode::WriteConflict, message).into()
 }
 
-/// A number of indexes in a reply, without those that the application does not know of. There is always one.
+/// A number of indexes in a reply, without those that the application does not know of. A clustered collection may have none.
 pub(super) fn without_others(reply: &RawDocument, field: &str, others: usize) -> i32 {
     let all = get(reply, field).and_then(as_whole_number).unwrap_or(1);
     let known = all.saturating_sub(i64::try_from(others).unwrap_or(i64::MAX));
-    i32::try_from(known).unwrap_or(i32::MAX).max(1)
+    i32::try_from(known).unwrap_or(i32::MAX).max(0)
 }

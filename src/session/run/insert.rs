@@ -22,6 +22,7 @@ use crate::pattern::bucket::insert::Group;
 use crate::session::error::RunError;
 use crate::session::hint::Turn;
 use crate::session::metrics::HintUse;
+use crate::session::readiness::Ready;
 
 /// Rounds in which not one item was stored or refused, after which the races are called lost. Each round that a race costs
 /// means that another writer got on, so this is only met when something is wrong.
@@ -39,17 +40,18 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     });
     run.shared.metrics.inserted(&run.label(), batch.stored_now());
     stored?;
-    Ok(batch.reply(&command))
+    Ok(batch.reply(run.namespace, &command))
 }
 
 /// Stores what can be stored. Where that ends early, what is known of the pages is lost with it.
 async fn store(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
     if batch.has_work() {
         let settings = run.settings;
-        let uuid = settings.readiness.for_writing(&mut run.asker()).await?;
-        let turns = take_turns(run, batch, &uuid).await;
+        let ready = settings.readiness.for_writing(&mut run.asker()).await?;
+        batch.learn(run.namespace, &ready);
+        let turns = take_turns(run, batch, &ready.uuid).await;
         let order = turns.order;
-        rounds(run, batch, (uuid, &turns.turns)).await?;
+        rounds(run, batch, (ready, &turns.turns)).await?;
         withdrawn::withdraw_all(run, batch).await?;
         for (turn, group) in turns.turns.into_iter().zip(order) {
             turn.leave(batch.hint(group));
@@ -92,8 +94,8 @@ async fn take_turns(run: &Run<'_>, batch: &mut Batch<'_>, uuid: &Binary) -> Turn
 }
 
 /// Looks, plans, sends and sorts out what is still to be done, until nothing is.
-async fn rounds(run: &mut Run<'_>, batch: &mut Batch<'_>, (uuid, turns): (Binary, &[Turn])) -> Result<(), RunError> {
-    let mut uuid = uuid;
+async fn rounds(run: &mut Run<'_>, batch: &mut Batch<'_>, (ready, turns): (Ready, &[Turn])) -> Result<(), RunError> {
+    let mut ready = ready;
     let mut idle = 0_u32;
     let mut before = batch.pending();
     while before > 0 {
@@ -101,7 +103,7 @@ async fn rounds(run: &mut Run<'_>, batch: &mut Batch<'_>, (uuid, turns): (Binary
         resend::recover(run, batch, suspects).await?;
         let statements = batch.plan(run);
         let statements = transaction::with_free_names(run, batch, statements).await?;
-        flight::send(run, batch, &statements, (&uuid, turns)).await?;
+        flight::send(run, batch, &statements, (&ready.uuid, turns)).await?;
         let left = batch.pending();
         idle = if left < before { 0 } else { idle.saturating_add(1) };
         before = left;
@@ -110,20 +112,21 @@ async fn rounds(run: &mut Run<'_>, batch: &mut Batch<'_>, (uuid, turns): (Binary
             return Ok(());
         }
         pause(idle).await;
-        uuid = still_ready(run, batch, uuid).await?;
+        ready = still_ready(run, batch, ready).await?;
     }
     Ok(())
 }
 
-/// The collection's UUID by now.
-async fn still_ready(run: &mut Run<'_>, batch: &mut Batch<'_>, uuid: Binary) -> Result<Binary, RunError> {
+/// The collection as it is by now.
+async fn still_ready(run: &mut Run<'_>, batch: &mut Batch<'_>, ready: Ready) -> Result<Ready, RunError> {
     if !batch.has_work() {
-        return Ok(uuid);
+        return Ok(ready);
     }
     let now = run.settings.readiness.for_writing(&mut run.asker()).await?;
-    if now != uuid {
+    if now != ready {
         // Dropped and made again: nothing that was known is true.
         batch.groups.iter_mut().for_each(Group::forget);
+        batch.learn(run.namespace, &now);
     }
     Ok(now)
 }

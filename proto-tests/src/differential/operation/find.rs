@@ -148,7 +148,9 @@ fn append_rare(world: &mut World, command: &mut Document) {
                 bson!({ "$natural": -1 }),
                 bson!({}),
             ];
-            command.insert("hint", world.pick(&hints));
+            // mongod 6.0.5 sorts no clustered collection by `_id` that is read in its natural order.
+            let known = if world.shape.is_clustered { 2 } else { hints.len() };
+            command.insert("hint", world.pick(&hints[..known]));
         }
         6 => {
             let refused = [

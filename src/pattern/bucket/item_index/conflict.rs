@@ -2,7 +2,7 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
-use super::{Indexes, is_id_key, key, name, same_key};
+use super::{Indexes, is_clustered, is_id_key, key, name, same_key};
 use crate::command::document::{get, put};
 
 /// Why an index cannot be made.
@@ -14,6 +14,8 @@ pub enum Conflict {
     OtherName(String),
     /// There is another one with its name: what is asked for, what is there.
     OtherKey(Box<[RawDocumentBuf; 2]>),
+    /// The collection is clustered by one with its name: what is asked for, what is there.
+    Clustered(Box<[RawDocumentBuf; 2]>),
     /// An index that is none of the application's has its name.
     Taken(String),
 }
@@ -21,7 +23,10 @@ pub enum Conflict {
 /// The first of them that conflicts with an index that is there, else with one before it; in this order mongod looks for them.
 #[must_use]
 pub fn conflict(there: &Indexes, wanted: &[&RawDocument]) -> Option<Conflict> {
-    let wanted: Vec<&RawDocument> = wanted.iter().copied().filter(|spec| !is_id_key(key(spec))).collect();
+    let wanted = wanted.iter().copied();
+    let wanted: Vec<&RawDocument> = wanted
+        .filter(|spec| !is_id_key(key(spec)) && !is_clustered(spec))
+        .collect();
     let with_there = wanted.iter().find_map(|spec| {
         if there.others.iter().any(|other| other == name(spec)) {
             return Some(Conflict::Taken(name(spec).to_owned()));
@@ -51,6 +56,9 @@ pub fn conflict(there: &Indexes, wanted: &[&RawDocument]) -> Option<Conflict> {
 
 fn with_any<'a>(others: impl Iterator<Item = &'a RawDocument> + Clone, spec: &RawDocument) -> Option<Conflict> {
     if let Some(other) = others.clone().find(|other| name(other) == name(spec)) {
+        if is_clustered(other) {
+            return Some(Conflict::Clustered(Box::new([spec.to_owned(), other.to_owned()])));
+        }
         let specs = || Box::new([normal(spec), normal(other)]);
         return (!same_key(key(other), key(spec))).then(|| Conflict::OtherKey(specs()));
     }

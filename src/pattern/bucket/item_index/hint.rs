@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::{ID, Indexes, same_key};
+use super::{Indexes, same_key};
 use crate::command::document::{as_flag, first_field, get, single};
 
 /// What a hint asks for.
@@ -20,7 +20,7 @@ pub enum Hint<'a> {
 #[must_use]
 pub fn hint(hint: RawBsonRef<'_>) -> Option<Hint<'_>> {
     let pattern = match hint {
-        RawBsonRef::String(name) => return Some(named(name)),
+        RawBsonRef::String(name) => return Some(Hint::Name(name)),
         RawBsonRef::Document(pattern) => pattern,
         _ => return None,
     };
@@ -29,14 +29,10 @@ pub fn hint(hint: RawBsonRef<'_>) -> Option<Hint<'_>> {
         // Whatever its value is, to mongod.
         Some(("$natural", _)) => Hint::Always,
         // A name as older clients wrapped it.
-        Some(("$hint", RawBsonRef::String(name))) => named(name),
+        Some(("$hint", RawBsonRef::String(name))) => Hint::Name(name),
         _ if pattern.is_empty() || same_key(pattern, &single("_id", 1)) => Hint::Always,
         _ => Hint::Key(pattern),
     })
-}
-
-fn named(name: &str) -> Hint<'_> {
-    if name == ID { Hint::Always } else { Hint::Name(name) }
 }
 
 impl Hint<'_> {

@@ -96,6 +96,29 @@ fn others_are_not_the_applications() {
 }
 
 #[test]
+fn what_a_collection_is_clustered_by_is_its_index_on_id() {
+    let shape = shape();
+    let clustered = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "by id", "unique": true, "clustered": true };
+    assert_eq!(as_application_sees(&shape, &clustered), Some(clustered.clone()));
+    assert_eq!(stored(&shape, &clustered).unwrap(), clustered);
+    let indexes = Indexes::of(&shape, [&*clustered].into_iter());
+    let conflict = |spec: RawDocumentBuf| conflict(&indexes, &[&spec]);
+    assert!(matches!(
+        conflict(rawdoc! { "key": { "a": 1 }, "name": "by id" }),
+        Some(Conflict::Clustered(_))
+    ));
+    assert_eq!(conflict(rawdoc! { "key": { "_id": 1 }, "name": "other" }), None);
+    for (of, is_met) in [
+        (rawdoc! { "hint": "by id" }, true),
+        (rawdoc! { "hint": "_id_" }, false),
+        (rawdoc! { "hint": { "_id": 1 } }, true),
+    ] {
+        let hint = hint(get(&of, "hint").unwrap()).unwrap();
+        assert_eq!(hint.is_met(&indexes), is_met, "{of:?}");
+    }
+}
+
+#[test]
 fn conflicts_are_found_in_mongods_order() {
     let spec = |field: &str, name: &str| {
         let mut spec = single("key", single(field, 1));
@@ -112,6 +135,7 @@ fn conflicts_are_found_in_mongods_order() {
             Conflict::Identical(name) => format!("identical {name}"),
             Conflict::OtherName(name) => format!("name {name}"),
             Conflict::OtherKey(specs) => format!("key {}", name(&specs[1])),
+            Conflict::Clustered(specs) => format!("clustered {}", name(&specs[1])),
             Conflict::Taken(name) => format!("taken {name}"),
         });
         assert_eq!(found.as_deref(), expected, "{wanted:?}");

@@ -60,18 +60,22 @@ fn judged(run: &Run<'_>) -> RawDocumentBuf {
 /// What is to be stored, of indexes that can be.
 fn stored(run: &Run<'_>, wanted: &[&RawDocument]) -> Result<Vec<RawDocumentBuf>, CommandError> {
     if let Some(spec) = wanted.iter().find(|spec| is_own(name(spec))) {
-        let message = format!(
-            "mongoshape stores {} in the bucket pattern: the index name '{}' is kept for indexes of its own",
-            run.namespace,
-            name(spec)
-        );
-        return Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
+        return Err(name_is_kept(run, name(spec)));
     }
     if let Some(spec) = wanted.iter().find(|spec| name(spec).is_empty()) {
         return Err(indexes::empty_name(spec));
     }
     let stored = wanted.iter().map(|spec| item_index::stored(run.shape, spec));
     stored.collect::<Result<_, _>>().map_err(|what| run.unsupported(&what))
+}
+
+/// The error for a name that begins as those of the shape's own indexes do.
+pub(in crate::session::run) fn name_is_kept(run: &Run<'_>, name: &str) -> CommandError {
+    let namespace = run.namespace;
+    let message = format!(
+        "mongoshape stores {namespace} in the bucket pattern: the index name '{name}' is kept for indexes of its own"
+    );
+    CommandError::new(ErrorCode::CannotCreateIndex, message)
 }
 
 async fn attempt(
@@ -108,7 +112,9 @@ async fn attempt(
         }
         (reply, _) => reply?,
     };
-    let number = |field| Some(RawBsonRef::Int32(without_others(&reply, field, others)));
+    // A new one has its index on `_id`, which mongod counts before the others of the command.
+    let least = i32::from(is_new);
+    let number = |field| Some(RawBsonRef::Int32(without_others(&reply, field, others).max(least)));
     let mut replaced = vec![
         ("numIndexesBefore", number("numIndexesBefore")),
         ("numIndexesAfter", number("numIndexesAfter")),
@@ -134,6 +140,10 @@ fn error_of(run: &Run<'_>, conflict: &Conflict) -> CommandError {
         Conflict::Identical(name) => indexes::identical(name),
         Conflict::OtherName(name) => indexes::other_name(name),
         Conflict::OtherKey(specs) => indexes::other_key(specs),
+        Conflict::Clustered(specs) => {
+            let [wanted, there] = &**specs;
+            indexes::name_of_clustered(wanted, there)
+        }
         Conflict::Taken(name) => {
             let message = format!(
                 "mongoshape stores {} in the bucket pattern: the index name '{name}' is taken by an index on its buckets, \

@@ -7,7 +7,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::{MAX_ATTEMPTS, given_up, not_in_transaction, there, without_others};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes::{self, Dropped};
-use crate::pattern::bucket::item_index::{ID, Indexes, name};
+use crate::pattern::bucket::item_index::{ID, Indexes, is_clustered, name};
 use crate::session::error::RunError;
 use crate::session::run::Run;
 
@@ -45,10 +45,15 @@ pub(in crate::session::run) async fn run(run: &mut Run<'_>) -> Result<RawDocumen
 fn names<'a>(there: &'a Indexes, dropped: &Dropped<'a>) -> Result<Vec<&'a str>, CommandError> {
     match dropped {
         Dropped::All => {
-            let all = there.known.iter().map(|spec| name(spec));
-            Ok(all.filter(|name| *name != ID).collect())
+            let others = there.known.iter().filter(|spec| of_id(spec).is_none());
+            Ok(others.map(|spec| name(spec)).collect())
         }
         Dropped::Names(names) => {
+            let mut found = names.iter().filter_map(|name| there.named(name));
+            // Before one that is not there.
+            if found.any(is_clustered) {
+                return Err(indexes::cannot_drop_clustered());
+            }
             if let Some(wrong) = names.iter().find_map(|name| wrong(there, name)) {
                 return Err(wrong);
             }
@@ -58,9 +63,8 @@ fn names<'a>(there: &'a Indexes, dropped: &Dropped<'a>) -> Result<Vec<&'a str>, 
                 None => Ok(names.clone()),
             }
         }
-        Dropped::Key(key) => match there.with_key(key).map(name) {
-            Some(ID) => Err(indexes::cannot_drop_id()),
-            Some(name) => Ok(vec![name]),
+        Dropped::Key(key) => match there.with_key(key) {
+            Some(spec) => of_id(spec).map_or_else(|| Ok(vec![name(spec)]), Err),
             None => Err(indexes::no_such_key(key)),
         },
     }
@@ -68,9 +72,17 @@ fn names<'a>(there: &'a Indexes, dropped: &Dropped<'a>) -> Result<Vec<&'a str>, 
 
 fn wrong(there: &Indexes, name: &str) -> Option<CommandError> {
     match there.named(name) {
-        Some(_) if name == ID => Some(indexes::cannot_drop_id()),
-        Some(_) => None,
+        Some(spec) => of_id(spec),
         None => Some(indexes::not_found(name)),
+    }
+}
+
+/// mongod's answer where it is the index on `_id`, which is never dropped.
+fn of_id(spec: &RawDocument) -> Option<CommandError> {
+    if is_clustered(spec) {
+        Some(indexes::cannot_drop_clustered())
+    } else {
+        (name(spec) == ID).then(indexes::cannot_drop_id)
     }
 }
 

@@ -5,21 +5,27 @@ use std::collections::HashSet;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf, cstr};
 
 use super::concern::Concern;
-use crate::command::document::{array_of, as_flag, get};
-use crate::command::duplicate::duplicate_id;
-use crate::command::error::{ErrorCode, WriteError, is_retryable, label_retryable};
+use crate::command::document::{array_of, as_flag, get, single};
+use crate::command::duplicate::{duplicate_id, duplicate_id_in_clustered, duplicate_of};
+use crate::command::error::{CommandError, ErrorCode, WriteError, is_retryable, label_retryable};
 use crate::command::insert::Insert;
+use crate::command::namespace::Namespace;
 use crate::command::reply::carry;
 use crate::pattern::bucket::insert::{
     Care, Group, Groups, Hits, Outcome, Planner, Statement, StatementKind, page_as_upsert,
 };
 use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::key::canonical;
 use crate::pattern::bucket::layout::PageFacts;
 use crate::pattern::shapes::ItemIds;
 use crate::session::hint::Hint;
 use crate::session::metrics::{InsertMetrics, Placing};
 use crate::session::mint::SystemMint;
+use crate::session::readiness::Ready;
 use crate::session::run::Run;
+
+/// Bytes of an `_id`, with its name, that a clustered collection takes for certain: 8 MiB in a form in which it may be twice as long.
+const MAX_CLUSTERED_ID_BYTES: usize = 4 << 20;
 
 /// The items of one command, and what became of them.
 pub(super) struct Batch<'a> {
@@ -38,6 +44,8 @@ pub(super) struct Batch<'a> {
     pub(super) resent: Vec<usize>,
     /// What mongod could not wait for, whichever statement said so.
     pub(super) concern_error: Option<RawDocumentBuf>,
+    /// Whether the collection is known to be clustered.
+    is_clustered: bool,
     /// mongod's last answer, for what a reply repeats of it.
     pub(super) last_answer: RawDocumentBuf,
     mint: SystemMint<'a>,
@@ -63,6 +71,7 @@ impl<'a> Batch<'a> {
             log: Vec::new(),
             resent: Vec::new(),
             concern_error: None,
+            is_clustered: false,
             last_answer: RawDocumentBuf::new(),
             mint: SystemMint::new(&run.shared.timestamps),
         };
@@ -138,6 +147,30 @@ impl<'a> Batch<'a> {
     pub(super) fn hint(&self, group: usize) -> Hint {
         let highest = self.groups.get(group).and_then(Group::highest);
         highest.map(Option::<&PageFacts>::cloned)
+    }
+
+    /// Takes in what the collection is. A clustered one takes no `_id` that is too long for the number of a record.
+    pub(super) fn learn(&mut self, namespace: Namespace<'_>, ready: &Ready) {
+        self.is_clustered = ready.is_clustered == Some(true);
+        if ready.is_clustered == Some(false) {
+            return;
+        }
+        let mut refused = Vec::new();
+        for group in &mut self.groups {
+            let is_long = |position: &usize| {
+                let id = group.item(*position).and_then(Item::id);
+                id.is_some_and(|id| single("_id", id).as_bytes().len() > MAX_CLUSTERED_ID_BYTES)
+            };
+            let long: Vec<usize> = group.pending().filter(is_long).collect();
+            for position in long {
+                group.refuse(position);
+                let what = "an _id of more than 4 MiB where it is clustered, or may be,";
+                let error = CommandError::unsupported(namespace, what);
+                let error = WriteError::new(ErrorCode::CommandNotSupported, error.message());
+                refused.extend(group.item(position).map(|item| (item.index(), error)));
+            }
+        }
+        self.refuse(refused);
     }
 
     /// What each group is at next.
@@ -217,8 +250,16 @@ impl<'a> Batch<'a> {
         self.refuse(refused);
     }
 
-    pub(super) fn reply(mut self, command: &Insert<'_>) -> RawDocumentBuf {
+    pub(super) fn reply(mut self, namespace: Namespace<'_>, command: &Insert<'_>) -> RawDocumentBuf {
         self.failed.sort_by_key(|(index, _)| *index);
+        if self.is_clustered {
+            for (_, error) in &mut self.failed {
+                // mongod knows it from the number of a record, which has no types of numbers.
+                if let Some(id) = duplicate_of(error).map(canonical) {
+                    *error = duplicate_id_in_clustered(namespace, id.as_raw_bson_ref());
+                }
+            }
+        }
         let mut reply = RawDocumentBuf::new();
         if command.unacknowledged {
             reply.append(cstr!("n"), 0);
