@@ -70,7 +70,8 @@ impl Writes {
             return Ok(Outcome::Refused);
         }
         let (refused, ours) = self.refused(sides, &shaped);
-        let end = if self.is_ordered() {
+        // A transaction ends with its first error.
+        let end = if self.is_ordered() || fields.contains_key("autocommit") {
             refused.first().copied()
         } else {
             None
