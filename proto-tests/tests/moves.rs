@@ -54,6 +54,8 @@ fn items_get_another_key() -> Result<()> {
                 doc! { "$set": { "k": "new" }, "$inc": { "quantity": 10 }, "$push": { "tags": "b" } },
             ),
             update(doc! { "n": 6 }, doc! { "$inc": { "k": 7 } }),
+            // Its time stays between those beside it.
+            update(doc! { "n": 14 }, doc! { "$set": { "at": at(15), "k": 0 } }),
             update(doc! { "n": 7 }, doc! { "$unset": { "k": 1 } }),
             update(doc! { "n": 8 }, doc! { "k": 9, "at": at(8), "n": 8 }),
             update(
@@ -266,7 +268,7 @@ fn a_transaction_moves_and_takes_it_back() -> Result<()> {
     Ok(())
 }
 
-/// Where there are no transactions an item stays on its page or is not changed at all.
+/// Where there are no transactions an item gets no other key.
 #[test]
 fn a_standalone_moves_nothing() -> Result<()> {
     let mongod = mongod::shared();
@@ -282,7 +284,11 @@ fn a_standalone_moves_nothing() -> Result<()> {
     on(doc! { "insert": COLLECTION, "documents": (0..30).map(item).collect::<Vec<_>>() })?;
     let all = doc! { "find": COLLECTION, "sort": { "n": 1 }, "batchSize": 100 };
     let before = on(all.clone())?.get_document("cursor")?.clone();
-    for change in [doc! { "$set": { "k": 9 } }, doc! { "$set": { "at": at(-9) } }] {
+    for change in [
+        doc! { "$set": { "k": 9 } },
+        doc! { "$set": { "at": at(-9), "k": 9 } },
+        doc! { "$set": { "at": at(5), "k": 9 } },
+    ] {
         let reply = on(update(doc! { "_id": 4 }, change))?;
         ensure!(reply.get_i32("code").ok() == Some(115), "{reply}");
     }

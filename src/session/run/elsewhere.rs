@@ -1,4 +1,5 @@
 //! An item that a change gives another key or time: put in its place where that is where it lies, or [relocated](super::relocate).
+//! On a standalone it keeps its place with [whatever time](super::shift).
 
 use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
@@ -6,16 +7,19 @@ use bson::raw::{RawBsonRef, RawDocumentBuf};
 use super::Run;
 use super::delete::Target;
 use super::relocate::{Relocated, relocate, was_relocated};
+use super::shift::shift;
 use super::statements::{Kind, Part, send_one};
 use super::task::Task;
 use crate::command::document::get;
 use crate::command::error::WriteError;
 use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::place::{Elsewhere, Wish, with_time};
 use crate::pattern::bucket::resolve::Found;
 use crate::pattern::bucket::upsert::{Refusal, changed};
 use crate::session::error::RunError;
 use crate::session::mint::SystemMint;
+use crate::session::upstream::UpstreamKind;
 
 /// What came of it.
 pub(super) enum Went {
@@ -38,7 +42,7 @@ pub(super) async fn go(
     found: &Found,
     (elsewhere, stays): (Elsewhere, bool),
 ) -> Result<Went, RunError> {
-    let is_time = matches!(elsewhere, Elsewhere::Time(_));
+    let of_time = matches!(elsewhere, Elsewhere::Time(_));
     let item = match item(run, task, found, elsewhere) {
         Ok(item) => item,
         Err(Refusal::Mongod(error)) => return Ok(Went::Failed(error)),
@@ -55,12 +59,21 @@ pub(super) async fn go(
     {
         return Ok(Went::Before);
     }
+    // An update of the time may be one of the key as well.
+    let keeps_key = Key::of(run.shape, &found.item).is_ok_and(|key| key.identity() == stored.identity());
+    let is_time = of_time && keeps_key;
     if is_time
         && stays
         && let Some(time) = stored.time()
         && let Some(answer) = in_place(run, task, found, (&stored, time)).await?
     {
         return Ok(Went::Stayed(item, answer));
+    }
+    if is_time && run.upstream == UpstreamKind::Standalone {
+        return Ok(match shift(run, found, &stored).await? {
+            Some(answer) => Went::Stayed(item, answer),
+            None => Went::Missed,
+        });
     }
     let target = Target::of(run.shape, found.clone()).ok_or_else(|| run.misfit())?;
     Ok(match relocate(run, &target, &item, task.statement_id).await? {

@@ -38,8 +38,7 @@ pub(super) async fn relocate(
         });
     }
     if run.upstream == UpstreamKind::Standalone {
-        let what = "an update that moves an item to another page (of its key or time), which takes a transaction and so a \
-                    replica set,";
+        let what = "an update that moves an item to another page, of another key, which takes a transaction and so a replica set,";
         return Err(run.unsupported(what).into());
     }
     let mut attempt = 0;

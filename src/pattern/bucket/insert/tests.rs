@@ -86,6 +86,7 @@ fn page(count: u32) -> PageFacts {
         unordered: false,
         nonce: Some(7),
         next: Vec::new(),
+        anchor: false,
     }
 }
 
