@@ -24,7 +24,10 @@ const MOVED: &str = "what it was before is not known any more";
 
 /// The kinds of writes and indexes that the proxy may refuse, by what its messages say.
 const KINDS: &[(&str, &str)] = &[
-    ("move on a standalone", "an update that moves an item to another page"),
+    (
+        "move on a standalone",
+        "an update that moves an item to another page, of another key",
+    ),
     ("filter with $where", "$where in a "),
     ("filter with $text", "$text in a "),
     ("filter with $near", "$near in a "),
