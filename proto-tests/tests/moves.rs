@@ -47,15 +47,14 @@ fn items_get_another_key() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let commands = [
-            update(doc! { "n": 4 }, doc! { "$set": { "k": 2 } }),
+            // Where it lies, its time would still be between those beside it.
+            update(doc! { "n": 4 }, doc! { "$set": { "at": at(5), "k": 2 } }),
             update(doc! { "n": 4 }, doc! { "$set": { "k": 2 } }),
             update(
                 doc! { "n": 5 },
                 doc! { "$set": { "k": "new" }, "$inc": { "quantity": 10 }, "$push": { "tags": "b" } },
             ),
             update(doc! { "n": 6 }, doc! { "$inc": { "k": 7 } }),
-            // Its time stays between those beside it.
-            update(doc! { "n": 14 }, doc! { "$set": { "at": at(15), "k": 0 } }),
             update(doc! { "n": 7 }, doc! { "$unset": { "k": 1 } }),
             update(doc! { "n": 8 }, doc! { "k": 9, "at": at(8), "n": 8 }),
             update(
