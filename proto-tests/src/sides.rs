@@ -1,4 +1,6 @@
-//! A naive collection and a shaped one beside each other, on one replica set: the same commands on both, compared.
+//! A naive collection and a shaped one beside each other, on one server: the same commands on both, compared.
+
+use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -38,28 +40,42 @@ pub struct Sides {
     pub shaped: Connection,
     /// The proxy.
     pub proxy: Proxy,
+    /// Where the server is.
+    uri: String,
 }
 
 impl Sides {
-    /// Two empty collections.
+    /// Two empty collections on a replica set.
     pub fn open(shape: Shape) -> Result<Self> {
         let set = mongod::shared_replica_set();
+        Self::at(shape, (set.uri(), set.address()))
+    }
+
+    /// Two empty collections on a standalone.
+    pub fn on_a_standalone(shape: Shape) -> Result<Self> {
+        let mongod = mongod::shared();
+        Self::at(shape, (mongod.uri(), mongod.address()))
+    }
+
+    /// Two empty collections on a server.
+    pub fn at(shape: Shape, (uri, address): (String, SocketAddr)) -> Result<Self> {
         let database = database_name();
         let toml = shape.toml(&format!("{database}_s.{COLLECTION}"));
-        let proxy = Proxy::start(&ProxyOptions::new(&set.uri()).config(&toml))?;
+        let proxy = Proxy::start(&ProxyOptions::new(&uri).config(&toml))?;
         Ok(Self {
             shape,
-            naive: Connection::open(set.address())?,
+            naive: Connection::open(address)?,
             shaped: Connection::open(proxy.address())?,
             database,
             proxy,
+            uri,
         })
     }
 
     /// Another proxy before the shaped collection.
     pub fn another_proxy(&self) -> Result<Proxy> {
         let toml = self.shape.toml(&format!("{}.{COLLECTION}", self.shaped_database()));
-        Proxy::start(&ProxyOptions::new(&mongod::shared_replica_set().uri()).config(&toml))
+        Proxy::start(&ProxyOptions::new(&self.uri).config(&toml))
     }
 
     /// The shaped collection's database.
@@ -154,6 +170,11 @@ impl Sides {
         }
         let lengths = (naive.len(), shaped.len());
         ensure!(lengths.0 == lengths.1, "{lengths:?} items");
+        self.check_layout()
+    }
+
+    /// Fails where the layout is broken.
+    pub fn check_layout(&mut self) -> Result<()> {
         let database = self.shaped_database();
         invariants::check(&mut self.naive, &database, COLLECTION, &self.shape)
     }

@@ -47,7 +47,8 @@ fn items_get_another_key() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let commands = [
-            update(doc! { "n": 4 }, doc! { "$set": { "k": 2 } }),
+            // Where it lies, its time would still be between those beside it.
+            update(doc! { "n": 4 }, doc! { "$set": { "at": at(5), "k": 2 } }),
             update(doc! { "n": 4 }, doc! { "$set": { "k": 2 } }),
             update(
                 doc! { "n": 5 },
@@ -271,7 +272,7 @@ fn a_transaction_moves_and_takes_it_back() -> Result<()> {
     Ok(())
 }
 
-/// Where there are no transactions an item stays on its page or is not changed at all.
+/// Where there are no transactions an item gets no other key.
 #[test]
 fn a_standalone_moves_nothing() -> Result<()> {
     let mongod = mongod::shared();
@@ -287,7 +288,11 @@ fn a_standalone_moves_nothing() -> Result<()> {
     on(doc! { "insert": COLLECTION, "documents": (0..30).map(item).collect::<Vec<_>>() })?;
     let all = doc! { "find": COLLECTION, "sort": { "n": 1 }, "batchSize": 100 };
     let before = on(all.clone())?.get_document("cursor")?.clone();
-    for change in [doc! { "$set": { "k": 9 } }, doc! { "$set": { "at": at(-9) } }] {
+    for change in [
+        doc! { "$set": { "k": 9 } },
+        doc! { "$set": { "at": at(-9), "k": 9 } },
+        doc! { "$set": { "at": at(5), "k": 9 } },
+    ] {
         let reply = on(update(doc! { "_id": 4 }, change))?;
         ensure!(reply.get_i32("code").ok() == Some(115), "{reply}");
     }

@@ -228,6 +228,37 @@ fn a_page_with_an_undated_item_is_left_out_by_no_bound() -> Result<()> {
     Ok(())
 }
 
+/// Twenty pages of almost a mebibyte each: what is asked for fits in a reply, the pages that hold it do not.
+#[test]
+fn pages_that_one_reply_does_not_hold_are_all_read() -> Result<()> {
+    let mut scene = Scene::start()?;
+    let text = "x".repeat(320 * 1024);
+    // Each page has the next of those before it.
+    for page in 0..20_i64 {
+        let items = [0, 20, 40].map(|more| doc! { "k": 1, "at": at(page + more), "text": &text });
+        let insert = doc! { "insert": COLLECTION, "documents": items.as_slice(), "$db": &scene.database };
+        scene.application(0)?.command_ok(&insert)?;
+    }
+    ensure!(scene.controls()?.len() == 20);
+    let mut application = scene.application(0)?;
+    let mut times = |more: Document| -> Result<Vec<Bson>> {
+        let mut find = doc! { "find": COLLECTION, "filter": { "k": 1 }, "projection": { "at": 1 } };
+        find.extend(more);
+        find.insert("$db", &scene.database);
+        let found = application.all(&find)?;
+        Ok(found.iter().filter_map(|item| item.get("at").cloned()).collect())
+    };
+    let sorted = times(doc! { "sort": { "at": 1 }, "limit": 30, "batchSize": 100 })?;
+    ensure!(sorted == ats(0..30), "{sorted:?}");
+    let inserted = times(doc! { "limit": 58, "batchSize": 100 })?;
+    let expected = ats((0..20).flat_map(|page| [page, page + 20, page + 40]))
+        .split_at(58)
+        .0
+        .to_vec();
+    ensure!(inserted == expected, "{inserted:?}");
+    Ok(())
+}
+
 #[test]
 fn a_mark_makes_no_page() -> Result<()> {
     let scene = Scene::start()?;

@@ -143,6 +143,7 @@ mod tests {
             unordered: false,
             nonce: Some(7),
             next: Vec::new(),
+            anchor: false,
         }
     }
 

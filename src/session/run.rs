@@ -23,6 +23,7 @@ mod reaching;
 mod relocate;
 mod rename;
 mod resolve;
+mod shift;
 mod source;
 mod statements;
 mod statistics;

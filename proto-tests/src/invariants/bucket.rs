@@ -18,7 +18,7 @@ pub(super) fn check(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut
     if control(bucket, "exception").is_some() != marked {
         report("control.exception is not there exactly when short or late is".to_owned());
     }
-    for mark in ["exception", "short", "late", "unordered"] {
+    for mark in ["exception", "short", "late", "unordered", "unsteady", "anchor"] {
         if control(bucket, mark).is_some_and(|mark| mark != RawBsonRef::Boolean(true)) {
             report(format!("control.{mark} is neither true nor absent"));
         }

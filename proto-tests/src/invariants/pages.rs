@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::{control, items, time, whole};
+use super::{control, items, time, value, whole};
 use crate::shape::Shape;
 
 pub(super) fn number(bucket: &RawDocument) -> i64 {
@@ -71,8 +71,11 @@ fn check_late<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl Fn
         }
         is_behind_empty = items(bucket, shape).is_empty();
         if !is_behind_empty {
-            newest = control(bucket, "to")
-                .and_then(bson::RawBsonRef::as_datetime)
+            // The page behind was begun when they were these.
+            let kept = control(bucket, "kept").and_then(RawBsonRef::as_document);
+            let to = kept.map_or_else(|| control(bucket, "to"), |kept| value(kept, "to"));
+            newest = to
+                .and_then(RawBsonRef::as_datetime)
                 .map(bson::DateTime::timestamp_millis);
         }
     }
@@ -95,14 +98,46 @@ fn check_unordered<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut im
     if is_first_marked && shape.time.is_none() {
         report(first, "control.unordered is there, and items have no time".to_owned());
     }
-    let mut is_behind_late = is_late(first);
+    let mut is_behind_late = is_late(first) && !is_marked(first, "kept");
     for bucket in others {
         let is = is_marked(bucket, "unordered");
         if is != is_behind_late && !(is && shape.items_change) {
             let not = if is_behind_late { "" } else { "not " };
             report(bucket, format!("control.unordered should {not}be there"));
         }
-        is_behind_late |= is_late(bucket);
+        is_behind_late |= is_late(bucket) && !is_marked(bucket, "kept");
+    }
+    check_kept(pages, shape, report);
+}
+
+/// Behind a page of which an item got a time that belongs elsewhere, those tell that were begun since: all of them, or those
+/// from one on that was marked. Page 0 tells that bounds have moved.
+fn check_kept<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl FnMut(&'a RawDocument, String)) {
+    for (position, bucket) in pages.iter().enumerate() {
+        let mark = |mark| is_marked(bucket, mark);
+        if !mark("kept") {
+            continue;
+        }
+        if !mark("late") || !shape.items_change {
+            report(bucket, "control.kept is there, and it should not be".to_owned());
+        }
+        if !pages
+            .first()
+            .is_some_and(|first| is_marked(first, "unsteady") && is_marked(first, "unordered"))
+        {
+            report(bucket, "its bounds have moved, and page 0 does not tell so".to_owned());
+        }
+        let behind = pages.get(position + 1..).unwrap_or_default();
+        let told = behind.iter().position(|bucket| is_marked(bucket, "unordered"));
+        let telling = told.and_then(|told| behind.get(told..)).unwrap_or_default();
+        let is_whole = telling.iter().all(|bucket| is_marked(bucket, "unordered"));
+        let begins = telling
+            .first()
+            .is_some_and(|first| told == Some(0) || is_marked(first, "anchor"));
+        let is_told = behind.is_empty() || (is_whole && begins);
+        if !is_told {
+            report(bucket, "the pages behind it do not tell that it is late".to_owned());
+        }
     }
 }
 

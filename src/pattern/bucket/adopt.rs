@@ -84,7 +84,7 @@ pub struct Walk<'a> {
     newest: Option<DateTime>,
     /// This key's page 0, once it was seen.
     first: Option<First>,
-    /// Whether a page of this key that was seen is marked late.
+    /// Whether a page of this key that was seen is marked late, and the next is to tell so.
     is_behind_late: bool,
     /// Whether a document of this key was a misfit or passed over: then there is no telling how its pages follow each other.
     doubtful: bool,
@@ -141,6 +141,7 @@ impl<'a> Walk<'a> {
             statements.push(statement::announce(self.shape, before));
         }
         let page = self.before.as_ref().map_or(0, |before| before.page.saturating_add(1));
+        self.is_behind_late |= self.before.as_ref().is_some_and(PageFacts::makes_unordered);
         let control = Control {
             page,
             bytes: seen.bytes,
@@ -159,6 +160,7 @@ impl<'a> Walk<'a> {
             first.is_marked = true;
         }
         statements.push(statement::adopt(self.shape, seen, &control));
+        self.is_behind_late |= control.late;
         self.go_behind(PageFacts {
             id: seen.id.into(),
             page,
@@ -170,6 +172,7 @@ impl<'a> Walk<'a> {
             unordered: control.unordered,
             nonce: control.nonce,
             next: Vec::new(),
+            anchor: false,
         });
         Adoption {
             statements,
@@ -195,7 +198,13 @@ impl<'a> Walk<'a> {
         if !self.doubtful {
             self.follows(seen, &facts, is_marked("late"))?;
         }
+        let kept = get(control, "kept").and_then(RawBsonRef::as_document);
+        self.is_behind_late |= facts.anchor || (facts.late && kept.is_none());
         self.go_behind(facts);
+        if let Some(kept) = kept {
+            // The page behind was begun when its bounds were these.
+            self.newest = get(kept, "to").and_then(RawBsonRef::as_datetime);
+        }
         Ok(Found::Page)
     }
 
@@ -236,7 +245,6 @@ impl<'a> Walk<'a> {
                 is_marked: page.is_first_marked(),
             });
         }
-        self.is_behind_late |= page.late;
         self.before = Some(page);
     }
 

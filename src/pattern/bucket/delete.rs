@@ -98,7 +98,7 @@ pub fn empty(shape: &BucketShape, page: &PageFacts) -> RawDocumentBuf {
 }
 
 /// The element of `deletes` that removes a page. It fails as a miss where the page has other items than these, or has
-/// announced others than was known; where there is no such page it does nothing.
+/// announced others than was known, or is an anchor and was not known to be; where there is no such page it does nothing.
 #[must_use]
 pub fn remove(shape: &BucketShape, page: &PageFacts, items: &[&RawDocument]) -> RawDocumentBuf {
     let mut conditions = identity(page);
@@ -106,6 +106,10 @@ pub fn remove(shape: &BucketShape, page: &PageFacts, items: &[&RawDocument]) -> 
     conditions.push(of_field("$eq", shape.items(), literal(&items)));
     let next: RawArrayBuf = page.next.iter().copied().collect();
     conditions.push(call("$eq", announced(), literal(&next)));
+    if page.page > 0 && !page.anchor {
+        // What it tells is to be told by the page before it.
+        conditions.push(is_missing(path::ANCHOR));
+    }
     let mut choice = single("if", single("$and", array_of(&conditions)));
     put(&mut choice, "then", true);
     put(&mut choice, "else", miss());

@@ -31,6 +31,7 @@
 //! * Pages are sent several at once only behind a page of the same attempt, which nobody else can have overtaken: a chain that
 //!   has a page goes on with pages. See `docs/decisions/0007-exactly-once.md`.
 
+mod assumed;
 mod extent;
 mod facts;
 mod failure;

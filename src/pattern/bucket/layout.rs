@@ -13,7 +13,10 @@
 //!              unordered: true,         // a page before it is late; on page 0: one behind it is, or is about to be
 //!              nonce: 5L,               // not on page 0: what the page before announced it by
 //!              next: [ 9L ],            // nonces of the pages that were, or are about to be, begun behind it
-//!              changed: 3L } }          // the place of an item that a findAndModify has changed, for when that is sent again
+//!              changed: 3L,             // the place of an item that a findAndModify has changed, for when that is sent again
+//!              kept: {from, to},        // its bounds before an item on it got a time that belongs elsewhere
+//!              unsteady: true,          // on page 0: such bounds move, or are about to, of some page of the key
+//!              anchor: true } }         // not on page 0: it was marked unordered when it was there already
 //! ```
 //!
 //! Invariants: `count` is the length of the array and at most `max_items`; a key's pages are numbered without gaps; all
@@ -23,7 +26,8 @@
 //!
 //! Where no page of a key is late or unordered, the times of its items ascend from the first page to the last. The pages at
 //! either end are enough to know that: page 0 is marked before any page behind it becomes late, and each page begun behind
-//! a late one is unordered. See `docs/decisions/0003-late-is-local.md`.
+//! a late one is unordered. See `docs/decisions/0003-late-is-local.md`. Where items get other times on a standalone, pages that
+//! others follow become late: `kept`, `unsteady` and `anchor` are for that, see `docs/decisions/0015-times-change-in-place.md`.
 //!
 //! Buckets that were written by hand have no `control` until they are adopted, see [`super::adopt`].
 
@@ -64,10 +68,20 @@ pub mod path {
     pub const NONCE: &str = "control.nonce";
     /// What it has announced.
     pub const NEXT: &str = "control.next";
+    /// Its bounds before an item on it got a time that belongs elsewhere.
+    pub const KEPT: &str = "control.kept";
+    /// Whether the bounds of some page of its key move.
+    pub const UNSTEADY: &str = "control.unsteady";
+    /// Whether it was marked unordered when it was there already.
+    pub const ANCHOR: &str = "control.anchor";
 }
 
 /// What the planner knows of a key's highest page: everything of the bucket but its items.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "marks of a page, which are there or not each by itself"
+)]
 pub struct PageFacts {
     /// The bucket's `_id`.
     pub id: RawBson,
@@ -89,6 +103,8 @@ pub struct PageFacts {
     pub nonce: Option<i64>,
     /// What it has announced.
     pub next: Vec<i64>,
+    /// Whether it was marked unordered when it was there already: then it is the lowest that tells of a late page before it.
+    pub anchor: bool,
 }
 
 impl PageFacts {
@@ -111,6 +127,7 @@ impl PageFacts {
             unordered: get(control, "unordered").is_some(),
             nonce: number("nonce"),
             next: nonces(get(control, "next")),
+            anchor: get(control, "anchor").is_some(),
         })
     }
 
@@ -141,6 +158,12 @@ impl PageFacts {
     #[must_use]
     pub fn is_first_marked(&self) -> bool {
         self.late || self.unordered
+    }
+
+    /// Whether it must not be removed before the page before it tells what it does.
+    #[must_use]
+    pub fn tells_for_others(&self) -> bool {
+        self.anchor && self.page > 0
     }
 
     /// The same page once it has announced another.

@@ -7,6 +7,7 @@ mod exact;
 mod operators;
 mod positional;
 mod rename;
+pub mod shift;
 mod time;
 mod whole;
 

@@ -158,9 +158,18 @@ impl Queries<'_> {
             Order::TimeDescending => (path::TO, -1, index::TO),
             _ => (path::FROM, 1, index::FROM),
         };
-        let mut find = self.find(&filter, hint, i64::try_from(pages).unwrap_or(i64::MAX));
+        let mut find = self.several(&filter, hint, i64::try_from(pages).unwrap_or(i64::MAX));
         find.append(cstr!("sort"), single(path, direction));
         find
+    }
+
+    /// For so many of the pages whose bounds have moved since others followed them: by their numbers, which do not.
+    #[must_use]
+    pub fn moved(&self, pages: usize) -> RawDocumentBuf {
+        let mut filter = self.key.to_owned();
+        put(&mut filter, path::EXCEPTION, true);
+        put(&mut filter, path::KEPT, single("$exists", true));
+        self.several(&filter, index::EXCEPTIONS, i64::try_from(pages).unwrap_or(i64::MAX))
     }
 
     /// For the bounds of all pages before that one.
@@ -200,6 +209,16 @@ impl Queries<'_> {
         find.append(cstr!("filter"), filter);
         find.append(cstr!("hint"), hint);
         append_limit(&mut find, limit);
+        find
+    }
+
+    /// For so many pages, with a cursor that stays open where they are more bytes than a reply holds.
+    fn several(&self, filter: &RawDocument, hint: &str, limit: i64) -> RawDocumentBuf {
+        let mut find = single("find", self.source.collection);
+        find.append(cstr!("filter"), filter);
+        find.append(cstr!("hint"), hint);
+        find.append(cstr!("limit"), limit);
+        find.append(cstr!("batchSize"), limit);
         find
     }
 }

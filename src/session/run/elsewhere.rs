@@ -1,4 +1,5 @@
 //! An item that a change gives another key or time: put in its place where that is where it lies, or [relocated](super::relocate).
+//! On a standalone it keeps its place with [whatever time](super::shift).
 
 use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
@@ -6,6 +7,7 @@ use bson::raw::{RawBsonRef, RawDocumentBuf};
 use super::Run;
 use super::delete::Target;
 use super::relocate::{Relocated, relocate, was_relocated};
+use super::shift::shift;
 use super::statements::{Kind, Part, send_one};
 use super::task::Task;
 use crate::command::document::get;
@@ -15,6 +17,7 @@ use crate::pattern::bucket::place::{Elsewhere, with_time};
 use crate::pattern::bucket::resolve::Found;
 use crate::session::error::RunError;
 use crate::session::mint::SystemMint;
+use crate::session::upstream::UpstreamKind;
 
 /// What came of it.
 pub(super) enum Went {
@@ -56,6 +59,12 @@ pub(super) async fn go(
         && let Some(answer) = in_place(run, task, found, (&stored, time)).await?
     {
         return Ok(Went::Stayed(item, answer));
+    }
+    if is_time && run.upstream == UpstreamKind::Standalone {
+        return Ok(match shift(run, found, &stored).await? {
+            Some(answer) => Went::Stayed(item, answer),
+            None => Went::Missed,
+        });
     }
     let target = Target::of(run.shape, found.clone()).ok_or_else(|| run.misfit())?;
     Ok(match relocate(run, &target, &item, task.statement_id).await? {

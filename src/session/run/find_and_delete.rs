@@ -5,7 +5,7 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::delete::{Target, is_last, of_write, sweep_below, taking_out, target, target_by_id};
+use super::delete::{Target, of_write, sweep_behind, taking_out, target, target_by_id};
 use super::statements::lost_too_often;
 use super::{MAX_ATTEMPTS, Run, pause, resolve};
 use crate::command::document::{get, put, single};
@@ -148,9 +148,7 @@ async fn take(run: &mut Run<'_>, target: &Target, id: Option<i32>) -> Result<Tak
     match send(run, &arguments, id).await? {
         Told::Image(Some(image), answer) if get(&answer, "retriedStmtId").is_some() => Ok(Taken::Resent(image, answer)),
         Told::Image(Some(_), answer) => {
-            if is_last(target) {
-                sweep_below(run, target).await?;
-            }
+            sweep_behind(run, target).await?;
             Ok(Taken::Now(answer))
         }
         Told::Image(None, _) | Told::Missed => Ok(Taken::Missed),

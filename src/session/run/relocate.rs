@@ -71,7 +71,7 @@ pub(super) async fn relocate(
 /// Refuses it where there are no transactions.
 pub(super) fn may_relocate(run: &Run<'_>) -> Result<(), CommandError> {
     if run.upstream == UpstreamKind::Standalone {
-        let what = "an update that moves an item to another page (of its key or time), which takes a transaction and so a \
+        let what = "an update that moves an item to another page, of another key, which takes a transaction and so a \
                     replica set,";
         return Err(run.unsupported(what));
     }

@@ -81,6 +81,11 @@ impl Asked<'_> {
         self.changes_field(&fields)
     }
 
+    /// Whether an item may get another key by it.
+    pub(super) fn may_change_key(&self) -> bool {
+        self.change().as_array().is_some() || self.replacement().is_some() || self.changes_field(&self.key())
+    }
+
     /// Whether an item may get another key or time by it.
     pub(super) fn may_move(&self) -> bool {
         self.change().as_array().is_some() || self.replacement().is_some() || self.changes_place()

@@ -42,8 +42,8 @@ const fn kind(name: &'static str, says: &'static str, is_asked_for: fn(&Asked<'_
 const KINDS: &[Kind] = &[
     kind(
         "move on a standalone",
-        "an update that moves an item to another page",
-        |asked| !asked.has_transactions && asked.may_move(),
+        "an update that moves an item to another page, of another key",
+        |asked| !asked.has_transactions && asked.may_change_key(),
     ),
     kind("filter with $where", "$where in a ", |asked| {
         names(asked.filter(), "$where")

@@ -229,6 +229,7 @@ impl<'a> Planner<'a> {
             unordered: begun.unordered,
             nonce: begun.nonce,
             next: begun.announces.into_iter().collect(),
+            anchor: false,
             id: RawBson::String(name),
         };
         Statement {

@@ -2,6 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::assumed::{assumed, assumed_marks};
 use super::group::{Announcement, Group};
 use super::times::Times;
 use crate::command::document::{array_of, get, put, single};
@@ -137,9 +138,10 @@ fn guard(
         conditions.push(holds_none(shape, items));
     }
     if shape.time().is_some() {
-        conditions.extend(assumed_times(items, page));
-        conditions.extend(assumed_mark(times, page));
-        conditions.extend(assumed_nonce(times, page));
+        conditions.extend(assumed(items, times, page));
+        if announces {
+            conditions.extend(assumed_marks(page));
+        }
     }
     single("$and", array_of(&conditions))
 }
@@ -170,37 +172,6 @@ fn append_times(times: &Times, changes: &mut RawDocumentBuf) {
         put(changes, path::EXCEPTION, true);
         put(changes, path::LATE, true);
     }
-}
-
-/// What is assumed of the page's `to`, where it depends on that whether the page becomes late. One that is late stays so.
-fn assumed_times(items: &[&Item], page: &PageFacts) -> Option<RawDocumentBuf> {
-    if page.late || page.has_unknown_before() {
-        return None;
-    }
-    let times = Times::of(items.iter().copied(), None);
-    let first = times.first.filter(|_| times.late == 0)?;
-    // What is missing is less than any date.
-    let is_late = page.to.is_some_and(|to| first < to);
-    let operator = if is_late { "$gt" } else { "$lte" };
-    Some(of_field(operator, path::TO, first))
-}
-
-/// The mark by which page 0 is known to be marked, where a late item relies on that.
-fn assumed_mark(times: &Times, page: &PageFacts) -> Option<RawDocumentBuf> {
-    let mark = match page {
-        PageFacts { page: 0, .. } => None,
-        PageFacts { late: true, .. } => Some(path::LATE),
-        PageFacts { unordered: true, .. } => Some(path::UNORDERED),
-        _ => None,
-    };
-    let mark = mark.filter(|_| times.late > 0)?;
-    Some(single("$not", is_missing(mark)))
-}
-
-/// That a late item's page, where another is marked for it, is the very one that was looked at: while it is there, so is page 0.
-fn assumed_nonce(times: &Times, page: &PageFacts) -> Option<RawDocumentBuf> {
-    let nonce = page.nonce.filter(|_| times.late > 0)?;
-    Some(of_field("$eq", path::NONCE, nonce))
 }
 
 /// Announces a page behind one that takes no more. Demanded is all that the page to be begun relies on: a page that has

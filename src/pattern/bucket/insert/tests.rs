@@ -86,6 +86,7 @@ fn page(count: u32) -> PageFacts {
         unordered: false,
         nonce: Some(7),
         next: Vec::new(),
+        anchor: false,
     }
 }
 
@@ -449,6 +450,29 @@ fn pages_say_whether_one_before_them_is_late() {
     check_marks(Care::Free, &times, None, &[&begun]);
     let rest = "page 1_63 3, page 1_59 3 late, page 1_68 1 unordered";
     check_marks(Care::Once, &times, None, &["page 1_60 3", "mark 1_60 0", rest]);
+}
+
+/// The page to be begun is told what was known of this one: an item's new time may have changed that.
+#[test]
+fn a_push_that_announces_demands_the_marks_as_they_are_known() {
+    let shape = shape(Some("t"));
+    let items: Vec<RawDocumentBuf> = (0..3_i64)
+        .map(|n| rawdoc! { "_id": n, "k": 1, "t": DateTime::from_millis(n) })
+        .collect();
+    for (items, announces) in [(&items[..2], false), (&items[..], true)] {
+        let mut groups = groups(&shape, items);
+        groups[0].know(Some(page(1)));
+        let mut statements = Vec::new();
+        Planner::new(&shape, &FixedMint, Care::Free).plan(0, &groups[0], &mut statements);
+        assert_eq!(statements[0].kind, StatementKind::Push);
+        assert_eq!(statements[0].announces.is_some(), announces);
+        let text = bson::Document::try_from(statements[0].document.as_ref())
+            .unwrap()
+            .to_string();
+        for mark in ["$control.late", "$control.unordered"] {
+            assert_eq!(text.contains(mark), announces, "{text}");
+        }
+    }
 }
 
 #[test]

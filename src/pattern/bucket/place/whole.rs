@@ -147,7 +147,7 @@ fn become_whole(
 }
 
 /// The stage that puts an item in the place of another.
-fn in_place(shape: &BucketShape, found: &Found, stored: &RawDocument) -> RawDocumentBuf {
+pub(super) fn in_place(shape: &BucketShape, found: &Found, stored: &RawDocument) -> RawDocumentBuf {
     let items = format!("${}", shape.items());
     let slice = |from: usize, length: usize| {
         let mut slice = RawArrayBuf::new();

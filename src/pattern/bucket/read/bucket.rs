@@ -1,11 +1,34 @@
 //! What a reader sees of a stored bucket.
 
 use bson::DateTime;
-use bson::raw::RawDocument;
+use bson::raw::{RawBsonRef, RawDocument};
 
-use crate::command::document::elements;
+use crate::command::document::{elements, get};
 use crate::pattern::bucket::layout::VERSION;
 use crate::pattern::shapes::BucketShape;
+
+/// The bounds that a page has had before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The least time.
+    pub from: Option<DateTime>,
+    /// The greatest.
+    pub to: Option<DateTime>,
+}
+
+impl Kept {
+    fn of(bounds: &RawDocument) -> Self {
+        let mut kept = Self::default();
+        for element in elements(bounds) {
+            match element.name {
+                b"from" => kept.from = element.as_datetime(),
+                b"to" => kept.to = element.as_datetime(),
+                _ => {}
+            }
+        }
+        kept
+    }
+}
 
 /// A bucket, or as much of it as a query asked for.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +49,8 @@ pub struct Bucket<'a> {
     pub from: Option<DateTime>,
     /// The greatest.
     pub to: Option<DateTime>,
+    /// What they were before an item on it got a time that belongs elsewhere, where one did.
+    pub kept: Kept,
     items: Option<&'a RawDocument>,
 }
 
@@ -42,6 +67,7 @@ impl<'a> Bucket<'a> {
             is_unordered: false,
             from: None,
             to: None,
+            kept: Kept::default(),
             items: None,
         };
         let (mut has_count, mut is_numbered, mut is_ours) = (false, false, false);
@@ -64,6 +90,7 @@ impl<'a> Bucket<'a> {
                         b"unordered" => bucket.is_unordered = true,
                         b"from" => bucket.from = element.as_datetime(),
                         b"to" => bucket.to = element.as_datetime(),
+                        b"kept" => bucket.kept = element.as_document().map(Kept::of).unwrap_or_default(),
                         _ => {}
                     }
                 }
@@ -77,6 +104,13 @@ impl<'a> Bucket<'a> {
     #[must_use]
     pub fn says_ascending(&self) -> bool {
         !self.is_late && !self.is_unordered
+    }
+
+    /// Whether bounds of its key's pages move: page 0 tells.
+    #[must_use]
+    pub fn tells_of_moves(&self) -> bool {
+        let control = get(self.document, BucketShape::CONTROL).and_then(RawBsonRef::as_document);
+        control.is_some_and(|control| get(control, "unsteady").is_some())
     }
 
     /// Whether it takes no more items.

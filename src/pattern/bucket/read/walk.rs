@@ -3,12 +3,15 @@
 //! Buckets are walked along by their numbers, which never change; so none is missed and none met twice, whatever is
 //! written meanwhile. Numbers follow time where no page of the key is late. What a walk by time begins with tells whether
 //! that is so (see [`Bucket::says_ascending`]), or the key's exceptions have told it. Items that are older than one before
-//! them were then inserted since, and may be left out: a naive collection's reader, who had passed their place, would not
-//! meet them either.
+//! them were then inserted since, or got another time since, and may be left out: a naive collection's reader, who had passed
+//! their place, would not meet them either.
+
+mod disturbed;
 
 use bson::DateTime;
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
+use self::disturbed::is_disturbed;
 use super::Source;
 use super::bucket::{Bucket, time_of};
 use super::documents::Documents;
@@ -82,8 +85,8 @@ pub struct Walk {
     projection: Projection,
     /// The page that was met last, and whether it takes no more items.
     met: Option<(u64, bool)>,
-    /// The greatest time of the items met, of a walk forward by time.
-    newest: Option<DateTime>,
+    /// The time that a walk by time has come to: what lies behind it was passed.
+    reached: Option<DateTime>,
 }
 
 impl Walk {
@@ -105,7 +108,7 @@ impl Walk {
             left: question.limit,
             projection: question.projection.clone(),
             met: None,
-            newest: None,
+            reached: None,
         }
     }
 
@@ -237,20 +240,29 @@ impl Walk {
         if by_time && !bucket.is_late && self.lies_behind(&bucket) {
             return Step::Done;
         }
-        let needs_times = by_time && (bucket.is_late || !self.holds_all(&bucket));
+        let is_disturbed = by_time && is_disturbed(&bucket);
+        let needs_times = by_time && (is_disturbed || !self.holds_all(&bucket));
         let mut items: Vec<(Option<DateTime>, &RawDocument)> = Vec::new();
         for stored in bucket.stored().filter(|stored| self.is_meant(stored)) {
             items.push((if needs_times { time_of(shape, stored) } else { None }, stored));
         }
         self.cut(first, &mut items);
+        if is_disturbed {
+            self.put_in_order(&bucket, &mut items);
+        }
         if needs_times {
-            self.by_time(&bucket, &mut items);
+            items.retain(|(time, _)| time.is_some_and(|time| self.range.contains(time)));
         }
         if self.direction == Direction::Backward {
             items.reverse();
         }
-        if by_time && self.direction == Direction::Forward {
-            self.newest = self.newest.max(bucket.to);
+        if is_disturbed {
+            self.reach(items.last().and_then(|(time, _)| *time));
+        } else if by_time {
+            self.reach(match self.direction {
+                Direction::Forward => bucket.to,
+                Direction::Backward => bucket.from,
+            });
         }
         self.hand_out(shape, &bucket, &items, to)
     }
@@ -298,6 +310,10 @@ impl Walk {
             }
             self.ascending = Ascending::Known;
         }
+        if self.met.is_none() && self.ascending == Ascending::Known && bucket.is_late {
+            // Since that was known.
+            return false;
+        }
         if self.met.is_none()
             && let Start::Before(page) = self.start
             && page == bucket.page
@@ -337,15 +353,6 @@ impl Walk {
             Direction::Forward => drop(items.drain(..offset.min(items.len()))),
             Direction::Backward => items.truncate(offset.saturating_add(1)),
         }
-    }
-
-    /// Leaves what is not in the range; puts what came late since the walk began in its place, or leaves it.
-    fn by_time(&self, bucket: &Bucket<'_>, items: &mut Vec<(Option<DateTime>, &RawDocument)>) {
-        if bucket.is_late {
-            items.retain(|(time, _)| time.is_some() && (self.direction == Direction::Backward || *time >= self.newest));
-            items.sort_by_key(|(time, _)| *time);
-        }
-        items.retain(|(time, _)| time.is_some_and(|time| self.range.contains(time)));
     }
 }
 

@@ -114,10 +114,10 @@ async fn remove_of_key(run: &mut Run<'_>, pages: &[Page], missed: &[&PageFacts])
             ..facts.clone()
         });
     }
-    let removed = sweep::remove_all(run, &empty).await?;
     let Some(first) = pages.first() else { return Ok(()) };
     let mut key = RawDocumentBuf::new();
     first.key.append_filter(run.shape, &mut key);
+    let removed = sweep::remove_all(run, &key, &empty).await?;
     match removed.checked_sub(1).and_then(|last| empty.get(last)) {
         Some(last) => sweep::below(run, &key, last).await,
         None => sweep::key(run, &key).await,

@@ -84,7 +84,12 @@ fn add(deleted: &mut Deleted, told: Told, id: Option<i32>) {
 }
 
 /// Whether the item's page goes with it.
-pub(in crate::session::run) fn is_last(target: &Target) -> bool {
+fn is_last(target: &Target) -> bool {
+    is_left_empty(target) && !target.page.tells_for_others()
+}
+
+/// Whether nothing is left on the item's page, and no other is to come behind it.
+fn is_left_empty(target: &Target) -> bool {
     target.page.count == 1 && target.page.next.is_empty()
 }
 
@@ -103,22 +108,28 @@ pub(in crate::session::run) async fn take(
     target: &Target,
     part: Part,
 ) -> Result<Option<Told>, RunError> {
-    let is_last = is_last(target);
-    let kind = if is_last { Kind::Delete } else { Kind::Update };
+    let kind = if is_last(target) { Kind::Delete } else { Kind::Update };
     let told = send_one(run, kind, &taking_out(run.shape, target), part).await?;
     if !told.missed.is_empty() || (told.n == 0 && !told.resent) {
         return Ok(None);
     }
-    if is_last && !told.resent {
-        sweep_below(run, target).await?;
+    if !told.resent {
+        sweep(run, target).await?;
     }
     Ok(Some(told))
 }
 
-/// What a page leaves behind that was removed with an item.
-pub(in crate::session::run) async fn sweep_below(run: &mut Run<'_>, target: &Target) -> Result<(), RunError> {
+/// Removes what an item leaves behind that was taken out: its page if that is empty, and those before it.
+pub(in crate::session::run) async fn sweep(run: &mut Run<'_>, target: &Target) -> Result<(), RunError> {
+    if !is_left_empty(target) {
+        return Ok(());
+    }
     let key = condition(run.shape, &target.bucket).ok_or_else(|| run.misfit())?;
-    sweep::below(run, &key, &target.page).await
+    if is_last(target) {
+        sweep::below(run, &key, &target.page).await
+    } else {
+        sweep::key(run, &key).await
+    }
 }
 
 /// The item with that `_id`, where it meets the conditions.

@@ -7,10 +7,11 @@ use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::delete::{forget_next, removable, remove};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::layout::{PageFacts, path};
+use crate::pattern::bucket::place::shift::tell_before;
 use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::run::Run;
-use crate::session::run::statements::{Kind, Part, beside, send, send_one};
+use crate::session::run::statements::{Kind, Part, beside, send};
 
 /// Pages looked at together.
 const PAGES: i64 = 1000;
@@ -32,15 +33,16 @@ pub(in crate::session::run) async fn key(run: &mut Run<'_>, key: &RawDocument) -
     });
     let pages = pages.flatten().ok_or_else(|| run.misfit())?;
     let empty = pages.get(..removable(&pages)).unwrap_or_default();
-    let removed = remove_all(run, empty).await?;
+    let removed = remove_all(run, key, empty).await?;
     if let Some(last) = removed.checked_sub(1).and_then(|last| pages.get(last)) {
         below(run, key, last).await?;
     }
     Ok(())
 }
 
-/// Removes pages that are empty, in this order, until one is not as it was known; how many are gone.
-pub(super) async fn remove_all(run: &mut Run<'_>, pages: &[PageFacts]) -> Result<usize, RunError> {
+/// Removes pages of a key that are empty, from the highest down, until one is not as it was known; how many are gone.
+pub(super) async fn remove_all(run: &mut Run<'_>, key: &RawDocument, pages: &[PageFacts]) -> Result<usize, RunError> {
+    let pages = pass_on(run, key, pages).await?;
     if pages.is_empty() {
         return Ok(0);
     }
@@ -48,6 +50,29 @@ pub(super) async fn remove_all(run: &mut Run<'_>, pages: &[PageFacts]) -> Result
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
     let told = send(run, Kind::Delete, (&statements, true), Part::Beside).await?;
     Ok(told.missed.first().copied().unwrap_or(pages.len()))
+}
+
+/// Lets the page before each that is to be removed tell what that page tells of those before it. Those that may be removed.
+async fn pass_on(run: &mut Run<'_>, key: &RawDocument, pages: &[PageFacts]) -> Result<Vec<PageFacts>, RunError> {
+    let Some(first) = pages.iter().position(PageFacts::tells_for_others) else {
+        return Ok(pages.to_vec());
+    };
+    let (others, telling) = pages.split_at_checked(first).unwrap_or_default();
+    let mut removable = others.to_vec();
+    let behind = telling.iter().filter(|page| page.page > 0);
+    let statements: Option<Vec<RawDocumentBuf>> = behind.map(|page| tell_before(key, page)).collect();
+    let Some(statements) = statements else {
+        return Ok(removable);
+    };
+    let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
+    let told = send(run, Kind::Update, (&statements, true), Part::Beside).await?;
+    if usize::try_from(told.n).is_ok_and(|told| told == statements.len()) {
+        removable.extend(telling.iter().map(|page| PageFacts {
+            anchor: true,
+            ..page.clone()
+        }));
+    }
+    Ok(removable)
 }
 
 /// Lets the page before one that is gone forget it, and removes that page too if it is empty, and so on.
@@ -69,8 +94,7 @@ pub(super) async fn below(run: &mut Run<'_>, key: &RawDocument, removed: &PageFa
         if removable(std::slice::from_ref(&page)) == 0 {
             return Ok(());
         }
-        let told = send_one(run, Kind::Delete, &remove(run.shape, &page, &[]), Part::Beside).await?;
-        if told.n == 0 {
+        if remove_all(run, key, std::slice::from_ref(&page)).await? == 0 {
             return Ok(());
         }
         removed = page;

@@ -2,9 +2,15 @@
 //!
 //! The bounds of pages below the highest stand still, whatever is deleted from them, so they are read in the order of their
 //! bounds. The highest, whose bounds move, is read first and for itself; pages begun since are left out.
+//!
+//! On a standalone bounds further in move as well, where an item gets a time that belongs elsewhere: page 0 tells so before they
+//! do. So it is asked when pages were read by their bounds, and where it tells, those whose bounds have moved are read once more.
 
-use bson::raw::RawDocumentBuf;
+use std::collections::BTreeMap;
 
+use bson::raw::{RawDocument, RawDocumentBuf};
+
+use crate::command::reply::CursorReply;
 use crate::pattern::bucket::read::Queries;
 use crate::pattern::bucket::read::bucket::Bucket;
 use crate::pattern::bucket::read::documents::Documents;
@@ -14,12 +20,15 @@ use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 use crate::session::run::Run;
 use crate::session::run::explain::Explained;
-use crate::session::run::queries::{ask, complete, documents, first_bucket, kill_all, more};
+use crate::session::run::queries::{ask, ask_all, complete, documents, first_bucket, kill_all, more};
+use crate::session::upstream::UpstreamKind;
 
 /// The most items to pass over by reading them.
 const NEAR_ITEMS: u64 = 200;
 /// The most pages to read at once.
 const MAX_PAGES: usize = 1000;
+/// Pages whose bounds have moved, from which on they are not read beside others.
+const MAX_MOVED: usize = 50;
 /// The most pages whose bounds are looked at.
 const MAX_BOUNDS: usize = 200_000;
 
@@ -75,19 +84,31 @@ impl Merging<'_> {
     /// Reads so many pages from the end that the order begins with. `None` where that is not enough.
     async fn at_the_end(&self, run: &mut Run<'_>, pages: u64) -> Result<Option<(Documents, RawDocumentBuf)>, RunError> {
         let shape = run.shape;
-        let queries = [
+        let mut queries = vec![
             self.queries.whole_highest(),
             self.queries.by_bounds(self.question, pages),
         ];
-        let queries = queries.map(|query| complete(run, query));
-        let Some([highest, answer]) = ask(run, queries).await? else {
+        let may_move = run.upstream == UpstreamKind::Standalone;
+        queries.extend(may_move.then(|| self.queries.first(run.shape)));
+        let queries = queries.into_iter().map(|query| complete(run, query)).collect();
+        let Some(answers) = ask_all(run, queries).await? else {
+            return Ok(None);
+        };
+        let [highest, answer, first @ ..] = answers.as_slice() else {
+            return Ok(None);
+        };
+        if !is_all(run, answer).await? {
+            return Ok(None);
+        }
+        let is_unsteady = first.first().is_some_and(|first| tells_of_moves(run, first));
+        let Some(moved) = self.moved(run, is_unsteady).await? else {
             return Ok(None);
         };
         let mut items = Documents::default();
-        let Some(highest) = first_bucket(run, &highest) else {
-            return Ok(Some((items, answer)));
+        let Some(highest) = first_bucket(run, highest) else {
+            return Ok(Some((items, answer.clone())));
         };
-        let read: Vec<Bucket<'_>> = documents(&answer)
+        let read: Vec<Bucket<'_>> = documents(answer)
             .filter_map(|bucket| Bucket::open(shape, bucket))
             .collect();
         let all = u64::try_from(read.len()).unwrap_or(u64::MAX) < pages;
@@ -100,7 +121,14 @@ impl Merging<'_> {
             (false, Some(time)) => Unread::From(time),
             (false, None) => return Ok(None),
         };
-        let mut buckets: Vec<Bucket<'_>> = read.into_iter().filter(|bucket| bucket.page < highest.page).collect();
+        let moved = moved.iter().filter_map(|bucket| Bucket::open(shape, bucket));
+        let others = read
+            .into_iter()
+            .chain(moved)
+            .filter(|bucket| bucket.page < highest.page);
+        // Of two readings of a page the later one.
+        let others: BTreeMap<u64, Bucket<'_>> = others.map(|bucket| (bucket.page, bucket)).collect();
+        let mut buckets: Vec<Bucket<'_>> = others.into_values().collect();
         buckets.push(highest);
         let found = merge(
             (shape, self.question),
@@ -108,7 +136,23 @@ impl Merging<'_> {
             &buckets,
             &mut items,
         );
-        Ok(found.then_some((items, answer)))
+        Ok(found.then(|| (items, answer.clone())))
+    }
+
+    /// The pages whose bounds may have moved. `None` where they are too many to be read beside the others.
+    async fn moved(&self, run: &mut Run<'_>, is_unsteady: bool) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
+        if !is_unsteady {
+            return Ok(Some(Vec::new()));
+        }
+        let query = complete(run, self.queries.moved(MAX_MOVED));
+        let Some([answer]) = ask(run, [query]).await? else {
+            return Ok(None);
+        };
+        if !is_all(run, &answer).await? {
+            return Ok(None);
+        }
+        let moved: Vec<RawDocumentBuf> = documents(&answer).map(RawDocument::to_owned).collect();
+        Ok((moved.len() < MAX_MOVED).then_some(moved))
     }
 
     /// Looks at the bounds of all pages, and reads those that may hold what is asked for.
@@ -161,6 +205,18 @@ impl Merging<'_> {
         let gossip = answers.into_iter().next_back().unwrap_or_default();
         Ok(found.then_some((items, gossip)))
     }
+}
+
+/// Whether an answer holds all that was asked for; the cursor is closed of one that does not.
+async fn is_all(run: &mut Run<'_>, answer: &RawDocumentBuf) -> Result<bool, RunError> {
+    let is_all = CursorReply::parse(answer).is_some_and(|cursor| cursor.id == 0);
+    kill_all(run, std::slice::from_ref(answer)).await?;
+    Ok(is_all)
+}
+
+/// Whether page 0 tells that bounds of the key's pages move.
+fn tells_of_moves(run: &Run<'_>, first: &RawDocument) -> bool {
+    first_bucket(run, first).is_none_or(|first| first.tells_of_moves())
 }
 
 /// The bounds that an answer and those after it tell of. `None` where a page has none, or there are too many.

@@ -119,8 +119,8 @@ impl Stream {
         let mut find = self.walk.query(run.source());
         find.append(cstr!("batchSize"), buckets);
         if self.closes {
+            // A cursor is left open where these are more bytes than a reply holds, and only then.
             find.append(cstr!("limit"), buckets);
-            find.append(cstr!("singleBatch"), true);
         }
         find
     }
@@ -181,7 +181,7 @@ impl Stream {
             }
             self.gossip = RawDocumentBuf::new();
             carry(&mut self.gossip, &answer);
-            if self.done {
+            if self.done || self.closes {
                 self.close(run).await?;
             } else if sent.is_some() {
                 self.move_into(&mut batch, measure);
@@ -278,7 +278,7 @@ impl Stream {
                 step => return step,
             }
         }
-        let ended = if self.closes { read < asked } else { cursor.id == 0 };
+        let ended = cursor.id == 0 && (!self.closes || read < asked);
         self.done = ended || self.walk.is_at_the_end();
         Step::More
     }

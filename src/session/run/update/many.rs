@@ -162,9 +162,8 @@ impl Many<'_> {
             self.elsewhere.clear();
             return Ok(());
         }
-        let changes = statements.len().saturating_add(self.elsewhere.len());
-        if changes > 1 && !self.elsewhere.is_empty() {
-            // One by itself may turn out to stay on its page.
+        let goes_away = |(_, to): &(Found, Elsewhere)| matches!(to, Elsewhere::Key(_));
+        if self.elsewhere.iter().any(goes_away) {
             may_relocate(run)?;
         }
         for part in statements.chunks(MAX_IN_FLIGHT) {

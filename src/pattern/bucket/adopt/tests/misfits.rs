@@ -198,6 +198,29 @@ fn pages_are_held_to_the_layout() {
     }
 }
 
+/// An item of the second page got another time where it lies: the pages from the anchor on tell so.
+#[test]
+fn pages_tell_of_another_time_from_an_anchor_on() {
+    let kept = doc! { "exception": true, "late": true, "kept": { "from": at(3), "to": at(5) } };
+    let anchor = doc! { "unordered": true, "anchor": true };
+    let pages = |last: bson::Document| {
+        [
+            page(0, &[0, 1, 2], doc! { "unordered": true, "unsteady": true }),
+            page(1, &[3, 90, 5], kept.clone()),
+            page(2, &[6, 7, 8], doc! {}),
+            page(3, &[9, 10, 11], anchor.clone()),
+            page(4, &[12], last),
+        ]
+    };
+    let shape = shape();
+    let mut walk = Walk::new(&shape);
+    for page in pages(doc! { "unordered": true }) {
+        assert!(matches!(walk.look_at(&page), Ok(Found::Page)), "{page:?}");
+    }
+    let refused = refusal(options(), &pages(doc! {}));
+    assert!(refused.contains("not marked unordered"), "{refused:?}");
+}
+
 #[test]
 fn one_misfit_does_not_put_the_others_of_its_key_in_doubt() {
     let two = page(2, &[2], doc! {});

@@ -160,6 +160,66 @@ fn what_came_late_since_a_walk_began_is_put_in_its_place_or_left_out() {
     assert_eq!(found.count(), 10);
 }
 
+/// Four pages of four items; on the second two items have got other times since: far behind, and far before all others.
+#[test]
+fn what_got_another_time_since_a_walk_began_is_left_out() {
+    let mut pages = pages(&[4, 4, 4, 2]);
+    let items: RawArrayBuf = [(4, 90), (5, 5), (6, -7), (7, 7)]
+        .into_iter()
+        .map(|(number, time)| rawdoc! { "_id": number, "t": date(time) })
+        .collect();
+    let control = rawdoc! {
+        "v": 1, "page": 1, "from": date(-7), "to": date(90), "late": true, "kept": { "from": date(4), "to": date(7) },
+    };
+    pages[1] = rawdoc! { "k": 1, "count": 4, "history": items, "control": control };
+    for (sort, direction) in [(1, Direction::Forward), (-1, Direction::Backward)] {
+        let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": sort } }).unwrap();
+        let mut walk = Walk::of(&question, direction);
+        let mut expected = vec![0, 1, 2, 3, 5, 7, 8, 9, 10, 11, 12, 13];
+        if sort < 0 {
+            expected.reverse();
+        }
+        assert_eq!(taken(&mut walk, &pages), expected);
+    }
+}
+
+/// What was known of the times no longer is, and nothing has been taken yet.
+#[test]
+fn a_first_page_that_has_become_late_says_that_there_is_another_way() {
+    let shape = shape();
+    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
+    let place = Location { page: 3, offset: 0 };
+    let mut walk = Walk::of(&question, Direction::Forward).beginning(Start::At(place), 0);
+    let control = rawdoc! { "v": 1, "page": 3, "late": true };
+    let bucket = rawdoc! { "k": 1, "count": 0, "history": [], "control": control };
+    assert_eq!(walk.take(&shape, &bucket, &mut Documents::default()), Step::OutOfOrder);
+}
+
+/// Items newer than all came, and then others, since a walk began: the first of the pages behind tells that it is late, the
+/// others that one before them is.
+#[test]
+fn what_is_behind_a_page_that_came_late_is_not_out_of_order() {
+    let mut pages = pages(&[4, 4, 4, 4]);
+    let items: RawArrayBuf = [8, 9, 10, 90]
+        .into_iter()
+        .map(|number| rawdoc! { "_id": number, "t": date(number) })
+        .collect();
+    let control = rawdoc! { "v": 1, "page": 2, "from": date(8), "to": date(90) };
+    pages[2] = rawdoc! { "k": 1, "count": 4, "history": items, "control": control };
+    for mark in ["late", "unordered"] {
+        let items: RawArrayBuf = [12, 13, 14, 95]
+            .into_iter()
+            .map(|number| rawdoc! { "_id": number, "t": date(number) })
+            .collect();
+        let mut control = rawdoc! { "v": 1, "page": 3, "from": date(12), "to": date(95) };
+        control.append(<&bson::raw::CStr>::try_from(mark).unwrap(), true);
+        pages[3] = rawdoc! { "k": 1, "count": 4, "history": items, "control": control };
+        let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
+        let taken = taken(&mut Walk::of(&question, Direction::Forward), &pages);
+        assert_eq!(taken, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 90, 95]);
+    }
+}
+
 #[test]
 fn a_mark_on_the_first_page_met_says_that_there_is_another_way() {
     let shape = shape();
