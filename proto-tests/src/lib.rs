@@ -10,6 +10,7 @@ pub mod buckets;
 pub mod certificates;
 mod client;
 pub mod commands;
+pub mod crash;
 pub mod cut;
 pub mod differential;
 pub mod frame;

@@ -15,6 +15,8 @@ use rustls::ClientConfig;
 
 use stream::Stream;
 
+use crate::replies::succeeded;
+
 const OP_MSG: i32 = 2013;
 const HEADER_LENGTH: usize = 16;
 /// Before the document of a one-section message: header, flag bits, the section's kind.
@@ -65,12 +67,7 @@ impl Connection {
 
     /// Runs one command and fails unless the reply is `ok: 1`.
     pub fn command_ok(&mut self, command: &Document) -> Result<Document> {
-        let reply = self.command(command)?;
-        ensure!(
-            reply.get_f64("ok").is_ok_and(|ok| ok > 0.0),
-            "the server refused: {reply}"
-        );
-        Ok(reply)
+        succeeded(self.command(command)?)
     }
 
     /// Runs a command that opens a cursor and gives all documents that it has.

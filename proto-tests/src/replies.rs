@@ -1,6 +1,19 @@
-//! What of a reply can be compared with another server's, or with that of another database.
+//! Whether a reply is an error, and what of it can be compared with another server's, or with that of another database.
 
+use anyhow::{Result, ensure};
 use bson::Document;
+
+/// The reply, of a command that succeeded.
+///
+/// # Errors
+/// What the server refused it with.
+pub fn succeeded(reply: Document) -> Result<Document> {
+    ensure!(
+        reply.get_f64("ok").is_ok_and(|ok| ok > 0.0),
+        "the server refused: {reply}"
+    );
+    Ok(reply)
+}
 
 /// The fields of these names, in the reply's order, with no database's name in the texts of `writeErrors`.
 #[must_use]

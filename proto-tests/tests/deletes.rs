@@ -3,7 +3,8 @@
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
 use proto_tests::raw::Connection;
-use proto_tests::sessions::lsid;
+use proto_tests::replies::succeeded;
+use proto_tests::sessions::{Transaction, lsid};
 use proto_tests::sides::{ALL_IDS, COLLECTION, Sides};
 use proto_tests::{ItemIds, Shape};
 use rand::rngs::ChaCha8Rng;
@@ -186,9 +187,12 @@ fn a_transaction_deletes_and_takes_it_back() -> Result<()> {
     let before = sides.buckets()?;
     let database = sides.shaped_database();
     for commit in [false, true] {
-        let session = lsid(if commit { "committed" } else { "aborted" });
-        let begun = doc! { "lsid": &session, "txnNumber": 1_i64, "autocommit": false, "$db": &database };
-        let mut first = true;
+        let end = if commit {
+            "commitTransaction"
+        } else {
+            "abortTransaction"
+        };
+        let mut transaction = Transaction::new(end, &database);
         let filters = [
             (doc! { "_id": 39 }, 1),
             (doc! { "_id": 36 }, 1),
@@ -196,23 +200,14 @@ fn a_transaction_deletes_and_takes_it_back() -> Result<()> {
             (doc! { "n": { "$gt": 30 } }, 0),
         ];
         for (filter, limit) in filters {
-            let mut command = delete(filter.clone(), limit);
-            command.extend(begun.clone());
-            if std::mem::take(&mut first) {
-                command.insert("startTransaction", true);
-            }
-            sides.shaped.command_ok(&command)?;
+            let mut command = delete(filter, limit);
+            succeeded(transaction.run(&mut sides.shaped, &command)?)?;
             if commit {
-                let naive = sides.naive_database();
-                let mut command = delete(filter, limit);
-                command.insert("$db", naive);
+                command.insert("$db", sides.naive_database());
                 sides.naive.command_ok(&command)?;
             }
         }
-        let mut end = doc! { if commit { "commitTransaction" } else { "abortTransaction" }: 1 };
-        end.extend(begun.clone());
-        end.insert("$db", "admin");
-        sides.shaped.command_ok(&end)?;
+        succeeded(transaction.end(&mut sides.shaped, end)?)?;
         if !commit {
             ensure!(sides.buckets()? == before);
         }

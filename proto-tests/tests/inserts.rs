@@ -4,79 +4,53 @@ use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::raw::{self, Connection};
 use proto_tests::sessions::lsid;
-use proto_tests::{Proxy, ProxyOptions, Shape, database_name, frame, invariants, mongod, replies};
+use proto_tests::sides::{COLLECTION, Sides};
+use proto_tests::{Shape, frame, invariants, replies};
 
-const COLLECTION: &str = "items";
-
-/// A naive collection and a shaped one.
-struct Sides {
-    shape: Shape,
-    database: String,
-    naive: Connection,
-    shaped: Connection,
-    proxy: Proxy,
+/// Two empty collections, grouped by `k`.
+fn sides() -> Result<Sides> {
+    Sides::open(Shape::new(&["k"]))
 }
 
-impl Sides {
-    fn open() -> Result<Self> {
-        Self::with(Shape::new(&["k"]))
-    }
+/// An insert on both sides, as a message with a sequence; the replies without the databases' names and what only one
+/// server can know.
+fn insert(sides: &mut Sides, body: &Document, documents: &[Document]) -> Result<[Document; 2]> {
+    let (naive, shaped) = (sides.naive_database(), sides.shaped_database());
+    let run = |connection: &mut Connection, database: String| -> Result<Document> {
+        let mut command = doc! { "insert": COLLECTION };
+        command.extend(body.clone());
+        command.insert("$db", &database);
+        let sections = [
+            frame::body_section(&command)?,
+            frame::sequence_section("documents", documents)?,
+        ];
+        connection.send(&frame::message(1, 0, &sections))?;
+        let reply = raw::document(&connection.receive()?)?;
+        Ok(said(&reply, &database))
+    };
+    Ok([run(&mut sides.naive, naive)?, run(&mut sides.shaped, shaped)?])
+}
 
-    fn with(shape: Shape) -> Result<Self> {
-        let set = mongod::shared_replica_set();
-        let database = database_name();
-        let config = shape.toml(&format!("{database}_s.{COLLECTION}"));
-        let proxy = Proxy::start(&ProxyOptions::new(&set.uri()).config(&config))?;
-        Ok(Self {
-            shape,
-            naive: Connection::open(set.address())?,
-            shaped: Connection::open(proxy.address())?,
-            database,
-            proxy,
-        })
-    }
+/// An insert that both sides answer alike.
+fn alike(sides: &mut Sides, body: &Document, documents: &[Document]) -> Result<Document> {
+    let [naive, shaped] = insert(sides, body, documents)?;
+    ensure!(naive == shaped, "{body}\n  naive:  {naive}\n  shaped: {shaped}");
+    Ok(naive)
+}
 
-    /// An insert on both sides, as a message with a sequence; the replies without the databases' names and what only one
-    /// server can know.
-    fn insert(&mut self, body: &Document, documents: &[Document]) -> Result<[Document; 2]> {
-        let run = |connection: &mut Connection, database: String| -> Result<Document> {
-            let mut command = doc! { "insert": COLLECTION };
-            command.extend(body.clone());
-            command.insert("$db", &database);
-            let sections = [
-                frame::body_section(&command)?,
-                frame::sequence_section("documents", documents)?,
-            ];
-            connection.send(&frame::message(1, 0, &sections))?;
-            let reply = raw::document(&connection.receive()?)?;
-            Ok(said(&reply, &database))
-        };
-        Ok([
-            run(&mut self.naive, format!("{}_n", self.database))?,
-            run(&mut self.shaped, format!("{}_s", self.database))?,
-        ])
-    }
-
-    /// An insert that both sides answer alike.
-    fn alike(&mut self, body: &Document, documents: &[Document]) -> Result<Document> {
-        let [naive, shaped] = self.insert(body, documents)?;
-        ensure!(naive == shaped, "{body}\n  naive:  {naive}\n  shaped: {shaped}");
-        Ok(naive)
-    }
-
-    /// How many documents both sides have, as the application counts them; the layout is checked.
-    fn count(&mut self) -> Result<i32> {
-        let count = |connection: &mut Connection, database: String| -> Result<i32> {
-            let reply = connection.command_ok(&doc! { "count": COLLECTION, "query": {}, "$db": database })?;
-            Ok(reply.get_i32("n")?)
-        };
-        let naive = count(&mut self.naive, format!("{}_n", self.database))?;
-        let shaped = count(&mut self.shaped, format!("{}_s", self.database))?;
-        ensure!(naive == shaped, "{naive} and {shaped} documents");
-        let database = format!("{}_s", self.database);
-        invariants::check(&mut self.naive, &database, COLLECTION, &self.shape)?;
-        Ok(shaped)
-    }
+/// How many documents both sides have, as the application counts them; the layout is checked.
+fn count(sides: &mut Sides) -> Result<i32> {
+    let databases = (sides.naive_database(), sides.shaped_database());
+    let count = |connection: &mut Connection, database: String| -> Result<i32> {
+        let reply = connection.command_ok(&doc! { "count": COLLECTION, "query": {}, "$db": database })?;
+        Ok(reply.get_i32("n")?)
+    };
+    let naive = count(&mut sides.naive, databases.0)?;
+    let shaped = count(&mut sides.shaped, databases.1)?;
+    ensure!(naive == shaped, "{naive} and {shaped} documents");
+    let database = sides.shaped_database();
+    invariants::check(&mut sides.naive, &database, COLLECTION, &sides.shape)?;
+    Ok(shaped)
 }
 
 fn said(reply: &Document, database: &str) -> Document {
@@ -107,14 +81,14 @@ fn of_depth(id: i32, depth: usize) -> Document {
 
 #[test]
 fn as_many_documents_as_a_command_may_have() -> Result<()> {
-    let mut sides = Sides::open()?;
+    let mut sides = sides()?;
     let documents: Vec<Document> = (0..100_000).map(|id| doc! { "_id": id, "k": id % 333 }).collect();
-    sides.alike(&doc! { "ordered": false }, &documents)?;
-    ensure!(sides.count()? == 100_000);
+    alike(&mut sides, &doc! { "ordered": false }, &documents)?;
+    ensure!(count(&mut sides)? == 100_000);
     let more: Vec<Document> = (100_000..200_001).map(|id| doc! { "_id": id, "k": id % 333 }).collect();
-    sides.alike(&doc! {}, &more)?;
-    sides.alike(&doc! {}, &[])?;
-    ensure!(sides.count()? == 100_000);
+    alike(&mut sides, &doc! {}, &more)?;
+    alike(&mut sides, &doc! {}, &[])?;
+    ensure!(count(&mut sides)? == 100_000);
     let metric = |series: &str| sides.proxy.metric(series);
     ensure!(
         metric(&format!(
@@ -127,30 +101,35 @@ fn as_many_documents_as_a_command_may_have() -> Result<()> {
 
 #[test]
 fn messages_as_long_as_they_may_be() -> Result<()> {
-    let mut sides = Sides::open()?;
+    let mut sides = sides()?;
     // Ten of them on a page would be more than its bytes allow.
     let large: Vec<Document> = (0..45).map(|id| of_bytes(id, 1_060_000)).collect();
-    sides.alike(&doc! {}, &large)?;
+    alike(&mut sides, &doc! {}, &large)?;
     let small: Vec<Document> = (1000..1400).map(|id| of_bytes(id, 119_000)).collect();
-    sides.alike(&doc! {}, &small)?;
+    alike(&mut sides, &doc! {}, &small)?;
     let tiny: Vec<Document> = (10_000..90_000).map(|id| of_bytes(id, 590)).collect();
-    sides.alike(&doc! { "ordered": false }, &tiny)?;
-    ensure!(sides.count()? == 80_445);
+    alike(&mut sides, &doc! { "ordered": false }, &tiny)?;
+    ensure!(count(&mut sides)? == 80_445);
     Ok(())
 }
 
 #[test]
 fn documents_that_are_too_large_are_refused() -> Result<()> {
     const MAX: usize = 16 << 20;
-    let mut sides = Sides::open()?;
-    sides.alike(&doc! {}, &[of_bytes(1, MAX - 4096)])?;
-    sides.alike(
+    let mut sides = sides()?;
+    alike(&mut sides, &doc! {}, &[of_bytes(1, MAX - 4096)])?;
+    alike(
+        &mut sides,
         &doc! { "ordered": false },
         &[of_bytes(2, 100), of_bytes(3, MAX + 1), of_bytes(4, 100)],
     )?;
-    ensure!(sides.count()? == 3);
+    ensure!(count(&mut sides)? == 3);
     // Where the bucket has no room for it, the proxy says so.
-    let [_, shaped] = sides.insert(&doc! {}, &[of_bytes(5, 100), of_bytes(6, MAX), of_bytes(7, 100)])?;
+    let [_, shaped] = insert(
+        &mut sides,
+        &doc! {},
+        &[of_bytes(5, 100), of_bytes(6, MAX), of_bytes(7, 100)],
+    )?;
     let errors = shaped.get_array("writeErrors")?;
     let error = errors[0].as_document().expect("an error");
     ensure!(shaped.get_i32("n")? == 1 && errors.len() == 1, "{shaped}");
@@ -167,11 +146,11 @@ fn documents_that_are_too_large_are_refused() -> Result<()> {
 
 #[test]
 fn documents_that_are_too_deep_are_refused() -> Result<()> {
-    let mut sides = Sides::open()?;
-    sides.alike(&doc! {}, &[of_depth(1, 178)])?;
+    let mut sides = sides()?;
+    alike(&mut sides, &doc! {}, &[of_depth(1, 178)])?;
     for depth in [181, 190] {
         let documents = [of_depth(2, depth), of_depth(3, 3)];
-        let [naive, shaped] = sides.insert(&doc! {}, &documents)?;
+        let [naive, shaped] = insert(&mut sides, &doc! {}, &documents)?;
         let code = |reply: &Document| -> Result<Bson> {
             let error = reply.get_array("writeErrors")?[0]
                 .as_document()
@@ -182,10 +161,10 @@ fn documents_that_are_too_deep_are_refused() -> Result<()> {
         ensure!(code(&naive)? == code(&shaped)?, "{depth}: {naive} and {shaped}");
         ensure!(naive.get("n") == shaped.get("n"));
     }
-    ensure!(sides.count()? == 1);
+    ensure!(count(&mut sides)? == 1);
     // mongod would store them, and cannot two levels deeper.
     for depth in [179, 180] {
-        let [_, shaped] = sides.insert(&doc! {}, &[of_depth(4, depth), of_depth(5, 3)])?;
+        let [_, shaped] = insert(&mut sides, &doc! {}, &[of_depth(4, depth), of_depth(5, 3)])?;
         let errors = shaped.get_array("writeErrors")?;
         let error = errors[0].as_document().expect("an error");
         ensure!(shaped.get_i32("n")? == 0 && error.get_i32("code")? == 15, "{shaped}");
@@ -195,7 +174,7 @@ fn documents_that_are_too_deep_are_refused() -> Result<()> {
 
 #[test]
 fn write_concerns_are_waited_for_and_their_errors_told() -> Result<()> {
-    let mut sides = Sides::open()?;
+    let mut sides = sides()?;
     let mut id = 0;
     let mut some = |count: i32| -> Vec<Document> {
         id += count;
@@ -216,16 +195,16 @@ fn write_concerns_are_waited_for_and_their_errors_told() -> Result<()> {
     ] {
         for count in [1, 25] {
             let documents = some(count);
-            sides.alike(&doc! { "writeConcern": concern.clone() }, &documents)?;
+            alike(&mut sides, &doc! { "writeConcern": concern.clone() }, &documents)?;
         }
     }
-    sides.count()?;
+    count(&mut sides)?;
     Ok(())
 }
 
 #[test]
 fn options_that_change_nothing_are_taken() -> Result<()> {
-    let mut sides = Sides::open()?;
+    let mut sides = sides()?;
     let documents: Vec<Document> = (0..25).map(|id| doc! { "_id": id, "k": id % 3 }).collect();
     let options = doc! {
         "bypassDocumentValidation": true,
@@ -234,22 +213,22 @@ fn options_that_change_nothing_are_taken() -> Result<()> {
         "apiVersion": "1",
         "apiStrict": true,
     };
-    sides.alike(&options, &documents)?;
+    alike(&mut sides, &options, &documents)?;
     // Again: all are duplicates.
     let [naive, shaped] = [true, false].map(|ordered| {
         let mut options = options.clone();
         options.insert("ordered", ordered);
-        sides.alike(&options, &documents)
+        alike(&mut sides, &options, &documents)
     });
     naive?;
     shaped?;
-    ensure!(sides.count()? == 25);
+    ensure!(count(&mut sides)? == 25);
     Ok(())
 }
 
 #[test]
 fn statement_ids_of_the_clients_own_are_kept_apart() -> Result<()> {
-    let mut sides = Sides::open()?;
+    let mut sides = sides()?;
     let documents: Vec<Document> = (0..4).map(|id| doc! { "_id": id, "k": 1 }).collect();
     for (number, ids) in [
         doc! { "stmtId": 7 },
@@ -276,7 +255,7 @@ fn statement_ids_of_the_clients_own_are_kept_apart() -> Result<()> {
             ensure!(same, "{ids}\n  naive:  {naive}\n  shaped: {shaped}");
         }
     }
-    ensure!(sides.count()? == 4);
+    ensure!(count(&mut sides)? == 4);
     // mongod would abort its process.
     let database = format!("{}_s", sides.database);
     let reply = sides.shaped.command(&doc! {

@@ -3,7 +3,8 @@
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
 use proto_tests::raw::Connection;
-use proto_tests::sessions::lsid;
+use proto_tests::replies::succeeded;
+use proto_tests::sessions::{Transaction, lsid};
 use proto_tests::sides::{ALL_IDS, COLLECTION, Sides};
 use proto_tests::{ItemIds, Proxy, ProxyOptions, Shape, database_name, mongod};
 
@@ -241,33 +242,22 @@ fn what_is_sent_again_is_done_once() -> Result<()> {
 fn a_transaction_moves_and_takes_it_back() -> Result<()> {
     let mut sides = sides(ItemIds::Unique)?;
     let before = sides.buckets()?;
-    let database = sides.shaped_database();
-    let session = lsid("moving");
-    let begun = doc! { "lsid": &session, "txnNumber": 1_i64, "autocommit": false, "$db": &database };
+    let mut transaction = Transaction::new("moving", &sides.shaped_database());
     let commands = [
         update(doc! { "_id": 4 }, doc! { "$set": { "k": 2 } }),
         update_many(doc! { "k": 2 }, doc! { "$set": { "k": 0 } }),
         doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 90, "k": 0 }, "u": { "$set": { "n": 90 } }, "upsert": true }] },
         doc! { "delete": COLLECTION, "deletes": [{ "q": { "k": 1 }, "limit": 0 }] },
     ];
-    for (number, command) in commands.into_iter().enumerate() {
-        let mut command = command;
-        command.extend(begun.clone());
-        if number == 0 {
-            command.insert("startTransaction", true);
-        }
-        sides.shaped.command_ok(&command)?;
+    for command in &commands {
+        succeeded(transaction.run(&mut sides.shaped, command)?)?;
     }
-    let mut count =
+    let count =
         doc! { "aggregate": COLLECTION, "pipeline": [{ "$group": { "_id": "$k", "n": { "$sum": 1 } } }], "cursor": {} };
-    count.extend(begun.clone());
-    let counted = sides.shaped.command_ok(&count)?;
+    let counted = succeeded(transaction.run(&mut sides.shaped, &count)?)?;
     let batch = counted.get_document("cursor")?.get_array("firstBatch")?;
     assert_eq!(batch, &vec![Bson::Document(doc! { "_id": 0, "n": 22 })]);
-    let mut abort = doc! { "abortTransaction": 1 };
-    abort.extend(begun);
-    abort.insert("$db", "admin");
-    sides.shaped.command_ok(&abort)?;
+    succeeded(transaction.end(&mut sides.shaped, "abortTransaction")?)?;
     ensure!(sides.buckets()? == before);
     Ok(())
 }

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
 use proto_tests::raw::Connection;
-use proto_tests::sessions::lsid;
+use proto_tests::sessions::Transaction;
 use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{ProxyOptions, mongod};
 
@@ -17,40 +17,18 @@ fn item(id: i32) -> Document {
     doc! { "_id": id, "k": 1 }
 }
 
-/// A transaction of one session.
-struct Transaction<'a> {
-    shaped: &'a Shaped,
-    lsid: Document,
-    begun: bool,
+/// The transaction of a session of that number.
+fn in_session(shaped: &Shaped, number: u8) -> Transaction {
+    Transaction::new(&format!("{}{number}", shaped.database), &shaped.database)
 }
 
-impl<'a> Transaction<'a> {
-    fn new(shaped: &'a Shaped, number: u8) -> Self {
-        Self {
-            shaped,
-            lsid: lsid(&format!("{}{number}", shaped.database)),
-            begun: false,
-        }
-    }
-
-    fn run(&mut self, connection: &mut Connection, command: &Document) -> Result<Document> {
-        let mut command = command.clone();
-        command.extend(doc! { "lsid": self.lsid.clone(), "txnNumber": 1_i64, "autocommit": false });
-        if !self.begun {
-            command.insert("startTransaction", true);
-        }
-        self.begun = true;
-        connection.command(&command)
-    }
-
-    fn insert(&mut self, connection: &mut Connection, ids: std::ops::Range<i32>) -> Result<Document> {
-        let items: Vec<Document> = ids.map(item).collect();
-        self.run(connection, &self.shaped.insert(&items))
-    }
-
-    fn end(&mut self, connection: &mut Connection, how: &str) -> Result<Document> {
-        self.run(connection, &doc! { how: 1, "$db": "admin" })
-    }
+fn insert(
+    transaction: &mut Transaction,
+    connection: &mut Connection,
+    (shaped, ids): (&Shaped, std::ops::Range<i32>),
+) -> Result<Document> {
+    let items: Vec<Document> = ids.map(item).collect();
+    transaction.run(connection, &shaped.insert(&items))
 }
 
 fn ids(connection: &mut Connection, shaped: &Shaped) -> Result<Vec<i32>> {
@@ -70,10 +48,10 @@ fn what_is_written_is_seen_inside_and_outside_only_once_it_is_committed() -> Res
     let shaped = start()?;
     let (mut inside, mut outside) = (shaped.application()?, shaped.application()?);
     for (number, end, expected) in [(1, "abortTransaction", 1), (2, "commitTransaction", 9)] {
-        let mut transaction = Transaction::new(&shaped, number);
+        let mut transaction = in_session(&shaped, number);
         // Over several pages.
         for range in [1..3, 3..9] {
-            let reply = transaction.insert(&mut inside, range.clone())?;
+            let reply = insert(&mut transaction, &mut inside, (&shaped, range.clone()))?;
             ensure!(reply.get_i32("n")? == range.end - range.start, "{reply}");
         }
         let find = doc! { "find": COLLECTION, "filter": { "k": 1 }, "$db": &shaped.database };
@@ -97,21 +75,21 @@ fn what_is_written_is_seen_inside_and_outside_only_once_it_is_committed() -> Res
 fn two_that_write_one_key_conflict_and_the_driver_is_told_to_try_again() -> Result<()> {
     let shaped = start()?;
     let (mut one, mut other) = (shaped.application()?, shaped.application()?);
-    let mut first = Transaction::new(&shaped, 1);
-    let mut second = Transaction::new(&shaped, 2);
-    ensure!(first.insert(&mut one, 1..2)?.get_i32("n")? == 1);
-    let conflict = second.insert(&mut other, 2..3)?;
+    let mut first = in_session(&shaped, 1);
+    let mut second = in_session(&shaped, 2);
+    ensure!(insert(&mut first, &mut one, (&shaped, 1..2))?.get_i32("n")? == 1);
+    let conflict = insert(&mut second, &mut other, (&shaped, 2..3))?;
     ensure!(
         conflict.get_i32("code")? == 112 && is_transient(&conflict),
         "{conflict}"
     );
     ensure!(first.end(&mut one, "commitTransaction")?.get_f64("ok")? > 0.0);
     // It began before the other was committed, and so cannot see the page that it would have to write.
-    let mut third = Transaction::new(&shaped, 3);
+    let mut third = in_session(&shaped, 3);
     let find = doc! { "find": "another", "$db": &shaped.database };
     third.run(&mut other, &find)?;
     one.command_ok(&shaped.insert(&[item(5)]))?;
-    let stale = third.insert(&mut other, 6..7)?;
+    let stale = insert(&mut third, &mut other, (&shaped, 6..7))?;
     ensure!(is_transient(&stale), "{stale}");
     ensure!(ids(&mut one, &shaped)? == [0, 1, 5]);
     Ok(())
@@ -127,10 +105,10 @@ fn one_goes_on_through_another_connection_and_another_proxy() -> Result<()> {
         shaped.database
     );
     let proxy = proto_tests::Proxy::start(&ProxyOptions::new(&uri).config(&table))?;
-    let mut transaction = Transaction::new(&shaped, 1);
-    transaction.insert(&mut shaped.application()?, 1..4)?;
+    let mut transaction = in_session(&shaped, 1);
+    insert(&mut transaction, &mut shaped.application()?, (&shaped, 1..4))?;
     let mut other = Connection::open(proxy.address())?;
-    ensure!(transaction.insert(&mut other, 4..8)?.get_i32("n")? == 4);
+    ensure!(insert(&mut transaction, &mut other, (&shaped, 4..8))?.get_i32("n")? == 4);
     ensure!(transaction.end(&mut other, "commitTransaction")?.get_f64("ok")? > 0.0);
     ensure!(ids(&mut other, &shaped)? == (0..8).collect::<Vec<_>>());
     Ok(())
@@ -197,7 +175,7 @@ fn one_makes_a_collection_and_indexes_that_nobody_sees_before_it_is_committed() 
             let (mut inside, mut outside) = (shaped.application()?, shaped.application()?);
             let mut told_of = Vec::new();
             for (transaction, collection) in [(1, PLAIN), (2, COLLECTION)] {
-                let mut transaction = Transaction::new(&shaped, transaction);
+                let mut transaction = in_session(&shaped, transaction);
                 let mut answers = Vec::new();
                 for step in steps {
                     let mut command = step(collection);
@@ -228,14 +206,14 @@ fn one_makes_nothing_of_a_collection_that_is_there() -> Result<()> {
     let create = doc! { "create": COLLECTION, "$db": &shaped.database };
     application.command_ok(&index("a"))?;
     for (number, (command, code)) in (1..).zip([(index("b"), 263), (create, 48), (no_key, 9)]) {
-        let mut transaction = Transaction::new(&shaped, number);
+        let mut transaction = in_session(&shaped, number);
         let reply = transaction.run(&mut application, &command)?;
         ensure!(reply.get_i32("code")? == code, "{reply}");
         // It has ended.
         let ended = transaction.end(&mut application, "commitTransaction")?;
         ensure!(ended.get_i32("code")? == 251, "{ended}");
     }
-    let mut transaction = Transaction::new(&shaped, 9);
+    let mut transaction = in_session(&shaped, 9);
     let reply = transaction.run(&mut application, &index("a"))?;
     let expected = doc! { "numIndexesBefore": 2, "numIndexesAfter": 2, "note": "all indexes already exist", "ok": 1.0 };
     ensure!(told(&reply) == expected, "{reply}");
@@ -248,14 +226,14 @@ fn one_makes_nothing_of_a_collection_that_is_there() -> Result<()> {
 fn one_of_another_read_concern_finds_the_collection_made_when_it_is_tried_again() -> Result<()> {
     let shaped = Shaped::with("max_items = 3", &ProxyOptions::new(&mongod::shared_replica_set().uri()))?;
     let mut application = shaped.application()?;
-    let mut transaction = Transaction::new(&shaped, 1);
+    let mut transaction = in_session(&shaped, 1);
     let find = doc! { "find": "another", "readConcern": { "level": "snapshot" }, "$db": &shaped.database };
     transaction.run(&mut application, &find)?;
-    let reply = transaction.insert(&mut application, 1..2)?;
+    let reply = insert(&mut transaction, &mut application, (&shaped, 1..2))?;
     ensure!(reply.get_i32("code")? == 112 && is_transient(&reply), "{reply}");
-    let mut again = Transaction::new(&shaped, 2);
+    let mut again = in_session(&shaped, 2);
     again.run(&mut application, &find)?;
-    ensure!(again.insert(&mut application, 1..2)?.get_i32("n")? == 1);
+    ensure!(insert(&mut again, &mut application, (&shaped, 1..2))?.get_i32("n")? == 1);
     ensure!(again.end(&mut application, "commitTransaction")?.get_f64("ok")? > 0.0);
     ensure!(ids(&mut application, &shaped)? == [1]);
     Ok(())

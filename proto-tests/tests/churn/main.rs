@@ -20,16 +20,23 @@ mod shared;
 mod world;
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use proto_tests::balancer::Balancer;
+use proto_tests::crash::{Cuts, crash};
 use proto_tests::{Proxy, mongod};
+use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
 
 use crate::measure::{Measure, seed, show};
 use crate::world::World;
+
+const CUTS: Cuts = Cuts {
+    number: 6,
+    pause_ms: 60,
+    upstream: 0.4,
+};
 
 #[test]
 fn nothing_is_lost_or_doubled_between_sixteen_applications_on_two_proxies() -> Result<()> {
@@ -59,18 +66,7 @@ fn nothing_is_lost_or_doubled_when_proxies_are_killed() -> Result<()> {
     let until = Instant::now() + Measure::chosen().time;
     let ledger = world.run(seed, &[downstream.address()], |answered| {
         while Instant::now() < until {
-            for _ in 0..6 {
-                thread::sleep(Duration::from_millis(random.random_range(0..60)));
-                let link = if random.random_bool(0.4) {
-                    &upstream
-                } else {
-                    &downstream
-                };
-                link.cut(|open| random.random_range(0..open));
-            }
-            let proxy = &mut proxies[random.random_range(0..2)];
-            proxy.kill()?;
-            proxy.restart()?;
+            crash(&mut random, CUTS, [&upstream, &downstream], &mut proxies)?;
             answered.wait()?;
         }
         Ok(())

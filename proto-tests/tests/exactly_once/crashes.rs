@@ -15,12 +15,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use bson::doc;
 use proto_tests::balancer::Balancer;
+use proto_tests::crash::{Cuts, crash};
 use proto_tests::raw::Connection;
 use proto_tests::{ItemIds, Level, Mongod, Proxy, ProxyOptions, Shape, database_name, invariants};
+use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
 
 use crate::writers::{Writers, Written};
+
+const CUTS: Cuts = Cuts {
+    number: 3,
+    pause_ms: 40,
+    upstream: 0.5,
+};
 
 const COLLECTIONS: [(&str, ItemIds); 3] = [
     ("unique", ItemIds::Unique),
@@ -166,18 +173,7 @@ fn crashes_of_proxies_lose_and_double_nothing() -> Result<()> {
     let what = format!("{kills} kills");
     let written = write_while(&set, (&downstream, &database), (seed, &what), |answered| {
         for _ in 0..kills {
-            for _ in 0..3 {
-                thread::sleep(Duration::from_millis(random.random_range(0..40)));
-                let link = if random.random_bool(0.5) {
-                    &upstream
-                } else {
-                    &downstream
-                };
-                link.cut(|open| random.random_range(0..open));
-            }
-            let proxy = &mut proxies[random.random_range(0..2)];
-            proxy.kill()?;
-            proxy.restart()?;
+            crash(&mut random, CUTS, [&upstream, &downstream], &mut proxies)?;
             wait_for_progress(answered)?;
         }
         Ok(())

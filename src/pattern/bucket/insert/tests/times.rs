@@ -1,0 +1,240 @@
+//! What is planned where items have times.
+
+use super::*;
+
+#[test]
+fn late_items_mark_their_page() {
+    let shape = shape(Some("t"));
+    let at = |seconds: i64| rawdoc! { "k": 1, "t": DateTime::from_millis(seconds * 1000) };
+    let documents = [
+        at(5),
+        at(5),
+        at(4),
+        at(3),
+        at(9),
+        rawdoc! { "k": 1 },
+        rawdoc! { "k": 1, "t": "no date" },
+    ];
+    let expected = ["page 1_5 3 late unordered, page 1_3 3 late unordered, page 1_77 1 late unordered"];
+    check(&shape, Care::Free, &documents, None, &expected);
+}
+
+#[test]
+fn a_push_demands_what_it_assumes() {
+    let shape = shape(Some("t"));
+    let at = |id: i32, seconds: i64| rawdoc! { "_id": id, "k": 1, "t": DateTime::from_millis(seconds * 1000) };
+    let mut groups = groups(&shape, &[at(1, 7), at(2, 8)]);
+    let to = Some(DateTime::from_millis(7500));
+    groups[0].know(Some(PageFacts { to, ..page(1) }));
+    assert_eq!(step(&shape, Care::Free, &mut groups)[0].kind, StatementKind::Mark);
+    let statements = step(&shape, Care::Free, &mut groups);
+    assert_eq!(statements[0].late, 1);
+    let update = &statements[0].document;
+    assert_eq!(update.get_document("q").unwrap(), &*rawdoc! { "_id": "1_5" });
+    // An upsert of a page that is gone fails the guard.
+    assert!(update.get_bool("upsert").unwrap());
+    let set = update
+        .get_array("u")
+        .unwrap()
+        .get_document(0)
+        .unwrap()
+        .get_document("$set")
+        .unwrap();
+    let lists = set.get_document("history").unwrap().get_array("$concatArrays").unwrap();
+    let chosen = lists.get_document(0).unwrap().get_document("$cond").unwrap();
+    let guard = rawdoc! { "$and": [
+        { "$eq": ["$control.page", 8] },
+        { "$eq": ["$k", { "$literal": 1 }] },
+        { "$eq": [{ "$type": "$control.short" }, "missing"] },
+        { "$lte": ["$count", 1_i64] },
+        { "$lte": ["$control.bytes", 1024_i64 - 2 * 25] },
+        { "$eq": [{ "$setIntersection": ["$history._id", { "$literal": [1, 2] }] }, []] },
+        { "$gt": ["$control.to", DateTime::from_millis(7000)] },
+        { "$eq": ["$control.nonce", 7_i64] },
+    ] };
+    assert_eq!(chosen.get_document("if").unwrap(), &*guard);
+    assert!(set.get_bool(path::LATE).unwrap());
+}
+
+/// What a push of one item sets, and the page after it.
+fn pushed(page: PageFacts, time: RawBson) -> (bson::Document, PageFacts) {
+    let mut groups = groups(&shape(Some("t")), &[rawdoc! { "_id": 1, "k": 1, "t": time }]);
+    groups[0].know(Some(page));
+    groups[0].first = group::First::Marked;
+    let [push] = <[_; 1]>::try_from(step(&shape(Some("t")), Care::Free, &mut groups)).unwrap();
+    assert_eq!(push.kind, StatementKind::Push);
+    let update = bson::Document::try_from(&*push.document).unwrap();
+    let stage = update.get_array("u").unwrap()[0].as_document().unwrap().clone();
+    (stage.get_document("$set").unwrap().clone(), push.after)
+}
+
+fn assumes_times(set: &bson::Document) -> bool {
+    set.get("history").unwrap().to_string().contains(path::TO)
+}
+
+#[test]
+fn an_item_without_a_date_opens_the_bounds_and_nothing_is_assumed_of_a_late_page() {
+    let at = |seconds: i64| DateTime::from_millis(seconds * 1000);
+    let dated = PageFacts {
+        to: Some(at(5)),
+        ..page(1)
+    };
+    let (set, after) = pushed(dated.clone(), RawBson::Int32(7));
+    assert_eq!(
+        set.get(path::FROM),
+        Some(&bson!({ "$min": ["$control.from", Bson::MinKey] }))
+    );
+    assert_eq!(
+        set.get(path::TO),
+        Some(&bson!({ "$max": ["$control.to", Bson::MaxKey] }))
+    );
+    assert!(after.late && after.to.is_none() && !assumes_times(&set));
+    // Known to be late, and so that page 0 is marked.
+    let is_late = bson!({ "$not": { "$eq": [{ "$type": "$control.late" }, "missing"] } }).to_string();
+    let guard = |set: &bson::Document| set.get("history").unwrap().to_string();
+    assert!(!guard(&set).contains(&is_late));
+    let (set, _) = pushed(after.clone(), RawBson::Int32(7));
+    assert!(guard(&set).contains(&is_late));
+    // It stays open, whatever comes.
+    let (set, after) = pushed(after, RawBson::DateTime(at(9)));
+    assert_eq!(set.get(path::TO), Some(&bson!({ "$max": ["$control.to", at(9)] })));
+    assert!(after.late && after.to.is_none() && !assumes_times(&set));
+    let (set, after) = pushed(dated, RawBson::DateTime(at(9)));
+    assert!(!after.late && after.to == Some(at(9)) && assumes_times(&set));
+}
+
+/// Items of these times, and what happens until all are stored on pages behind one with the time 50.
+fn check_marks(care: Care, times: &[i64], highest: Option<PageFacts>, expected: &[&str]) {
+    let shape = shape(Some("t"));
+    let documents: Vec<_> = (0..)
+        .zip(times)
+        .map(|(id, seconds)| rawdoc! { "_id": id, "k": 1, "t": DateTime::from_millis(seconds * 1000) })
+        .collect();
+    let to = Some(DateTime::from_millis(50_000));
+    check(
+        &shape,
+        care,
+        &documents,
+        highest.map(|page| PageFacts { to, ..page }).as_ref(),
+        expected,
+    );
+}
+
+#[test]
+fn page_0_is_marked_before_a_page_behind_it_becomes_late() {
+    let late = PageFacts { late: true, ..page(1) };
+    let unordered = PageFacts {
+        unordered: true,
+        ..page(1)
+    };
+    let first = PageFacts { page: 0, ..page(1) };
+    check_marks(Care::Free, &[60, 70], Some(page(1)), &["push 1_5 2"]);
+    check_marks(Care::Free, &[40, 30], Some(page(1)), &["mark 1_5 0", "push 1_5 2 late"]);
+    check_marks(
+        Care::Transaction,
+        &[40],
+        Some(page(1)),
+        &["mark 1_5 0", "push 1_5 1 late"],
+    );
+    check_marks(Care::Free, &[40], Some(late), &["push 1_5 1 late"]);
+    check_marks(Care::Free, &[40], Some(unordered), &["push 1_5 1 late"]);
+    // It says so itself.
+    check_marks(Care::Free, &[40], Some(first), &["push 1_5 1 late"]);
+    let expected = ["push 1_5 1", "mark 1_5 0", "push 1_5 1 late"];
+    check_marks(Care::Once, &[60, 55], Some(page(1)), &expected);
+}
+
+#[test]
+fn pages_say_whether_one_before_them_is_late() {
+    // The third of them is.
+    let times = [60, 61, 62, 63, 64, 65, 59, 66, 67, 68];
+    let pages = "page 1_60 3, page 1_63 3, page 1_59 3 late, page 1_68 1 unordered";
+    check_marks(
+        Care::Free,
+        &times,
+        Some(page(3)),
+        &["announce 1_5 0", "mark 1_5 0", pages],
+    );
+    let first = PageFacts { page: 0, ..page(3) };
+    check_marks(
+        Care::Free,
+        &times,
+        Some(first.clone()),
+        &["announce 1_5 0", "mark 1_5 0", pages],
+    );
+    let is_marked = PageFacts {
+        unordered: true,
+        ..first.clone()
+    };
+    check_marks(Care::Free, &times, Some(is_marked), &["announce 1_5 0", pages]);
+    let behind = pages.replace(" unordered", "").replace(", page", " unordered, page") + " unordered";
+    let is_late = PageFacts { late: true, ..first };
+    check_marks(Care::Free, &times, Some(is_late), &["announce 1_5 0", &behind]);
+    let is_unordered = PageFacts {
+        unordered: true,
+        ..page(3)
+    };
+    check_marks(Care::Free, &times, Some(is_unordered), &["announce 1_5 0", &behind]);
+    // A first page is begun with the mark where it is not alone.
+    let begun = pages.replacen("3,", "3 unordered,", 1);
+    check_marks(Care::Free, &times, None, &[&begun]);
+    let rest = "page 1_63 3, page 1_59 3 late, page 1_68 1 unordered";
+    check_marks(Care::Once, &times, None, &["page 1_60 3", "mark 1_60 0", rest]);
+}
+
+/// The page to be begun is told what was known of this one: an item's new time may have changed that.
+#[test]
+fn a_push_that_announces_demands_the_marks_as_they_are_known() {
+    let shape = shape(Some("t"));
+    let items: Vec<RawDocumentBuf> = (0..3_i64)
+        .map(|n| rawdoc! { "_id": n, "k": 1, "t": DateTime::from_millis(n) })
+        .collect();
+    for (items, announces) in [(&items[..2], false), (&items[..], true)] {
+        let mut groups = groups(&shape, items);
+        groups[0].know(Some(page(1)));
+        let mut statements = Vec::new();
+        Planner::new(&shape, &FixedMint, Care::Free).plan(0, &groups[0], &mut statements);
+        assert_eq!(statements[0].kind, StatementKind::Push);
+        assert_eq!(statements[0].announces.is_some(), announces);
+        let text = bson::Document::try_from(statements[0].document.as_ref())
+            .unwrap()
+            .to_string();
+        for mark in ["$control.late", "$control.unordered"] {
+            assert_eq!(text.contains(mark), announces, "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_mark_is_sent_again_when_what_was_known_is_not_true() {
+    let shape = shape(Some("t"));
+    let mut groups = groups(&shape, &[rawdoc! { "k": 1 }]);
+    let mut marked = || {
+        groups[0].know(Some(page(1)));
+        let mut statements = Vec::new();
+        for outcome in [Outcome::Stored, Outcome::Failed(Failure::Miss)] {
+            Planner::new(&shape, &FixedMint, Care::Once).plan(0, &groups[0], &mut statements);
+            groups[0].apply(statements.last().unwrap(), outcome);
+        }
+        assert!(groups[0].is_lost());
+        statements
+    };
+    for statements in [marked(), marked()] {
+        let kinds = [statements[0].kind, statements[1].kind];
+        assert_eq!(kinds, [StatementKind::Mark, StatementKind::Push]);
+        let mark = &statements[0].document;
+        let query = rawdoc! { "k": { "$eq": 1 }, "control.page": 0 };
+        assert_eq!(mark.get_document("q").unwrap(), &*query);
+        assert_eq!(mark.get_str("hint").unwrap(), index::PAGE);
+    }
+}
+
+#[test]
+fn behind_an_empty_page_that_others_precede_nothing_is_known_to_ascend() {
+    let time = RawBson::DateTime(DateTime::from_millis(5000));
+    let (set, after) = pushed(page(0), time.clone());
+    assert!(after.late && set.contains_key(path::LATE) && !assumes_times(&set));
+    let first = PageFacts { page: 0, ..page(0) };
+    let (set, after) = pushed(first, time);
+    assert!(!after.late && !set.contains_key(path::LATE) && assumes_times(&set));
+}
