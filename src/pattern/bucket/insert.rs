@@ -31,6 +31,7 @@
 //! * Pages are sent several at once only behind a page of the same attempt, which nobody else can have overtaken: a chain that
 //!   has a page goes on with pages. See `docs/decisions/0007-exactly-once.md`.
 
+mod announce;
 mod assumed;
 mod extent;
 mod facts;
@@ -42,15 +43,14 @@ mod plan;
 mod statement;
 mod times;
 
+pub use self::announce::{announce_together, is_announced_together, withdraw};
 pub use self::facts::{Facts, append_facts_query};
 pub use self::failure::{Failure, failure};
 pub use self::gather::Groups;
 pub use self::group::{Announcement, Group, Outcome, Recorded};
 pub use self::ids::{Hits, ids_query};
 pub use self::plan::{Care, Planner};
-pub use self::statement::{
-    Statement, StatementKind, announce_together, is_announced_together, no_statement, page_as_upsert, withdraw,
-};
+pub use self::statement::{Statement, StatementKind, no_statement, page_as_upsert};
 
 /// How the name of a page ends that was begun with one item of a group where [`Group::extent`] would have had more.
 const LONE: &str = "_s";

@@ -57,6 +57,15 @@ pub struct Announcement {
     pub nonce: i64,
 }
 
+/// How a group's next page is announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Announcing {
+    /// In one statement with those of other groups.
+    Together,
+    /// By itself: a statement for several has missed some.
+    Alone,
+}
+
 /// How far the chain of statements has come; only of interest with [`super::Care::Once`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chain {
@@ -89,8 +98,7 @@ pub struct Group {
     announced: Option<Announcement>,
     /// Pages that are not begun although they were announced.
     abandoned: Vec<Announcement>,
-    /// Its last announcement was one of several in a statement that missed some.
-    pub(super) doubted: bool,
+    pub(super) announcing: Announcing,
     ids_suspect: bool,
     resent: bool,
 }
@@ -129,7 +137,7 @@ impl Group {
             first: First::Unknown,
             announced: None,
             abandoned: Vec::new(),
-            doubted: false,
+            announcing: Announcing::Together,
             ids_suspect: false,
             resent: false,
         }
@@ -321,7 +329,7 @@ impl Group {
         let before = statement.after.id.clone();
         let announced = statement.announces.map(|nonce| Announcement { before, nonce });
         self.abandoned.extend(announced);
-        self.doubted = true;
+        self.announcing = Announcing::Alone;
         self.forget();
     }
 
@@ -333,7 +341,7 @@ impl Group {
         self.mark(&statement.items, State::Stored);
         self.know(Some(statement.after.clone()));
         self.names_taken = 0;
-        self.doubted = false;
+        self.announcing = Announcing::Together;
         if statement.kind == StatementKind::Page {
             // Begun, and so no longer to be.
             self.announced = None;

@@ -12,7 +12,7 @@ use self::draft::Draft;
 use super::group::{Chain, First, Group, Highest, Member};
 use super::statement::{self, Statement, StatementKind};
 use super::times::Times;
-use super::{LONE, extent};
+use super::{LONE, announce, extent};
 use crate::pattern::bucket::item::{Item, Mint};
 use crate::pattern::bucket::layout::{self, Bounds, NewPage, PageFacts};
 use crate::pattern::shapes::BucketShape;
@@ -127,7 +127,7 @@ impl<'a> Planner<'a> {
             kind: StatementKind::Announce,
             group: number,
             id: first_id(group, &[next]),
-            document: statement::announce(self.shape, group.item(0).map(Item::key), (page, nonce)),
+            document: announce::announce(self.shape, group.item(0).map(Item::key), (page, nonce)),
             late: 0,
             items: Vec::new(),
             after: page.clone().announcing(Some(nonce)),
@@ -144,7 +144,7 @@ impl<'a> Planner<'a> {
             kind: StatementKind::Close,
             group: number,
             id: first_id(group, &[next]),
-            document: statement::close(self.shape, key, (page, nonce), bytes),
+            document: announce::close(self.shape, key, (page, nonce), bytes),
             late: 0,
             items: Vec::new(),
             after: PageFacts {
