@@ -48,6 +48,7 @@ pub struct Carried<'a> {
     begun: bool,
     numbered: bool,
     at_once: bool,
+    lenient: bool,
 }
 
 impl<'a> Carried<'a> {
@@ -59,6 +60,7 @@ impl<'a> Carried<'a> {
             begun: false,
             numbered: true,
             at_once: false,
+            lenient: false,
         }
     }
 
@@ -80,6 +82,13 @@ impl<'a> Carried<'a> {
     pub fn at_once(self) -> Self {
         let at_once = true;
         Self { at_once, ..self }
+    }
+
+    /// For a command with what the stable API does not have.
+    #[must_use]
+    pub fn lenient(self) -> Self {
+        let lenient = true;
+        Self { lenient, ..self }
     }
 
     /// Appends them for a command that reads: no `writeConcern`.
@@ -150,6 +159,7 @@ impl<'a> Carried<'a> {
                 "readConcern" => self.begun && get(self.body, "startTransaction").is_some(),
                 "startTransaction" => self.begun,
                 "txnNumber" => !self.numbered,
+                "apiStrict" => self.lenient,
                 _ => false,
             };
             if !said && is_generic(name_text) && keep(name_text, value) {

@@ -18,8 +18,6 @@ pub struct Insert<'a> {
     pub documents: Vec<&'a RawDocument>,
     /// Whether the first failure ends it.
     pub ordered: bool,
-    /// Given only when the client gave it.
-    pub bypass_document_validation: Option<bool>,
     /// Whether the client asked for no acknowledgement (`w: 0`).
     pub unacknowledged: bool,
     statement_ids: StatementIds,
@@ -35,7 +33,6 @@ impl<'a> Insert<'a> {
         let mut insert = Self {
             documents: Vec::new(),
             ordered: true,
-            bypass_document_validation: None,
             unacknowledged,
             statement_ids: StatementIds::From(0),
         };
@@ -48,7 +45,8 @@ impl<'a> Insert<'a> {
                     insert.documents = documents(field.value())?;
                 }
                 "ordered" => insert.ordered = field.flag()?,
-                "bypassDocumentValidation" => insert.bypass_document_validation = Some(field.flag()?),
+                // No validator is the application's.
+                "bypassDocumentValidation" => drop(field.flag()?),
                 "stmtId" => insert.statement_ids = StatementIds::From(field.statement_id()?),
                 "stmtIds" => insert.statement_ids = StatementIds::Given(field.statement_ids()?),
                 _ => return Err(field.unknown()),

@@ -1,12 +1,14 @@
 //! Whether a collection can hold what its shape keeps there, and does.
 
 use bson::Document;
+use bson::raw::RawDocumentBuf;
 use mongodb::error::Error;
 use tokio::time::timeout;
 
 use crate::cli::finding::Finding;
 use crate::cli::survey::{Look, SCAN_TIMEOUT, Survey, first_stray};
 use crate::cli::upstream::{Target, description, explain, indexes, is_same_index, is_same_key};
+use crate::pattern::bucket::compact;
 use crate::pattern::bucket::index::specs;
 use crate::pattern::shapes::BucketShape;
 
@@ -43,6 +45,11 @@ async fn look(target: &Target) -> Result<Vec<Finding>, Error> {
 
 /// That a collection is of a kind, or has options, that buckets cannot be kept in.
 pub(in crate::cli) fn unfit(target: &Target, described: &Document) -> Vec<Finding> {
+    if is_frozen(described) {
+        let text =
+            "takes no writes, as `mongoshape compact` is about to replace it; if that does not run, run it again";
+        return vec![Finding::error(target.namespace(), text)];
+    }
     let finding = |option| {
         Finding::error(
             target.namespace(),
@@ -50,6 +57,13 @@ pub(in crate::cli) fn unfit(target: &Target, described: &Document) -> Vec<Findin
         )
     };
     unfit_options(described).into_iter().map(finding).collect()
+}
+
+/// Whether a collection is about to be replaced by a packed copy.
+pub(in crate::cli) fn is_frozen(described: &Document) -> bool {
+    let options = described.get_document("options").ok();
+    let options = options.and_then(|options| RawDocumentBuf::try_from(options).ok());
+    options.is_some_and(|options| compact::is_frozen(&options))
 }
 
 /// That it could not be looked at, and why.

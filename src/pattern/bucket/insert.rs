@@ -50,6 +50,7 @@ pub use self::plan::{Care, Planner};
 pub use self::statement::{
     Statement, StatementKind, announce_together, is_announced_together, no_statement, page_as_upsert, withdraw,
 };
+pub(in crate::pattern::bucket) use self::times::Times;
 
 /// How the name of a page ends that was begun with one item of a group where [`Group::extent`] would have had more.
 const LONE: &str = "_s";

@@ -1,11 +1,11 @@
 //! `findAndModify` that removes: an item taken out of its page, of whose image it is answered.
 //!
-//! mongod keeps that image for a command that is sent again, and remembers whether the page was changed or removed with the
-//! item: asked for the one when it did the other, it says so, and is asked again.
+//! mongod keeps that image for a command that is sent again. Versions before this one removed a page together with its last
+//! item: asked for a change when it did that, mongod says so, and is asked again.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::delete::{Target, is_last, of_write, sweep_below, taking_out, target, target_by_id};
+use super::delete::{Target, of_write, sweep_page, taking_out, target, target_by_id};
 use super::statements::lost_too_often;
 use super::{MAX_ATTEMPTS, Run, pause, resolve};
 use crate::command::document::{get, put, single};
@@ -140,7 +140,7 @@ enum Taken {
     Missed,
 }
 
-/// Takes an item out, or removes its page with it.
+/// Takes an item out.
 async fn take(run: &mut Run<'_>, target: &Target, id: Option<i32>) -> Result<Taken, RunError> {
     let statement = taking_out(run.shape, target);
     let mut arguments = as_find_and_modify(&statement);
@@ -148,9 +148,7 @@ async fn take(run: &mut Run<'_>, target: &Target, id: Option<i32>) -> Result<Tak
     match send(run, &arguments, id).await? {
         Told::Image(Some(image), answer) if get(&answer, "retriedStmtId").is_some() => Ok(Taken::Resent(image, answer)),
         Told::Image(Some(_), answer) => {
-            if is_last(target) {
-                sweep_below(run, target).await?;
-            }
+            sweep_page(run, target).await?;
             Ok(Taken::Now(answer))
         }
         Told::Image(None, _) | Told::Missed => Ok(Taken::Missed),

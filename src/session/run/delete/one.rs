@@ -83,18 +83,9 @@ fn add(deleted: &mut Deleted, told: Told, id: Option<i32>) {
     deleted.add(told.n.min(1), told.answer);
 }
 
-/// Whether the item's page goes with it.
-pub(in crate::session::run) fn is_last(target: &Target) -> bool {
-    target.page.count == 1 && target.page.next.is_empty()
-}
-
-/// The statement that takes an item out of its page, or removes the page with it.
+/// The statement that takes an item out of its page.
 pub(in crate::session::run) fn taking_out(shape: &BucketShape, target: &Target) -> RawDocumentBuf {
-    if is_last(target) {
-        remove(shape, &target.page, &[&target.stored])
-    } else {
-        take_out(shape, &target.page, &[(target.place, &target.stored)])
-    }
+    take_out(shape, &target.page, &[(target.place, &target.stored)])
 }
 
 /// Takes an item out. `None` where it is not as it was found.
@@ -103,20 +94,25 @@ pub(in crate::session::run) async fn take(
     target: &Target,
     part: Part,
 ) -> Result<Option<Told>, RunError> {
-    let is_last = is_last(target);
-    let kind = if is_last { Kind::Delete } else { Kind::Update };
-    let told = send_one(run, kind, &taking_out(run.shape, target), part).await?;
+    let told = send_one(run, Kind::Update, &taking_out(run.shape, target), part).await?;
     if !told.missed.is_empty() || (told.n == 0 && !told.resent) {
         return Ok(None);
     }
-    if is_last && !told.resent {
-        sweep_below(run, target).await?;
+    if !told.resent {
+        sweep_page(run, target).await?;
     }
     Ok(Some(told))
 }
 
-/// What a page leaves behind that was removed with an item.
-pub(in crate::session::run) async fn sweep_below(run: &mut Run<'_>, target: &Target) -> Result<(), RunError> {
+/// Removes the page whose last item was taken out, unless it has announced another, and what it leaves behind.
+pub(in crate::session::run) async fn sweep_page(run: &mut Run<'_>, target: &Target) -> Result<(), RunError> {
+    if target.page.count > 1 || !target.page.next.is_empty() {
+        return Ok(());
+    }
+    let told = send_one(run, Kind::Delete, &remove(run.shape, &target.page), Part::Beside).await?;
+    if told.n == 0 {
+        return Ok(());
+    }
     let key = condition(run.shape, &target.bucket).ok_or_else(|| run.misfit())?;
     sweep::below(run, &key, &target.page).await
 }
