@@ -1,6 +1,8 @@
 //! `mongoshape compact`: short pages packed again, whatever else goes on.
 
+mod broken_off;
 mod packed;
+mod working;
 
 use std::process::Output;
 

@@ -11,7 +11,7 @@ use super::freeze::concern_kept;
 use super::halt::Halt;
 use crate::cli::upstream::{Target, as_integer, description};
 use crate::command::document::{array_of, get, single};
-use crate::pattern::bucket::compact::{Packed, copy_name};
+use crate::pattern::bucket::compact::{Packed, VALIDATOR, copy_name};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::shapes::BucketShape;
@@ -25,7 +25,7 @@ const MAX_ATTEMPTS: u32 = 100;
 /// How long a set's members may take to have them.
 const REPLICATION_TIMEOUT_MS: i64 = 60_000;
 /// Of a collection that is frozen, or has been.
-const VALIDATION: [&str; 3] = ["validator", "validationLevel", "validationAction"];
+const VALIDATION: [&str; 3] = [VALIDATOR, "validationLevel", "validationAction"];
 
 /// The copy of a collection.
 pub(super) struct Copy<'a> {
@@ -74,7 +74,8 @@ impl<'a> Copy<'a> {
             Some(there) => there,
             None => {
                 let mut create = doc! { "create": &name };
-                create.extend(wanted);
+                create.extend(described.get_document("options").cloned().unwrap_or_default());
+                create.remove(VALIDATOR);
                 target.database.run_command(create).await?;
                 let made = description(&target.database, &name).await?;
                 made.ok_or_else(|| Halt::Words(format!("{name} was dropped by somebody")))?

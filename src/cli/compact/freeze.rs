@@ -45,7 +45,13 @@ impl<'a> Frozen<'a> {
 
     /// Takes that back.
     pub(super) async fn thaw(&self) -> Result<(), Halt> {
+        const NAMESPACE_NOT_FOUND: i32 = 26;
         let thawed = self.validate(&RawDocumentBuf::new(), None).await;
+        if let Err(Halt::Failed(error)) = &thawed
+            && has_code(error, &[NAMESPACE_NOT_FOUND])
+        {
+            return Ok(());
+        }
         thawed.map_err(|halt| match halt {
             Halt::Failed(error) => Halt::Words(format!(
                 "{}; it is still frozen, and nothing can be written to it until `mongoshape compact` is run again",
@@ -100,7 +106,7 @@ impl<'a> Frozen<'a> {
             attempt += 1;
             match database.run_raw_command(command.clone()).await {
                 Ok(reply) => return concern_kept(&reply),
-                Err(error) if attempt < ATTEMPTS && is_busy(&error) => {}
+                Err(error) if attempt < ATTEMPTS && has_code(&error, &BUSY) => {}
                 Err(error) => return Err(error.into()),
             }
             if stop.is_some_and(CancellationToken::is_cancelled) {
@@ -119,6 +125,6 @@ pub(super) fn concern_kept(reply: &Document) -> Result<(), Halt> {
     }
 }
 
-fn is_busy(error: &Error) -> bool {
-    matches!(error.kind.as_ref(), ErrorKind::Command(command) if BUSY.contains(&command.code))
+fn has_code(error: &Error, codes: &[i32]) -> bool {
+    matches!(error.kind.as_ref(), ErrorKind::Command(command) if codes.contains(&command.code))
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use bson::raw::RawDocument;
 use tokio_util::sync::CancellationToken;
 
 use super::copy::Copy;
@@ -179,8 +180,8 @@ impl<'a, 'c> Pass<'a, 'c> {
             self.hold_against(&mut chain, &packed.document, (copy, &identity))
                 .await?;
         }
-        while let Some(found) = copy.take_of(&identity).await? {
-            chain.find(self.shape, &found);
+        while copy.take_of(&identity).await?.is_some() {
+            chain.differ();
         }
         if chain.is_same() && !self.copy.is_evicted(&identity) {
             return Ok(());
@@ -192,15 +193,17 @@ impl<'a, 'c> Pass<'a, 'c> {
     async fn hold_against(
         &self,
         chain: &mut Chain,
-        expected: &bson::raw::RawDocument,
+        expected: &RawDocument,
         (copy, identity): (&mut Pages<'_>, &[u8]),
     ) -> Result<(), Halt> {
         if chain.differs() {
             return Ok(());
         }
         chain.expect(self.shape, expected);
-        if let Some(found) = copy.take_of(identity).await? {
-            chain.find(self.shape, &found);
+        // Packed pages come in the order of their numbers but for the first, so no more than two wait for each other.
+        match copy.take_of(identity).await? {
+            Some(found) => chain.find(self.shape, &found),
+            None => chain.differ(),
         }
         Ok(())
     }

@@ -8,6 +8,8 @@
 
 mod packer;
 mod same;
+#[cfg(test)]
+mod tests;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 

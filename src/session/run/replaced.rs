@@ -11,6 +11,7 @@ use super::{Run, only_reads};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::reply::succeeded;
 use crate::session::error::RunError;
 
 /// How often a command is run again. A collection is replaced once in a while.
@@ -37,7 +38,7 @@ pub(super) fn is_met_by_statement(error: &WriteError) -> bool {
 
 /// Runs the command, and again where the collection was replaced meanwhile.
 pub(super) async fn again_where_replaced(run: &mut Run<'_>) -> Answer {
-    let mut answer = run.dispatch().await;
+    let mut answer = once(run).await;
     for _ in 0..MAX_RUNS {
         if !has_met(&answer) {
             return answer;
@@ -49,9 +50,13 @@ pub(super) async fn again_where_replaced(run: &mut Run<'_>) -> Answer {
         if !only_reads(run.head) {
             run.settings.readiness.for_writing(&mut run.asker()).await?;
         }
-        answer = run.dispatch().await;
+        answer = once(run).await;
     }
     if has_met(&answer) { told(run, answer) } else { answer }
+}
+
+async fn once(run: &mut Run<'_>) -> Answer {
+    Ok(succeeded(run.dispatch().await?)?)
 }
 
 fn has_met(answer: &Answer) -> bool {

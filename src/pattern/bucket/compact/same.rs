@@ -43,6 +43,13 @@ impl Chain {
         self.settle(facts.page);
     }
 
+    /// Takes it that one is missing, or there is one too many.
+    pub fn differ(&mut self) {
+        self.differs = true;
+        self.expected.clear();
+        self.found.clear();
+    }
+
     /// Whether a difference is known already.
     #[must_use]
     pub fn differs(&self) -> bool {
