@@ -48,7 +48,14 @@ pub struct Carried<'a> {
     begun: bool,
     numbered: bool,
     at_once: bool,
-    lenient: bool,
+    strictness: Strictness,
+}
+
+/// What becomes of a client's `apiStrict`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strictness {
+    Kept,
+    LeftOut,
 }
 
 impl<'a> Carried<'a> {
@@ -60,7 +67,7 @@ impl<'a> Carried<'a> {
             begun: false,
             numbered: true,
             at_once: false,
-            lenient: false,
+            strictness: Strictness::Kept,
         }
     }
 
@@ -87,8 +94,8 @@ impl<'a> Carried<'a> {
     /// For a command with what the stable API does not have.
     #[must_use]
     pub fn lenient(self) -> Self {
-        let lenient = true;
-        Self { lenient, ..self }
+        let strictness = Strictness::LeftOut;
+        Self { strictness, ..self }
     }
 
     /// Appends them for a command that reads: no `writeConcern`.
@@ -159,7 +166,7 @@ impl<'a> Carried<'a> {
                 "readConcern" => self.begun && get(self.body, "startTransaction").is_some(),
                 "startTransaction" => self.begun,
                 "txnNumber" => !self.numbered,
-                "apiStrict" => self.lenient,
+                "apiStrict" => self.strictness == Strictness::LeftOut,
                 _ => false,
             };
             if !said && is_generic(name_text) && keep(name_text, value) {

@@ -95,7 +95,9 @@ impl Packing {
     /// The database's collections, without what a new one is told apart by.
     fn list(&mut self) -> Result<Vec<Document>> {
         let mut listed = self.direct.all(&doc! { "listCollections": 1, "$db": &self.database })?;
-        listed.iter_mut().for_each(|listed| drop(listed.remove("info")));
+        for listed in &mut listed {
+            listed.remove("info");
+        }
         Ok(listed)
     }
 

@@ -140,7 +140,7 @@ fn read_in_batches(world: &World, connection: &mut Connection, filter: &Document
                 reply = world.ask(
                     connection,
                     doc! { "getMore": id, "collection": COLLECTION, "batchSize": 13 },
-                )?
+                )?;
             }
         }
     }

@@ -58,10 +58,10 @@ impl<'a> Copy<'a> {
         described: &Document,
     ) -> Result<(Self, bool), Halt> {
         let name = copy_name(&target.collection);
-        let options = |described: &Document| {
-            let mut options = described.get_document("options").cloned().unwrap_or_default();
-            VALIDATION.iter().for_each(|option| drop(options.remove(option)));
-            options
+        let options = |described: &Document| -> Document {
+            let options = described.get_document("options").cloned().unwrap_or_default();
+            let is_kept = |(option, _): &(String, Bson)| !VALIDATION.contains(&option.as_str());
+            options.into_iter().filter(is_kept).collect()
         };
         let wanted = options(described);
         let mut there = description(&target.database, &name).await?;
@@ -72,14 +72,7 @@ impl<'a> Copy<'a> {
         let is_new = there.is_none();
         let there = match there {
             Some(there) => there,
-            None => {
-                let mut create = doc! { "create": &name };
-                create.extend(described.get_document("options").cloned().unwrap_or_default());
-                create.remove(VALIDATOR);
-                target.database.run_command(create).await?;
-                let made = description(&target.database, &name).await?;
-                made.ok_or_else(|| Halt::Words(format!("{name} was dropped by somebody")))?
-            }
+            None => make(target, &name, described).await?,
         };
         let copy = Self {
             target,
@@ -252,6 +245,16 @@ impl<'a> Copy<'a> {
         concern_kept(&reply)?;
         Ok(reply)
     }
+}
+
+/// Makes it with the collection's options.
+async fn make(target: &Target, name: &str, described: &Document) -> Result<Document, Halt> {
+    let mut create = doc! { "create": name };
+    create.extend(described.get_document("options").cloned().unwrap_or_default());
+    create.remove(VALIDATOR);
+    target.database.run_command(create).await?;
+    let made = description(&target.database, name).await?;
+    made.ok_or_else(|| Halt::Words(format!("{name} was dropped by somebody")))
 }
 
 /// The first error of a reply: the position of its statement, and what was in the way.

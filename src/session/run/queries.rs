@@ -51,7 +51,7 @@ pub(super) async fn ask_all(
     let asked = answers.len();
     let (answers, failed): (Vec<_>, Vec<_>) = answers.into_iter().map(succeeded).partition(Result::is_ok);
     let answers: Vec<_> = answers.into_iter().flatten().collect();
-    if failed.iter().flat_map(|failed| failed.as_ref().err()).any(is_met_by) {
+    if failed.iter().filter_map(|failed| failed.as_ref().err()).any(is_met_by) {
         run.settings.readiness.forget(run.namespace);
     }
     if answers.len() < asked {

@@ -37,17 +37,17 @@ fn page(number: i32, times: &[i64]) -> RawDocumentBuf {
 
 fn packed(shape: &BucketShape, pages: &[RawDocumentBuf]) -> Vec<(PageFacts, RawDocumentBuf)> {
     let mut packer = Packer::new(shape, given(), &pages[0]).unwrap();
-    let mut packed: Vec<Packed> = Vec::new();
+    let mut made: Vec<Packed> = Vec::new();
     for page in pages {
-        packed.extend(packer.take(page).unwrap());
+        made.extend(packer.take(page).unwrap());
     }
-    packed.extend(packer.finish());
-    let mut packed: Vec<_> = packed
+    made.extend(packer.finish());
+    let mut made: Vec<_> = made
         .into_iter()
         .map(|page| (PageFacts::parse(shape, &page.document).unwrap(), page.document))
         .collect();
-    packed.sort_by_key(|(facts, _)| facts.page);
-    packed
+    made.sort_by_key(|(facts, _)| facts.page);
+    made
 }
 
 #[test]
