@@ -64,16 +64,22 @@ pub fn take_back(shape: &BucketShape, page: &RawBson, ids: &RawArrayBuf) -> RawD
     statement
 }
 
-/// A statement of `update` or `delete` as the arguments of a `findAndModify`.
+/// A statement of `update` as the arguments of a `findAndModify`, of what meets a condition besides.
 #[must_use]
-pub fn as_find_and_modify(statement: &RawDocument) -> RawDocumentBuf {
+pub fn as_find_and_modify(statement: &RawDocument, condition: &RawDocument) -> RawDocumentBuf {
     let mut arguments = RawDocumentBuf::new();
     for (name, value) in statement.iter().flatten() {
-        match name.as_str() {
-            "q" => put(&mut arguments, "query", value),
-            "u" => put(&mut arguments, "update", value),
-            "limit" => put(&mut arguments, "remove", true),
-            name => put(&mut arguments, name, value),
+        match (name.as_str(), value) {
+            ("q", RawBsonRef::Document(query)) => {
+                let mut both = query.to_owned();
+                condition
+                    .iter()
+                    .flatten()
+                    .for_each(|(field, value)| both.append(field, value));
+                put(&mut arguments, "query", &both);
+            }
+            ("u", update) => put(&mut arguments, "update", update),
+            (name, value) => put(&mut arguments, name, value),
         }
     }
     arguments

@@ -123,6 +123,14 @@ fn told(run: &Run<'_>, answer: Answer) -> Answer {
     }
 }
 
+/// What came of something that is of no use any more where the collection was replaced, or is about to be; `None` then.
+pub(super) fn unless_replaced<T>(run: &Run<'_>, told: Result<T, RunError>) -> Result<Option<T>, RunError> {
+    match told {
+        Err(RunError::Command(error)) if is_met_by(&error) && !run.head.in_transaction() => Ok(None),
+        told => told.map(Some),
+    }
+}
+
 impl Run<'_> {
     /// Whether the collection is still the one that was found ready. mongod sees to that where a query may name its UUID.
     pub(super) async fn is_still_the_same(&mut self) -> Result<bool, RunError> {

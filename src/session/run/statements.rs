@@ -78,6 +78,15 @@ pub(super) async fn send(
         Part::Own(None) => run.carried(),
         Part::Beside => beside(run),
     };
+    // Pages go by names, which those of another collection may have under other keys.
+    let carried = match run.collection.as_ref().filter(|_| !run.head.in_transaction()) {
+        Some(uuid) => {
+            body.append(cstr!("collectionUUID"), uuid);
+            // Not in the stable API; the client's words are judged by now.
+            carried.lenient()
+        }
+        None => carried,
+    };
     carried.append_to_write(&mut body);
     let request = Request {
         body: &body,

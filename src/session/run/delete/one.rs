@@ -7,7 +7,7 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::single;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::change::place_of;
-use crate::pattern::bucket::delete::{remove, take_out, take_out_by_id};
+use crate::pattern::bucket::delete::{take_out, take_out_by_id};
 use crate::pattern::bucket::filter::Narrowing;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
@@ -109,8 +109,7 @@ pub(in crate::session::run) async fn sweep_page(run: &mut Run<'_>, target: &Targ
     if target.page.count > 1 || !target.page.next.is_empty() {
         return Ok(());
     }
-    let told = send_one(run, Kind::Delete, &remove(run.shape, &target.page), Part::Beside).await?;
-    if told.n == 0 {
+    if !sweep::one(run, &target.page).await? {
         return Ok(());
     }
     let key = condition(run.shape, &target.bucket).ok_or_else(|| run.misfit())?;
@@ -170,7 +169,7 @@ fn without_items(shape: &BucketShape, bucket: &RawDocument) -> RawDocumentBuf {
 }
 
 /// The condition that names a bucket's key.
-pub(super) fn condition(shape: &BucketShape, bucket: &RawDocument) -> Option<RawDocumentBuf> {
+pub(in crate::session::run) fn condition(shape: &BucketShape, bucket: &RawDocument) -> Option<RawDocumentBuf> {
     let mut condition = RawDocumentBuf::new();
     Key::of(shape, bucket).ok()?.append_filter(shape, &mut condition);
     Some(condition)

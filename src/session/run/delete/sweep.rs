@@ -1,4 +1,4 @@
-//! Pages that are left empty.
+//! Pages that are left empty. A packed copy has none, so what is not done since the collection is replaced need not be done.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -9,8 +9,9 @@ use crate::pattern::bucket::index;
 use crate::pattern::bucket::layout::{PageFacts, path};
 use crate::session::error::RunError;
 use crate::session::link::Request;
+use crate::session::run::Run;
+use crate::session::run::replaced::unless_replaced;
 use crate::session::run::statements::{Kind, Part, beside, send, send_one};
-use crate::session::run::{Run, replaced};
 
 /// Pages looked at together.
 const PAGES: i64 = 1000;
@@ -46,8 +47,17 @@ pub(super) async fn remove_all(run: &mut Run<'_>, pages: &[PageFacts]) -> Result
     }
     let statements: Vec<RawDocumentBuf> = pages.iter().map(|page| remove(run.shape, page)).collect();
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-    let told = send(run, Kind::Delete, (&statements, true), Part::Beside).await?;
+    let told = send(run, Kind::Delete, (&statements, true), Part::Beside).await;
+    let Some(told) = unless_replaced(run, told)? else {
+        return Ok(0);
+    };
     Ok(told.missed.first().copied().unwrap_or(pages.len()))
+}
+
+/// Removes a page that is empty; whether it was there.
+pub(super) async fn one(run: &mut Run<'_>, page: &PageFacts) -> Result<bool, RunError> {
+    let told = send_one(run, Kind::Delete, &remove(run.shape, page), Part::Beside).await;
+    Ok(unless_replaced(run, told)?.is_some_and(|told| told.n > 0))
 }
 
 /// Lets the page before one that is gone forget it, and removes that page too if it is empty, and so on.
@@ -61,11 +71,9 @@ pub(super) async fn below(run: &mut Run<'_>, key: &RawDocument, removed: &PageFa
         command.append(cstr!("fields"), single(run.shape.items(), 0));
         command.append(cstr!("hint"), index::PAGE);
         beside(run).append_to_write(&mut command);
-        let answer = match succeeded(run.link.call(Request::plain(&command)).await?) {
-            Ok(answer) => answer,
-            // Frozen: it is packed without empty pages.
-            Err(error) if replaced::is_met_by(&error) && !run.head.in_transaction() => return Ok(()),
-            Err(error) => return Err(error.into()),
+        let answer = succeeded(run.link.call(Request::plain(&command)).await?);
+        let Some(answer) = unless_replaced(run, answer.map_err(Into::into))? else {
+            return Ok(());
         };
         let page = get(&answer, "value").and_then(RawBsonRef::as_document);
         let Some(page) = page.and_then(|page| PageFacts::parse(run.shape, page)) else {
@@ -74,8 +82,7 @@ pub(super) async fn below(run: &mut Run<'_>, key: &RawDocument, removed: &PageFa
         if removable(std::slice::from_ref(&page)) == 0 {
             return Ok(());
         }
-        let told = send_one(run, Kind::Delete, &remove(run.shape, &page), Part::Beside).await?;
-        if told.n == 0 {
+        if !one(run, &page).await? {
             return Ok(());
         }
         removed = page;
