@@ -2,6 +2,7 @@
 
 mod broken_off;
 mod packed;
+mod transfer;
 mod working;
 
 use std::process::Output;

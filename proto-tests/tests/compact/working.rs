@@ -14,34 +14,39 @@ use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name, mongod};
 use rand::RngExt as _;
 
 use super::compact;
+use super::transfer::transfer;
 
-const COLLECTION: &str = "items";
+pub(super) const COLLECTION: &str = "items";
 /// Times that it is packed.
-const ROUNDS: i32 = 4;
+const ROUNDS: i32 = 6;
 /// Items of a key that nobody touches.
 const STILL: i32 = 60;
 /// Codes that a command may be answered with while the collection is replaced: `WriteConflict`, `QueryPlanKilled`, and
 /// `CursorNotFound` of a cursor that was killed by that.
 const ALLOWED: [i32; 3] = [112, 175, 43];
 
-struct World {
-    database: String,
+pub(super) struct World {
+    pub(super) database: String,
     /// The number of keys that nobody touches any more.
     still: Mutex<i32>,
     stopping: AtomicBool,
-    refused: AtomicU64,
+    pub(super) refused: AtomicU64,
     read: AtomicU64,
 }
 
 impl World {
-    fn goes_on(&self) -> bool {
+    pub(super) fn goes_on(&self) -> bool {
         !self.stopping.load(Ordering::Relaxed)
     }
 
     /// The reply; `None` where it is an error that may be.
-    fn ask(&self, connection: &mut Connection, mut command: Document) -> Result<Option<Document>> {
+    fn ask(&self, client: &mut Client, mut command: Document) -> Result<Option<Document>> {
         command.insert("$db", &self.database);
-        let reply = connection.command(&command)?;
+        if client.is_strict {
+            command.insert("apiVersion", "1");
+            command.insert("apiStrict", true);
+        }
+        let reply = client.connection.command(&command)?;
         let first = reply
             .get_array("writeErrors")
             .ok()
@@ -55,6 +60,12 @@ impl World {
         self.refused.fetch_add(1, Ordering::Relaxed);
         Ok(None)
     }
+}
+
+/// A connection, and whether its commands are under the stable API alone.
+struct Client {
+    connection: Connection,
+    is_strict: bool,
 }
 
 /// A key of which every second item is deleted, so that all its pages are short.
@@ -72,7 +83,7 @@ fn make_still(world: &World, connection: &mut Connection, number: i32) -> Result
 }
 
 /// What stands still reads alike all the time, whichever way it is read.
-fn read(world: &World, mut connection: Connection) -> Result<()> {
+fn read(world: &World, mut client: Client) -> Result<()> {
     let mut random = rand::rng();
     while world.goes_on() {
         let keys = *world.still.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +105,7 @@ fn read(world: &World, mut connection: Connection) -> Result<()> {
         match random.random_range(0..5) {
             0 | 1 => {
                 let find = doc! { "find": COLLECTION, "filter": filter, "skip": skip, "limit": 10 };
-                if let Some(reply) = world.ask(&mut connection, find)? {
+                if let Some(reply) = world.ask(&mut client, find)? {
                     ensure!(
                         numbers(&reply)? == all[from..all.len().min(from + 10)],
                         "{key}, {skip}: {reply}"
@@ -102,27 +113,27 @@ fn read(world: &World, mut connection: Connection) -> Result<()> {
                 }
             }
             2 => {
-                if let Some(reply) = world.ask(&mut connection, doc! { "count": COLLECTION, "query": filter })? {
+                if let Some(reply) = world.ask(&mut client, doc! { "count": COLLECTION, "query": filter })? {
                     ensure!(reply.get_i32("n")? == STILL, "{key}: {reply}");
                 }
             }
             3 => {
                 let id = format!("{key} {}", skip * 2);
                 let find = doc! { "find": COLLECTION, "filter": { "_id": &id } };
-                if let Some(reply) = world.ask(&mut connection, find)? {
+                if let Some(reply) = world.ask(&mut client, find)? {
                     ensure!(numbers(&reply)? == [skip * 2], "{id}: {reply}");
                 }
             }
-            _ => read_in_batches(world, &mut connection, &filter, &all)?,
+            _ => read_in_batches(world, &mut client, &filter, &all)?,
         }
         world.read.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
 }
 
-fn read_in_batches(world: &World, connection: &mut Connection, filter: &Document, all: &[i32]) -> Result<()> {
+fn read_in_batches(world: &World, client: &mut Client, filter: &Document, all: &[i32]) -> Result<()> {
     let find = doc! { "find": COLLECTION, "filter": filter, "batchSize": 13 };
-    let mut reply = world.ask(connection, find)?;
+    let mut reply = world.ask(client, find)?;
     let mut read = Vec::new();
     while let Some(part) = reply {
         let cursor = part.get_document("cursor")?;
@@ -138,7 +149,7 @@ fn read_in_batches(world: &World, connection: &mut Connection, filter: &Document
             }
             id => {
                 reply = world.ask(
-                    connection,
+                    client,
                     doc! { "getMore": id, "collection": COLLECTION, "batchSize": 13 },
                 )?;
             }
@@ -148,7 +159,7 @@ fn read_in_batches(world: &World, connection: &mut Connection, filter: &Document
 }
 
 /// One who writes items of its own, in keys that others write to as well; what must be there in the end.
-fn write(world: &World, mut connection: Connection, number: usize, numbered: bool) -> Result<BTreeMap<String, i64>> {
+fn write(world: &World, mut client: Client, number: usize, numbered: bool) -> Result<BTreeMap<String, i64>> {
     let mut random = rand::rng();
     let mut mine: BTreeMap<String, i64> = BTreeMap::new();
     let mut next = 0_i64;
@@ -180,7 +191,7 @@ fn write(world: &World, mut connection: Connection, number: usize, numbered: boo
             command.insert("lsid", session.clone());
             command.insert("txnNumber", next);
         }
-        let Some(reply) = world.ask(&mut connection, command.clone())? else {
+        let Some(reply) = world.ask(&mut client, command.clone())? else {
             continue;
         };
         let done = match reply.get_document("lastErrorObject") {
@@ -216,15 +227,23 @@ fn run(mongod: &Mongod, is_set: bool) -> Result<()> {
     };
     let world = &world;
     let open = |number: usize| Connection::open(proxies[number % 2].address());
+    let client = |number: usize| -> Result<Client> {
+        let (connection, is_strict) = (open(number)?, number == 2);
+        Ok(Client { connection, is_strict })
+    };
     let ledgers = thread::scope(|scope| -> Result<Vec<BTreeMap<String, i64>>> {
         let mut readers = Vec::new();
         let mut writers = Vec::new();
         for number in 0..3 {
-            let connection = open(number)?;
-            readers.push(scope.spawn(move || stopping(world, || read(world, connection))));
-            let connection = open(number)?;
+            let reader = client(number)?;
+            readers.push(scope.spawn(move || stopping(world, || read(world, reader))));
+            let writer = client(number)?;
             let numbered = is_set && number != 1;
-            writers.push(scope.spawn(move || stopping(world, || write(world, connection, number, numbered))));
+            writers.push(scope.spawn(move || stopping(world, || write(world, writer, number, numbered))));
+        }
+        if is_set {
+            let connection = open(1)?;
+            readers.push(scope.spawn(move || stopping(world, || transfer(world, connection))));
         }
         let packed = stopping(world, || {
             let mut connection = open(0)?;
@@ -247,11 +266,22 @@ fn run(mongod: &Mongod, is_set: bool) -> Result<()> {
         packed?;
         Ok(ledgers)
     })?;
+    judge(world, mongod, &mut open(0)?, &shape, ledgers)
+}
+
+/// Whether what is there in the end is what was written.
+fn judge(
+    world: &World,
+    mongod: &Mongod,
+    application: &mut Connection,
+    shape: &Shape,
+    ledgers: Vec<BTreeMap<String, i64>>,
+) -> Result<()> {
     let mut direct = Connection::open(mongod.address())?;
-    invariants::check(&mut direct, &world.database, COLLECTION, &shape)?;
+    invariants::check(&mut direct, &world.database, COLLECTION, shape)?;
     let mut expected: BTreeMap<String, i64> = ledgers.into_iter().flatten().collect();
     let filter = doc! { "k": { "$in": ["shared0", "shared1", "shared2", "shared3"] } };
-    for item in open(0)?.find(&world.database, COLLECTION, filter)? {
+    for item in application.find(&world.database, COLLECTION, filter)? {
         let (id, n) = (item.get_str("_id")?, item.get_i64("n")?);
         ensure!(expected.remove(id) == Some(n), "{item}");
     }

@@ -3,8 +3,9 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use bson::{Bson, doc};
+use bson::{Bson, Document, doc};
 use mongodb::Client;
+use mongodb::error::Error;
 use tokio::time::sleep;
 
 use crate::cli::finding::Finding;
@@ -27,16 +28,24 @@ fn common_name(namespace: &str) -> String {
     format!("{NAME}{:016x}", hasher.finish())
 }
 
+/// What goes on, with connections that are idle: of all users, or of this one, whose configuration the others have.
+async fn current(client: &Client) -> Result<Document, Error> {
+    let admin = client.database("admin");
+    match admin.run_command(doc! { "currentOp": 1, "$all": true }).await {
+        Err(_) => {
+            admin
+                .run_command(doc! { "currentOp": 1, "$all": true, "$ownOps": true })
+                .await
+        }
+        current => current,
+    }
+}
+
 /// That there is one, or that nobody can tell.
 pub(super) async fn look(client: &Client, namespace: &str, own: &str) -> Option<Finding> {
     let common = common_name(namespace);
     for look in 1.. {
-        // With connections that are idle.
-        let current = client
-            .database("admin")
-            .run_command(doc! { "currentOp": 1, "$all": true })
-            .await;
-        let current = match current {
+        let current = match current(client).await {
             Ok(current) => current,
             Err(error) => {
                 let text = format!("cannot tell whether another compact runs: {}", explain(&error));

@@ -6,8 +6,9 @@ use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use super::{Run, catalog, indexes};
 use crate::command::arguments::{Carried, with_replaced};
-use crate::command::collection::{impossible_in_coll_mod, impossible_in_create, part_in_plan_cache_clear};
-use crate::command::document::get;
+use crate::command::collection::{
+    impossible_in_coll_mod, impossible_in_create, part_in_plan_cache_clear, weakening_in_coll_mod,
+};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::bucket::index;
 use crate::session::error::RunError;
@@ -51,17 +52,11 @@ pub(super) async fn coll_mod(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunErr
         return Err(run.unsupported(&format!("collMod with '{option}'")).into());
     }
     run.ready_to_read(None).await?;
-    // There is no validator for these but the one that freezes a collection, which they must not weaken.
-    let known = |field, values: &[&str]| {
-        let given = get(run.head.body(), field).and_then(RawBsonRef::as_str);
-        given.filter(|given| values.contains(given)).map(|_| (field, None))
-    };
-    let validation = [
-        known("validationLevel", &["off", "strict", "moderate"]),
-        known("validationAction", &["error", "warn"]),
-    ];
-    let without: Vec<_> = validation.into_iter().flatten().collect();
-    run.link.run(&with_replaced(run.head.body(), &without)).await
+    // There is no validator for it but the one that freezes a collection.
+    if let Some(option) = weakening_in_coll_mod(run.head.body()).filter(|_| run.collection.is_some()) {
+        return Err(run.unsupported(&format!("collMod with such a '{option}'")).into());
+    }
+    run.link.run(run.head.body()).await
 }
 
 pub(super) async fn plan_cache_clear(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
