@@ -1,6 +1,7 @@
-//! The command line: `serve`, `check`, `setup`. The only floor that reads the process's arguments and environment.
+//! The command line: `serve`, `check`, `setup`, `compact`. The only floor that reads the process's arguments and environment.
 
 mod check;
+mod compact;
 mod environment;
 mod finding;
 mod readiness;
@@ -37,6 +38,17 @@ enum Verb {
     Check(ConfigFile),
     /// Adopts buckets that were written by hand, and creates the indexes of every shape; may be run again at any time.
     Setup(ConfigFile),
+    /// Packs short pages again, while clients work; may be stopped and run again at any time.
+    Compact(Compact),
+}
+
+#[derive(Debug, Args)]
+struct Compact {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// The one collection to pack, as `database.collection`; else all with a bucket shape.
+    #[arg(long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -105,6 +117,10 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             let config = file.load(&environment)?;
             Ok(runtime.block_on(check::run(config, environment.unknown())))
         }
+        Verb::Compact(compact) => {
+            let config = compact.file.load_or_fail(&environment)?;
+            runtime.block_on(compact::run(&config, compact.namespace.as_deref()))
+        }
         Verb::Setup(file) => runtime.block_on(setup::run(&file.load_or_fail(&environment)?)),
     }
 }
@@ -122,7 +138,7 @@ mod tests {
 
     #[test]
     fn each_verb_takes_a_file_or_leaves_it_to_the_environment() {
-        for verb in ["serve", "check", "setup"] {
+        for verb in ["serve", "check", "setup", "compact"] {
             assert!(Arguments::try_parse_from(["mongoshape", verb, "--config", "m.toml"]).is_ok());
             assert!(Arguments::try_parse_from(["mongoshape", verb]).is_ok());
             assert!(Arguments::try_parse_from(["mongoshape", verb, "m.toml"]).is_err());

@@ -52,7 +52,17 @@ pub(super) fn dialing(options: &ClientOptions, stop: &CancellationToken) -> anyh
 /// When nothing listens at any of the upstream's addresses. A socket of our own says why, in few words and at once; the
 /// driver would try until its time is up.
 pub(super) async fn client(upstream: &UpstreamConfig) -> anyhow::Result<Client> {
-    let options = options(upstream).await?;
+    connect(options(upstream).await?).await
+}
+
+/// The same under a name of its own, by which the server lists its connections.
+pub(super) async fn named_client(upstream: &UpstreamConfig, name: &str) -> anyhow::Result<Client> {
+    let mut options = options(upstream).await?;
+    options.app_name = Some(name.to_owned());
+    connect(options).await
+}
+
+async fn connect(options: ClientOptions) -> anyhow::Result<Client> {
     dialing(&options, &CancellationToken::new())?;
     let mut unreachable = Ok(());
     for address in &options.hosts {
@@ -99,6 +109,15 @@ impl Target {
     /// `database.collection`.
     pub(super) fn namespace(&self) -> String {
         Namespace::new(self.database.name(), &self.collection).to_string()
+    }
+
+    /// The same, reached through another client.
+    pub(super) fn through(&self, client: &Client) -> Self {
+        Self {
+            database: client.database(self.database.name()),
+            collection: self.collection.clone(),
+            shape: Arc::clone(&self.shape),
+        }
     }
 
     /// Its shape; `None` if it is no bucket shape.

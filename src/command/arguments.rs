@@ -48,6 +48,14 @@ pub struct Carried<'a> {
     begun: bool,
     numbered: bool,
     at_once: bool,
+    strictness: Strictness,
+}
+
+/// What becomes of a client's `apiStrict`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strictness {
+    Kept,
+    LeftOut,
 }
 
 impl<'a> Carried<'a> {
@@ -59,6 +67,7 @@ impl<'a> Carried<'a> {
             begun: false,
             numbered: true,
             at_once: false,
+            strictness: Strictness::Kept,
         }
     }
 
@@ -80,6 +89,13 @@ impl<'a> Carried<'a> {
     pub fn at_once(self) -> Self {
         let at_once = true;
         Self { at_once, ..self }
+    }
+
+    /// For a command with what the stable API does not have.
+    #[must_use]
+    pub fn lenient(self) -> Self {
+        let strictness = Strictness::LeftOut;
+        Self { strictness, ..self }
     }
 
     /// Appends them for a command that reads: no `writeConcern`.
@@ -150,6 +166,7 @@ impl<'a> Carried<'a> {
                 "readConcern" => self.begun && get(self.body, "startTransaction").is_some(),
                 "startTransaction" => self.begun,
                 "txnNumber" => !self.numbered,
+                "apiStrict" => self.strictness == Strictness::LeftOut,
                 _ => false,
             };
             if !said && is_generic(name_text) && keep(name_text, value) {

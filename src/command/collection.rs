@@ -55,7 +55,7 @@ pub fn impossible_in_coll_mod(body: &RawDocument) -> Result<Option<&str>, Comman
                 field.document()?;
                 false
             }
-            // Without a validator they mean nothing, and a collection that is not capped has no size to be changed.
+            // Without a validator they mean nothing (but see `weakening_in_coll_mod`), and a collection that is not capped has no size to be changed.
             "validationLevel" | "validationAction" | "cappedSize" | "cappedMax" => false,
             "clusteredIndex"
             | "dryRun"
@@ -70,6 +70,16 @@ pub fn impossible_in_coll_mod(body: &RawDocument) -> Result<Option<&str>, Comman
             _ => return Err(field.unknown()),
         })
     })
+}
+
+/// An option of a `collMod` by which a validator would let something pass.
+#[must_use]
+pub fn weakening_in_coll_mod(body: &RawDocument) -> Option<&'static str> {
+    let is = |field, values: &[&str]| {
+        let value = get(body, field).and_then(RawBsonRef::as_str);
+        value.is_some_and(|value| values.contains(&value)).then_some(field)
+    };
+    is("validationLevel", &["off", "moderate"]).or_else(|| is("validationAction", &["warn"]))
 }
 
 /// An option of a `validate` that changes what is stored, or of which the answer would not be known.

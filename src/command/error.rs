@@ -84,6 +84,12 @@ pub enum ErrorCode {
     NotExactValueField,
     /// Too many lost races.
     WriteConflict,
+    /// A validator is not met: of a shaped collection, one that freezes it.
+    DocumentValidationFailure,
+    /// A plan whose collection is gone, or another.
+    QueryPlanKilled,
+    /// Another collection than the command names.
+    CollectionUuidMismatch,
     /// The shape cannot do it.
     CommandNotSupported,
     /// What a filter may not say here.
@@ -145,6 +151,9 @@ impl ErrorCode {
             Self::NotExactValueField => 111,
             Self::WriteConflict => 112,
             Self::CommandNotSupported => 115,
+            Self::DocumentValidationFailure => 121,
+            Self::QueryPlanKilled => 175,
+            Self::CollectionUuidMismatch => 361,
             Self::QueryFeatureNotAllowed => 224,
             Self::NoSuchTransaction => 251,
             Self::OperationNotSupportedInTransaction => 263,
@@ -191,6 +200,9 @@ impl ErrorCode {
             Self::NotExactValueField => "NotExactValueField",
             Self::WriteConflict => "WriteConflict",
             Self::CommandNotSupported => "CommandNotSupported",
+            Self::DocumentValidationFailure => "DocumentValidationFailure",
+            Self::QueryPlanKilled => "QueryPlanKilled",
+            Self::CollectionUuidMismatch => "CollectionUUIDMismatch",
             Self::QueryFeatureNotAllowed => "QueryFeatureNotAllowed",
             Self::NoSuchTransaction => "NoSuchTransaction",
             Self::OperationNotSupportedInTransaction => "OperationNotSupportedInTransaction",
@@ -288,6 +300,14 @@ impl CommandError {
         let mut reply = self.into_reply();
         let labels: RawArrayBuf = [TRANSIENT_TRANSACTION].into_iter().collect();
         put(&mut reply, LABELS, &labels);
+        Self::Upstream(reply)
+    }
+
+    /// With the label by which drivers know that a retryable write may be sent again, whatever its code.
+    #[must_use]
+    pub fn retryable(self) -> Self {
+        let mut reply = self.into_reply();
+        label_retryable(&mut reply);
         Self::Upstream(reply)
     }
 

@@ -28,8 +28,6 @@ pub struct FindAndModify<'a> {
     pub array_filters: Option<&'a RawArray>,
     /// Which index.
     pub hint: Option<RawBsonRef<'a>>,
-    /// Given only when the client gave it.
-    pub bypass_document_validation: Option<bool>,
     /// The variables that the filter and a pipeline may name.
     pub let_variables: Option<&'a RawDocument>,
     /// By what mongod remembers a retryable write.
@@ -56,7 +54,8 @@ impl<'a> FindAndModify<'a> {
                 "collation" => command.collation = field.document()?.filter(|collation| !collation.is_empty()),
                 "arrayFilters" => command.array_filters = field.array()?,
                 "hint" => command.hint = Some(field.value()),
-                "bypassDocumentValidation" => command.bypass_document_validation = Some(field.flag()?),
+                // No validator is the application's.
+                "bypassDocumentValidation" => drop(field.flag()?),
                 "let" => command.let_variables = field.document()?,
                 "stmtId" => command.statement_id = Some(field.statement_id()?),
                 _ => return Err(field.unknown()),

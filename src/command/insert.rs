@@ -14,8 +14,6 @@ pub struct Insert<'a> {
     pub documents: Vec<&'a RawDocument>,
     /// Whether the first failure ends it.
     pub ordered: bool,
-    /// Given only when the client gave it.
-    pub bypass_document_validation: Option<bool>,
     /// Whether the client asked for no acknowledgement (`w: 0`).
     pub unacknowledged: bool,
     statement_ids: StatementIds,
@@ -27,10 +25,10 @@ impl<'a> Insert<'a> {
     /// # Errors
     /// A field that `insert` does not have, one of the wrong type, no or too many documents, with mongod's codes.
     pub fn parse(head: &Head<'a>) -> Result<Self, CommandError> {
-        let mut bypass_document_validation = None;
         let batch = WriteBatch::parse(head, ("insert", "insert.documents"), |name, field| {
             match name {
-                "bypassDocumentValidation" => bypass_document_validation = Some(field.flag()?),
+                // No validator is the application's.
+                "bypassDocumentValidation" => drop(field.flag()?),
                 _ => return Ok(false),
             }
             Ok(true)
@@ -38,7 +36,6 @@ impl<'a> Insert<'a> {
         Ok(Self {
             documents: batch.statements,
             ordered: batch.ordered,
-            bypass_document_validation,
             unacknowledged: batch.unacknowledged,
             statement_ids: batch.statement_ids,
         })

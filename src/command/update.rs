@@ -15,8 +15,6 @@ pub struct Update<'a> {
     pub statements: Vec<UpdateStatement<'a>>,
     /// Whether the first failure ends it.
     pub ordered: bool,
-    /// Given only when the client gave it.
-    pub bypass_document_validation: Option<bool>,
     /// By what mongod remembers the statements of a retryable write.
     pub statement_ids: StatementIds,
     /// The variables that filters and pipelines may name.
@@ -50,10 +48,11 @@ impl<'a> Update<'a> {
     /// # Errors
     /// A field that `update` does not have, one of the wrong type, no or too many statements, with mongod's codes.
     pub fn parse(head: &Head<'a>) -> Result<Self, CommandError> {
-        let (mut bypass_document_validation, mut let_variables) = (None, None);
+        let mut let_variables = None;
         let batch = WriteBatch::parse(head, ("update", "update.updates"), |name, field| {
             match name {
-                "bypassDocumentValidation" => bypass_document_validation = Some(field.flag()?),
+                // No validator is the application's.
+                "bypassDocumentValidation" => drop(field.flag()?),
                 "let" => let_variables = field.document()?,
                 _ => return Ok(false),
             }
@@ -66,7 +65,6 @@ impl<'a> Update<'a> {
         Ok(Self {
             statements: statements.collect::<Result<_, _>>()?,
             ordered: batch.ordered,
-            bypass_document_validation,
             statement_ids: batch.statement_ids,
             let_variables,
         })

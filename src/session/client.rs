@@ -256,6 +256,7 @@ impl Session<'_> {
             head,
             shape,
             namespace: to.namespace,
+            collection: None,
             begun: false.into(),
         };
         let answer = watched(head, run.run(), &mut self.client).await?;

@@ -7,10 +7,12 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::spec::BinarySubtype;
+use tokio::time::{Instant, sleep};
 
 use super::error::RunError;
 use super::link::Link;
@@ -21,7 +23,7 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
 use crate::command::value_text::id_text;
-use crate::pattern::bucket::{adopt, index};
+use crate::pattern::bucket::{adopt, compact, index};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// Namespaces remembered; with a shape for every database there may be many. Beyond it, all are looked at anew.
@@ -29,6 +31,10 @@ const MAX_NAMESPACES: usize = 10_000;
 
 /// How often a collection that is dropped while it is being made ready is begun again.
 const MAX_ATTEMPTS: u32 = 20;
+
+/// How long a write waits for a collection that is about to be replaced, and how often it looks.
+const MAX_FROZEN: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(50);
 
 /// Options of a collection under which buckets cannot stand for items.
 const IMPOSSIBLE_OPTIONS: &[&str] = &[
@@ -87,6 +93,8 @@ pub(super) fn uncommitted() -> Binary {
 struct Found {
     ready: Ready,
     has_page_index: bool,
+    /// It is about to be replaced: nothing can be written to it.
+    is_frozen: bool,
 }
 
 impl Readiness {
@@ -98,7 +106,7 @@ impl Readiness {
         }
         // Looked up again after it was created, by this or by another proxy; somebody may drop it meanwhile.
         for _ in 0..MAX_ATTEMPTS {
-            match asker.find().await? {
+            match asker.find_thawed().await? {
                 Some(found) if found.has_page_index => {
                     self.remember(asker.namespace, found.ready.clone());
                     return Ok(found.ready);
@@ -116,19 +124,19 @@ impl Readiness {
         Err(asker.vanished())
     }
 
-    /// Refuses a collection that holds what a shape cannot read. One that is missing reads as empty: tells whether it is
-    /// there.
-    pub(super) async fn for_reading(&self, asker: &mut Asker<'_>) -> Result<bool, RunError> {
-        if self.known(asker.namespace).is_some() {
-            return Ok(true);
+    /// Refuses a collection that holds what a shape cannot read. One that is missing reads as empty: gives the UUID of one
+    /// that is there.
+    pub(super) async fn for_reading(&self, asker: &mut Asker<'_>) -> Result<Option<Binary>, RunError> {
+        if let Some(ready) = self.known(asker.namespace) {
+            return Ok(Some(ready.uuid));
         }
         let found = asker.find().await?;
-        let exists = found.is_some();
+        let uuid = found.as_ref().map(|found| found.ready.uuid.clone());
         match found {
-            Some(found) if found.has_page_index => self.remember(asker.namespace, found.ready),
+            Some(found) if found.has_page_index && !found.is_frozen => self.remember(asker.namespace, found.ready),
             _ => {}
         }
-        Ok(exists)
+        Ok(uuid)
     }
 
     /// Forgets what was found, after a drop or when a write did not meet it.
@@ -154,6 +162,36 @@ impl Readiness {
 }
 
 impl Asker<'_> {
+    /// Waits until the collection can be written to, for as long as it is about to be replaced.
+    async fn find_thawed(&mut self) -> Result<Option<Found>, RunError> {
+        let begun = Instant::now();
+        loop {
+            let found = self.find().await?;
+            if found.as_ref().is_none_or(|found| !found.is_frozen) {
+                return Ok(found);
+            }
+            if begun.elapsed() > MAX_FROZEN {
+                return Err(self.frozen());
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    fn frozen(&self) -> RunError {
+        let message = format!(
+            "{} is about to be replaced by a packed copy of itself and takes no writes, for longer than is waited for: run \
+             `mongoshape compact` again if it does not run",
+            self.namespace
+        );
+        let error = CommandError::new(ErrorCode::WriteConflict, message);
+        if self.transaction.is_some() {
+            error.transient()
+        } else {
+            error
+        }
+        .into()
+    }
+
     async fn find(&mut self) -> Result<Option<Found>, RunError> {
         let mut command = RawDocumentBuf::new();
         command.append(cstr!("listCollections"), 1);
@@ -164,7 +202,10 @@ impl Asker<'_> {
             return Ok(None);
         };
         let options = get(collection, "options").and_then(RawBsonRef::as_document);
-        self.check_options(options)?;
+        let is_frozen = options.is_some_and(compact::is_frozen);
+        if !is_frozen {
+            self.check_options(options)?;
+        }
         let uuid = collection.get_document("info").ok().and_then(|info| get(info, "uuid"));
         let Some(RawBsonRef::Binary(uuid)) = uuid else {
             return Ok(None);
@@ -177,7 +218,11 @@ impl Asker<'_> {
         if !has_page_index {
             self.check_contents().await?;
         }
-        Ok(Some(Found { ready, has_page_index }))
+        Ok(Some(Found {
+            ready,
+            has_page_index,
+            is_frozen,
+        }))
     }
 
     fn check_options(&self, options: Option<&RawDocument>) -> Result<(), RunError> {

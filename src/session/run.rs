@@ -22,6 +22,7 @@ mod queries;
 mod reaching;
 mod relocate;
 mod rename;
+mod replaced;
 mod resolve;
 mod shift;
 mod source;
@@ -34,6 +35,7 @@ mod upserted;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 pub(super) use self::across::Across;
@@ -69,6 +71,8 @@ pub(super) struct Run<'a> {
     pub(super) head: &'a Head<'a>,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,
+    /// The UUID of the collection that was found ready to be read: what a read asks in several queries is all asked of that.
+    pub(super) collection: Option<Binary>,
     /// Whether a command made from the client's has been sent that began its transaction.
     pub(super) begun: AtomicBool,
 }
@@ -85,30 +89,34 @@ impl<'a> Run<'a> {
         if self.head.in_transaction() && self.upstream == UpstreamKind::Standalone {
             return Err(no_transaction_numbers().into());
         }
+        replaced::again_where_replaced(&mut self).await
+    }
+
+    async fn dispatch(&mut self) -> Result<RawDocumentBuf, RunError> {
         match self.head.name {
-            "insert" => insert::run(&mut self).await,
-            "find" => find::run(&mut self).await,
-            "delete" => delete::run(&mut self).await,
-            "update" => update::run(&mut self).await,
-            "findAndModify" | "findandmodify" => find_and_modify::run(&mut self).await,
-            "count" => count::run(&mut self).await,
-            "distinct" => distinct::run(&mut self).await,
-            "aggregate" => aggregate::run(&mut self).await,
-            "explain" => explain::run(&mut self).await,
-            "getMore" => cursor::get_more(&mut self).await,
-            "killCursors" => cursor::kill(&mut self).await,
-            "create" => collection::create(&mut self).await,
-            "drop" => collection::drop(&mut self).await,
-            "collMod" => collection::coll_mod(&mut self).await,
-            "collStats" | "collstats" => statistics::coll_stats(&mut self).await,
-            "dataSize" | "datasize" => statistics::data_size(&mut self).await,
-            "validate" => statistics::validate(&mut self).await,
-            "planCacheClear" => collection::plan_cache_clear(&mut self).await,
+            "insert" => insert::run(self).await,
+            "find" => find::run(self).await,
+            "delete" => delete::run(self).await,
+            "update" => update::run(self).await,
+            "findAndModify" | "findandmodify" => find_and_modify::run(self).await,
+            "count" => count::run(self).await,
+            "distinct" => distinct::run(self).await,
+            "aggregate" => aggregate::run(self).await,
+            "explain" => explain::run(self).await,
+            "getMore" => cursor::get_more(self).await,
+            "killCursors" => cursor::kill(self).await,
+            "create" => collection::create(self).await,
+            "drop" => collection::drop(self).await,
+            "collMod" => collection::coll_mod(self).await,
+            "collStats" | "collstats" => statistics::coll_stats(self).await,
+            "dataSize" | "datasize" => statistics::data_size(self).await,
+            "validate" => statistics::validate(self).await,
+            "planCacheClear" => collection::plan_cache_clear(self).await,
             // The same for what is stored.
             "compact" => self.link.run(self.head.body()).await,
-            "createIndexes" => indexes::create::run(&mut self).await,
-            "listIndexes" => indexes::list::run(&mut self).await,
-            "dropIndexes" | "deleteIndexes" => indexes::drop::run(&mut self).await,
+            "createIndexes" => indexes::create::run(self).await,
+            "listIndexes" => indexes::list::run(self).await,
+            "dropIndexes" | "deleteIndexes" => indexes::drop::run(self).await,
             name => Err(self.unsupported(&format!("the command {name}")).into()),
         }
     }
@@ -124,6 +132,7 @@ impl<'a> Run<'a> {
             head,
             shape: self.shape,
             namespace: self.namespace,
+            collection: self.collection.clone(),
             begun: begun.into(),
         }
     }
@@ -173,7 +182,8 @@ impl<'a> Run<'a> {
     async fn ready_to_read(&mut self, hint: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
         let settings = self.settings;
         check_hint_form(hint)?;
-        if !settings.readiness.for_reading(&mut self.asker()).await? {
+        self.collection = settings.readiness.for_reading(&mut self.asker()).await?;
+        if self.collection.is_none() {
             return Ok(());
         }
         if let Err(error) = indexes::check_hint(self, hint).await {

@@ -89,8 +89,8 @@ fn options_are_changed_where_they_mean_nothing_for_buckets() -> Result<()> {
         };
         let same = [
             doc! {},
-            doc! { "validationLevel": "moderate" },
-            doc! { "validationAction": "warn", "comment": "why", "writeConcern": { "w": 1 } },
+            doc! { "validationLevel": "strict" },
+            doc! { "validationAction": "error", "comment": "why", "writeConcern": { "w": 1 } },
             doc! { "validationLevel": "nonsense" },
             doc! { "changeStreamPreAndPostImages": { "enabled": false } },
             doc! { "changeStreamPreAndPostImages": {} },
@@ -108,6 +108,10 @@ fn options_are_changed_where_they_mean_nothing_for_buckets() -> Result<()> {
             doc! { "index": { "name": "mongoshape_page", "hidden": true } },
             doc! { "index": { "keyPattern": { "at": 1 }, "expireAfterSeconds": 5 } },
             doc! { "validator": { "k": 1 } },
+            // They would let writes pass that a frozen collection must refuse.
+            doc! { "validationLevel": "moderate" },
+            doc! { "validationLevel": "off", "validationAction": "error" },
+            doc! { "validationAction": "warn" },
             doc! { "viewOn": "plain", "pipeline": [] },
             doc! { "pipeline": [] },
             doc! { "expireAfterSeconds": 5 },

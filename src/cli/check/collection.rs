@@ -1,6 +1,7 @@
 //! Whether a collection can hold what its shape keeps there, and does.
 
 use bson::Document;
+use bson::raw::RawDocumentBuf;
 use mongodb::error::Error;
 use tokio::time::timeout;
 
@@ -8,6 +9,7 @@ use crate::cli::finding::Finding;
 use crate::cli::survey::{Look, SCAN_TIMEOUT, Survey, first_stray};
 use crate::cli::upstream::{Target, description, explain, indexes, is_same_index, is_same_key};
 use crate::command::collection::CLUSTERED;
+use crate::pattern::bucket::compact;
 use crate::pattern::bucket::index::specs;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
@@ -44,6 +46,11 @@ async fn look(target: &Target) -> Result<Vec<Finding>, Error> {
 
 /// That a collection is of a kind, or has options, that buckets cannot be kept in.
 pub(in crate::cli) fn unfit(target: &Target, described: &Document) -> Vec<Finding> {
+    if is_frozen(described) {
+        let text =
+            "takes no writes, as `mongoshape compact` is about to replace it; if that does not run, run it again";
+        return vec![Finding::error(target.namespace(), text)];
+    }
     let finding = |option| {
         Finding::error(
             target.namespace(),
@@ -53,6 +60,13 @@ pub(in crate::cli) fn unfit(target: &Target, described: &Document) -> Vec<Findin
     let are_ids_unique = target.bucket().is_none_or(|shape| shape.item_ids() == ItemIds::Unique);
     let unfit = unfit_options(described, are_ids_unique);
     unfit.into_iter().map(finding).collect()
+}
+
+/// Whether a collection is about to be replaced by a packed copy.
+pub(in crate::cli) fn is_frozen(described: &Document) -> bool {
+    let options = described.get_document("options").ok();
+    let options = options.and_then(|options| RawDocumentBuf::try_from(options).ok());
+    options.is_some_and(|options| compact::is_frozen(&options))
 }
 
 /// That it could not be looked at, and why.

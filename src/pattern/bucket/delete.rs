@@ -4,8 +4,9 @@
 //! they are not (error 241, as a push does). A page that was full becomes `short`: it takes no more.
 //!
 //! A page is removed only where it has announced none behind it, or where those that it announced are gone: a writer who
-//! takes it for the highest would else begin the next behind nothing. It goes together with its last item where one statement
-//! takes that; otherwise it is emptied first and removed then. An empty page in between, or behind a crash, is a page like another.
+//! takes it for the highest would else begin the next behind nothing. It is emptied first and removed then: what removes a bucket
+//! never takes an item with it, so a validator that refuses every update keeps all items where they are
+//! (see [`super::compact`]). An empty page in between, or behind a crash, is a page like another.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -13,7 +14,7 @@ use super::expression::{call, field, is_missing, literal, miss, of_field};
 use super::index;
 use super::layout::{PageFacts, path};
 use crate::command::document::{array_of, put, single};
-use crate::pattern::shapes::BucketShape;
+use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// The element of `updates` that takes the item with this `_id` out of its page, which `condition` names. It fails as a miss
 /// where the page is to be removed with it: see [`remove`].
@@ -41,8 +42,11 @@ pub fn take_out_by_id(shape: &BucketShape, condition: &RawDocument, id: &RawBson
 #[must_use]
 pub fn take_back(shape: &BucketShape, page: &RawBson, ids: &RawArrayBuf) -> RawDocumentBuf {
     let items = field(shape.items());
-    let mut query = single("_id", single("$eq", page));
-    put(&mut query, &index::item_id_path(shape), single("$in", ids));
+    let mut query = single(&index::item_id_path(shape), single("$in", ids));
+    let is_anywhere = shape.item_ids() == ItemIds::Unique;
+    if !is_anywhere {
+        put(&mut query, "_id", single("$eq", page));
+    }
     let is_taken = call("$in", "$$item._id", literal(ids));
     let mut kept = single("input", items.as_str());
     put(&mut kept, "as", "item");
@@ -55,19 +59,27 @@ pub fn take_back(shape: &BucketShape, page: &RawBson, ids: &RawArrayBuf) -> RawD
     ];
     let mut statement = single("q", &query);
     statement.append(cstr!("u"), array_of(&stages));
+    // They may lie on other pages by now.
+    statement.append(cstr!("multi"), is_anywhere);
     statement
 }
 
-/// A statement of `update` or `delete` as the arguments of a `findAndModify`.
+/// A statement of `update` as the arguments of a `findAndModify`, of what meets a condition besides.
 #[must_use]
-pub fn as_find_and_modify(statement: &RawDocument) -> RawDocumentBuf {
+pub fn as_find_and_modify(statement: &RawDocument, condition: &RawDocument) -> RawDocumentBuf {
     let mut arguments = RawDocumentBuf::new();
     for (name, value) in statement.iter().flatten() {
-        match name.as_str() {
-            "q" => put(&mut arguments, "query", value),
-            "u" => put(&mut arguments, "update", value),
-            "limit" => put(&mut arguments, "remove", true),
-            name => put(&mut arguments, name, value),
+        match (name.as_str(), value) {
+            ("q", RawBsonRef::Document(query)) => {
+                let mut both = query.to_owned();
+                condition
+                    .iter()
+                    .flatten()
+                    .for_each(|(field, value)| both.append(field, value));
+                put(&mut arguments, "query", &both);
+            }
+            ("u", update) => put(&mut arguments, "update", update),
+            (name, value) => put(&mut arguments, name, value),
         }
     }
     arguments
@@ -97,13 +109,12 @@ pub fn empty(shape: &BucketShape, page: &PageFacts) -> RawDocumentBuf {
     statement(page, changes(shape, &is_as_known, (RawArrayBuf::new().into(), count)))
 }
 
-/// The element of `deletes` that removes a page. It fails as a miss where the page has other items than these, or has
+/// The element of `deletes` that removes an empty page. It fails as a miss where the page has items, or has
 /// announced others than was known, or is an anchor and was not known to be; where there is no such page it does nothing.
 #[must_use]
-pub fn remove(shape: &BucketShape, page: &PageFacts, items: &[&RawDocument]) -> RawDocumentBuf {
+pub fn remove(shape: &BucketShape, page: &PageFacts) -> RawDocumentBuf {
     let mut conditions = identity(page);
-    let items: RawArrayBuf = items.iter().copied().collect();
-    conditions.push(of_field("$eq", shape.items(), literal(&items)));
+    conditions.push(of_field("$eq", shape.items(), literal(RawArrayBuf::new())));
     let next: RawArrayBuf = page.next.iter().copied().collect();
     conditions.push(call("$eq", announced(), literal(&next)));
     if page.page > 0 && !page.anchor {

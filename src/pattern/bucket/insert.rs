@@ -51,6 +51,7 @@ pub use self::group::{Announcement, Group, Outcome, Recorded};
 pub use self::ids::{Hits, ids_query};
 pub use self::plan::{Care, Planner};
 pub use self::statement::{Statement, StatementKind, no_statement, page_as_upsert};
+pub(in crate::pattern::bucket) use self::times::Times;
 
 /// How the name of a page ends that was begun with one item of a group where [`Group::extent`] would have had more.
 const LONE: &str = "_s";

@@ -5,7 +5,8 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{DateTime, Timestamp};
 
 use super::key::{Key, same_bytes};
-use crate::command::document::{put, type_name};
+use super::read::bucket::time_of;
+use crate::command::document::{get, put, type_name};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
@@ -113,6 +114,19 @@ impl Item {
             stored,
             time,
         })
+    }
+
+    /// An item that lies in a bucket of this key already, as it does there.
+    pub(super) fn of_stored(shape: &BucketShape, (key, identity): (&Key, &[u8]), stored: &RawDocument) -> Self {
+        let id = get(stored, "_id").filter(|_| shape.item_ids() != ItemIds::Dropped);
+        Self {
+            index: 0,
+            key: key.clone(),
+            identity: identity.to_vec(),
+            id: id.map(RawBson::from),
+            stored: stored.to_owned(),
+            time: time_of(shape, stored),
+        }
     }
 
     /// Its place in the client's command.

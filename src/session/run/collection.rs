@@ -8,6 +8,7 @@ use super::{Run, catalog, indexes};
 use crate::command::arguments::{Carried, with_replaced};
 use crate::command::collection::{
     CLUSTERED, clustered_index, impossible_in_coll_mod, impossible_in_create, part_in_plan_cache_clear,
+    weakening_in_coll_mod,
 };
 use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::bucket::{index, item_index};
@@ -67,6 +68,10 @@ pub(super) async fn coll_mod(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunErr
         return Err(run.unsupported(&format!("collMod with '{option}'")).into());
     }
     run.ready_to_read(None).await?;
+    // There is no validator for it but the one that freezes a collection.
+    if let Some(option) = weakening_in_coll_mod(run.head.body()).filter(|_| run.collection.is_some()) {
+        return Err(run.unsupported(&format!("collMod with such a '{option}'")).into());
+    }
     run.link.run(run.head.body()).await
 }
 

@@ -84,6 +84,9 @@ async fn of_one_key(run: &mut Run<'_>, count: &Count<'_>) -> Result<Option<(u64,
     let Some([highest, answer]) = ask(run, queries).await? else {
         return Ok(None);
     };
+    if run.is_strict() && !run.is_still_the_same().await? {
+        return Ok(None);
+    }
     let exceptions = Exceptions::parse(run.shape, documents(&answer));
     let all = exceptions.total(run.shape, first_bucket(run, &highest).as_ref());
     Ok((!exceptions.too_many).then_some((all, answer)))

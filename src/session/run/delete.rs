@@ -9,7 +9,7 @@ pub(super) mod sweep;
 
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
-pub(super) use self::one::{Target, sweep as sweep_behind, take, taking_out, target, target_by_id};
+pub(super) use self::one::{Target, condition, sweep_page, take, taking_out, target, target_by_id};
 use super::task::end_running_transaction;
 use super::{Run, indexes, resolve};
 use crate::command::delete::DeleteStatement;

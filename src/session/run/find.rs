@@ -104,8 +104,17 @@ pub(super) async fn from_buckets(
         Ok(filled) => filled,
         // As for an index that is not there: a pipeline needs none.
         Err(RunError::Command(error)) if error.is(ErrorCode::BadValue) => return Ok(None),
+        // Replaced since another query was asked.
+        Err(RunError::Command(error)) if error.is(ErrorCode::CollectionUuidMismatch) => {
+            run.settings.readiness.forget(run.namespace);
+            return Ok(None);
+        }
         Err(error) => return Err(error),
     };
+    if run.is_strict() && !run.is_still_the_same().await? {
+        stream.close(run).await?;
+        return Ok(None);
+    }
     if let Some(bucket) = stream.first_page() {
         first_page::learn(run, question, &bucket);
     }
@@ -143,6 +152,9 @@ async fn merged(run: &mut Run<'_>, question: &Question, terms: Terms) -> Result<
     let Some((mut items, gossip)) = merge::run(run, question).await? else {
         return Ok(None);
     };
+    if run.is_strict() && !run.is_still_the_same().await? {
+        return Ok(None);
+    }
     let mut batch = Batch::new(BatchKind::First);
     while let Some(item) = items.first().filter(|_| !terms.measure.is_full(&batch)) {
         if !batch.has_space_for(item.len()) {

@@ -1,11 +1,11 @@
 //! `findAndModify` that removes: an item taken out of its page, of whose image it is answered.
 //!
-//! mongod keeps that image for a command that is sent again, and remembers whether the page was changed or removed with the
-//! item: asked for the one when it did the other, it says so, and is asked again.
+//! mongod keeps that image for a command that is sent again. Versions before this one removed a page together with its last
+//! item: asked for a change when it did that, mongod says so, and is asked again.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::delete::{Target, of_write, sweep_behind, taking_out, target, target_by_id};
+use super::delete::{Target, condition, of_write, sweep_page, taking_out, target, target_by_id};
 use super::statements::lost_too_often;
 use super::{MAX_ATTEMPTS, Run, pause, resolve};
 use crate::command::document::{get, put, single};
@@ -86,7 +86,7 @@ async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, id: Option<i32>) -> Resul
         && !run.head.in_transaction()
     {
         let in_place = take_out_by_id(shape, &narrowing.on_buckets(), item);
-        let mut arguments = as_find_and_modify(&in_place);
+        let mut arguments = as_find_and_modify(&in_place, &RawDocumentBuf::new());
         arguments.append(cstr!("fields"), only_item(shape, item));
         match send(run, &arguments, id).await? {
             Told::Image(Some(image), answer) => {
@@ -140,15 +140,17 @@ enum Taken {
     Missed,
 }
 
-/// Takes an item out, or removes its page with it.
+/// Takes an item out.
 async fn take(run: &mut Run<'_>, target: &Target, id: Option<i32>) -> Result<Taken, RunError> {
     let statement = taking_out(run.shape, target);
-    let mut arguments = as_find_and_modify(&statement);
+    // Of another key by then, if the collection is replaced meanwhile: this command cannot name its UUID.
+    let key = condition(run.shape, &target.bucket).ok_or_else(|| run.misfit())?;
+    let mut arguments = as_find_and_modify(&statement, &key);
     arguments.append(cstr!("fields"), single("_id", 1));
     match send(run, &arguments, id).await? {
         Told::Image(Some(image), answer) if get(&answer, "retriedStmtId").is_some() => Ok(Taken::Resent(image, answer)),
         Told::Image(Some(_), answer) => {
-            sweep_behind(run, target).await?;
+            sweep_page(run, target).await?;
             Ok(Taken::Now(answer))
         }
         Told::Image(None, _) | Told::Missed => Ok(Taken::Missed),
@@ -168,7 +170,7 @@ async fn of_image(
 
 /// What an earlier attempt at the command has deleted.
 async fn before(run: &mut Run<'_>, wanted: Wanted<'_>, id: i32) -> Result<Option<Deleted>, RunError> {
-    let update = as_find_and_modify(&no_statement());
+    let update = as_find_and_modify(&no_statement(), &RawDocumentBuf::new());
     let mut remove = single("query", single("_id", single("$in", RawArrayBuf::new())));
     remove.append(cstr!("remove"), true);
     for arguments in [update, remove] {

@@ -42,7 +42,6 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     run.ready_to_read(command.hint).await?;
     let mut task = Task::new(asked, command.let_variables, None);
     task.sort = command.sort;
-    task.bypass_document_validation = command.bypass_document_validation;
     if run.head.is_retryable_write() {
         task.statement_id = Some(command.statement_id.unwrap_or(0));
     }
@@ -89,9 +88,6 @@ fn body(run: &Run<'_>, command: &FindAndModify<'_>, change: &Change) -> RawDocum
     change.append_options(&mut body);
     if let Some(variables) = command.let_variables {
         body.append(cstr!("let"), variables);
-    }
-    if let Some(bypass) = command.bypass_document_validation {
-        body.append(cstr!("bypassDocumentValidation"), bypass);
     }
     if let Some(id) = command.statement_id.filter(|_| run.head.is_retryable_write()) {
         body.append(cstr!("stmtId"), id);

@@ -1,4 +1,4 @@
-//! `listCollections`: mongod's own answer, with a filter that leaves out the views of items, which are the proxy's.
+//! `listCollections`: mongod's own answer, with a filter that leaves out the views of items and packed copies, which are the proxy's.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -7,7 +7,7 @@ use super::catalog;
 use super::database::VIEWS;
 use crate::command::arguments::{Carried, with_replaced};
 use crate::command::document::{array_of, get, single};
-use crate::pattern::bucket::items_view;
+use crate::pattern::bucket::{compact, items_view};
 use crate::pattern::shapes::Shapes;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
@@ -15,12 +15,12 @@ use crate::session::upstream::UpstreamKind;
 /// Whether the answer may tell of what is the proxy's.
 pub(super) fn may_tell_of_ours(shapes: &Shapes, database: &str, body: &RawDocument) -> bool {
     let buckets = shapes.buckets_in(database);
-    let mut views = buckets.map(|(collection, _)| items_view::name(collection));
+    let mut ours = buckets.flat_map(|(collection, _)| [items_view::name(collection), compact::copy_name(collection)]);
     let filter = get(body, "filter").and_then(RawBsonRef::as_document);
     match filter.and_then(|filter| get(filter, "name")) {
         // What drivers ask before they make one: nothing but that one is looked up.
-        Some(RawBsonRef::String(name)) if name != VIEWS => views.any(|view| view == name),
-        _ => views.next().is_some(),
+        Some(RawBsonRef::String(name)) if name != VIEWS => ours.any(|ours| ours == name),
+        _ => ours.next().is_some(),
     }
 }
 
@@ -62,10 +62,16 @@ async fn without_ours(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunErro
         // Who may see names alone cannot tell whose they are.
         Err(RunError::Command(_)) => {
             let views = [single("type", "view"), catalog::named_one_of(&names)];
-            return Ok(single("$nor", array_of(&[single("$and", array_of(&views))])));
+            let copies: Vec<String> = buckets
+                .iter()
+                .map(|(collection, _)| compact::copy_name(collection))
+                .collect();
+            let ours = [single("$and", array_of(&views)), catalog::named_one_of(&copies)];
+            return Ok(single("$nor", array_of(&ours)));
         }
         Err(error) => return Err(error),
     };
+    let of_copies = buckets.iter().map(|(collection, _)| compact::copy_name(collection));
     let is_other = |found: &&RawDocumentBuf| !catalog::is_items_view(&buckets, found);
     let others: Vec<&RawDocumentBuf> = found.iter().filter(is_other).collect();
     names.retain(|name| !others.iter().any(|other| catalog::says(other, "name", name)));
@@ -73,5 +79,6 @@ async fn without_ours(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunErro
     if !others.iter().any(|other| catalog::says(other, "type", "view")) {
         names.push(VIEWS.to_owned());
     }
+    names.extend(of_copies);
     Ok(catalog::named_none_of(&names))
 }

@@ -3,6 +3,7 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::Run;
+use super::replaced::is_met_by;
 use crate::command::document::{as_flag, get, single};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::read::bucket::Bucket;
@@ -13,16 +14,29 @@ use crate::session::link::Request;
 impl<'a> Run<'a> {
     /// Where the command's buckets are read.
     pub(super) fn source(&self) -> Source<'a> {
-        let is_strict = get(self.head.body(), "apiStrict").is_some_and(|strict| as_flag(strict) == Some(true));
         Source {
             collection: self.namespace.collection,
-            reach: if is_strict { Reach::Conditions } else { Reach::Bounds },
+            reach: if self.is_strict() {
+                Reach::Conditions
+            } else {
+                Reach::Bounds
+            },
         }
+    }
+
+    /// Whether the client rules out what is not in the stable API.
+    pub(super) fn is_strict(&self) -> bool {
+        get(self.head.body(), "apiStrict").is_some_and(|strict| as_flag(strict) == Some(true))
     }
 }
 
-/// Adds what every command made from the client's carries.
+/// Adds to a query what every command made from the client's carries, and which collection it is for. A transaction holds that;
+/// under the stable API it cannot be named, and [`Run::is_still_the_same`] tells.
 pub(super) fn complete(run: &Run<'_>, mut request: RawDocumentBuf) -> RawDocumentBuf {
+    let is_named = !run.is_strict() && !run.head.in_transaction();
+    if let Some(uuid) = run.collection.as_ref().filter(|_| is_named) {
+        request.append(cstr!("collectionUUID"), uuid);
+    }
     run.carried().append_to_read(&mut request);
     request
 }
@@ -35,10 +49,11 @@ pub(super) async fn ask_all(
     let requests: Vec<Request<'_>> = queries.iter().map(|query| Request::plain(query)).collect();
     let answers = run.link.call_all(&requests).await?;
     let asked = answers.len();
-    let answers: Vec<_> = answers
-        .into_iter()
-        .filter_map(|answer| succeeded(answer).ok())
-        .collect();
+    let (answers, failed): (Vec<_>, Vec<_>) = answers.into_iter().map(succeeded).partition(Result::is_ok);
+    let answers: Vec<_> = answers.into_iter().flatten().collect();
+    if failed.iter().filter_map(|failed| failed.as_ref().err()).any(is_met_by) {
+        run.settings.readiness.forget(run.namespace);
+    }
     if answers.len() < asked {
         kill_all(run, &answers).await?;
         return Ok(None);

@@ -3,6 +3,7 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::Run;
+use super::replaced::is_met_by_statement;
 use crate::command::arguments::{Carried, with_replaced};
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
@@ -77,6 +78,15 @@ pub(super) async fn send(
         Part::Own(None) => run.carried(),
         Part::Beside => beside(run),
     };
+    // Pages go by names, which those of another collection may have under other keys.
+    let carried = match run.collection.as_ref().filter(|_| !run.head.in_transaction()) {
+        Some(uuid) => {
+            body.append(cstr!("collectionUUID"), uuid);
+            // Not in the stable API; the client's words are judged by now.
+            carried.lenient()
+        }
+        None => carried,
+    };
     carried.append_to_write(&mut body);
     let request = Request {
         body: &body,
@@ -100,6 +110,9 @@ pub(super) async fn send(
     let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
     let errors = errors.into_iter().flatten().flatten();
     for (position, error) in errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse) {
+        if is_met_by_statement(&error) {
+            return Err(error.into_command_error().into());
+        }
         match failure(run.shape, error) {
             Failure::Miss => missed.push(position),
             Failure::TooLarge(error) | Failure::Final(error) => return Err(error.into_command_error().into()),

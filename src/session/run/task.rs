@@ -33,7 +33,6 @@ pub(super) struct Task<'a> {
     pub(super) sort: Option<&'a RawDocument>,
     pub(super) let_variables: Option<&'a RawDocument>,
     pub(super) constants: Option<&'a RawDocument>,
-    pub(super) bypass_document_validation: Option<bool>,
     /// By what mongod remembers it, if it does.
     pub(super) statement_id: Option<i32>,
     /// The variables and the constants.
@@ -51,7 +50,6 @@ impl<'a> Task<'a> {
             sort: None,
             let_variables,
             constants,
-            bypass_document_validation: None,
             statement_id: None,
             variables: variables(let_variables, constants),
         }

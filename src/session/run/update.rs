@@ -93,7 +93,6 @@ async fn of_statement(
     (index, statement): (usize, &UpdateStatement<'_>),
 ) -> Result<Outcome, RunError> {
     let mut task = Task::new(Asked::from(statement), command.let_variables, statement.constants);
-    task.bypass_document_validation = command.bypass_document_validation;
     task.statement_id = run.head.is_retryable_write().then(|| command.statement_ids.of(index));
     if let Some(outcome) = before(run, &task, statement.upsert).await? {
         return Ok(outcome);

@@ -139,9 +139,6 @@ fn insert_of(run: &Run<'_>, task: &Task<'_>, item: &RawDocument) -> RawDocumentB
     if let Some(id) = task.statement_id {
         put(&mut body, "stmtId", id.saturating_add(BESIDE));
     }
-    if let Some(bypass) = task.bypass_document_validation {
-        body.append(cstr!("bypassDocumentValidation"), bypass);
-    }
     run.carried().append_to_write(&mut body);
     body
 }

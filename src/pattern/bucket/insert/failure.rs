@@ -30,6 +30,8 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
     const IMMUTABLE_FIELD: i32 = 66;
     const CONVERSION_FAILURE: i32 = 241;
     const CANNOT_INDEX_PARALLEL_ARRAYS: i32 = 171;
+    const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
+    const QUERY_PLAN_KILLED: i32 = 175;
     const COLLECTION_UUID_MISMATCH: i32 = 361;
     const BSON_OBJECT_TOO_LARGE: i32 = 10334;
     const DUPLICATE_KEY: i32 = 11000;
@@ -37,7 +39,8 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
     match error.code {
         // A close that misses, and a push.
         IMMUTABLE_FIELD | CONVERSION_FAILURE => Failure::Miss,
-        COLLECTION_UUID_MISMATCH => Failure::NotReady,
+        // Frozen, dropped or replaced.
+        DOCUMENT_VALIDATION_FAILURE | QUERY_PLAN_KILLED | COLLECTION_UUID_MISMATCH => Failure::NotReady,
         BAD_VALUE
             if error
                 .message

@@ -7,18 +7,18 @@ use crate::pattern::bucket::layout::Bounds;
 
 /// The times of items that are put on a page one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Times {
+pub(in crate::pattern::bucket) struct Times {
     /// The first item's.
-    pub(super) first: Option<DateTime>,
+    pub(in crate::pattern::bucket) first: Option<DateTime>,
     /// What lies between the least and the greatest; `None` where there are no items.
-    pub(super) bounds: Option<Bounds>,
+    pub(in crate::pattern::bucket) bounds: Option<Bounds>,
     /// How many are older than one before them, or have no time.
-    pub(super) late: u32,
+    pub(in crate::pattern::bucket) late: u32,
 }
 
 impl Times {
     /// Those of items that stand behind one of time `before`.
-    pub(super) fn of<'a>(items: impl Iterator<Item = &'a Item>, before: Option<DateTime>) -> Self {
+    pub(in crate::pattern::bucket) fn of<'a>(items: impl Iterator<Item = &'a Item>, before: Option<DateTime>) -> Self {
         let mut times = Self::default();
         let mut newest = before;
         let mut all = Vec::new();

@@ -25,13 +25,26 @@ struct Chosen {
 
 pub(super) async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut Deleted) -> Result<(), RunError> {
     let mut emptied = Emptied::default();
-    let mut missed = round(run, wanted, deleted, &mut emptied).await?;
+    // Where the collection was replaced meanwhile, items lie elsewhere than they were found.
+    while !all_that_match(run, wanted, deleted, &mut emptied).await? && !run.is_still_the_same().await? {}
+    for key in emptied.keys.into_values() {
+        sweep::key(run, &key).await?;
+    }
+    Ok(())
+}
+
+/// Takes out all items that match; whether each was as it was found.
+async fn all_that_match(
+    run: &mut Run<'_>,
+    wanted: Wanted<'_>,
+    deleted: &mut Deleted,
+    emptied: &mut Emptied,
+) -> Result<bool, RunError> {
+    let mut missed = round(run, wanted, deleted, emptied).await?;
+    let all = missed.is_empty();
     for attempt in 0..MAX_ATTEMPTS {
         if missed.is_empty() {
-            break;
-        }
-        if attempt + 1 == MAX_ATTEMPTS {
-            return Err(lost_too_often().into());
+            return Ok(all);
         }
         pause(attempt).await;
         // What was not as it was found is looked at again where it was; what came meanwhile elsewhere is not meant.
@@ -40,12 +53,9 @@ pub(super) async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut 
             of_bucket: Some(&again),
             ..wanted
         };
-        missed = round(run, again, deleted, &mut emptied).await?;
+        missed = round(run, again, deleted, emptied).await?;
     }
-    for key in emptied.keys.into_values() {
-        sweep::key(run, &key).await?;
-    }
-    Ok(())
+    Err(lost_too_often().into())
 }
 
 /// The keys that pages were emptied of.

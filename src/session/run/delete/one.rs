@@ -7,7 +7,7 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::single;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::change::place_of;
-use crate::pattern::bucket::delete::{remove, take_out, take_out_by_id};
+use crate::pattern::bucket::delete::{take_out, take_out_by_id};
 use crate::pattern::bucket::filter::Narrowing;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
@@ -83,23 +83,9 @@ fn add(deleted: &mut Deleted, told: Told, id: Option<i32>) {
     deleted.add(told.n.min(1), told.answer);
 }
 
-/// Whether the item's page goes with it.
-fn is_last(target: &Target) -> bool {
-    is_left_empty(target) && !target.page.tells_for_others()
-}
-
-/// Whether nothing is left on the item's page, and no other is to come behind it.
-fn is_left_empty(target: &Target) -> bool {
-    target.page.count == 1 && target.page.next.is_empty()
-}
-
-/// The statement that takes an item out of its page, or removes the page with it.
+/// The statement that takes an item out of its page.
 pub(in crate::session::run) fn taking_out(shape: &BucketShape, target: &Target) -> RawDocumentBuf {
-    if is_last(target) {
-        remove(shape, &target.page, &[&target.stored])
-    } else {
-        take_out(shape, &target.page, &[(target.place, &target.stored)])
-    }
+    take_out(shape, &target.page, &[(target.place, &target.stored)])
 }
 
 /// Takes an item out. `None` where it is not as it was found.
@@ -108,28 +94,26 @@ pub(in crate::session::run) async fn take(
     target: &Target,
     part: Part,
 ) -> Result<Option<Told>, RunError> {
-    let kind = if is_last(target) { Kind::Delete } else { Kind::Update };
-    let told = send_one(run, kind, &taking_out(run.shape, target), part).await?;
+    let told = send_one(run, Kind::Update, &taking_out(run.shape, target), part).await?;
     if !told.missed.is_empty() || (told.n == 0 && !told.resent) {
         return Ok(None);
     }
     if !told.resent {
-        sweep(run, target).await?;
+        sweep_page(run, target).await?;
     }
     Ok(Some(told))
 }
 
-/// Removes what an item leaves behind that was taken out: its page if that is empty, and those before it.
-pub(in crate::session::run) async fn sweep(run: &mut Run<'_>, target: &Target) -> Result<(), RunError> {
-    if !is_left_empty(target) {
+/// Removes the page whose last item was taken out, unless it has announced another, and what it leaves behind.
+pub(in crate::session::run) async fn sweep_page(run: &mut Run<'_>, target: &Target) -> Result<(), RunError> {
+    if target.page.count > 1 || !target.page.next.is_empty() {
         return Ok(());
     }
     let key = condition(run.shape, &target.bucket).ok_or_else(|| run.misfit())?;
-    if is_last(target) {
-        sweep::below(run, &key, &target.page).await
-    } else {
-        sweep::key(run, &key).await
+    if sweep::remove_all(run, &key, std::slice::from_ref(&target.page)).await? == 0 {
+        return Ok(());
     }
+    sweep::below(run, &key, &target.page).await
 }
 
 /// The item with that `_id`, where it meets the conditions.
@@ -185,7 +169,7 @@ fn without_items(shape: &BucketShape, bucket: &RawDocument) -> RawDocumentBuf {
 }
 
 /// The condition that names a bucket's key.
-pub(super) fn condition(shape: &BucketShape, bucket: &RawDocument) -> Option<RawDocumentBuf> {
+pub(in crate::session::run) fn condition(shape: &BucketShape, bucket: &RawDocument) -> Option<RawDocumentBuf> {
     let mut condition = RawDocumentBuf::new();
     Key::of(shape, bucket).ok()?.append_filter(shape, &mut condition);
     Some(condition)

@@ -1,4 +1,4 @@
-//! Pages that are left empty.
+//! Pages that are left empty. A packed copy has none, so what is not done since the collection is replaced need not be done.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -11,6 +11,7 @@ use crate::pattern::bucket::place::shift::tell_before;
 use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::run::Run;
+use crate::session::run::replaced::unless_replaced;
 use crate::session::run::statements::{Kind, Part, beside, send};
 
 /// Pages looked at together.
@@ -46,9 +47,12 @@ pub(super) async fn remove_all(run: &mut Run<'_>, key: &RawDocument, pages: &[Pa
     if pages.is_empty() {
         return Ok(0);
     }
-    let statements: Vec<RawDocumentBuf> = pages.iter().map(|page| remove(run.shape, page, &[])).collect();
+    let statements: Vec<RawDocumentBuf> = pages.iter().map(|page| remove(run.shape, page)).collect();
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-    let told = send(run, Kind::Delete, (&statements, true), Part::Beside).await?;
+    let told = send(run, Kind::Delete, (&statements, true), Part::Beside).await;
+    let Some(told) = unless_replaced(run, told)? else {
+        return Ok(0);
+    };
     Ok(told.missed.first().copied().unwrap_or(pages.len()))
 }
 
@@ -65,7 +69,10 @@ async fn pass_on(run: &mut Run<'_>, key: &RawDocument, pages: &[PageFacts]) -> R
         return Ok(removable);
     };
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-    let told = send(run, Kind::Update, (&statements, true), Part::Beside).await?;
+    let told = send(run, Kind::Update, (&statements, true), Part::Beside).await;
+    let Some(told) = unless_replaced(run, told)? else {
+        return Ok(removable);
+    };
     if usize::try_from(told.n).is_ok_and(|told| told == statements.len()) {
         removable.extend(telling.iter().map(|page| PageFacts {
             anchor: true,
@@ -86,7 +93,10 @@ pub(super) async fn below(run: &mut Run<'_>, key: &RawDocument, removed: &PageFa
         command.append(cstr!("fields"), single(run.shape.items(), 0));
         command.append(cstr!("hint"), index::PAGE);
         beside(run).append_to_write(&mut command);
-        let answer = succeeded(run.link.call(Request::plain(&command)).await?)?;
+        let answer = succeeded(run.link.call(Request::plain(&command)).await?);
+        let Some(answer) = unless_replaced(run, answer.map_err(Into::into))? else {
+            return Ok(());
+        };
         let page = get(&answer, "value").and_then(RawBsonRef::as_document);
         let Some(page) = page.and_then(|page| PageFacts::parse(run.shape, page)) else {
             return Ok(());

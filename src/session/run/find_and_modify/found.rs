@@ -193,9 +193,6 @@ impl Finding<'_> {
     }
 
     fn complete(&self, run: &Run<'_>, body: &mut RawDocumentBuf) {
-        if let Some(bypass) = self.task.bypass_document_validation {
-            body.append(cstr!("bypassDocumentValidation"), bypass);
-        }
         if let Some(id) = self.task.statement_id {
             body.append(cstr!("stmtId"), id);
         }

@@ -84,7 +84,7 @@ async fn attempt(
     stored: &[RawDocumentBuf],
 ) -> Result<RawDocumentBuf, RunError> {
     let settings = run.settings;
-    if settings.readiness.for_reading(&mut run.asker()).await? {
+    if settings.readiness.for_reading(&mut run.asker()).await?.is_some() {
         settings.readiness.for_writing(&mut run.asker()).await?;
     }
     let there = there(run).await?;

@@ -32,7 +32,6 @@ pub(super) struct Batch<'a> {
     pub(super) groups: Vec<Group>,
     pub(super) ordered: bool,
     pub(super) care: Care,
-    pub(super) bypass_document_validation: Option<bool>,
     pub(super) strict_api: bool,
     pub(super) concern: Concern,
     /// Failures, by the client's index. In an ordered command there is one at most, and nothing behind it is placed.
@@ -64,7 +63,6 @@ impl<'a> Batch<'a> {
             groups: Vec::new(),
             ordered: command.ordered,
             care,
-            bypass_document_validation: command.bypass_document_validation,
             strict_api: get(run.head.body(), "apiStrict").and_then(as_flag).unwrap_or(false),
             concern: Concern::of(run),
             failed: Vec::new(),

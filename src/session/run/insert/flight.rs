@@ -198,13 +198,15 @@ fn append_options(
     (uuid, at_once): (&Binary, bool),
     body: &mut RawDocumentBuf,
 ) {
-    if let Some(bypass) = batch.bypass_document_validation {
-        body.append(cstr!("bypassDocumentValidation"), bypass);
-    }
-    if !batch.strict_api && *uuid != uncommitted() {
-        body.append(cstr!("collectionUUID"), uuid);
-    }
     let mut carried = run.carried();
+    // All of a transaction is either under the stable API alone or not.
+    if !(batch.strict_api && batch.in_transaction()) && *uuid != uncommitted() {
+        body.append(cstr!("collectionUUID"), uuid);
+        if batch.strict_api {
+            // The client's words are judged by now. The stable API has no name for a collection but one that another may have.
+            carried = carried.lenient();
+        }
+    }
     if at_once {
         carried = carried.at_once();
     }

@@ -11,8 +11,24 @@ use crate::pattern::bucket::delete::take_back;
 use crate::pattern::bucket::item::Item;
 use crate::session::error::RunError;
 use crate::session::link::Request;
-use crate::session::run::Run;
 use crate::session::run::delete::sweep;
+use crate::session::run::{Run, replaced};
+
+/// Sends them until none is left over since the collection is about to be replaced. Done twice they do no harm.
+async fn send(run: &mut Run<'_>, statements: &[RawDocumentBuf]) -> Result<(), RunError> {
+    loop {
+        let mut body = single("update", run.namespace.collection);
+        body.append(cstr!("updates"), array_of(statements));
+        body.append(cstr!("ordered"), false);
+        run.carried().unnumbered().append_to_write(&mut body);
+        let answer = succeeded(run.link.call(Request::plain(&body)).await?)?;
+        if !replaced::has_met_statement(&answer) {
+            return Ok(());
+        }
+        run.settings.readiness.forget(run.namespace);
+        run.settings.readiness.for_writing(&mut run.asker()).await?;
+    }
+}
 
 pub(super) async fn take(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
     let first = batch.failed.iter().map(|(index, _)| *index).min();
@@ -39,10 +55,7 @@ pub(super) async fn take(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(),
         .values()
         .map(|(bucket, ids)| take_back(run.shape, bucket, ids))
         .collect();
-    let mut body = single("update", run.namespace.collection);
-    body.append(cstr!("updates"), array_of(&statements));
-    run.carried().unnumbered().append_to_write(&mut body);
-    succeeded(run.link.call(Request::plain(&body)).await?)?;
+    send(run, &statements).await?;
     let mut keys = BTreeMap::new();
     for (number, position) in taken {
         if let Some(group) = batch.groups.get_mut(number) {

@@ -145,9 +145,6 @@ async fn send(
     let elements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
     let mut body = single("update", run.namespace.collection);
     body.append(cstr!("ordered"), command.ordered);
-    if let Some(bypass) = command.bypass_document_validation {
-        body.append(cstr!("bypassDocumentValidation"), bypass);
-    }
     if let Some(variables) = command.let_variables {
         body.append(cstr!("let"), variables);
     }

@@ -71,9 +71,6 @@ pub(super) async fn settle(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError
 fn body(run: &Run<'_>, task: &Task<'_>, statement: &RawDocument) -> RawDocumentBuf {
     let mut body = single("update", run.namespace.collection);
     body.append(cstr!("updates"), array_of(&[statement.to_owned()]));
-    if let Some(bypass) = task.bypass_document_validation {
-        body.append(cstr!("bypassDocumentValidation"), bypass);
-    }
     if let Some(id) = task.statement_id {
         let ids: RawArrayBuf = [id].into_iter().collect();
         body.append(cstr!("stmtIds"), &ids);

@@ -1,0 +1,194 @@
+//! Runs that are stopped, or killed, anywhere.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Document, doc};
+use proto_tests::proxy::find_binary;
+use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
+use proto_tests::shaped::{COLLECTION, Shaped};
+use proto_tests::{Mongod, ProxyOptions, Shape, invariants, mongod};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::compact;
+
+/// No multiple of three: each key has items that are deleted.
+const KEYS: i32 = 301;
+
+/// A collection with a short page in every key.
+fn prepare(mongod: &Mongod) -> Result<Shaped> {
+    let shaped = Shaped::with("", &ProxyOptions::new(&mongod.uri()))?;
+    let mut application = shaped.application()?;
+    for part in 0..10 {
+        let items: Vec<Document> = (0..KEYS * 3)
+            .map(|n| doc! { "_id": part * KEYS * 3 + n, "k": n % KEYS, "n": n })
+            .collect();
+        application.command_ok(&shaped.insert(&items))?;
+    }
+    let filter = doc! { "_id": { "$mod": [3, 0] } };
+    application.command_ok(
+        &doc! { "delete": COLLECTION, "deletes": [{ "q": filter, "limit": 0 }], "$db": &shaped.database },
+    )?;
+    Ok(shaped)
+}
+
+fn start(shaped: &Shaped) -> Result<Child> {
+    let mut command = Command::new(find_binary()?);
+    command.arg("compact").arg("--config").arg(shaped.proxy.config_file());
+    Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+}
+
+fn signal(child: &Child, signal: Signal) -> Result<()> {
+    let id = Pid::from_raw(i32::try_from(child.id())?).context("a process id")?;
+    Ok(kill_process(id, signal)?)
+}
+
+fn items(shaped: &Shaped) -> Result<Vec<Document>> {
+    let find = doc! { "find": COLLECTION, "sort": { "_id": 1 }, "$db": &shaped.database };
+    shaped.application()?.all(&find)
+}
+
+fn check(mongod: &Mongod, shaped: &Shaped, before: &[Document]) -> Result<()> {
+    ensure!(items(shaped)? == before, "items differ");
+    let shape = Shape {
+        items_change: true,
+        ..Shape::new(&["k"])
+    };
+    invariants::check(
+        &mut Connection::open(mongod.address())?,
+        &shaped.database,
+        COLLECTION,
+        &shape,
+    )
+}
+
+fn write(shaped: &Shaped, id: i32) -> Result<()> {
+    let reply = shaped
+        .application()?
+        .command_ok(&shaped.insert(&[doc! { "_id": id, "k": 1, "n": 1 }]))?;
+    ensure!(reply.get_i32("n")? == 1, "{reply}");
+    Ok(())
+}
+
+#[test]
+fn a_run_may_be_stopped_anywhere_and_be_run_again() -> Result<()> {
+    let shaped = prepare(mongod::shared())?;
+    let mut has_ended = false;
+    for (number, after) in [30, 80, 150, 250, 400, 600].into_iter().enumerate() {
+        let child = start(&shaped)?;
+        sleep(Duration::from_millis(after));
+        signal(&child, Signal::TERM)?;
+        let output = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(!said.contains("still frozen"), "{said}");
+        has_ended |= said.contains("packed: ");
+        // It can be written to at once.
+        write(&shaped, 1_000_000 + i32::try_from(number)?)?;
+        check(mongod::shared(), &shaped, &items(&shaped)?)?;
+    }
+    let before = items(&shaped)?;
+    let said = compact(&shaped.proxy)?;
+    // One of those before may have come to its end.
+    ensure!(said.contains("packed: ") || has_ended, "{said}");
+    check(mongod::shared(), &shaped, &before)?;
+    let again = compact(&shaped.proxy)?;
+    ensure!(again.contains("no page is short that need be"), "{again}");
+    Ok(())
+}
+
+#[test]
+fn a_run_that_was_killed_while_all_is_frozen_is_finished_by_the_next() -> Result<()> {
+    let set = mongod::shared_replica_set();
+    let shaped = prepare(set)?;
+    let before = items(&shaped)?;
+    let mut child = start(&shaped)?;
+    // One who reads the copy in a transaction keeps it from being renamed.
+    let mut reader = Connection::open(set.address())?;
+    let transaction = doc! { "lsid": lsid(&shaped.database), "txnNumber": 1_i64, "autocommit": false };
+    let mut said = String::new();
+    for line in BufReader::new(child.stdout.take().context("its output")?).lines() {
+        let line = line?;
+        said.push_str(&line);
+        said.push('\n');
+        if line.contains(": copied ") {
+            let copy = format!("{COLLECTION}.mongoshape_compact");
+            let mut find = doc! { "find": copy, "limit": 1, "startTransaction": true, "$db": &shaped.database };
+            find.extend(transaction.clone());
+            reader.command_ok(&find)?;
+        }
+        if line.contains("frozen: ") {
+            sleep(Duration::from_millis(500));
+            signal(&child, Signal::KILL)?;
+            break;
+        }
+    }
+    child.wait()?;
+    ensure!(said.contains("frozen: ") && !said.contains("packed: "), "{said}");
+    let mut abort = doc! { "abortTransaction": 1, "$db": "admin" };
+    abort.extend(transaction);
+    reader.command_ok(&abort)?;
+    ensure!(items(&shaped)? == before, "items differ");
+    let checked = shaped.proxy.run("check")?;
+    let checked = String::from_utf8_lossy(&checked.stdout).into_owned();
+    ensure!(
+        checked.contains("takes no writes, as `mongoshape compact` is about to replace it"),
+        "{checked}"
+    );
+    // A write waits for the end.
+    std::thread::scope(|scope| -> Result<()> {
+        let writer = scope.spawn(|| write(&shaped, 2_000_000));
+        sleep(Duration::from_millis(300));
+        ensure!(!writer.is_finished(), "it was written where nothing can be");
+        let said = compact(&shaped.proxy)?;
+        ensure!(said.contains("was frozen by a run that did not end"), "{said}");
+        writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))?
+    })?;
+    let mut expected = before;
+    expected.push(doc! { "_id": 2_000_000, "k": 1, "n": 1 });
+    check(set, &shaped, &expected)
+}
+
+#[test]
+fn two_runs_do_not_get_in_each_others_way() -> Result<()> {
+    let shaped = prepare(mongod::shared())?;
+    let before = items(&shaped)?;
+    let runs = [start(&shaped)?, start(&shaped)?];
+    let mut ended = Vec::new();
+    for run in runs {
+        let output = run.wait_with_output()?;
+        ended.push(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    check(mongod::shared(), &shaped, &before)?;
+    let fair = |said: &String| {
+        ["packed: ", "no page is short that need be", "is under way"]
+            .iter()
+            .any(|words| said.contains(words))
+    };
+    ensure!(ended.iter().all(fair), "{ended:?}");
+    Ok(())
+}
+
+#[test]
+fn the_copy_is_not_listed() -> Result<()> {
+    let shaped = prepare(mongod::shared())?;
+    let copy = format!("{COLLECTION}.mongoshape_compact");
+    shaped
+        .direct()?
+        .command_ok(&doc! { "create": &copy, "$db": &shaped.database })?;
+    let mut application = shaped.application()?;
+    for filter in [doc! {}, doc! { "name": &copy }, doc! { "type": "collection" }] {
+        let list = doc! { "listCollections": 1, "filter": filter, "nameOnly": true, "$db": &shaped.database };
+        let listed = application.all(&list)?;
+        ensure!(
+            listed
+                .iter()
+                .all(|listed| listed.get_str("name").is_ok_and(|name| name != copy)),
+            "{listed:?}"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! `mongoshape compact`: short pages packed again, whatever else goes on.
+
+mod broken_off;
+mod packed;
+mod transfer;
+mod working;
+
+use std::process::Output;
+
+use anyhow::{Result, ensure};
+use proto_tests::Proxy;
+
+/// Runs the verb, and gives what it said.
+fn compact(proxy: &Proxy) -> Result<String> {
+    said(&proxy.run("compact")?)
+}
+
+/// What a run said that succeeded.
+fn said(output: &Output) -> Result<String> {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {text}", output.status);
+    Ok(text)
+}

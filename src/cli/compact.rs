@@ -1,0 +1,242 @@
+//! `compact`: packs short pages again, in a copy that takes the collection's place.
+//!
+//! The copy is filled while clients work, and gone over until little differs. Then the collection is frozen, what still differs is
+//! put right, and the copy is renamed over the collection, all of which mongod does in one step. What is broken off before that
+//! leaves the copy to the next run, and the collection as it was. See `docs/decisions/0016-pages-are-packed-in-a-copy.md`.
+
+mod copy;
+mod freeze;
+mod halt;
+mod others;
+mod pages;
+mod pass;
+mod worth;
+
+use std::process::ExitCode;
+
+use bson::Document;
+use mongodb::Client;
+use mongodb::error::Error;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use self::copy::Copy;
+use self::halt::Halt;
+use self::pass::Pass;
+use super::check::{collection, server};
+use super::finding::{Finding, Findings};
+use super::survey::{Look, first_stray};
+use super::upstream::{self, Target, description, indexes};
+use crate::config::Config;
+use crate::pattern::bucket::index;
+use crate::pattern::shapes::BucketShape;
+
+/// How often a collection is gone over while clients work, at most.
+const MAX_PASSES: u32 = 8;
+/// Keys that may differ when it is frozen, as a part of all, and in any case.
+const FEW: u64 = 1000;
+const FEW_AT_LEAST: u64 = 100;
+
+/// Packs every collection with a bucket shape, or one, and prints what was done; goes on with the next one after an error.
+///
+/// # Errors
+/// When the upstream cannot be reached, or its databases not be listed.
+pub(super) async fn run(config: &Config, namespace: Option<&str>) -> anyhow::Result<ExitCode> {
+    let stop = stopped_by_signals()?;
+    let client = upstream::client(&config.upstream).await?;
+    let findings = through(&client, config, namespace, &stop).await;
+    upstream::close(client).await;
+    Ok(findings?.exit_code())
+}
+
+fn stopped_by_signals() -> std::io::Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stopping = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        stopping.cancel();
+    });
+    Ok(stop)
+}
+
+async fn through(
+    client: &Client,
+    config: &Config,
+    namespace: Option<&str>,
+    stop: &CancellationToken,
+) -> anyhow::Result<Findings> {
+    let mut findings = Findings::default();
+    findings.extend(server::check(client, config).await?);
+    if findings.failed() {
+        return Ok(findings);
+    }
+    let mut targets = upstream::targets(client, config).await?;
+    targets.retain(|target| namespace.is_none_or(|namespace| namespace == target.namespace()));
+    if targets.is_empty() {
+        let text = "there is no such collection whose shape is rewritten";
+        findings.add(&match namespace {
+            Some(namespace) => Finding::error(namespace, text),
+            None => Finding::note("compact", text),
+        });
+    }
+    for target in targets {
+        let name = others::own_name(&target.namespace());
+        let client = upstream::named_client(&config.upstream, &name).await?;
+        compact(&client, (&target.through(&client), &name), stop, &mut findings).await;
+        upstream::close(client).await;
+        if stop.is_cancelled() {
+            break;
+        }
+    }
+    Ok(findings)
+}
+
+async fn compact(client: &Client, (target, name): (&Target, &str), stop: &CancellationToken, findings: &mut Findings) {
+    let Some(shape) = target.bucket() else { return };
+    let namespace = target.namespace();
+    if let Some(finding) = others::look(client, &namespace, name).await {
+        findings.add(&finding);
+        if finding.is_error() {
+            return;
+        }
+    }
+    let mut work = Work {
+        client,
+        target,
+        shape,
+        stop,
+        findings,
+    };
+    if let Err(halt) = work.compact().await {
+        findings.add(&halt.finding(&namespace));
+    }
+}
+
+/// One collection.
+struct Work<'a> {
+    client: &'a Client,
+    target: &'a Target,
+    shape: &'a BucketShape,
+    stop: &'a CancellationToken,
+    findings: &'a mut Findings,
+}
+
+impl Work<'_> {
+    async fn compact(&mut self) -> Result<(), Halt> {
+        let Some(described) = description(&self.target.database, &self.target.collection).await? else {
+            copy::drop_if_there(self.target).await?;
+            self.say("does not exist");
+            return Ok(());
+        };
+        let is_frozen = collection::is_frozen(&described);
+        if !self.is_fit(&described, is_frozen).await? {
+            return Ok(());
+        }
+        if is_frozen {
+            self.say("was frozen by a run that did not end, and is finished now");
+        } else if !worth::is_worth_it(self.target, self.shape, self.stop).await? {
+            copy::drop_if_there(self.target).await?;
+            self.findings
+                .add(&Finding::fine(self.target.namespace(), "no page is short that need be"));
+            return Ok(());
+        }
+        let (mut copy, is_new) = Copy::open(self.target, self.shape, &described).await?;
+        if !is_new {
+            self.say("goes on with the copy that an earlier run has left");
+        }
+        if !is_frozen {
+            self.while_clients_work(&mut copy, is_new).await?;
+        }
+        let frozen = freeze::Frozen::of(self.client, self.target, &described)?;
+        let done = self.replace(&frozen, &mut copy).await;
+        if done.is_err() && !frozen.is_replaced(&copy).await {
+            frozen.thaw().await?;
+        }
+        let pages = done?;
+        let text = format!("packed: {} pages now, {} before", pages.after, pages.before);
+        self.findings.add(&Finding::fine(self.target.namespace(), text));
+        Ok(())
+    }
+
+    fn say(&mut self, text: impl Into<String>) {
+        self.findings.add(&Finding::note(self.target.namespace(), text));
+    }
+
+    /// Whether it holds pages and has their indexes; if not, that was reported.
+    async fn is_fit(&mut self, described: &Document, is_frozen: bool) -> Result<bool, Error> {
+        let mut unfit = if is_frozen {
+            Vec::new()
+        } else {
+            collection::unfit(self.target, described)
+        };
+        let there = indexes(self.target).await?;
+        unfit.extend(collection::index_findings(self.target, self.shape, &there));
+        let is_page = |found: &Document| found.get_str("name").is_ok_and(|name| name == index::PAGE);
+        if unfit.is_empty() && !there.iter().any(is_page) {
+            let text = format!("has no index named {}; run `mongoshape setup`", index::PAGE);
+            unfit.push(Finding::error(self.target.namespace(), text));
+        }
+        if unfit.is_empty() && !is_frozen {
+            match first_stray(self.target, self.shape).await? {
+                Look::Pages | Look::Unfinished(_) => {}
+                Look::Stray(id) => {
+                    let text = format!("holds a document that is no page, with _id {id}; run `mongoshape setup`");
+                    unfit.push(Finding::error(self.target.namespace(), text));
+                }
+            }
+        }
+        let is_fit = unfit.is_empty();
+        self.findings.extend(unfit);
+        if !is_fit {
+            let text = "is left as it is: compact works where `mongoshape check` finds nothing to say";
+            self.findings.add(&Finding::error(self.target.namespace(), text));
+        }
+        Ok(is_fit)
+    }
+
+    /// Fills the copy, until little differs.
+    async fn while_clients_work(&mut self, copy: &mut Copy<'_>, is_new: bool) -> Result<(), Halt> {
+        for number in 1..=MAX_PASSES {
+            copy.take_over_indexes().await?;
+            let verb = if is_new && number == 1 { "copied" } else { "compared" };
+            let tally = self.pass(copy, verb).await?;
+            let few = (tally.keys / FEW).max(FEW_AT_LEAST);
+            if tally.differences <= few && verb == "compared" {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn pass(&mut self, copy: &mut Copy<'_>, verb: &'static str) -> Result<pass::Tally, Halt> {
+        let namespace = self.target.namespace();
+        let pass = Pass::new(self.target, self.shape, copy, self.stop);
+        let mut told = pass::Progress::new(&namespace, verb, self.findings);
+        let tally = pass.go(&mut told).await?;
+        self.say(format!(
+            "{verb} {} keys, {} pages; {} keys written",
+            tally.keys, tally.before, tally.differences
+        ));
+        Ok(tally)
+    }
+
+    /// Freezes the collection, puts right what differs, and lets the copy take its place.
+    async fn replace(&mut self, frozen: &freeze::Frozen<'_>, copy: &mut Copy<'_>) -> Result<pass::Tally, Halt> {
+        frozen.freeze(self.stop).await?;
+        self.say("frozen: what is written waits");
+        copy.wait_for_the_majority();
+        copy.take_over_indexes().await?;
+        loop {
+            let tally = self.pass(copy, "compared").await?;
+            // What made room for another may have been what it should be.
+            if !copy.has_evicted() {
+                frozen.replace(copy).await?;
+                return Ok(tally);
+            }
+        }
+    }
+}

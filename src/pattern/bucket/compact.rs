@@ -1,0 +1,43 @@
+//! Short pages packed again, in a copy that takes the collection's place in one step.
+//!
+//! Items cannot be moved from page to page under those who read (see `docs/decisions/0016-pages-are-packed-in-a-copy.md`). So each
+//! key's items are put on pages anew in a collection beside, as if one client had inserted them in the order in which they lie
+//! ([`Packer`]); stored items stay as they are in every bit. Before the copy takes the collection's place, that is *frozen*: a
+//! validator that nothing meets refuses every insert and every update, whoever sends it. No statement that removes a bucket
+//! takes an item with it (see [`super::delete`]), so a frozen collection has the items that it has.
+
+mod packer;
+mod same;
+#[cfg(test)]
+mod tests;
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+pub use self::packer::{Given, Misfit, Packed, Packer};
+pub use self::same::Chain;
+use crate::command::document::{get, single};
+
+/// What the copy's name ends with.
+const SUFFIX: &str = ".mongoshape_compact";
+/// The field that a frozen collection's documents would need.
+const MARKER: &str = "mongoshape_compact";
+/// The option of a collection that freezes it.
+pub const VALIDATOR: &str = "validator";
+
+/// The name of a collection's copy, in the same database.
+#[must_use]
+pub fn copy_name(collection: &str) -> String {
+    format!("{collection}{SUFFIX}")
+}
+
+/// The validator of a frozen collection.
+#[must_use]
+pub fn freeze() -> RawDocumentBuf {
+    single(MARKER, single("$exists", true))
+}
+
+/// Whether a collection with these options, as `listCollections` tells them, is frozen.
+#[must_use]
+pub fn is_frozen(options: &RawDocument) -> bool {
+    get(options, VALIDATOR).and_then(RawBsonRef::as_document) == Some(&freeze())
+}

@@ -1,0 +1,249 @@
+//! A key's pages in, packed pages out.
+
+use bson::DateTime;
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::document::get;
+use crate::pattern::bucket::insert::Times;
+use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::key::{Key, same_bytes};
+use crate::pattern::bucket::layout::{Bounds, NewPage, build};
+use crate::pattern::bucket::read::bucket::Bucket;
+use crate::pattern::shapes::BucketShape;
+
+/// A document that is no page of this layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Misfit;
+
+/// The clock and the nonces, which what is pure is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Given {
+    /// The time of day.
+    pub now: DateTime,
+    /// A number that was never given before, nor by anybody else.
+    pub nonce: fn() -> i64,
+}
+
+/// A packed page.
+#[derive(Clone, Debug)]
+pub struct Packed {
+    /// The bucket.
+    pub document: RawDocumentBuf,
+    base: String,
+    page: i32,
+    tries: u32,
+}
+
+impl Packed {
+    /// Gives it another name, where its own is that of another page.
+    pub fn take_another_name(&mut self) {
+        self.tries = self.tries.saturating_add(1);
+        let mut renamed = RawDocumentBuf::new();
+        renamed.append(cstr!("_id"), name(&self.base, self.page, self.tries));
+        for (field, value) in self.document.iter().flatten().skip(1) {
+            renamed.append(field, value);
+        }
+        self.document = renamed;
+    }
+}
+
+/// Keys of different values may have one text, and several pages of a key may begin within one second.
+fn name(base: &str, page: i32, tries: u32) -> String {
+    match tries {
+        0 => base.to_owned(),
+        1 => format!("{base}_{page}"),
+        _ => format!("{base}_{page}_{tries}"),
+    }
+}
+
+/// Packs the items of one key. Takes its pages in their order, and gives packed ones as soon as they are full: in their order
+/// too, but for the first, which tells of all others and comes last.
+pub struct Packer<'a> {
+    shape: &'a BucketShape,
+    given: Given,
+    key: Key,
+    identity: Vec<u8>,
+    open: Vec<Item>,
+    bytes: i64,
+    /// The number of the page that is being filled.
+    page: i32,
+    /// The newest time on the page before.
+    newest: Option<DateTime>,
+    /// What the page before has announced.
+    announced: Option<i64>,
+    /// What the name of the page before begins with.
+    base: String,
+    first: Option<First>,
+    /// Whether a page before is late.
+    is_behind_late: bool,
+    /// Whether a page behind the first is late.
+    is_first_to_be_marked: bool,
+}
+
+/// The first page, which is told by others whether it is marked.
+struct First {
+    items: Vec<Item>,
+    base: String,
+    late: bool,
+    short: bool,
+    next: Option<i64>,
+}
+
+impl<'a> Packer<'a> {
+    /// For the key of a bucket.
+    ///
+    /// # Errors
+    /// A bucket whose key is not as a page has it.
+    pub fn new(shape: &'a BucketShape, given: Given, bucket: &RawDocument) -> Result<Self, Misfit> {
+        let key = Key::of(shape, bucket).map_err(|_| Misfit)?;
+        // What an item does not keep for itself is the bucket's, in every bit.
+        let is_as_lifted =
+            shape
+                .key()
+                .iter()
+                .zip(key.lifted())
+                .all(|(field, lifted)| match (get(bucket, field), lifted) {
+                    (None, None) => true,
+                    (Some(value), Some(lifted)) => same_bytes(value, lifted.as_raw_bson_ref()),
+                    _ => false,
+                });
+        if !is_as_lifted {
+            return Err(Misfit);
+        }
+        Ok(Self {
+            shape,
+            given,
+            identity: key.identity(),
+            key,
+            open: Vec::new(),
+            bytes: 0,
+            page: 0,
+            newest: None,
+            announced: None,
+            base: String::new(),
+            first: None,
+            is_behind_late: false,
+            is_first_to_be_marked: false,
+        })
+    }
+
+    /// The [`Key::identity`] of its key.
+    #[must_use]
+    pub fn identity(&self) -> &[u8] {
+        &self.identity
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Takes the items of the key's next page, and gives the packed pages that are full by that.
+    ///
+    /// # Errors
+    /// A document that is no page.
+    pub fn take(&mut self, bucket: &RawDocument) -> Result<Vec<Packed>, Misfit> {
+        let bucket = Bucket::open(self.shape, bucket).ok_or(Misfit)?;
+        let mut full = Vec::new();
+        let mut taken = 0_u64;
+        for stored in bucket.stored() {
+            taken = taken.saturating_add(1);
+            let item = Item::of_stored(self.shape, (&self.key, &self.identity), stored);
+            if !self.has_room_for(&item) {
+                full.extend(self.close(true));
+            }
+            self.bytes = self.bytes.saturating_add(item.bytes());
+            self.open.push(item);
+        }
+        // What is no document would be left out.
+        if taken == bucket.count { Ok(full) } else { Err(Misfit) }
+    }
+
+    /// The pages that are left: the last, and the first.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<Packed> {
+        let mut left = Vec::new();
+        if !self.open.is_empty() {
+            left.extend(self.close(false));
+        }
+        let Some(first) = self.first.take() else { return left };
+        let new = NewPage {
+            id: &first.base,
+            page: 0,
+            late: first.late,
+            short: first.short,
+            unordered: self.is_first_to_be_marked,
+            nonce: None,
+            next: first.next,
+        };
+        let items: Vec<&Item> = first.items.iter().collect();
+        let document = build(self.shape, new, &items);
+        left.push(Packed {
+            document,
+            base: first.base,
+            page: 0,
+            tries: 0,
+        });
+        left
+    }
+
+    fn has_room_for(&self, item: &Item) -> bool {
+        let count = u32::try_from(self.open.len()).unwrap_or(u32::MAX);
+        let bytes = self.bytes.saturating_add(item.bytes());
+        count == 0 || (count < self.shape.max_items() && bytes <= i64::from(self.shape.max_bytes()))
+    }
+
+    /// Ends the open page. Nothing is given of the first.
+    fn close(&mut self, has_more: bool) -> Option<Packed> {
+        let items = std::mem::take(&mut self.open);
+        self.bytes = 0;
+        let times = self.shape.time().map(|_| Times::of(items.iter(), self.newest));
+        let times = times.unwrap_or_default();
+        self.newest = times.bounds.and_then(Bounds::newest);
+        let late = times.late > 0;
+        let short = has_more && u32::try_from(items.len()).is_ok_and(|count| count < self.shape.max_items());
+        let next = has_more.then(|| (self.given.nonce)());
+        let nonce = std::mem::replace(&mut self.announced, next);
+        let unordered = self.is_behind_late;
+        self.is_behind_late |= late;
+        let base = self.base_of(items.first());
+        let used_before = std::mem::replace(&mut self.base, base.clone()) == base;
+        let page = self.page;
+        self.page = page.saturating_add(1);
+        if page == 0 {
+            self.first = Some(First {
+                items,
+                base,
+                late,
+                short,
+                next,
+            });
+            return None;
+        }
+        self.is_first_to_be_marked |= late;
+        let tries = u32::from(used_before);
+        let new = NewPage {
+            id: &name(&base, page, tries),
+            page,
+            late,
+            short,
+            unordered,
+            nonce,
+            next,
+        };
+        let items: Vec<&Item> = items.iter().collect();
+        let document = build(self.shape, new, &items);
+        Some(Packed {
+            document,
+            base,
+            page,
+            tries,
+        })
+    }
+
+    fn base_of(&self, first: Option<&Item>) -> String {
+        let time = first.and_then(Item::time).unwrap_or(self.given.now);
+        format!("{}_{}", self.key.text(), time.timestamp_millis().div_euclid(1000))
+    }
+}

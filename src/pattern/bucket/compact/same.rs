@@ -1,0 +1,103 @@
+//! Whether the copy holds what it should.
+
+use std::collections::BTreeMap;
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use crate::command::document::put;
+use crate::pattern::bucket::layout::PageFacts;
+use crate::pattern::shapes::BucketShape;
+
+/// The pages of one key that the copy holds, in their order, held against those that it should hold. Names and nonces are made
+/// up, so they only have to fit each other.
+#[derive(Debug, Default)]
+pub struct Chain {
+    /// What is to come, without what is made up, by its number.
+    expected: BTreeMap<i32, RawDocumentBuf>,
+    found: BTreeMap<i32, RawDocumentBuf>,
+    /// What each page was announced by, and has announced.
+    announced: BTreeMap<i32, (Option<i64>, Vec<i64>)>,
+    differs: bool,
+}
+
+impl Chain {
+    /// Takes a page that the copy should hold.
+    pub fn expect(&mut self, shape: &BucketShape, page: &RawDocument) {
+        let Some(facts) = PageFacts::parse(shape, page) else {
+            self.differs = true;
+            return;
+        };
+        self.expected.insert(facts.page, without_names(page));
+        self.settle(facts.page);
+    }
+
+    /// Takes one that it holds.
+    pub fn find(&mut self, shape: &BucketShape, page: &RawDocument) {
+        let Some(facts) = PageFacts::parse(shape, page) else {
+            self.differs = true;
+            return;
+        };
+        let known = self.announced.insert(facts.page, (facts.nonce, facts.next));
+        self.differs |= known.is_some();
+        self.found.insert(facts.page, without_names(page));
+        self.settle(facts.page);
+    }
+
+    /// Takes it that one is missing, or there is one too many.
+    pub fn differ(&mut self) {
+        self.differs = true;
+        self.expected.clear();
+        self.found.clear();
+    }
+
+    /// Whether a difference is known already.
+    #[must_use]
+    pub fn differs(&self) -> bool {
+        self.differs
+    }
+
+    /// Whether all that was expected was found, and nothing else.
+    #[must_use]
+    pub fn is_same(&self) -> bool {
+        let pages = self.announced.iter().zip(self.announced.iter().skip(1));
+        let mut links =
+            pages.map(|((_, (_, next)), (_, (nonce, _)))| nonce.is_some() && next.first() == nonce.as_ref());
+        !self.differs && self.expected.is_empty() && self.found.is_empty() && links.all(|fits| fits)
+    }
+
+    /// Compares what is there of a page on both sides.
+    fn settle(&mut self, page: i32) {
+        if self.expected.contains_key(&page) && self.found.contains_key(&page) {
+            let (expected, found) = (self.expected.remove(&page), self.found.remove(&page));
+            let bytes = |document: Option<RawDocumentBuf>| document.map(RawDocumentBuf::into_bytes);
+            self.differs |= bytes(expected) != bytes(found);
+        }
+    }
+}
+
+/// A page without its name and the nonces themselves.
+fn without_names(page: &RawDocument) -> RawDocumentBuf {
+    let mut named = RawDocumentBuf::new();
+    for (name, value) in page.iter().flatten().skip(1) {
+        match value {
+            RawBsonRef::Document(control) if name.as_str() == BucketShape::CONTROL => {
+                let mut rest = RawDocumentBuf::new();
+                for (name, value) in control.iter().flatten() {
+                    match name.as_str() {
+                        made_up @ ("nonce" | "next") => put(&mut rest, made_up, length(value)),
+                        _ => rest.append(name, value),
+                    }
+                }
+                named.append(name, &rest);
+            }
+            _ => named.append(name, value),
+        }
+    }
+    named
+}
+
+/// How many nonces there are.
+fn length(nonces: RawBsonRef<'_>) -> i64 {
+    let count = nonces.as_array().map_or(1, |nonces| nonces.into_iter().count());
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

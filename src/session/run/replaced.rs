@@ -1,0 +1,145 @@
+//! Collections that are replaced while clients work, by a packed copy of themselves
+//! (`docs/decisions/0016-pages-are-packed-in-a-copy.md`).
+//!
+//! What is written shortly before fails by a validator; what goes on in the collection that was, by its UUID, or since mongod has
+//! killed it. A command that has changed nothing yet, or of which mongod remembers what it has done, is run again from its
+//! beginning. Any other is answered by an error that says so.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::{Run, only_reads};
+use crate::command::arguments::with_replaced;
+use crate::command::document::{as_whole_number, get};
+use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::reply::succeeded;
+use crate::session::error::RunError;
+
+/// How often a command is run again. A collection is replaced once in a while.
+const MAX_RUNS: u32 = 10;
+
+/// A command's answer.
+pub(super) type Answer = Result<RawDocumentBuf, RunError>;
+
+/// Whether mongod refused it since the collection is frozen, or is another by now.
+pub(super) fn is_met_by(error: &CommandError) -> bool {
+    [
+        ErrorCode::DocumentValidationFailure,
+        ErrorCode::CollectionUuidMismatch,
+        ErrorCode::QueryPlanKilled,
+    ]
+    .into_iter()
+    .any(|code| error.is(code))
+}
+
+/// The same of a statement's error.
+pub(super) fn is_met_by_statement(error: &WriteError) -> bool {
+    is_met_by(&error.clone().into_command_error())
+}
+
+/// Runs the command, and again where the collection was replaced meanwhile.
+pub(super) async fn again_where_replaced(run: &mut Run<'_>) -> Answer {
+    let mut answer = once(run).await;
+    for _ in 0..MAX_RUNS {
+        if !has_met(&answer) {
+            return answer;
+        }
+        run.settings.readiness.forget(run.namespace);
+        if !may_be_run_again(run, &answer) {
+            break;
+        }
+        if !only_reads(run.head) {
+            run.settings.readiness.for_writing(&mut run.asker()).await?;
+        }
+        answer = once(run).await;
+    }
+    if has_met(&answer) { told(run, answer) } else { answer }
+}
+
+async fn once(run: &mut Run<'_>) -> Answer {
+    Ok(succeeded(run.dispatch().await?)?)
+}
+
+fn has_met(answer: &Answer) -> bool {
+    match answer {
+        Ok(reply) => has_met_statement(reply),
+        Err(RunError::Command(error)) => is_met_by(error),
+        Err(RunError::Link(_)) => false,
+    }
+}
+
+/// Whether one of an answer's statements was refused so.
+pub(super) fn has_met_statement(reply: &RawDocument) -> bool {
+    write_errors(reply).any(|(_, error)| is_met_by_statement(&error))
+}
+
+fn write_errors(reply: &RawDocument) -> impl Iterator<Item = (usize, WriteError)> + '_ {
+    let errors = get(reply, "writeErrors").and_then(RawBsonRef::as_array);
+    let errors = errors.into_iter().flatten().flatten();
+    errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse)
+}
+
+/// Whether nothing has been done that would be done twice.
+fn may_be_run_again(run: &Run<'_>, answer: &Answer) -> bool {
+    let head = run.head;
+    if head.in_transaction() || head.name == "getMore" {
+        return false;
+    }
+    if only_reads(head) || head.is_retryable_write() {
+        return true;
+    }
+    match (head.name, answer) {
+        ("findAndModify" | "findandmodify", _) => true,
+        ("update" | "delete", Ok(reply)) => get(reply, "n").and_then(as_whole_number) == Some(0),
+        _ => false,
+    }
+}
+
+/// What a client is told: something that it may try again.
+fn told(run: &Run<'_>, answer: Answer) -> Answer {
+    let message = format!(
+        "{} is being replaced by a packed copy of itself (`mongoshape compact`): try again",
+        run.namespace
+    );
+    let own = CommandError::new(ErrorCode::WriteConflict, message.as_str());
+    if run.head.in_transaction() {
+        return Err(own.transient().into());
+    }
+    match answer {
+        // What a cursor had not told yet.
+        Err(error) if run.head.name == "getMore" => Err(error),
+        Err(_) if run.head.is_retryable_write() => Err(own.retryable().into()),
+        Err(_) => Err(own.into()),
+        Ok(reply) => {
+            let errors: RawArrayBuf = write_errors(&reply)
+                .map(|(index, error)| {
+                    let met = is_met_by_statement(&error);
+                    let conflict = || WriteError::new(ErrorCode::WriteConflict, message.as_str());
+                    if met { conflict() } else { error }.to_document(index)
+                })
+                .collect();
+            let errors = RawBsonRef::Array(&errors);
+            Ok(with_replaced(&reply, &[("writeErrors", Some(errors))]))
+        }
+    }
+}
+
+/// What came of something that is of no use any more where the collection was replaced, or is about to be; `None` then.
+pub(super) fn unless_replaced<T>(run: &Run<'_>, told: Result<T, RunError>) -> Result<Option<T>, RunError> {
+    match told {
+        Err(RunError::Command(error)) if is_met_by(&error) && !run.head.in_transaction() => Ok(None),
+        told => told.map(Some),
+    }
+}
+
+impl Run<'_> {
+    /// Whether the collection is still the one that was found ready. mongod sees to that where a query may name its UUID.
+    pub(super) async fn is_still_the_same(&mut self) -> Result<bool, RunError> {
+        let Some(known) = self.collection.clone() else {
+            return Ok(true);
+        };
+        let settings = self.settings;
+        settings.readiness.forget(self.namespace);
+        self.collection = settings.readiness.for_reading(&mut self.asker()).await?;
+        Ok(self.collection == Some(known))
+    }
+}
