@@ -138,6 +138,8 @@ fn a_run_that_was_killed_while_all_is_frozen_is_finished_by_the_next() -> Result
     let mut abort = doc! { "abortTransaction": 1, "$db": "admin" };
     abort.extend(transaction);
     reader.command(&abort)?;
+    // mongod may be at the renaming still, for which it is given a second.
+    sleep(Duration::from_millis(1500));
     if !has_options(&mut reader, &shaped)? {
         // It was too fast. Frozen, with a copy that is far behind, is what another would leave.
         let copy = format!("{COLLECTION}.mongoshape_compact");
