@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
@@ -226,7 +227,12 @@ fn run(mongod: &Mongod, is_set: bool) -> Result<()> {
         read: AtomicU64::new(0),
     };
     let world = &world;
-    let open = |number: usize| Connection::open(proxies[number % 2].address());
+    let open = |number: usize| -> Result<Connection> {
+        let connection = Connection::open(proxies[number % 2].address())?;
+        // Longer than a write waits.
+        connection.stream().set_read_timeout(Some(Duration::from_secs(40)))?;
+        Ok(connection)
+    };
     let client = |number: usize| -> Result<Client> {
         let (connection, is_strict) = (open(number)?, number == 2);
         Ok(Client { connection, is_strict })

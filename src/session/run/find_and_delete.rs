@@ -79,7 +79,8 @@ type Deleted = (Option<(RawDocumentBuf, RawDocumentBuf)>, RawDocumentBuf);
 async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, id: Option<i32>) -> Result<Deleted, RunError> {
     let shape = run.shape;
     let narrowing = Narrowing::of(shape, wanted.filter);
-    let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none();
+    // The stable API has no sparse indexes, and no name for a collection in a statement with the client's words.
+    let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none() && !run.is_strict();
     let item = narrowing.exactly_one_id().filter(|_| is_simple);
     let mut none = RawDocumentBuf::new();
     if let Some(item) = item

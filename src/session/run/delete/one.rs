@@ -36,7 +36,8 @@ pub(super) async fn delete(
 ) -> Result<(), RunError> {
     let shape = run.shape;
     let narrowing = Narrowing::of(shape, wanted.filter);
-    let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none();
+    // The stable API has no sparse indexes, and no name for a collection in a statement with the client's words.
+    let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none() && !run.is_strict();
     let item = narrowing.exactly_one_id().filter(|_| is_simple);
     // In a transaction nothing is tried that may fail.
     if let Some(item) = item

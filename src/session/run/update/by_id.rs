@@ -31,6 +31,10 @@ pub(super) fn translate(run: &Run<'_>, command: &Update<'_>) -> Option<Vec<Chang
 }
 
 fn change(run: &Run<'_>, statement: &UpdateStatement<'_>) -> Option<Change> {
+    // The stable API has no sparse indexes.
+    if run.is_strict() {
+        return None;
+    }
     let mut mint = SystemMint::new(&run.shared.timestamps);
     let change = Change::of(run.shape, Asked::from(statement), &mut mint).ok();
     change.filter(|_| statement.constants.is_none())
