@@ -212,7 +212,7 @@ fn it_is_counted_without_an_index_on_id() -> Result<()> {
                 check(&mut both, doc! { "dbStats": 1 })?;
                 both.same(|_| doc! { "aggregate": "items", "pipeline": [{ "$collStats": { "count": {} } }, { "$project": { "count": 1 } }], "cursor": {} })?;
             }
-            both.same(|_| doc! { "collMod": "items", "validationLevel": "off" })?;
+            both.same(|_| doc! { "collMod": "items", "validationLevel": "strict" })?;
             both.same(|_| doc! { "planCacheClear": "items" })?;
             for refused in [
                 doc! { "collMod": "items", "expireAfterSeconds": 5 },
