@@ -125,7 +125,7 @@ async fn still_ready(run: &mut Run<'_>, batch: &mut Batch<'_>, ready: Ready) -> 
     let now = run.settings.readiness.for_writing(&mut run.asker()).await?;
     if now != ready {
         // Dropped and made again: nothing that was known is true.
-        batch.groups.iter_mut().for_each(Group::forget);
+        batch.groups.iter_mut().for_each(Group::begin_anew);
         batch.learn(run.namespace, &now);
     }
     Ok(now)

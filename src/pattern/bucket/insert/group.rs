@@ -229,6 +229,13 @@ impl Group {
         self.unsettle();
     }
 
+    /// Forgets all pages, those that it has announced among them: the collection is another, whose pages may have the same names.
+    pub fn begin_anew(&mut self) {
+        self.forget();
+        self.announced = None;
+        self.abandoned.clear();
+    }
+
     fn unsettle(&mut self) {
         if self.chain == Chain::Settled {
             self.chain = Chain::Pages;

@@ -274,6 +274,19 @@ fn a_page_without_room_for_the_bytes_is_closed() {
     check(&shape, Care::Free, &[larger], None, &["page 2_77 1"]);
 }
 
+/// Its pages may have the names of those that were known.
+#[test]
+fn what_was_announced_in_another_collection_is_announced_again() {
+    let shape = shape(None);
+    let mut groups = groups(&shape, &of_key(0..1));
+    for _ in 0..2 {
+        groups[0].know(Some(page(3)));
+        assert_eq!(step(&shape, Care::Free, &mut groups)[0].kind, StatementKind::Announce);
+        groups[0].begin_anew();
+        assert!(groups[0].abandon().is_empty());
+    }
+}
+
 #[test]
 fn under_the_stable_api_a_page_is_an_upsert_with_a_hint() {
     let bucket = rawdoc! { "_id": "1_77", "k": 1, "count": 1, "history": [{}], "control": { "page": 0 } };
