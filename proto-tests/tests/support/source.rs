@@ -7,8 +7,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 /// Commands, and the files that read them. `find:` before a command's name is where in the file its match begins.
-pub(crate) const OPTIONS: [(&str, &str); 14] = [
+pub(crate) const OPTIONS: [(&str, &str); 15] = [
     ("insert", "insert.rs"),
+    ("insert", "write_batch.rs"),
     ("find", "find.rs"),
     ("getMore", "cursor.rs"),
     ("update", "update.rs"),
