@@ -128,13 +128,12 @@ fn check_kept<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl Fn
             report(bucket, "its bounds have moved, and page 0 does not tell so".to_owned());
         }
         let behind = pages.get(position + 1..).unwrap_or_default();
-        let told = behind.iter().position(|bucket| is_marked(bucket, "unordered"));
-        let telling = told.and_then(|told| behind.get(told..)).unwrap_or_default();
-        let is_whole = telling.iter().all(|bucket| is_marked(bucket, "unordered"));
-        let begins = telling
-            .first()
-            .is_some_and(|first| told == Some(0) || is_marked(first, "anchor"));
-        let is_told = behind.is_empty() || (is_whole && begins);
+        let tells = |bucket: &&RawDocument| is_marked(bucket, "unordered");
+        let anchor = behind.iter().rposition(|bucket| is_marked(bucket, "anchor"));
+        let from_anchor = anchor.and_then(|anchor| behind.get(anchor..));
+        // An anchor is passed on to the page before it when it is removed; a page that is late tells by itself.
+        let is_told = behind.iter().all(|bucket| tells(bucket) || is_marked(bucket, "late"))
+            || from_anchor.is_some_and(|telling| telling.iter().all(|bucket| tells(bucket)));
         if !is_told {
             report(bucket, "the pages behind it do not tell that it is late".to_owned());
         }
