@@ -132,7 +132,7 @@ fn check_kept<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl Fn
         let anchor = behind.iter().rposition(|bucket| is_marked(bucket, "anchor"));
         let from_anchor = anchor.and_then(|anchor| behind.get(anchor..));
         // An anchor is passed on to the page before it when it is removed; a page that is late tells by itself.
-        let is_told = behind.iter().all(|bucket| tells(&bucket) || is_marked(bucket, "late"))
+        let is_told = behind.iter().all(|bucket| tells(bucket) || is_marked(bucket, "late"))
             || from_anchor.is_some_and(|telling| telling.iter().all(tells));
         if !is_told {
             report(bucket, "the pages behind it do not tell that it is late".to_owned());
