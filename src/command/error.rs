@@ -3,11 +3,17 @@
 //! Codes and names are mongod's own (`src/mongo/base/error_codes.yml`), so that drivers and applications treat them as
 //! they treat the server's.
 
-use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+mod code;
+mod write;
+
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
 use super::arguments::with_replaced;
 use super::document::{get, put};
 use super::namespace::Namespace;
+
+pub use code::{ErrorCode, is_retryable};
+pub use write::WriteError;
 
 /// Where a reply has its labels.
 const LABELS: &str = "errorLabels";
@@ -29,195 +35,6 @@ pub enum CommandError {
     },
     /// mongod's own reply, passed on as it is.
     Upstream(RawDocumentBuf),
-}
-
-/// The errors of mongod that the proxy itself answers with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorCode {
-    /// A value that cannot be.
-    BadValue,
-    /// A value that cannot be read as what it should be.
-    FailedToParse,
-    /// Somebody else's.
-    Unauthorized,
-    /// A field of the wrong type.
-    TypeMismatch,
-    /// Credentials or a mechanism that cannot be taken.
-    AuthenticationFailed,
-    /// Nested too deep.
-    Overflow,
-    /// A batch of no or too many operations.
-    InvalidLength,
-    /// Not possible in this deployment.
-    IllegalOperation,
-    /// Bytes that are no BSON.
-    InvalidBson,
-    /// A collection that is not there.
-    NamespaceNotFound,
-    /// An index that is not there.
-    IndexNotFound,
-    /// A path that leads into what has no fields.
-    PathNotViable,
-    /// Two changes of one path.
-    ConflictingUpdateOperators,
-    /// A cursor that is not there.
-    CursorNotFound,
-    /// A field beginning with `$` where none may.
-    DollarPrefixedFieldName,
-    /// An `_id` of a type that cannot be one.
-    InvalidIdField,
-    /// Several values where one must be.
-    NotSingleValueField,
-    /// A change of what cannot change.
-    ImmutableField,
-    /// An index that cannot be made.
-    CannotCreateIndex,
-    /// Two of one command's indexes are the same.
-    IndexAlreadyExists,
-    /// An option that a shaped collection cannot have.
-    InvalidOptions,
-    /// An index that is there under another name.
-    IndexOptionsConflict,
-    /// An index with the name of another one.
-    IndexKeySpecsConflict,
-    /// Part of a value where all of it must be given.
-    NotExactValueField,
-    /// Too many lost races.
-    WriteConflict,
-    /// A validator is not met: of a shaped collection, one that freezes it.
-    DocumentValidationFailure,
-    /// A plan whose collection is gone, or another.
-    QueryPlanKilled,
-    /// Another collection than the command names.
-    CollectionUuidMismatch,
-    /// The shape cannot do it.
-    CommandNotSupported,
-    /// What a filter may not say here.
-    QueryFeatureNotAllowed,
-    /// A transaction that has ended.
-    NoSuchTransaction,
-    /// Not possible in a transaction.
-    OperationNotSupportedInTransaction,
-    /// A command or stage that the client's own `apiStrict` rules out.
-    ApiStrict,
-    /// A legacy message that MongoDB no longer takes.
-    UnsupportedOpQueryCommand,
-    /// No primary is there to take it.
-    NotWritablePrimary,
-    /// A cursor that another command is reading.
-    CursorInUse,
-    /// A document over 16 MiB.
-    BsonObjectTooLarge,
-    /// A duplicate key.
-    DuplicateKey,
-    /// A command without a field it needs.
-    MissingField,
-    /// A command without `$db`.
-    MissingDatabase,
-    /// A command with a field it does not have.
-    UnknownField,
-    /// A negative number where none may be.
-    NegativeNumber,
-}
-
-impl ErrorCode {
-    /// The number, as in a reply's `code`.
-    #[must_use]
-    pub fn number(self) -> i32 {
-        match self {
-            Self::BadValue => 2,
-            Self::FailedToParse => 9,
-            Self::Unauthorized => 13,
-            Self::TypeMismatch => 14,
-            Self::Overflow => 15,
-            Self::InvalidLength => 16,
-            Self::AuthenticationFailed => 18,
-            Self::IllegalOperation => 20,
-            Self::InvalidBson => 22,
-            Self::NamespaceNotFound => 26,
-            Self::IndexNotFound => 27,
-            Self::PathNotViable => 28,
-            Self::ConflictingUpdateOperators => 40,
-            Self::CursorNotFound => 43,
-            Self::DollarPrefixedFieldName => 52,
-            Self::InvalidIdField => 53,
-            Self::NotSingleValueField => 54,
-            Self::ImmutableField => 66,
-            Self::CannotCreateIndex => 67,
-            Self::IndexAlreadyExists => 68,
-            Self::InvalidOptions => 72,
-            Self::IndexOptionsConflict => 85,
-            Self::IndexKeySpecsConflict => 86,
-            Self::NotExactValueField => 111,
-            Self::WriteConflict => 112,
-            Self::CommandNotSupported => 115,
-            Self::DocumentValidationFailure => 121,
-            Self::QueryPlanKilled => 175,
-            Self::CollectionUuidMismatch => 361,
-            Self::QueryFeatureNotAllowed => 224,
-            Self::NoSuchTransaction => 251,
-            Self::OperationNotSupportedInTransaction => 263,
-            Self::ApiStrict => 323,
-            Self::UnsupportedOpQueryCommand => 352,
-            Self::NotWritablePrimary => 10107,
-            Self::BsonObjectTooLarge => 10334,
-            Self::DuplicateKey => 11000,
-            Self::CursorInUse => 12051,
-            Self::MissingField => 40414,
-            Self::MissingDatabase => 40571,
-            Self::UnknownField => 40415,
-            Self::NegativeNumber => 51024,
-        }
-    }
-
-    /// The name, as in a reply's `codeName`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::BadValue => "BadValue",
-            Self::FailedToParse => "FailedToParse",
-            Self::Unauthorized => "Unauthorized",
-            Self::TypeMismatch => "TypeMismatch",
-            Self::Overflow => "Overflow",
-            Self::InvalidLength => "InvalidLength",
-            Self::AuthenticationFailed => "AuthenticationFailed",
-            Self::IllegalOperation => "IllegalOperation",
-            Self::InvalidBson => "InvalidBSON",
-            Self::NamespaceNotFound => "NamespaceNotFound",
-            Self::IndexNotFound => "IndexNotFound",
-            Self::PathNotViable => "PathNotViable",
-            Self::ConflictingUpdateOperators => "ConflictingUpdateOperators",
-            Self::CursorNotFound => "CursorNotFound",
-            Self::DollarPrefixedFieldName => "DollarPrefixedFieldName",
-            Self::InvalidIdField => "InvalidIdField",
-            Self::NotSingleValueField => "NotSingleValueField",
-            Self::ImmutableField => "ImmutableField",
-            Self::CannotCreateIndex => "CannotCreateIndex",
-            Self::IndexAlreadyExists => "IndexAlreadyExists",
-            Self::InvalidOptions => "InvalidOptions",
-            Self::IndexOptionsConflict => "IndexOptionsConflict",
-            Self::IndexKeySpecsConflict => "IndexKeySpecsConflict",
-            Self::NotExactValueField => "NotExactValueField",
-            Self::WriteConflict => "WriteConflict",
-            Self::CommandNotSupported => "CommandNotSupported",
-            Self::DocumentValidationFailure => "DocumentValidationFailure",
-            Self::QueryPlanKilled => "QueryPlanKilled",
-            Self::CollectionUuidMismatch => "CollectionUUIDMismatch",
-            Self::QueryFeatureNotAllowed => "QueryFeatureNotAllowed",
-            Self::NoSuchTransaction => "NoSuchTransaction",
-            Self::OperationNotSupportedInTransaction => "OperationNotSupportedInTransaction",
-            Self::ApiStrict => "APIStrictError",
-            Self::UnsupportedOpQueryCommand => "UnsupportedOpQueryCommand",
-            Self::NotWritablePrimary => "NotWritablePrimary",
-            Self::BsonObjectTooLarge => "BSONObjectTooLarge",
-            Self::DuplicateKey => "DuplicateKey",
-            Self::CursorInUse => "CursorInUse",
-            Self::MissingField => "Location40414",
-            Self::MissingDatabase => "Location40571",
-            Self::UnknownField => "Location40415",
-            Self::NegativeNumber => "Location51024",
-        }
-    }
 }
 
 impl CommandError {
@@ -374,115 +191,11 @@ impl CommandError {
     }
 }
 
-/// Whether a write that failed so may be sent again as it is (Retryable Writes, "Determining Retryable Errors").
-#[must_use]
-pub fn is_retryable(code: i32) -> bool {
-    const CODES: &[i32] = &[6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
-    CODES.contains(&code)
-}
-
 /// Gives a reply the label by which drivers know that the retryable write may be sent again, unless it has labels.
 pub fn label_retryable(reply: &mut RawDocumentBuf) {
     if get(reply, LABELS).is_none() {
         let labels: RawArrayBuf = [RETRYABLE_WRITE].into_iter().collect();
         put(reply, LABELS, &labels);
-    }
-}
-
-/// The `codeName` of an error by which the server could not go on: those of [`is_retryable`] and interruptions.
-fn name_of_server_error(code: i32) -> Option<&'static str> {
-    Some(match code {
-        6 => "HostUnreachable",
-        7 => "HostNotFound",
-        24 => "LockTimeout",
-        50 => "MaxTimeMSExpired",
-        89 => "NetworkTimeout",
-        91 => "ShutdownInProgress",
-        112 => "WriteConflict",
-        134 => "ReadConcernMajorityNotAvailableYet",
-        189 => "PrimarySteppedDown",
-        246 => "SnapshotUnavailable",
-        251 => "NoSuchTransaction",
-        262 => "ExceededTimeLimit",
-        9001 => "SocketException",
-        10107 => "NotWritablePrimary",
-        11600 => "InterruptedAtShutdown",
-        11601 => "Interrupted",
-        11602 => "InterruptedDueToReplStateChange",
-        13435 => "NotPrimaryNoSecondaryOk",
-        13436 => "NotPrimaryOrSecondary",
-        _ => return None,
-    })
-}
-
-/// What mongod said of one statement of a write command, or what the proxy says of one item.
-#[derive(Clone, Debug)]
-pub struct WriteError {
-    /// mongod's number for it.
-    pub code: i32,
-    /// The message.
-    pub message: String,
-    /// Fields beside `index`, `code` and `errmsg`, such as `keyPattern` and `keyValue`.
-    pub detail: RawDocumentBuf,
-}
-
-impl WriteError {
-    /// An error without detail.
-    #[must_use]
-    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self {
-            code: code.number(),
-            message: message.into(),
-            detail: RawDocumentBuf::new(),
-        }
-    }
-
-    /// Whether it says nothing of the statement but that the server could not go on with it: the whole command may be sent
-    /// again.
-    #[must_use]
-    pub fn is_of_server(&self) -> bool {
-        name_of_server_error(self.code).is_some()
-    }
-
-    /// As the error of the whole command.
-    #[must_use]
-    pub fn into_command_error(self) -> CommandError {
-        let mut reply = RawDocumentBuf::new();
-        reply.append(cstr!("ok"), 0.0);
-        reply.append(cstr!("errmsg"), self.message);
-        reply.append(cstr!("code"), self.code);
-        if let Some(name) = name_of_server_error(self.code) {
-            reply.append(cstr!("codeName"), name);
-        }
-        CommandError::Upstream(reply)
-    }
-
-    /// Reads an element of `writeErrors`: the statement's index and the error.
-    #[must_use]
-    pub fn parse(document: &RawDocument) -> Option<(usize, Self)> {
-        let index = usize::try_from(document.get_i32("index").ok()?).ok()?;
-        let code = document.get_i32("code").ok()?;
-        let message = document.get_str("errmsg").unwrap_or_default().to_owned();
-        let mut detail = RawDocumentBuf::new();
-        for (name, value) in document.iter().flatten() {
-            if !["index", "code", "errmsg"].contains(&name.as_str()) {
-                detail.append(name, value);
-            }
-        }
-        Some((index, Self { code, message, detail }))
-    }
-
-    /// The element of `writeErrors` for the client's document `index`.
-    #[must_use]
-    pub fn to_document(&self, index: usize) -> RawDocumentBuf {
-        let mut document = RawDocumentBuf::new();
-        document.append(cstr!("index"), i32::try_from(index).unwrap_or(i32::MAX));
-        document.append(cstr!("code"), self.code);
-        document.append(cstr!("errmsg"), self.message.as_str());
-        for (name, value) in self.detail.iter().flatten() {
-            document.append(name, value);
-        }
-        document
     }
 }
 

@@ -301,6 +301,15 @@ fn without_sizes(reply: &Document) -> Document {
         .collect()
 }
 
+/// The same of what is told of a whole database, where what it all comes to has names of its own.
+fn without_sizes_of_database(reply: &Document) -> Document {
+    let mut reply = without_sizes(reply);
+    for size in ["dataSize", "indexSize", "fsUsedSize"] {
+        reply.remove(size);
+    }
+    reply
+}
+
 fn servers() -> [&'static Mongod; 2] {
     [mongod::shared(), mongod::shared_replica_set()]
 }

@@ -1,0 +1,77 @@
+//! What is said of one statement of a write command.
+
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+
+use super::CommandError;
+use super::code::{ErrorCode, name_of_server_error};
+
+/// What mongod said of one statement of a write command, or what the proxy says of one item.
+#[derive(Clone, Debug)]
+pub struct WriteError {
+    /// mongod's number for it.
+    pub code: i32,
+    /// The message.
+    pub message: String,
+    /// Fields beside `index`, `code` and `errmsg`, such as `keyPattern` and `keyValue`.
+    pub detail: RawDocumentBuf,
+}
+
+impl WriteError {
+    /// An error without detail.
+    #[must_use]
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code: code.number(),
+            message: message.into(),
+            detail: RawDocumentBuf::new(),
+        }
+    }
+
+    /// Whether it says nothing of the statement but that the server could not go on with it: the whole command may be sent
+    /// again.
+    #[must_use]
+    pub fn is_of_server(&self) -> bool {
+        name_of_server_error(self.code).is_some()
+    }
+
+    /// As the error of the whole command.
+    #[must_use]
+    pub fn into_command_error(self) -> CommandError {
+        let mut reply = RawDocumentBuf::new();
+        reply.append(cstr!("ok"), 0.0);
+        reply.append(cstr!("errmsg"), self.message);
+        reply.append(cstr!("code"), self.code);
+        if let Some(name) = name_of_server_error(self.code) {
+            reply.append(cstr!("codeName"), name);
+        }
+        CommandError::Upstream(reply)
+    }
+
+    /// Reads an element of `writeErrors`: the statement's index and the error.
+    #[must_use]
+    pub fn parse(document: &RawDocument) -> Option<(usize, Self)> {
+        let index = usize::try_from(document.get_i32("index").ok()?).ok()?;
+        let code = document.get_i32("code").ok()?;
+        let message = document.get_str("errmsg").unwrap_or_default().to_owned();
+        let mut detail = RawDocumentBuf::new();
+        for (name, value) in document.iter().flatten() {
+            if !["index", "code", "errmsg"].contains(&name.as_str()) {
+                detail.append(name, value);
+            }
+        }
+        Some((index, Self { code, message, detail }))
+    }
+
+    /// The element of `writeErrors` for the client's document `index`.
+    #[must_use]
+    pub fn to_document(&self, index: usize) -> RawDocumentBuf {
+        let mut document = RawDocumentBuf::new();
+        document.append(cstr!("index"), i32::try_from(index).unwrap_or(i32::MAX));
+        document.append(cstr!("code"), self.code);
+        document.append(cstr!("errmsg"), self.message.as_str());
+        for (name, value) in self.detail.iter().flatten() {
+            document.append(name, value);
+        }
+        document
+    }
+}
