@@ -13,4 +13,6 @@
 
 pub mod bucket;
 pub mod pipeline;
+pub mod same;
 pub mod shapes;
+pub mod view;

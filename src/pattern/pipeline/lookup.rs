@@ -16,6 +16,7 @@ use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::filter::key_position;
 use crate::pattern::bucket::{items_view, pipeline};
 use crate::pattern::shapes::{BucketShape, Shape};
+use crate::pattern::view;
 
 /// The arguments whose last mention counts where they are given more than once.
 const ARGUMENTS: &[&str] = &["from", "localField", "foreignField", "let", "pipeline"];
@@ -79,7 +80,7 @@ impl Pipelines<'_> {
         let mut unpacked: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
         let variable = fresh("mongoshape_local", spec);
         unpacked.extend(join.items(bucket, &variable));
-        unpacked.extend(pipeline::on_items(&stages));
+        unpacked.extend(view::behind(&stages));
         Ok(Some(join.arguments(bucket, spec, &variable, &unpacked)))
     }
 
@@ -98,7 +99,7 @@ impl Pipelines<'_> {
         if get(&spec, "pipeline").is_none() {
             return Ok(spec);
         }
-        let stages: Vec<RawDocumentBuf> = pipeline::on_items(stages).collect();
+        let stages: Vec<RawDocumentBuf> = view::behind(stages).collect();
         Ok(with_pipeline(&spec, &stages))
     }
 }
