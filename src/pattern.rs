@@ -12,6 +12,7 @@
 )]
 
 pub mod bucket;
+pub mod outlier;
 pub mod pipeline;
 pub mod same;
 pub mod shapes;

@@ -40,6 +40,7 @@ use super::error::RunError;
 use super::handshake::{self, Presentation};
 use super::link::{Link, LinkError};
 use super::metrics::{Direction, Outcome};
+use super::outlier::Outlier;
 use super::relay::{Look, Relay, RelayError, Request, Seen, Sent};
 use super::route::{self, Route};
 use super::run::{Across, Run, only_reads};
@@ -50,6 +51,7 @@ use super::{Settings, Shared};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
 use crate::command::reply::says_not_primary;
+use crate::pattern::shapes::Shape;
 use crate::wire::{Compressor, Compressors, Frame, OpCode, OpMsg, OpMsgFlags};
 
 /// A client that has connected.
@@ -239,27 +241,39 @@ impl Session<'_> {
     }
 
     async fn rewrite(&mut self, frame: &Frame, head: &Head<'_>, to: route::Rewritten<'_>) -> Result<Outcome, Closed> {
-        let Some(shape) = to.bucket() else {
-            let error = CommandError::unsupported(to.namespace, "the outlier pattern");
-            self.reply_in_kind(frame, error).await?;
-            return Ok(Outcome::Rejected);
-        };
         self.link.compress_with(self.compressor);
         // The one place where a checksum matters to the proxy: what is relayed is verified by mongod.
         OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
-        let run = Run {
-            shared: self.shared,
-            settings: &to.settings,
-            link: &mut self.link,
-            upstream: self.upstream.kind(),
-            term: self.upstream.term(),
-            head,
-            shape,
-            namespace: to.namespace,
-            collection: None,
-            begun: false.into(),
+        let answer = match to.shape() {
+            Shape::Bucket(shape) => {
+                let run = Run {
+                    shared: self.shared,
+                    settings: &to.settings,
+                    link: &mut self.link,
+                    upstream: self.upstream.kind(),
+                    term: self.upstream.term(),
+                    head,
+                    shape,
+                    namespace: to.namespace,
+                    collection: None,
+                    begun: false.into(),
+                };
+                watched(head, run.run(), &mut self.client).await?
+            }
+            Shape::Outlier(shape) => {
+                let run = Outlier {
+                    shared: self.shared,
+                    settings: &to.settings,
+                    link: &mut self.link,
+                    upstream: self.upstream.kind(),
+                    head,
+                    shape,
+                    namespace: to.namespace,
+                    begun: false.into(),
+                };
+                watched(head, run.run(), &mut self.client).await?
+            }
         };
-        let answer = watched(head, run.run(), &mut self.client).await?;
         self.finish(frame, head, answer).await
     }
 

@@ -12,7 +12,7 @@ use crate::command::head::Head;
 use crate::command::mentions;
 use crate::command::namespace::Namespace;
 use crate::pattern::pipeline::documents;
-use crate::pattern::shapes::{BucketShape, Mode, Shape};
+use crate::pattern::shapes::{Mode, Shape};
 
 /// Where a command goes.
 pub(super) enum Route<'a> {
@@ -36,12 +36,9 @@ pub(super) struct Rewritten<'a> {
 }
 
 impl Rewritten<'_> {
-    /// Its bucket shape; the outlier pattern is not rewritten yet, which configuration says.
-    pub(super) fn bucket(&self) -> Option<&BucketShape> {
-        match &*self.shape {
-            Shape::Bucket(shape) => Some(shape),
-            Shape::Outlier(_) => None,
-        }
+    /// Its shape.
+    pub(super) fn shape(&self) -> &Shape {
+        &self.shape
     }
 }
 

@@ -1,0 +1,70 @@
+//! A document as the application has it, out of its base and its pages.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::layout::{Extras, field};
+use crate::command::document::{as_whole_number, get};
+use crate::pattern::shapes::OutlierShape;
+
+/// The document that a base and its pages are, in the order of [`field::FROM`]. `None` where pages are missing: the document is
+/// another one by now.
+#[must_use]
+pub fn merged(
+    shape: &OutlierShape,
+    base: &RawDocument,
+    extras: &Extras,
+    pages: &[&RawDocument],
+) -> Option<RawDocumentBuf> {
+    let elements = elements_of(shape, extras, pages)?;
+    let mut merged = RawDocumentBuf::new();
+    for (name, value) in base.iter().flatten() {
+        let name_text = name.as_str();
+        if shape.is_own(name_text) {
+            continue;
+        }
+        match value {
+            RawBsonRef::Array(kept) if name_text == shape.array() => {
+                let all: RawArrayBuf = kept.into_iter().flatten().chain(elements.iter().copied()).collect();
+                merged.append(name, &all);
+            }
+            value => merged.append(name, value),
+        }
+    }
+    Some(merged)
+}
+
+/// The extras, of which pages may hold more than counts.
+fn elements_of<'a>(shape: &OutlierShape, extras: &'a Extras, pages: &[&'a RawDocument]) -> Option<Vec<RawBsonRef<'a>>> {
+    let count = usize::try_from(extras.count).ok()?;
+    let mut elements = Vec::new();
+    for page in pages {
+        let from = get(get(page, field::CONTROL)?.as_document()?, field::FROM).and_then(as_whole_number)?;
+        if elements.len() >= count {
+            break;
+        }
+        if usize::try_from(from).ok()? != elements.len() {
+            return None;
+        }
+        let array = get(page, shape.extras_array())?.as_array()?;
+        elements.extend(array.into_iter().flatten());
+    }
+    if elements.len() < count {
+        return None;
+    }
+    elements.truncate(count);
+    elements.extend(extras.tail.into_iter().flatten());
+    Some(elements)
+}
+
+/// A base document without what is the proxy's own: all but `keep`.
+#[must_use]
+pub fn without_own(shape: &OutlierShape, base: &RawDocument, keep: Option<&str>) -> RawDocumentBuf {
+    let mut rest = RawDocumentBuf::new();
+    for (name, value) in base.iter().flatten() {
+        let name_text = name.as_str();
+        if !shape.is_own(name_text) || keep == Some(name_text) {
+            rest.append(name, value);
+        }
+    }
+    rest
+}

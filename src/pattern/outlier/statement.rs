@@ -1,0 +1,100 @@
+//! Statements on base documents.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::layout::{Extras, field, is_typical, tail};
+use super::touch::Growth;
+use crate::command::document::{array_of, get, put, single};
+use crate::pattern::same::same;
+use crate::pattern::shapes::OutlierShape;
+
+/// The client's filter, and that the document is a typical one which has room for what it may grow by. `None` where nobody knows
+/// whether it will have.
+#[must_use]
+pub fn typical_with_room(shape: &OutlierShape, filter: &RawDocument, growth: Growth) -> Option<RawDocumentBuf> {
+    let mut conditions = vec![filter.to_owned(), is_typical(shape)];
+    match growth {
+        Growth::None => {}
+        Growth::By(count) => conditions.push(single(&first_too_many(shape, count)?, single("$exists", false))),
+        Growth::Unknown => return None,
+    }
+    Some(single("$and", array_of(&conditions)))
+}
+
+/// The client's filter, and that the document is an outlier.
+#[must_use]
+pub fn outlier(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
+    let version = format!("{}.{}", shape.control(), field::VERSION);
+    single(
+        "$and",
+        array_of(&[filter.to_owned(), single(&version, super::layout::VERSION)]),
+    )
+}
+
+/// The client's operators with what they push to the array pushed to the tail.
+#[must_use]
+pub fn into_tail(shape: &OutlierShape, operators: &RawDocument) -> RawDocumentBuf {
+    let mut changed = RawDocumentBuf::new();
+    for (operator, paths) in operators.iter().flatten() {
+        match paths {
+            RawBsonRef::Document(paths) if operator.as_str() == "$push" => {
+                let mut pushed = RawDocumentBuf::new();
+                for (path, value) in paths.iter().flatten() {
+                    if path.as_str() == shape.array() {
+                        put(&mut pushed, &tail(shape), value);
+                    } else {
+                        pushed.append(path, value);
+                    }
+                }
+                changed.append(operator, &pushed);
+            }
+            paths => changed.append(operator, paths),
+        }
+    }
+    changed
+}
+
+/// The element of `updates` that makes an outlier of a document which has no room for so many elements more. The array is the
+/// same.
+#[must_use]
+pub fn flagging(
+    shape: &OutlierShape,
+    id: RawBsonRef<'_>,
+    (count, generation): (u32, ObjectId),
+) -> Option<RawDocumentBuf> {
+    let conditions = [
+        single("_id", single("$eq", id)),
+        is_typical(shape),
+        single(shape.array(), single("$type", "array")),
+        single(&first_too_many(shape, count)?, single("$exists", true)),
+    ];
+    let mut marks = single(shape.flag(), true);
+    put(&mut marks, shape.control(), Extras::none(generation).document());
+    let mut statement = single("q", single("$and", array_of(&conditions)));
+    put(&mut statement, "u", single("$set", marks));
+    Some(statement)
+}
+
+/// The path of the first element that must not be there if so many more are to fit.
+fn first_too_many(shape: &OutlierShape, count: u32) -> Option<String> {
+    let position = shape.threshold().checked_sub(count)?;
+    // With nothing to be pushed there is always room.
+    Some(format!("{}.{position}", shape.array()))
+}
+
+/// The filter and the change that put `then` in the place of a stored document, if it is as it was found, in type and in every bit.
+///
+/// # Errors
+/// What of it cannot be demanded, for a message.
+pub fn replacing(found: &RawDocument, then: &RawDocument) -> Result<(RawDocumentBuf, RawBson), String> {
+    let id = get(found, "_id").unwrap_or(RawBsonRef::Null);
+    let mut filter = single("_id", single("$eq", id));
+    put(
+        &mut filter,
+        "$expr",
+        same("$$ROOT".into(), RawBsonRef::Document(found), false)?,
+    );
+    let stage = single("$replaceWith", single("$literal", then));
+    Ok((filter, RawBson::Array(array_of(&[stage]))))
+}
