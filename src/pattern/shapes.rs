@@ -119,6 +119,15 @@ impl Shape {
         }
     }
 
+    /// The pattern's name.
+    #[must_use]
+    pub fn pattern(&self) -> &'static str {
+        match self {
+            Self::Bucket(_) => BucketShape::PATTERN,
+            Self::Outlier(_) => OutlierShape::PATTERN,
+        }
+    }
+
     /// What is to be done with commands on it.
     #[must_use]
     pub fn mode(&self) -> Mode {
@@ -178,6 +187,14 @@ impl Shapes {
             let shape = self.bucket(Namespace::new(database, collection))?;
             Some((collection.as_str(), shape))
         })
+    }
+
+    /// A collection of a database whose commands are rewritten, if there is one.
+    #[must_use]
+    pub fn any_rewritten_in(&self, database: &str) -> Option<&Arc<Shape>> {
+        let shaped = |collection: &String| self.lookup(Namespace::new(database, collection));
+        let mut shapes = self.by_collection.keys().filter_map(shaped);
+        shapes.find(|shape| shape.mode() == Mode::Rewrite)
     }
 
     /// The shape of a namespace that is stored in buckets and whose commands are rewritten.

@@ -21,6 +21,7 @@ use std::time::Duration;
 use bson::raw::RawDocumentBuf;
 
 pub(super) use self::extras::IndexedExtras;
+pub(super) use self::read::put_together;
 use super::error::RunError;
 use super::link::Link;
 use super::upstream::UpstreamKind;
@@ -101,7 +102,7 @@ impl<'a> Outlier<'a> {
     /// The error for what the shape cannot do, counted.
     fn unsupported(&self, what: &str) -> CommandError {
         self.shared.metrics.rejected(&self.shape.namespace().to_string());
-        CommandError::unsupported(self.namespace, what)
+        CommandError::unsupported((self.namespace, OutlierShape::PATTERN), what)
     }
 
     /// The error for a document whose extras cannot be read.

@@ -15,6 +15,7 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::filter::key_position;
 use crate::pattern::bucket::{items_view, pipeline};
+use crate::pattern::outlier::touch::depends_on_array;
 use crate::pattern::shapes::{BucketShape, Shape};
 use crate::pattern::view;
 
@@ -68,6 +69,14 @@ impl Pipelines<'_> {
             return Ok(None);
         }
         let stages = stages.unwrap_or_default();
+        if let Shape::Outlier(outlier) = &*shape {
+            let foreign = get(spec, "foreignField").and_then(RawBsonRef::as_str);
+            if foreign.is_some_and(|foreign| depends_on_array(outlier, &single(foreign, 1))) {
+                let what = format!("a $lookup by {}", outlier.array());
+                return Err(self.refused(from, &shape, &what));
+            }
+            return Ok(Some(with_pipeline(spec, &self.items(from, &shape, &stages)?)));
+        }
         let bucket = self.bucket(from, &shape)?;
         let Some(join) = Join::of(fields).filter(|join| key_position(bucket, join.foreign).is_none()) else {
             return Ok(Some(with_pipeline(spec, &self.items(from, &shape, &stages)?)));

@@ -52,6 +52,8 @@ pub struct OutlierShape {
 }
 
 impl OutlierShape {
+    /// The pattern's name.
+    pub const PATTERN: &'static str = "outlier";
     /// The most elements that a base document or a document of extras may be configured to hold.
     pub const MAX_ITEMS_LIMIT: u32 = 100_000;
 

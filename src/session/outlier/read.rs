@@ -14,10 +14,13 @@ use crate::command::find::Find;
 use crate::command::reply::{CursorReply, carry};
 use crate::pattern::outlier::pipeline::{self, MISSING};
 use crate::pattern::outlier::touch::{depends_on_array, names_own};
+use crate::pattern::pipeline::{Pipelines, Place};
 use crate::pattern::shapes::Reads;
 use crate::pattern::view;
 use crate::session::error::RunError;
+use crate::session::link::Link;
 use crate::session::metrics::Strategy;
+use crate::session::run::{Reaching, refuse};
 
 /// mongod's code for what could not be converted (`ConversionFailure`).
 const CONVERSION_FAILURE: i32 = 241;
@@ -28,19 +31,34 @@ const BATCH_SIZE: u64 = 10_000_000;
 /// What the values of a `distinct` may weigh (`distinct.cpp`: `kMaxResponseSize`).
 const MAX_BYTES: usize = 16 * 1024 * 1024 - 4096;
 
-impl Outlier<'_> {
-    /// Runs a pipeline that puts outliers together, again where one has got other pages meanwhile.
-    pub(super) async fn put_together(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, RunError> {
-        for attempt in 0..MAX_ATTEMPTS {
-            pause(attempt).await;
-            match self.link.run(command).await {
-                Err(RunError::Command(CommandError::Upstream(reply)))
-                    if reply.get_i32("code").is_ok_and(|code| code == CONVERSION_FAILURE)
-                        && reply.get_str("errmsg").is_ok_and(|message| message.contains(MISSING)) => {}
-                answer => return answer,
-            }
+/// Runs a pipeline that puts outliers together, again where one has got other pages meanwhile.
+pub(in crate::session) async fn put_together(
+    link: &mut Link,
+    command: &RawDocument,
+) -> Result<RawDocumentBuf, RunError> {
+    let mut answer = link.run(command).await;
+    for attempt in 0..MAX_ATTEMPTS {
+        if !are_pages_missing(&answer) {
+            break;
         }
-        Err(self.lost_too_often().into())
+        pause(attempt).await;
+        answer = link.run(command).await;
+    }
+    answer
+}
+
+fn are_pages_missing(answer: &Result<RawDocumentBuf, RunError>) -> bool {
+    let Err(RunError::Command(CommandError::Upstream(reply))) = answer else {
+        return false;
+    };
+    reply.get_i32("code").is_ok_and(|code| code == CONVERSION_FAILURE)
+        && reply.get_str("errmsg").is_ok_and(|message| message.contains(MISSING))
+}
+
+impl Outlier<'_> {
+    /// The same for this command.
+    pub(super) async fn put_together(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+        put_together(self.link, command).await
     }
 
     fn count_pipeline(&self) {
@@ -138,7 +156,8 @@ pub(super) async fn aggregate(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, R
     if first == Some("$changeStream") {
         return Err(run.unsupported("a change stream").into());
     }
-    if first.is_some_and(|name| OF_COLLECTION.contains(&name)) || leaves_array_out(run, stages) {
+    let reaches_others = stages.iter().any(|stage| reaches_others(stage));
+    if first.is_some_and(|name| OF_COLLECTION.contains(&name)) || (!reaches_others && leaves_array_out(run, stages)) {
         return run.as_it_is().await;
     }
     if run.shape.reads() == Reads::Base {
@@ -151,7 +170,19 @@ pub(super) async fn aggregate(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, R
             .unsupported("explain of a pipeline that may depend on the array")
             .into());
     }
-    let stages = pipeline::of_aggregate(run.shape, stages).map_err(|what| run.unsupported(&what))?;
+    let mut pipelines = Pipelines::new(&run.settings.shapes, run.head.database);
+    let metrics = &run.shared.metrics;
+    let stages = pipelines
+        .stages(stages, Place::Open)
+        .map_err(|refused| refuse(metrics, &refused))?;
+    let stages = pipeline::of_aggregate(run.shape, &stages).map_err(|what| run.unsupported(&what))?;
+    let mut reaching = Reaching {
+        shared: run.shared,
+        settings: run.settings,
+        link: run.link,
+        head: run.head,
+    };
+    reaching.prepare(&pipelines.into_reached()).await?;
     let stages: RawArrayBuf = array_of(&stages);
     let command = with_replaced(body, &[("pipeline", Some(RawBsonRef::Array(&stages)))]);
     run.count_pipeline();
@@ -164,6 +195,17 @@ fn leaves_array_out(run: &Outlier<'_>, stages: &[&RawDocument]) -> bool {
     let is_blind =
         |stage: &&RawDocument| !depends_on_array(shape, stage) && !names_own(shape, RawBsonRef::Document(stage));
     stages.iter().all(is_blind) && stages.iter().any(|stage| makes_others(stage))
+}
+
+/// Whether a stage may read another collection, which may be a shaped one.
+fn reaches_others(stage: &RawDocument) -> bool {
+    let first = first_field(stage).map(|(name, _)| name);
+    first.is_some_and(|name| {
+        matches!(
+            name,
+            "$lookup" | "$graphLookup" | "$unionWith" | "$facet" | "$out" | "$merge"
+        )
+    })
 }
 
 /// Whether a stage gives documents with nothing in them but what it names.
