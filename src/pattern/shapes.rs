@@ -192,8 +192,8 @@ impl Shapes {
     /// A collection of a database whose commands are rewritten, if there is one.
     #[must_use]
     pub fn any_rewritten_in(&self, database: &str) -> Option<&Arc<Shape>> {
-        let shaped = |collection: &String| self.lookup(Namespace::new(database, collection));
-        let mut shapes = self.by_collection.keys().filter_map(shaped);
+        let collections = self.by_collection.keys();
+        let mut shapes = collections.filter_map(|collection| self.lookup(Namespace::new(database, collection)));
         shapes.find(|shape| shape.mode() == Mode::Rewrite)
     }
 
