@@ -197,6 +197,16 @@ impl Shapes {
         shapes.find(|shape| shape.mode() == Mode::Rewrite)
     }
 
+    /// The outlier collections of a database, in no particular order.
+    pub fn outliers_in<'a>(&'a self, database: &'a str) -> impl Iterator<Item = &'a OutlierShape> {
+        self.by_collection.keys().filter_map(move |collection| {
+            match &**self.lookup(Namespace::new(database, collection))? {
+                Shape::Outlier(shape) if shape.mode() == Mode::Rewrite => Some(shape),
+                _ => None,
+            }
+        })
+    }
+
     /// The shape of a namespace that is stored in buckets and whose commands are rewritten.
     #[must_use]
     pub fn bucket(&self, namespace: Namespace<'_>) -> Option<&BucketShape> {

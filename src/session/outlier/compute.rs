@@ -27,7 +27,7 @@ impl Outlier<'_> {
         whole: Option<&RawDocument>,
         change: impl Fn(&str) -> RawDocumentBuf,
     ) -> Result<Computed, RunError> {
-        let shared = format!("{}_scratch", self.shape.extras_collection());
+        let shared = self.shape.scratch_collection();
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;
             let own;

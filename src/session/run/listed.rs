@@ -1,4 +1,5 @@
-//! `listCollections`: mongod's own answer, with a filter that leaves out the views of items and packed copies, which are the proxy's.
+//! `listCollections`: mongod's own answer, with a filter that leaves out the views of items, packed copies and extras, which are the
+//! proxy's.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -15,7 +16,8 @@ use crate::session::upstream::UpstreamKind;
 /// Whether the answer may tell of what is the proxy's.
 pub(super) fn may_tell_of_ours(shapes: &Shapes, database: &str, body: &RawDocument) -> bool {
     let buckets = shapes.buckets_in(database);
-    let mut ours = buckets.flat_map(|(collection, _)| [items_view::name(collection), compact::copy_name(collection)]);
+    let ours = buckets.flat_map(|(collection, _)| [items_view::name(collection), compact::copy_name(collection)]);
+    let mut ours = ours.chain(of_outliers(shapes, database));
     let filter = get(body, "filter").and_then(RawBsonRef::as_document);
     match filter.and_then(|filter| get(filter, "name")) {
         // What drivers ask before they make one: nothing but that one is looked up.
@@ -46,6 +48,12 @@ pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunEr
     across.link.run(&command).await
 }
 
+/// The collections beside those that are stored in the outlier pattern.
+fn of_outliers<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator<Item = String> {
+    let outliers = shapes.outliers_in(database);
+    outliers.flat_map(|shape| [shape.extras_collection().to_owned(), shape.scratch_collection()])
+}
+
 /// The filter that leaves out what is the proxy's: whatever has such a name, also when it is made this moment, but what is found
 /// there and is somebody else's.
 async fn without_ours(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunError> {
@@ -62,10 +70,8 @@ async fn without_ours(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunErro
         // Who may see names alone cannot tell whose they are.
         Err(RunError::Command(_)) => {
             let views = [single("type", "view"), catalog::named_one_of(&names)];
-            let copies: Vec<String> = buckets
-                .iter()
-                .map(|(collection, _)| compact::copy_name(collection))
-                .collect();
+            let copies = buckets.iter().map(|(collection, _)| compact::copy_name(collection));
+            let copies: Vec<String> = copies.chain(of_outliers(shapes, database)).collect();
             let ours = [single("$and", array_of(&views)), catalog::named_one_of(&copies)];
             return Ok(single("$nor", array_of(&ours)));
         }
@@ -80,5 +86,6 @@ async fn without_ours(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunErro
         names.push(VIEWS.to_owned());
     }
     names.extend(of_copies);
+    names.extend(of_outliers(shapes, database));
     Ok(catalog::named_none_of(&names))
 }
