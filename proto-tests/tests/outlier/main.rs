@@ -1,0 +1,3 @@
+//! The outlier pattern: its examples, and all operations at random beside a naive collection.
+
+mod random;
