@@ -32,5 +32,5 @@ pub use certificates::{Certificates, Identity};
 pub use client::{Pair, client, database_name};
 pub use mongod::Mongod;
 pub use proxy::{Level, Proxy, ProxyOptions};
-pub use shape::{ItemIds, Names, Shape};
+pub use shape::{ItemIds, Names, Outlier, Reads, Shape};
 pub use shaped::Shaped;

@@ -119,6 +119,20 @@ impl World {
     }
 
     fn changed_path(&mut self) -> String {
+        if let Some(array) = self.outlier.as_ref().map(|outlier| outlier.array.clone())
+            && self.chance(40)
+        {
+            return match self.below(12) {
+                0 => format!("{array}.{}", self.position()),
+                1 => format!("{array}.{}.x", self.position()),
+                2 => format!("{array}.$[]"),
+                3 => format!("{array}.$[e]"),
+                4 => format!("{array}.$[e].x"),
+                5 => format!("{array}.$"),
+                6 => format!("{array}.$.x"),
+                _ => array,
+            };
+        }
         match self.below(40) {
             0 | 1 => {
                 let keys = self.shape.key.clone();
@@ -132,6 +146,9 @@ impl World {
 
     /// What a path may be set to: of key and time mostly what they may be.
     fn new_value(&mut self, path: &str) -> Bson {
+        if self.outlier.as_ref().is_some_and(|outlier| outlier.array == path) && self.chance(60) {
+            return self.long_array();
+        }
         if self.chance(90) {
             if let Some(position) = self.shape.key.iter().position(|key| key == path) {
                 return self.key_value(position).unwrap_or(Bson::Null);
@@ -174,12 +191,32 @@ impl World {
 
     fn pushed(&mut self) -> Bson {
         match self.below(5) {
+            0..=2 if self.outlier.is_some() => self.pushed_about(),
             0 => bson!({ "$each": [self.scalar(), self.value()], "$position": self.between(-2, 2) }),
             1 => bson!({ "$each": [self.scalar()], "$slice": self.between(-4, 4) }),
             2 => bson!({ "$each": [self.between(0, 5), 3], "$sort": self.pick(&[1, -1]) }),
             3 => bson!({ "$each": [{ "x": self.between(0, 5) }], "$sort": { "x": 1 }, "$slice": -3 }),
             _ => self.scalar(),
         }
+    }
+
+    /// What is pushed to the array of an outlier.
+    fn pushed_about(&mut self) -> Bson {
+        let length = self.pick(&[0, 1, 1, 2, 5, 12]);
+        let each: Vec<Bson> = (0..length).map(|_| self.element()).collect();
+        let mut pushed = doc! { "$each": each };
+        let (position, slice) = (self.position(), self.position());
+        let sign = self.pick(&[1, -1]);
+        if self.chance(30) {
+            pushed.insert("$position", sign * position);
+        }
+        if self.chance(30) {
+            pushed.insert("$slice", -sign * slice);
+        }
+        if self.chance(20) {
+            pushed.insert("$sort", self.pick(&[bson!(1), bson!(-1), bson!({ "x": 1 }), bson!({ "y.0": -1 })]));
+        }
+        Bson::Document(pushed)
     }
 
     fn pulled(&mut self) -> Bson {
@@ -218,6 +255,9 @@ impl World {
     fn stage(&mut self) -> Bson {
         let field = self.pick(WHOLE);
         let key = self.changed_path();
+        if self.outlier.is_some() && self.chance(40) {
+            return self.stage_of_array();
+        }
         match self.below(16) {
             0..=2 => bson!({ "$set": { field: { "$literal": self.value() } } }),
             3 => bson!({ "$set": { field: { "$add": ["$n", 1] }, "nested.x": "$qty" } }),
@@ -239,6 +279,19 @@ impl World {
         }
     }
 
+    /// A stage about the array of an outlier.
+    fn stage_of_array(&mut self) -> Bson {
+        let array = bson!({ "$cond": [{ "$isArray": "$tags" }, "$tags", []] });
+        match self.below(6) {
+            0 => bson!({ "$set": { "tags": { "$concatArrays": [array, [self.scalar(), 1], ["$n"]] } } }),
+            1 => bson!({ "$set": { "tags": { "$slice": [array, 1 + self.position()] } } }),
+            2 => bson!({ "$set": { "tags": { "$reverseArray": array } } }),
+            3 => bson!({ "$set": { "qty": { "$size": array } } }),
+            4 => bson!({ "$set": { "history": "$tags" } }),
+            _ => bson!({ "$replaceWith": { "_id": "$_id", "n": "$n", "tags": array, "k": "$k" } }),
+        }
+    }
+
     /// A change that fails on no document which meets its needs.
     pub(super) fn sure_change(&mut self) -> Change {
         let field = self.pick(WHOLE);
@@ -246,6 +299,9 @@ impl World {
         let is_array = doc! { "tags": { "$type": "array" } };
         let is_number = doc! { "count": { "$type": "number", "$not": { "$type": "array" } } };
         let is_document = doc! { "nested": { "$type": "object", "$not": { "$type": "array" } } };
+        if self.outlier.is_some() && self.chance(30) {
+            return self.sure_change_of_array(is_array);
+        }
         let (update, needs) = match self.below(24) {
             0..=3 => (bson!({ "$set": { field: self.value() } }), doc! {}),
             4 | 5 => (bson!({ "$unset": { field: 1 } }), doc! {}),
@@ -293,6 +349,29 @@ impl World {
                     ..Change::of(bson!({ "$set": { "tags.$[e]": self.scalar() } }))
                 };
             }
+        };
+        Change {
+            needs,
+            ..Change::of(update)
+        }
+    }
+    /// The same, of the array of an outlier.
+    fn sure_change_of_array(&mut self, is_array: Document) -> Change {
+        let (update, needs) = match self.below(8) {
+            0 => (bson!({ "$push": { "tags": self.element() } }), is_array),
+            1 | 2 => (bson!({ "$push": { "tags": self.pushed_about() } }), is_array),
+            3 => (bson!({ "$set": { "tags": self.long_array() } }), doc! {}),
+            4 => (bson!({ "$pop": { "tags": self.pick(&[1, -1]) } }), is_array),
+            5 => (bson!([self.stage_of_array()]), doc! {}),
+            6 => {
+                let position = self.position();
+                let needs = doc! { "$and": [is_array, { format!("tags.{position}"): { "$exists": true } }] };
+                (bson!({ "$set": { format!("tags.{position}"): self.value() } }), needs)
+            }
+            _ => (
+                bson!({ "$push": { "tags": self.element() }, "$set": { "qty": self.value() } }),
+                is_array,
+            ),
         };
         Change {
             needs,

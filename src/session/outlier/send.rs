@@ -121,7 +121,10 @@ impl<'a> Outlier<'a> {
                 if self.head.is_retryable_write() {
                     put(body, "stmtIds", [id].into_iter().collect::<RawArrayBuf>());
                 }
-                if let Some(variables) = get(self.head.body(), "let") {
+                // An insert has none.
+                if let Some(variables) = get(self.head.body(), "let")
+                    && get(body, "insert").is_none()
+                {
                     put(body, "let", variables);
                 }
                 self.carried()

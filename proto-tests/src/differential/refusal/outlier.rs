@@ -1,0 +1,62 @@
+//! What the proxy may refuse where a collection is of the outlier pattern.
+
+use bson::raw::{RawBsonRef, RawDocument};
+use bson::{Bson, Document};
+
+use super::asked::Asked;
+use super::{NOT_SUPPORTED, find_only_forms, message, names};
+use crate::differential::sides::field;
+use crate::shape::Outlier;
+
+/// What is said to a findAndModify that is sent again, and whose answer is not known any more.
+const FORGOTTEN: &str = "its answer cannot be told again";
+
+/// The reason, where the reply is a refusal of this read for one that it gives.
+pub(in crate::differential) fn of_read(
+    outlier: &Outlier,
+    command: &Document,
+    reply: &RawDocument,
+) -> Option<&'static str> {
+    if field(reply, "code") != Some(RawBsonRef::Int32(NOT_SUPPORTED)) {
+        return None;
+    }
+    let message = message(reply);
+    let _ = outlier;
+    reasons(command).into_iter().find(|reason| message.contains(reason))
+}
+
+fn reasons(command: &Document) -> Vec<&'static str> {
+    let mut reasons = Vec::new();
+    for name in ["filter", "query", "pipeline"] {
+        let value = command.get(name).unwrap_or(&Bson::Null);
+        for operator in ["$where", "$text", "$near"] {
+            if names(value, operator) {
+                reasons.push(operator);
+            }
+        }
+    }
+    if command.contains_key("distinct") && command.contains_key("collation") {
+        reasons.push("distinct of symbols under a collation");
+    }
+    if let Ok(projection) = command.get_document("projection") {
+        reasons.extend(find_only_forms(projection, command.get_document("filter").ok()));
+    }
+    reasons
+}
+
+/// The kind of a refused write, from a reply or a write error.
+pub(super) fn of_write(asked: &Asked<'_>, reply: &RawDocument) -> Option<String> {
+    let message = message(reply);
+    if field(reply, "code") == Some(RawBsonRef::Int32(20)) && message.contains(FORGOTTEN) && asked.is_sent_again {
+        return Some("findAndModify of an outlier, sent again".to_owned());
+    }
+    if field(reply, "code") != Some(RawBsonRef::Int32(NOT_SUPPORTED)) {
+        return None;
+    }
+    for operator in ["$where", "$text", "$near"] {
+        if names(asked.filter(), operator) && message.contains(operator) {
+            return Some(format!("filter with {operator}"));
+        }
+    }
+    None
+}

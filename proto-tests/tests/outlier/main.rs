@@ -1,0 +1,5 @@
+//! The outlier pattern: its examples, and all operations at random beside a naive collection.
+
+mod examples;
+mod random;
+mod scene;
