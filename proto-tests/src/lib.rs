@@ -6,6 +6,7 @@
 //! It must not use `mongoshape`'s own code to speak the protocol: what is tested does not check itself.
 
 pub mod balancer;
+pub mod books;
 pub mod buckets;
 pub mod certificates;
 mod client;
@@ -22,6 +23,7 @@ pub mod ports;
 pub mod proxy;
 pub mod raw;
 pub mod replies;
+pub mod retrying;
 pub mod sessions;
 pub mod shape;
 pub mod shaped;
