@@ -21,6 +21,7 @@ mod beginning;
 mod closed;
 mod compressed;
 mod legacy;
+mod outlier;
 mod primary;
 mod reply;
 
@@ -40,7 +41,6 @@ use super::error::RunError;
 use super::handshake::{self, Presentation};
 use super::link::{Link, LinkError};
 use super::metrics::{Direction, Outcome};
-use super::outlier::Outlier;
 use super::relay::{Look, Relay, RelayError, Request, Seen, Sent};
 use super::route::{self, Route};
 use super::run::{Across, Run, only_reads};
@@ -235,12 +235,18 @@ impl Session<'_> {
                 Ok(Outcome::Rejected)
             }
             // Boxed: an idle connection need not have room for the largest of them.
-            Route::Run(to) => Box::pin(self.rewrite(frame, head, to)).await,
+            Route::Run(to) => Box::pin(self.rewrite(message, head, to)).await,
             Route::Across(settings) => Box::pin(self.rewrite_across(frame, head, &settings)).await,
         }
     }
 
-    async fn rewrite(&mut self, frame: &Frame, head: &Head<'_>, to: route::Rewritten<'_>) -> Result<Outcome, Closed> {
+    async fn rewrite(
+        &mut self,
+        message: Message<'_>,
+        head: &Head<'_>,
+        to: route::Rewritten<'_>,
+    ) -> Result<Outcome, Closed> {
+        let frame = message.opened;
         self.link.compress_with(self.compressor);
         // The one place where a checksum matters to the proxy: what is relayed is verified by mongod.
         OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
@@ -260,19 +266,7 @@ impl Session<'_> {
                 };
                 watched(head, run.run(), &mut self.client).await?
             }
-            Shape::Outlier(shape) => {
-                let run = Outlier {
-                    shared: self.shared,
-                    settings: &to.settings,
-                    link: &mut self.link,
-                    upstream: self.upstream.kind(),
-                    head,
-                    shape,
-                    namespace: to.namespace,
-                    begun: false.into(),
-                };
-                watched(head, run.run(), &mut self.client).await?
-            }
+            Shape::Outlier(shape) => return self.outlier(message, head, (&to, shape)).await,
         };
         self.finish(frame, head, answer).await
     }

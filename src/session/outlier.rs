@@ -9,6 +9,9 @@ mod extras;
 mod find;
 mod find_and_modify;
 mod insert;
+mod known;
+mod passage;
+mod push;
 mod read;
 mod send;
 mod spill;
@@ -21,6 +24,8 @@ use std::time::Duration;
 use bson::raw::RawDocumentBuf;
 
 pub(super) use self::extras::IndexedExtras;
+pub(super) use self::known::KnownOutliers;
+pub(super) use self::passage::{Passage, passage, shows_outliers};
 pub(super) use self::read::put_together;
 use super::error::RunError;
 use super::link::Link;
@@ -49,12 +54,13 @@ pub(super) struct Outlier<'a> {
     pub(super) namespace: Namespace<'a>,
     /// Whether a command made from the client's has been sent that began its transaction.
     pub(super) begun: AtomicBool,
+    /// mongod's reply to a command that reads, as it came, where it shows outliers.
+    pub(super) held: Option<RawDocumentBuf>,
 }
 
 impl<'a> Outlier<'a> {
-    /// Runs it and gives the reply. Not cancel safe: the link is of no use after.
+    /// Runs one that has its [`passage`] and gives the reply. Not cancel safe: the link is of no use after.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
-        self.head.validate()?;
         if self.upstream == UpstreamKind::Mongos {
             return Err(self.unsupported("a sharded cluster").into());
         }

@@ -10,6 +10,9 @@ use crate::pattern::shapes::OutlierShape;
 /// What the elements of a page may weigh, the first not counted: far from the limit of a document.
 const MAX_BYTES: usize = 4 << 20;
 
+/// What a page weighs, as mongod is asked for it.
+const BYTES: &str = "bytes";
+
 /// A page as it is known: where it begins, and what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageFacts {
@@ -17,20 +20,28 @@ pub struct PageFacts {
     pub from: u64,
     /// Elements of its own.
     pub count: u64,
-    /// What it weighs.
+    /// What it weighs, at most.
     pub bytes: usize,
 }
 
 impl PageFacts {
-    /// Those of a stored page.
+    /// The projection under which mongod gives of a page what there is to know, without its elements.
     #[must_use]
-    pub fn parse(shape: &OutlierShape, page: &RawDocument) -> Option<Self> {
+    pub fn projection() -> RawDocumentBuf {
+        let mut projection = single(path::FROM, 1);
+        put(&mut projection, field::COUNT, 1);
+        put(&mut projection, BYTES, single("$bsonSize", "$$ROOT"));
+        projection
+    }
+
+    /// Those of a page under that projection.
+    #[must_use]
+    pub fn parse(page: &RawDocument) -> Option<Self> {
         let from = get(get(page, field::CONTROL)?.as_document()?, field::FROM).and_then(as_whole_number)?;
-        let elements = get(page, shape.extras_array())?.as_array()?;
         Some(Self {
             from: u64::try_from(from).ok()?,
-            count: u64::try_from(elements.into_iter().count()).ok()?,
-            bytes: elements.as_bytes().len(),
+            count: u64::try_from(get(page, field::COUNT).and_then(as_whole_number)?).ok()?,
+            bytes: usize::try_from(get(page, BYTES).and_then(as_whole_number)?).ok()?,
         })
     }
 

@@ -13,23 +13,44 @@ use crate::pattern::shapes::OutlierShape;
 /// whether it will have.
 #[must_use]
 pub fn typical_with_room(shape: &OutlierShape, filter: &RawDocument, growth: Growth) -> Option<RawDocumentBuf> {
-    let mut conditions = vec![filter.to_owned(), is_typical(shape)];
+    let mut conditions = is_typical(shape);
     match growth {
         Growth::None => {}
-        Growth::By(count) => conditions.push(single(&first_too_many(shape, count)?, single("$exists", false))),
+        Growth::By(count) => put(
+            &mut conditions,
+            &first_too_many(shape, count)?,
+            single("$exists", false),
+        ),
         Growth::Unknown => return None,
     }
-    Some(single("$and", array_of(&conditions)))
+    Some(with_conditions(filter, &conditions))
+}
+
+/// The client's filter, and that the document is a typical one.
+#[must_use]
+pub fn typical(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
+    with_conditions(filter, &is_typical(shape))
 }
 
 /// The client's filter, and that the document is an outlier.
 #[must_use]
 pub fn outlier(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
     let version = format!("{}.{}", shape.control(), field::VERSION);
-    single(
-        "$and",
-        array_of(&[filter.to_owned(), single(&version, super::layout::VERSION)]),
-    )
+    with_conditions(filter, &single(&version, super::layout::VERSION))
+}
+
+/// A filter with more conditions: beside its own, where mongod plans them with the least effort, unless it has some on the same
+/// paths.
+fn with_conditions(filter: &RawDocument, conditions: &RawDocument) -> RawDocumentBuf {
+    let is_there = |name: &str| get(filter, name).is_some();
+    if conditions.iter().flatten().any(|(name, _)| is_there(name.as_str())) {
+        return single("$and", array_of(&[filter.to_owned(), conditions.to_owned()]));
+    }
+    let mut all = filter.to_owned();
+    for (name, value) in conditions.iter().flatten() {
+        all.append(name, value);
+    }
+    all
 }
 
 /// The client's operators with what they push to the array pushed to the tail.

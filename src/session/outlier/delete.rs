@@ -8,8 +8,8 @@ use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::delete::DeleteStatement;
 use crate::command::document::{array_of, put, single};
 use crate::command::write_batch::WriteBatch;
-use crate::pattern::outlier::layout::{field, is_of_generation, is_typical};
-use crate::pattern::outlier::statement::replacing;
+use crate::pattern::outlier::layout::{field, is_of_generation};
+use crate::pattern::outlier::statement::{replacing, typical};
 use crate::session::error::RunError;
 
 /// One statement of the command.
@@ -133,11 +133,7 @@ async fn many(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Ve
             let told = at(run, statement, (&meant.with_id(id), id)).await?;
             all.extend(told);
         }
-        let typical = single(
-            "$and",
-            array_of(&[statement.of.filter.to_owned(), is_typical(run.shape)]),
-        );
-        let element = statement.element(&typical, 0);
+        let element = statement.element(&typical(run.shape, statement.of.filter), 0);
         let told = run
             .write((collection, "delete"), &element, Part::Own(statement.id))
             .await?;
@@ -180,8 +176,7 @@ async fn at(
     let depends = run.depends(Some(filter));
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
-        let typical = single("$and", array_of(&[filter.to_owned(), is_typical(run.shape)]));
-        let element = statement.element(&typical, 1);
+        let element = statement.element(&typical(run.shape, filter), 1);
         let told = run
             .write((collection, "delete"), &element, Part::Own(statement.id))
             .await?;

@@ -1,19 +1,22 @@
 //! `find` and `getMore`: mongod's own answer with outliers put together, or a pipeline where the question depends on the array.
 
+use std::sync::atomic::Ordering;
+
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::passage::shows_own;
 use super::read::judged;
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_flag, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
-use crate::command::reply::{CursorReply, with_closed_cursor};
+use crate::command::reply::{CursorReply, succeeded, with_closed_cursor};
 use crate::pattern::outlier::layout::{Extras, State};
 use crate::pattern::outlier::merge::{merged, without_own};
 use crate::pattern::outlier::pipeline;
 use crate::pattern::outlier::touch::{depends_on_array, names_own};
-use crate::pattern::shapes::Reads;
+use crate::pattern::shapes::{OutlierShape, Reads};
 use crate::pattern::view;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
@@ -22,7 +25,7 @@ use crate::session::metrics::Strategy;
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// How a `find` is answered.
-enum Way {
+pub(super) enum Way {
     /// In the client's own words, or with this projection, and outliers put together.
     Complete(Option<RawDocumentBuf>),
     /// By a pipeline.
@@ -31,7 +34,7 @@ enum Way {
 
 pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
     let find = Find::parse(run.head.body())?;
-    match way(run, &find)? {
+    match way(run.shape, &find).map_err(|what| run.unsupported(&what))? {
         Way::Complete(projection) => {
             let projection = projection.as_deref().map(RawBsonRef::Document);
             let body = match projection {
@@ -40,7 +43,7 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
             };
             for attempt in 0..MAX_ATTEMPTS {
                 pause(attempt).await;
-                let answer = run.link.run(body).await?;
+                let answer = read(run, body).await?;
                 if let Some(answer) = complete(run, &answer).await? {
                     return Ok(answer);
                 }
@@ -52,15 +55,25 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
     }
 }
 
-fn way(run: &Outlier<'_>, find: &Find<'_>) -> Result<Way, CommandError> {
-    let shape = run.shape;
+/// The reply to words of the client's that read: the one that is there already, or mongod's.
+async fn read(run: &mut Outlier<'_>, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+    if let Some(held) = run.held.take() {
+        return Ok(succeeded(held)?);
+    }
+    let answer = run.link.run(body).await?;
+    run.begun.store(true, Ordering::Relaxed);
+    Ok(answer)
+}
+
+/// How a `find` is answered, or what of it cannot be.
+pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<Way, String> {
     if shape.reads() == Reads::Base {
         return Ok(Way::Complete(None));
     }
     let depends = |words: Option<&RawDocument>| words.is_some_and(|words| depends_on_array(shape, words));
     if depends(find.filter) || depends(find.sort) {
         return match find.beyond_aggregation.first() {
-            Some(option) => Err(run.unsupported(&format!("find with '{option}' that depends on {}", shape.array()))),
+            Some(option) => Err(format!("find with '{option}' that depends on {}", shape.array())),
             None => Ok(Way::Pipeline),
         };
     }
@@ -98,7 +111,7 @@ async fn close(run: &mut Outlier<'_>, answer: &RawDocument) -> Result<(), RunErr
 }
 
 pub(super) async fn get_more(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
-    let answer = run.link.run(run.head.body()).await?;
+    let answer = read(run, run.head.body()).await?;
     if let Some(answer) = complete(run, &answer).await? {
         return Ok(answer);
     }
@@ -146,8 +159,7 @@ async fn completed(
     documents: Vec<RawBsonRef<'_>>,
 ) -> Result<Option<Option<RawArrayBuf>>, RunError> {
     let shape = run.shape;
-    let own =
-        |document: &RawDocument| get(document, shape.control()).is_some() || get(document, shape.flag()).is_some();
+    let own = |document: &RawDocument| shows_own(shape, document);
     let is_any = documents.iter().filter_map(|value| value.as_document()).any(own);
     if !is_any {
         return Ok(Some(None));

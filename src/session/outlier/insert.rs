@@ -18,13 +18,6 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
     let command = Insert::parse(run.head)?;
     run.is_retryable()?;
     check(run, &command.documents)?;
-    if !command
-        .documents
-        .iter()
-        .any(|document| needs_pages(run.shape, document))
-    {
-        return run.as_it_is().await;
-    }
     let mut bases = Vec::new();
     let mut pages = Vec::new();
     let mut written = Vec::new();
@@ -51,6 +44,14 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         run.remove_uncounted(&written).await?;
     }
     Ok(succeeded(answer)?)
+}
+
+/// Whether its documents are stored as they are.
+pub(super) fn is_plain(shape: &OutlierShape, command: &Insert<'_>) -> bool {
+    command.documents.iter().all(|document| {
+        let is_own = |name: &str| shape.is_own(name);
+        !needs_pages(shape, document) && !document.iter().flatten().any(|(name, _)| is_own(name.as_str()))
+    })
 }
 
 fn check(run: &Outlier<'_>, documents: &[&RawDocument]) -> Result<(), RunError> {

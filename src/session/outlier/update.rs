@@ -5,6 +5,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::push::{self, Push};
 use super::send::{Part, Told};
 use super::write::{Meant, Tally, check_upsert, met_by_none};
 use super::{MAX_ATTEMPTS, Outlier, pause};
@@ -13,7 +14,7 @@ use crate::command::error::ErrorCode;
 use crate::command::reply::succeeded;
 use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::outlier::layout::split;
-use crate::pattern::outlier::statement::{flagging, into_tail, outlier, typical_with_room};
+use crate::pattern::outlier::statement::typical_with_room;
 use crate::pattern::outlier::touch::{Change, Growth};
 use crate::session::error::RunError;
 
@@ -21,19 +22,25 @@ use crate::session::error::RunError;
 const MAX_TAKEN: u32 = 3;
 
 /// One statement of the command.
-struct Statement<'s, 'a> {
-    of: &'s UpdateStatement<'a>,
+pub(super) struct Statement<'s, 'a> {
+    pub(super) of: &'s UpdateStatement<'a>,
     variables: Option<&'a RawDocument>,
-    growth: Growth,
-    id: i32,
+    pub(super) growth: Growth,
+    pub(super) id: i32,
 }
 
 /// What came of a change of one document.
-enum At {
+pub(super) enum At {
     /// It was made, or failed.
     Done(Box<Told>),
     /// No document is meant.
     NoMatch,
+}
+
+impl At {
+    pub(super) fn done(told: Told) -> Self {
+        Self::Done(Box::new(told))
+    }
 }
 
 pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
@@ -47,13 +54,6 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
     if changes.contains(&Change::Own) {
         let what = format!("an update of `{}`, or of what is beside it,", run.shape.flag());
         return Err(run.unsupported(&what).into());
-    }
-    let mut touches = false;
-    for (statement, change) in command.statements.iter().zip(&changes) {
-        touches |= *change != Change::Elsewhere || run.depends(Some(statement.filter));
-    }
-    if !touches {
-        return run.as_it_is().await;
     }
     let mut tally = Tally::of_update();
     for (index, (of, change)) in command.statements.iter().zip(&changes).enumerate() {
@@ -111,7 +111,12 @@ impl<'a> Statement<'_, 'a> {
     }
 
     /// The element of `updates` with another filter and change.
-    fn element(&self, filter: &RawDocument, change: RawBsonRef<'_>, (multi, upsert): (bool, bool)) -> RawDocumentBuf {
+    pub(super) fn element(
+        &self,
+        filter: &RawDocument,
+        change: RawBsonRef<'_>,
+        (multi, upsert): (bool, bool),
+    ) -> RawDocumentBuf {
         let mut element = single("q", filter);
         put(&mut element, "u", change);
         put(&mut element, "multi", multi);
@@ -131,12 +136,13 @@ impl<'a> Statement<'_, 'a> {
         element
     }
 
-    /// Whether all that it does to the array is to push to its end.
-    fn is_push(&self) -> bool {
-        let RawBsonRef::Document(update) = self.of.change else {
-            return false;
+    /// Whether a document meets a filter that has this one's words.
+    pub(super) async fn is_met(&self, run: &mut Outlier<'_>, filter: &RawDocument) -> Result<bool, RunError> {
+        let meant = Meant {
+            filter: Some(filter),
+            ..self.meant()
         };
-        matches!(self.growth, Growth::By(_)) && get(update, "$addToSet").is_none()
+        Ok(!run.ids(meant, 1).await?.is_empty())
     }
 }
 
@@ -208,53 +214,27 @@ async fn at(
     (filter, id): (&RawDocument, RawBsonRef<'_>),
 ) -> Result<At, RunError> {
     let collection = run.namespace.collection;
+    let push = Push::of(run, statement, filter);
+    if let Some(push) = push
+        && let Some(at) = push::to_known(run, (statement, push), (filter, id)).await?
+    {
+        return Ok(at);
+    }
     if let Some(typical) = typical_with_room(run.shape, filter, statement.growth) {
         let element = statement.element(&typical, statement.of.change, (false, false));
         let told = run
             .write((collection, "update"), &element, Part::Own(statement.id))
             .await?;
         if told.n > 0 || told.error.is_some() {
-            return Ok(At::Done(Box::new(told)));
+            return Ok(At::done(told));
         }
     }
-    if let (Growth::By(count), RawBsonRef::Document(operators)) = (statement.growth, statement.of.change)
-        && statement.is_push()
-        && !run.depends(Some(filter))
+    if let Some(push) = push
+        && let Some(at) = push::to_outlier(run, (statement, push), (filter, id)).await?
     {
-        let Some(stored) = run.base(id).await? else {
-            return Ok(At::NoMatch);
-        };
-        if run.extras_of(&stored)?.is_none() && meets(run, statement, filter).await? {
-            let flagging = flagging(run.shape, id, (count, ObjectId::new()));
-            if let Some(flagging) = flagging {
-                run.write((collection, "update"), &flagging, Part::Beside)
-                    .await?
-                    .succeeded()?;
-            }
-        }
-        let change = into_tail(run.shape, operators);
-        let change = RawBsonRef::Document(&change);
-        let element = statement.element(&outlier(run.shape, filter), change, (false, false));
-        let told = run
-            .write((collection, "update"), &element, Part::Own(statement.id))
-            .await?;
-        if told.error.is_some() {
-            return Ok(At::Done(Box::new(told)));
-        }
-        if told.n > 0 {
-            run.spill(id).await?;
-            return Ok(At::Done(Box::new(told)));
-        }
+        return Ok(at);
     }
     rewrite(run, statement, (filter, id)).await
-}
-
-async fn meets(run: &mut Outlier<'_>, statement: &Statement<'_, '_>, filter: &RawDocument) -> Result<bool, RunError> {
-    let meant = Meant {
-        filter: Some(filter),
-        ..statement.meant()
-    };
-    Ok(!run.ids(meant, 1).await?.is_empty())
 }
 
 /// Has mongod work out what becomes of the document, and puts that in its place.
@@ -280,13 +260,13 @@ async fn rewrite(
             .await?;
         let told = Told::of(succeeded(computed.answer)?);
         if told.error.is_some() || (told.n > 0 && told.modified == 0) {
-            return Ok(At::Done(Box::new(told)));
+            return Ok(At::done(told));
         }
         let Some(then) = computed.then.filter(|_| told.n > 0) else {
             return Ok(At::NoMatch);
         };
         if let Some(told) = run.replace(&stored, &then, ("update", statement.id)).await? {
-            return Ok(At::Done(Box::new(told)));
+            return Ok(At::done(told));
         }
     }
     Err(run.lost_too_often().into())

@@ -45,6 +45,8 @@ impl<'a> Meant<'a> {
     pub(super) fn with_id(&self, id: RawBsonRef<'_>) -> RawDocumentBuf {
         let of_id = single("_id", single("$eq", id));
         match self.filter {
+            // It says so itself.
+            Some(filter) if self.id().is_some() => filter.to_owned(),
             Some(filter) => single("$and", array_of(&[filter.to_owned(), of_id])),
             None => of_id,
         }
