@@ -101,7 +101,11 @@ impl<'a> Outlier<'a> {
     /// The error for what the shape cannot do, counted.
     fn unsupported(&self, what: &str) -> CommandError {
         self.shared.metrics.rejected(&self.shape.namespace().to_string());
-        CommandError::unsupported(self.namespace, what)
+        let message = format!(
+            "mongoshape stores {} in the outlier pattern: {what} is not supported on it",
+            self.namespace
+        );
+        CommandError::new(ErrorCode::CommandNotSupported, message)
     }
 
     /// The error for a document whose extras cannot be read.

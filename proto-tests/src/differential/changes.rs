@@ -214,7 +214,10 @@ impl World {
             pushed.insert("$slice", -sign * slice);
         }
         if self.chance(20) {
-            pushed.insert("$sort", self.pick(&[bson!(1), bson!(-1), bson!({ "x": 1 }), bson!({ "y.0": -1 })]));
+            pushed.insert(
+                "$sort",
+                self.pick(&[bson!(1), bson!(-1), bson!({ "x": 1 }), bson!({ "y.0": -1 })]),
+            );
         }
         Bson::Document(pushed)
     }

@@ -170,7 +170,8 @@ impl World {
         let Some(outlier) = &self.outlier else {
             return self.between(0, 3);
         };
-        let [threshold, page] = [outlier.threshold, outlier.max_items].map(|number| i32::try_from(number).unwrap_or(50));
+        let [threshold, page] =
+            [outlier.threshold, outlier.max_items].map(|number| i32::try_from(number).unwrap_or(50));
         let about = self.pick(&[0, 1, threshold, threshold, threshold, threshold + page]);
         (about + self.between(-2, 2)).max(0)
     }

@@ -137,7 +137,9 @@ fn check_page(page: &RawDocument, shape: &Outlier, broken: &mut Vec<String>) {
     let length = array.map(|array| array.into_iter().count());
     let count = whole(value(page, "count")).and_then(|count| usize::try_from(count).ok());
     if length.is_none() || count != length {
-        broken.push(format!("page {name}: its count is {count:?}, and it has {length:?} elements"));
+        broken.push(format!(
+            "page {name}: its count is {count:?}, and it has {length:?} elements"
+        ));
     }
     if length > Some(shape.max_items) || length == Some(0) {
         broken.push(format!("page {name}: {length:?} elements"));
@@ -147,7 +149,9 @@ fn check_page(page: &RawDocument, shape: &Outlier, broken: &mut Vec<String>) {
     }
     let generation = control(page, "generation").and_then(RawBsonRef::as_object_id);
     let from = whole(control(page, "from"));
-    let expected = generation.zip(from).map(|(generation, from)| format!("{generation}_{from}"));
+    let expected = generation
+        .zip(from)
+        .map(|(generation, from)| format!("{generation}_{from}"));
     if expected.is_none() || value(page, "_id").and_then(RawBsonRef::as_str) != expected.as_deref() {
         broken.push(format!("page {name}: its name is not {expected:?}"));
     }

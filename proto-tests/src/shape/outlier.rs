@@ -76,8 +76,6 @@ impl Outlier {
     /// The collection that the pages of a collection's outliers are in.
     #[must_use]
     pub fn pages_of(&self, collection: &str) -> String {
-        self.collection
-            .clone()
-            .unwrap_or_else(|| format!("extra_{collection}"))
+        self.collection.clone().unwrap_or_else(|| format!("extra_{collection}"))
     }
 }

@@ -29,7 +29,10 @@ fn check_books(scene: &mut Scene) -> Result<()> {
         "{page}"
     );
     let found = scene.find(doc! {})?;
-    ensure!(found == [typical(), wooden_amulet(1000)], "the application does not see its books");
+    ensure!(
+        found == [typical(), wooden_amulet(1000)],
+        "the application does not see its books"
+    );
     let sorted = doc! { "find": BOOKS, "sort": { "year": -1 }, "limit": 1 };
     let cursor = scene.run(sorted)?;
     let first = cursor.get_document("cursor")?.get_array("firstBatch")?;
@@ -57,7 +60,11 @@ fn a_book_whose_buyers_come_one_by_one() -> Result<()> {
             ensure!((reply.get_i32("n")?, reply.get_i32("nModified")?) == (1, 1), "{reply}");
             if number == 49 {
                 let stored = scene.stored(BOOKS)?;
-                ensure!(stored[1] == wooden_amulet(50), "fifty are a typical book: {}", stored[1]);
+                ensure!(
+                    stored[1] == wooden_amulet(50),
+                    "fifty are a typical book: {}",
+                    stored[1]
+                );
                 ensure!(scene.stored(EXTRAS)?.is_empty(), "fifty have no extras");
             }
         }
@@ -97,7 +104,10 @@ fn extras_go_with_their_book_and_with_its_collection() -> Result<()> {
         scene.run(books)?;
         scene.run(doc! { "drop": BOOKS })?;
         let [books, extras] = [BOOKS, EXTRAS].map(|name| scene.stored(name));
-        ensure!(books?.is_empty() && extras?.is_empty(), "something is left of what was dropped");
+        ensure!(
+            books?.is_empty() && extras?.is_empty(),
+            "something is left of what was dropped"
+        );
         Ok(())
     })
 }

@@ -76,7 +76,10 @@ impl Scene {
         let before = stored(self)?;
         command.insert("$db", self.database.as_str());
         let reply = self.application.command(&command)?;
-        let error = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document().cloned());
+        let error = reply
+            .get_array("writeErrors")
+            .ok()
+            .and_then(|errors| errors.first()?.as_document().cloned());
         let error = error.unwrap_or(reply);
         ensure!(error.get_i32("code")? == 115, "{command}: {error}");
         ensure!(stored(self)? == before, "{command} has changed something");

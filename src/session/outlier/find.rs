@@ -40,7 +40,7 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
             };
             for attempt in 0..MAX_ATTEMPTS {
                 pause(attempt).await;
-                let answer = run.link.run(body).await?;
+                let answer = run.link.run(&run.next(body)).await?;
                 if let Some(answer) = complete(run, &answer).await? {
                     return Ok(answer);
                 }

@@ -5,10 +5,11 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::read::forgotten;
 use super::send::Told;
-use super::write::{Meant, check_upsert, met_by_none};
+use super::write::{Meant, has_expression, met_by_none};
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_whole_number, get, put, single};
+use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::succeeded;
 use crate::pattern::outlier::layout::State;
@@ -32,8 +33,9 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         Change::Array(growth) => growth,
         Change::Elsewhere => Growth::None,
     };
-    if command.upsert {
-        command.filter.map_or(Ok(()), check_upsert)?;
+    if command.upsert && command.filter.is_some_and(has_expression) {
+        // mongod refuses it.
+        return run.as_it_is().await;
     }
     let meant = Meant {
         filter: command.filter,
@@ -46,7 +48,15 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         pause(attempt).await;
         let id = match meant.id() {
             Some(id) => Some(RawBson::from(id)),
-            None => run.ids(meant, 1).await?.into_iter().next(),
+            None => match run.ids(meant, 1).await {
+                Ok(ids) => ids.into_iter().next(),
+                Err(RunError::Command(error @ CommandError::Upstream(_))) if !run.head.in_transaction() => {
+                    // mongod may find something else wrong first.
+                    met_by_nobody(run, &command).await?;
+                    return Err(error.into());
+                }
+                Err(error) => return Err(error),
+            },
         };
         let Some(id) = id else {
             return without_match(run, &command, growth).await;
@@ -68,26 +78,23 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
     Err(run.lost_too_often().into())
 }
 
+/// The client's command with another filter, and without these fields.
+fn asking(run: &Outlier<'_>, filter: &RawDocument, without: &[&str]) -> RawDocumentBuf {
+    let mut replaced: Vec<_> = without.iter().map(|name| (*name, None)).collect();
+    replaced.push(("query", None));
+    let mut body = with_replaced(run.head.body(), &replaced);
+    put(&mut body, "query", filter);
+    body
+}
+
 /// Of a document without extras, in the client's own words. `None` where there is none.
 async fn typical_one(
     run: &mut Outlier<'_>,
     command: &FindAndModify<'_>,
     filter: &RawDocument,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
-    let replaced = [
-        ("query", Some(RawBsonRef::Document(filter))),
-        ("sort", None),
-        ("upsert", None),
-    ];
-    let body = with_replaced(run.head.body(), &replaced);
-    let body = if command.filter.is_none() {
-        let mut body = body;
-        body.append(cstr!("query"), filter);
-        body
-    } else {
-        body
-    };
-    let answer = run.link.run(&body).await?;
+    let body = asking(run, filter, &["sort", "upsert"]);
+    let answer = run.link.run(&run.next(&body)).await?;
     let n = get(&answer, "lastErrorObject").and_then(RawBsonRef::as_document);
     let n = n.and_then(|of| get(of, "n")).and_then(as_whole_number);
     if n.unwrap_or_default() == 0 {
@@ -130,6 +137,13 @@ async fn of_outlier(
     command: &FindAndModify<'_>,
     (filter, id): (&RawDocument, RawBsonRef<'_>),
 ) -> Result<Option<RawDocumentBuf>, RunError> {
+    if run.head.is_retryable_write() {
+        // mongod tells whether it was done before: what it would do now is another question.
+        let answer = met_by_nobody(run, command).await?;
+        if get(&answer, "retriedStmtId").is_some() {
+            return told_again(run, command, answer).await.map(Some);
+        }
+    }
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
         let Some(stored) = run.base(id).await? else {
@@ -227,14 +241,20 @@ async fn without_match(
             );
             return Err(run.unsupported(&what).into());
         };
-        let body = with_replaced(run.head.body(), &[("query", Some(RawBsonRef::Document(&typical)))]);
-        let answer = run.link.run(&body).await?;
+        let body = asking(run, &typical, &[]);
+        let answer = run.link.run(&run.next(&body)).await?;
         return told_again(run, command, answer).await;
     }
-    let nothing = met_by_none(filter);
-    let replaced = [("query", Some(RawBsonRef::Document(&nothing)))];
-    let answer = run.link.run(&with_replaced(run.head.body(), &replaced)).await?;
+    let answer = met_by_nobody(run, command).await?;
     told_again(run, command, answer).await
+}
+
+/// mongod's answer to the client's words where no document meets them.
+async fn met_by_nobody(run: &mut Outlier<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
+    let all = RawDocumentBuf::new();
+    let nothing = met_by_none(command.filter.unwrap_or(&all));
+    let body = asking(run, &nothing, &["upsert"]);
+    run.link.run(&run.next(&body)).await
 }
 
 impl Outlier<'_> {

@@ -51,7 +51,8 @@ fn make_up(world: &mut World) -> Insert {
     let keys = &world.shape.key;
     let has_no_key = |document: &Document| {
         world.outlier.is_none()
-            && !has_forbidden_id(document) && keys.iter().any(|key| document.get(key).is_some_and(refusal::is_no_key))
+            && !has_forbidden_id(document)
+            && keys.iter().any(|key| document.get(key).is_some_and(refusal::is_no_key))
     };
     let no_keys = documents
         .iter()
