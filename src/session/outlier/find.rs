@@ -13,7 +13,7 @@ use crate::pattern::outlier::layout::{Extras, State};
 use crate::pattern::outlier::merge::{merged, without_own};
 use crate::pattern::outlier::pipeline;
 use crate::pattern::outlier::touch::{depends_on_array, names_own};
-use crate::pattern::shapes::Reads;
+use crate::pattern::shapes::{OutlierShape, Reads};
 use crate::pattern::view;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
@@ -67,6 +67,9 @@ fn way(run: &Outlier<'_>, find: &Find<'_>) -> Result<Way, CommandError> {
     let Some(projection) = find.projection else {
         return Ok(Way::Complete(None));
     };
+    if may_leave_id_out(shape, projection) && find.beyond_aggregation.is_empty() {
+        return Ok(Way::Pipeline);
+    }
     if names_own(shape, RawBsonRef::Document(projection)) || !depends_on_array(shape, projection) {
         return Ok(Way::Complete(None));
     }
@@ -84,6 +87,26 @@ fn way(run: &Outlier<'_>, find: &Find<'_>) -> Result<Way, CommandError> {
         Some(false) => Ok(Way::Complete(None)),
         None => Ok(Way::Pipeline),
     }
+}
+
+/// Whether a projection may show the array, and not the `_id` by which its pages are found.
+fn may_leave_id_out(shape: &OutlierShape, projection: &RawDocument) -> bool {
+    let is_plain = |value| match value {
+        RawBsonRef::Document(_) | RawBsonRef::Array(_) | RawBsonRef::String(_) => None,
+        value => as_flag(value),
+    };
+    if get(projection, "_id").and_then(is_plain) != Some(false) {
+        return false;
+    }
+    let mut others = projection
+        .iter()
+        .flatten()
+        .filter(|(name, _)| name.as_str() != "_id")
+        .peekable();
+    let shows_others_only = others.peek().is_some()
+        && others.all(|(name, value)| is_plain(value) == Some(true) && name.as_str() != shape.array());
+    let leaves_array_out = get(projection, shape.array()).and_then(is_plain) == Some(false);
+    !shows_others_only && !leaves_array_out
 }
 
 async fn close(run: &mut Outlier<'_>, answer: &RawDocument) -> Result<(), RunError> {
@@ -192,6 +215,19 @@ async fn completed(
 
 async fn by_pipeline(run: &mut Outlier<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
     judged(run, find).await?;
+    let mut find = find.clone();
+    let natural = find
+        .sort
+        .and_then(|sort| get(sort, "$natural").map(|order| single("$natural", order)));
+    if let Some(natural) = &natural {
+        // What it says of a query's order, a hint says of an aggregation's.
+        if find.hint.is_some() || find.sort.is_some_and(|sort| sort.iter().count() > 1) {
+            return Err(run.unsupported("a sort by $natural beside a hint").into());
+        }
+        find.sort = None;
+        find.hint = Some(RawBsonRef::Document(natural));
+    }
+    let find = &find;
     let stages = pipeline::of_find(run.shape, find).map_err(|what| run.unsupported(&what))?;
     let mut command = view::aggregate(run.namespace.collection, &stages, find.batch_size);
     let parts = [("collation", find.collation), ("let", find.let_variables)];

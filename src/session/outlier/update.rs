@@ -5,6 +5,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::compute::upserting;
 use super::send::{Part, Told};
 use super::write::{Meant, Tally, has_expression, met_by_none};
 use super::{MAX_ATTEMPTS, Outlier, pause};
@@ -388,12 +389,9 @@ async fn insert_computed(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -
     };
     let split = split(run.shape, &made, ObjectId::new());
     run.write_pages(&split.pages).await?;
+    let element = upserting(&split.base);
     let stored = run
-        .write(
-            (run.namespace.collection, "insert"),
-            &split.base,
-            Part::Own(statement.id),
-        )
+        .write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
         .await?;
     told.error = stored.error;
     if told.error.is_some() {
