@@ -21,17 +21,18 @@ mod write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawDocumentBuf, cstr};
 
 pub(super) use self::extras::IndexedExtras;
 pub(super) use self::known::KnownOutliers;
 pub(super) use self::passage::{Passage, passage, shows_outliers};
 pub(super) use self::read::put_together;
 use super::error::RunError;
-use super::link::Link;
+use super::link::{Link, Request};
 use super::upstream::UpstreamKind;
 use super::{Settings, Shared};
 use crate::command::arguments::Carried;
+use crate::command::document::single;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
 use crate::command::namespace::Namespace;
@@ -42,6 +43,17 @@ use crate::pattern::shapes::OutlierShape;
 const MAX_ATTEMPTS: u32 = 100;
 /// The longest pause before another try, in milliseconds.
 const MAX_PAUSE_MS: u64 = 50;
+
+/// What a command about a transaction says of it.
+const OF_TRANSACTION: &[&str] = &[
+    "lsid",
+    "txnNumber",
+    "autocommit",
+    "$clusterTime",
+    "apiVersion",
+    "apiStrict",
+    "apiDeprecationErrors",
+];
 
 /// One command on an outlier collection.
 pub(super) struct Outlier<'a> {
@@ -64,7 +76,25 @@ impl<'a> Outlier<'a> {
         if self.upstream == UpstreamKind::Mongos {
             return Err(self.unsupported("a sharded cluster").into());
         }
-        Ok(succeeded(self.dispatch().await?)?)
+        let answer = self.dispatch().await.and_then(|answer| Ok(succeeded(answer)?));
+        if self.head.in_transaction() && has_failed(&answer) {
+            self.abort().await?;
+        }
+        answer
+    }
+
+    /// Ends the client's transaction, as mongod does with one that a statement fails in: it may have failed on a copy elsewhere.
+    async fn abort(&mut self) -> Result<(), RunError> {
+        let mut command = single("abortTransaction", 1);
+        for (name, value) in self.head.body().iter().flatten() {
+            if OF_TRANSACTION.contains(&name.as_str()) {
+                command.append(name, value);
+            }
+        }
+        command.append(cstr!("$db"), "admin");
+        // It is at its end already where mongod has found the failure itself.
+        self.link.call(Request::plain(&command)).await?;
+        Ok(())
     }
 
     async fn dispatch(&mut self) -> Result<RawDocumentBuf, RunError> {
@@ -130,6 +160,15 @@ impl<'a> Outlier<'a> {
         } else {
             error
         }
+    }
+}
+
+/// Whether a command failed, or a statement of it, for another reason than that the shape cannot do it.
+fn has_failed(answer: &Result<RawDocumentBuf, RunError>) -> bool {
+    match answer {
+        Ok(answer) => answer.get_array("writeErrors").is_ok(),
+        Err(RunError::Command(error)) => !error.is(ErrorCode::CommandNotSupported),
+        Err(_) => false,
     }
 }
 

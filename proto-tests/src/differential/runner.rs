@@ -116,6 +116,9 @@ impl Run {
             if self.shape.is_clustered {
                 sides.cluster()?;
             }
+            if let Some(outlier) = &self.outlier {
+                sides.begin(outlier)?;
+            }
             self.seed(seed, operations, &mut sides, &mut report)?;
             for (kind, count) in sides.refusals {
                 *report.refusals.entry(kind).or_default() += count;

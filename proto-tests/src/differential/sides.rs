@@ -106,6 +106,19 @@ impl Sides {
         Ok(())
     }
 
+    /// Makes the collection, and that of its pages: no transaction sees one that is made after its beginning.
+    pub(super) fn begin(&mut self, outlier: &Outlier) -> Result<()> {
+        let document = doc! { "_id": 0, &outlier.array: vec![0; outlier.threshold + 1] };
+        let insert = doc! { "insert": COLLECTION, "documents": [document] };
+        let delete = doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": 0 }, "limit": 1 }] };
+        for command in [insert, delete] {
+            for reply in self.both(&command)? {
+                ensure!(field(&reply, "n") == Some(RawBsonRef::Int32(1)), "{}", show(&reply));
+            }
+        }
+        Ok(())
+    }
+
     /// Counts a refusal.
     pub(super) fn refused(&mut self, kind: impl Into<String>) {
         *self.refusals.entry(kind.into()).or_default() += 1;

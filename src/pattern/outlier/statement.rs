@@ -1,7 +1,7 @@
 //! Statements on base documents.
 
 use bson::oid::ObjectId;
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::layout::{Extras, field, is_typical, tail};
 use super::touch::Growth;
@@ -118,4 +118,21 @@ pub fn replacing(found: &RawDocument, then: &RawDocument) -> Result<(RawDocument
     );
     let stage = single("$replaceWith", single("$literal", then));
     Ok((filter, RawBson::Array(array_of(&[stage]))))
+}
+
+/// The filter and the change of an upsert that inserts a document as it is: an insert fills empty timestamps in.
+#[must_use]
+pub fn inserting(document: &RawDocument) -> (RawDocumentBuf, RawBson) {
+    let id = get(document, "_id").unwrap_or(RawBsonRef::Null);
+    let is_none = single("_id", single("$in", RawArrayBuf::new()));
+    let filter = single("$and", array_of(&[single("_id", single("$eq", id)), is_none]));
+    let stage = single("$replaceWith", single("$literal", document));
+    (filter, RawBson::Array(array_of(&[stage])))
+}
+
+/// Whether a document has a timestamp that an insert would fill in.
+#[must_use]
+pub fn has_empty_timestamp(document: &RawDocument) -> bool {
+    let is_empty = |value: RawBsonRef<'_>| matches!(value, RawBsonRef::Timestamp(stamp) if stamp.time == 0 && stamp.increment == 0);
+    document.iter().flatten().any(|(_, value)| is_empty(value))
 }

@@ -11,7 +11,7 @@ use crate::session::error::RunError;
 use crate::session::link::Request;
 
 /// Options of a new collection under which documents cannot be kept in two places.
-const IMPOSSIBLE_OPTIONS: &[&str] = &["timeseries", "capped", "viewOn"];
+const IMPOSSIBLE_OPTIONS: &[&str] = &["capped", "viewOn"];
 
 pub(super) async fn create(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();

@@ -8,6 +8,7 @@ use crate::command::arguments::Carried;
 use crate::command::document::{get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::succeeded;
+use crate::pattern::outlier::statement::{has_empty_timestamp, inserting};
 use crate::session::error::RunError;
 use crate::session::link::Request;
 
@@ -18,6 +19,16 @@ pub(super) struct Computed {
     pub(super) answer: RawDocumentBuf,
     /// The document as it is then; `None` where there is none.
     pub(super) then: Option<RawDocumentBuf>,
+}
+
+/// The element of `updates` that inserts a document as it is.
+pub(super) fn upserting(document: &RawDocument) -> RawDocumentBuf {
+    let (filter, change) = inserting(document);
+    let mut element = single("q", filter);
+    put(&mut element, "u", change);
+    put(&mut element, "upsert", true);
+    put(&mut element, "collation", single("locale", "simple"));
+    element
 }
 
 impl Outlier<'_> {
@@ -53,12 +64,19 @@ impl Outlier<'_> {
 
     /// Whether the place was free.
     async fn put_copy(&mut self, collection: &str, whole: &RawDocument) -> Result<bool, RunError> {
-        let mut insert = single("insert", collection);
+        let is_as_it_is = !has_empty_timestamp(whole);
+        let (name, field) = if is_as_it_is {
+            ("insert", "documents")
+        } else {
+            ("update", "updates")
+        };
+        let mut insert = single(name, collection);
         insert.append(cstr!("bypassDocumentValidation"), true);
         self.append_scratch(&mut insert);
+        let upsert = upserting(whole);
         let request = Request {
             body: &insert,
-            sequence: Some(("documents", &[whole])),
+            sequence: Some((field, &[if is_as_it_is { whole } else { &upsert }])),
         };
         let answer = succeeded(self.link.call(request).await?)?;
         let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);

@@ -43,8 +43,22 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         };
         let told = if of.one {
             one(run, &statement).await.map(|told| vec![told])
+        } else if run.head.is_retryable_write() {
+            // mongod refuses it.
+            let element = statement.element(of.filter, 0);
+            let collection = run.namespace.collection;
+            let told = run.write((collection, "delete"), &element, Part::Own(statement.id));
+            told.await.map(|told| vec![told])
         } else {
             many(run, &statement).await
+        };
+        let told = match told {
+            Err(RunError::Command(error)) => {
+                let judgement = statement.element(&met_by_none(of.filter), i32::from(of.one));
+                let judged = run.judged(("delete", &judgement), (statement.id, error)).await;
+                judged.map(|told| vec![told])
+            }
+            told => told,
         };
         let failed = match told {
             Ok(told) => tally.add_all(index, &told),

@@ -43,7 +43,7 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
             };
             for attempt in 0..MAX_ATTEMPTS {
                 pause(attempt).await;
-                let answer = read(run, body).await?;
+                let answer = read(run, &run.next(body)).await?;
                 if let Some(answer) = complete(run, &answer).await? {
                     return Ok(answer);
                 }
@@ -80,6 +80,9 @@ pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<Way, String> 
     let Some(projection) = find.projection else {
         return Ok(Way::Complete(None));
     };
+    if may_leave_id_out(shape, projection) && find.beyond_aggregation.is_empty() {
+        return Ok(Way::Pipeline);
+    }
     if names_own(shape, RawBsonRef::Document(projection)) || !depends_on_array(shape, projection) {
         return Ok(Way::Complete(None));
     }
@@ -97,6 +100,26 @@ pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<Way, String> 
         Some(false) => Ok(Way::Complete(None)),
         None => Ok(Way::Pipeline),
     }
+}
+
+/// Whether a projection may show the array, and not the `_id` by which its pages are found.
+fn may_leave_id_out(shape: &OutlierShape, projection: &RawDocument) -> bool {
+    let is_plain = |value| match value {
+        RawBsonRef::Document(_) | RawBsonRef::Array(_) | RawBsonRef::String(_) => None,
+        value => as_flag(value),
+    };
+    if get(projection, "_id").and_then(is_plain) != Some(false) {
+        return false;
+    }
+    let mut others = projection
+        .iter()
+        .flatten()
+        .filter(|(name, _)| name.as_str() != "_id")
+        .peekable();
+    let shows_others_only = others.peek().is_some()
+        && others.all(|(name, value)| is_plain(value) == Some(true) && name.as_str() != shape.array());
+    let leaves_array_out = get(projection, shape.array()).and_then(is_plain) == Some(false);
+    !shows_others_only && !leaves_array_out
 }
 
 async fn close(run: &mut Outlier<'_>, answer: &RawDocument) -> Result<(), RunError> {
@@ -204,6 +227,19 @@ async fn completed(
 
 async fn by_pipeline(run: &mut Outlier<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
     judged(run, find).await?;
+    let mut find = find.clone();
+    let natural = find
+        .sort
+        .and_then(|sort| get(sort, "$natural").map(|order| single("$natural", order)));
+    if let Some(natural) = &natural {
+        // What it says of a query's order, a hint says of an aggregation's.
+        if find.hint.is_some() || find.sort.is_some_and(|sort| sort.iter().count() > 1) {
+            return Err(run.unsupported("a sort by $natural beside a hint").into());
+        }
+        find.sort = None;
+        find.hint = Some(RawBsonRef::Document(natural));
+    }
+    let find = &find;
     let stages = pipeline::of_find(run.shape, find).map_err(|what| run.unsupported(&what))?;
     let mut command = view::aggregate(run.namespace.collection, &stages, find.batch_size);
     let parts = [("collation", find.collation), ("let", find.let_variables)];

@@ -1,22 +1,27 @@
 //! `findAndModify`: a typical document is changed and answered by mongod itself; of an outlier, mongod works out the change and its
 //! answer on a copy.
 
+use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::read::forgotten;
 use super::send::Told;
-use super::write::{Meant, check_upsert, met_by_none};
+use super::write::{Meant, has_expression, met_by_none};
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_whole_number, get, put, single};
+use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::succeeded;
-use crate::pattern::outlier::layout::State;
+use crate::pattern::outlier::layout::{State, split};
 use crate::pattern::outlier::merge::merged;
-use crate::pattern::outlier::statement::{replacing, typical_with_room};
+use crate::pattern::outlier::statement::{inserting, replacing, typical_with_room};
 use crate::pattern::outlier::touch::{Change, Growth};
 use crate::session::error::RunError;
 use crate::session::link::Request;
+
+/// mongod's code for a `findAndModify` that inserted a document when it was sent before, and says nothing of an upsert now.
+const WAS_UPSERT: i32 = 40608;
 
 pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = FindAndModify::parse(run.head.body())?;
@@ -32,8 +37,9 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         Change::Array(growth) => growth,
         Change::Elsewhere => Growth::None,
     };
-    if command.upsert {
-        command.filter.map_or(Ok(()), check_upsert)?;
+    if command.upsert && command.filter.is_some_and(has_expression) {
+        // mongod refuses it.
+        return run.as_it_is().await;
     }
     let meant = Meant {
         filter: command.filter,
@@ -46,7 +52,15 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         pause(attempt).await;
         let id = match meant.id() {
             Some(id) => Some(RawBson::from(id)),
-            None => run.ids(meant, 1).await?.into_iter().next(),
+            None => match run.ids(meant, 1).await {
+                Ok(ids) => ids.into_iter().next(),
+                Err(RunError::Command(error @ CommandError::Upstream(_))) if !run.head.in_transaction() => {
+                    // mongod may find something else wrong first.
+                    met_by_nobody(run, &command).await?;
+                    return Err(error.into());
+                }
+                Err(error) => return Err(error),
+            },
         };
         let Some(id) = id else {
             return without_match(run, &command, growth).await;
@@ -68,26 +82,22 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
     Err(run.lost_too_often().into())
 }
 
+/// The client's command with another filter, and without these fields.
+fn asking(run: &Outlier<'_>, filter: &RawDocument, without: &[&str]) -> RawDocumentBuf {
+    let mut replaced: Vec<_> = without.iter().map(|name| (*name, None)).collect();
+    replaced.push(("query", None));
+    let mut body = with_replaced(run.head.body(), &replaced);
+    put(&mut body, "query", filter);
+    body
+}
+
 /// Of a document without extras, in the client's own words. `None` where there is none.
 async fn typical_one(
     run: &mut Outlier<'_>,
     command: &FindAndModify<'_>,
     filter: &RawDocument,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
-    let replaced = [
-        ("query", Some(RawBsonRef::Document(filter))),
-        ("sort", None),
-        ("upsert", None),
-    ];
-    let body = with_replaced(run.head.body(), &replaced);
-    let body = if command.filter.is_none() {
-        let mut body = body;
-        body.append(cstr!("query"), filter);
-        body
-    } else {
-        body
-    };
-    let answer = run.link.run(&body).await?;
+    let answer = without_upsert(run, filter).await?;
     let n = get(&answer, "lastErrorObject").and_then(RawBsonRef::as_document);
     let n = n.and_then(|of| get(of, "n")).and_then(as_whole_number);
     if n.unwrap_or_default() == 0 {
@@ -130,6 +140,13 @@ async fn of_outlier(
     command: &FindAndModify<'_>,
     (filter, id): (&RawDocument, RawBsonRef<'_>),
 ) -> Result<Option<RawDocumentBuf>, RunError> {
+    if run.head.is_retryable_write() {
+        // mongod tells whether it was done before: what it would do now is another question.
+        let answer = met_by_nobody(run, command).await?;
+        if get(&answer, "retriedStmtId").is_some() {
+            return told_again(run, command, answer).await.map(Some);
+        }
+    }
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
         let Some(stored) = run.base(id).await? else {
@@ -153,17 +170,7 @@ async fn of_outlier(
             None => remove(run, &stored).await?,
         };
         let Some(told) = told else { continue };
-        let mut reply = RawDocumentBuf::new();
-        for (name, value) in answer.iter().flatten() {
-            if ["lastErrorObject", "value", "ok"].contains(&name.as_str()) {
-                reply.append(name, value);
-            }
-        }
-        if let Some(concern) = get(&told.answer, "writeConcernError") {
-            reply.append(cstr!("writeConcernError"), concern);
-        }
-        crate::command::reply::carry(&mut reply, &told.answer);
-        return Ok(Some(reply));
+        return Ok(Some(told_of(&answer, &told)));
     }
     Err(run.lost_too_often().into())
 }
@@ -221,20 +228,91 @@ async fn without_match(
     let filter = command.filter.unwrap_or(&all);
     if command.upsert {
         let Some(typical) = typical_with_room(run.shape, filter, growth) else {
-            let what = format!(
-                "an upsert by findAndModify of {} of more than the threshold",
-                run.shape.array()
-            );
-            return Err(run.unsupported(&what).into());
+            return upsert_computed(run, command).await;
         };
-        let body = with_replaced(run.head.body(), &[("query", Some(RawBsonRef::Document(&typical)))]);
-        let answer = run.link.run(&body).await?;
+        let body = asking(run, &typical, &[]);
+        let answer = run.link.run(&run.next(&body)).await?;
         return told_again(run, command, answer).await;
     }
-    let nothing = met_by_none(filter);
-    let replaced = [("query", Some(RawBsonRef::Document(&nothing)))];
-    let answer = run.link.run(&with_replaced(run.head.body(), &replaced)).await?;
+    let answer = met_by_nobody(run, command).await?;
     told_again(run, command, answer).await
+}
+
+/// mongod's answer to the client's words where no document meets them.
+async fn met_by_nobody(run: &mut Outlier<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
+    let all = RawDocumentBuf::new();
+    let nothing = met_by_none(command.filter.unwrap_or(&all));
+    without_upsert(run, &nothing).await
+}
+
+/// mongod's answer to the client's command with another filter, where nothing may be inserted.
+async fn without_upsert(run: &mut Outlier<'_>, filter: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+    let body = asking(run, filter, &["sort", "upsert"]);
+    match run.link.run(&run.next(&body)).await {
+        Err(RunError::Command(CommandError::Upstream(reply)))
+            if reply.get_i32("code").is_ok_and(|code| code == WAS_UPSERT) =>
+        {
+            // It did when it was sent before: now mongod only says so.
+            let body = asking(run, filter, &["sort"]);
+            run.link.run(&run.next(&body)).await
+        }
+        answer => answer,
+    }
+}
+
+/// An upsert that makes a document of which nobody knows how long its array is.
+async fn upsert_computed(run: &mut Outlier<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
+    if run.head.is_retryable_write() {
+        let answer = met_by_nobody(run, command).await?;
+        if get(&answer, "retriedStmtId").is_some() {
+            return told_again(run, command, answer).await;
+        }
+    }
+    let computed = run
+        .compute(None, |collection| {
+            let mut copy = on_copy(collection, command, None);
+            put(&mut copy, "upsert", true);
+            copy
+        })
+        .await?;
+    let answer = succeeded(computed.answer)?;
+    let Some(made) = computed.then else {
+        return Ok(answer);
+    };
+    let split = split(run.shape, &made, ObjectId::new());
+    run.write_pages(&split.pages).await?;
+    let (filter, change) = inserting(&split.base);
+    let mut insert = single("findAndModify", run.namespace.collection);
+    put(&mut insert, "query", &filter);
+    put(&mut insert, "update", change);
+    put(&mut insert, "upsert", true);
+    put(&mut insert, "collation", single("locale", "simple"));
+    match run.find_and_modify(insert).await {
+        Ok(told) => Ok(told_of(&answer, &told)),
+        Err(error) => {
+            if !run.head.in_transaction()
+                && let (Some(extras), Some(id)) = (run.extras_of(&split.base)?, get(&made, "_id"))
+            {
+                run.remove_pages(id, extras.generation).await?;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The answer that mongod gave of a copy, with what it told of the stored document.
+fn told_of(answer: &RawDocument, told: &Told) -> RawDocumentBuf {
+    let mut reply = RawDocumentBuf::new();
+    for (name, value) in answer.iter().flatten() {
+        if ["lastErrorObject", "value", "ok"].contains(&name.as_str()) {
+            reply.append(name, value);
+        }
+    }
+    if let Some(concern) = get(&told.answer, "writeConcernError") {
+        reply.append(cstr!("writeConcernError"), concern);
+    }
+    crate::command::reply::carry(&mut reply, &told.answer);
+    reply
 }
 
 impl Outlier<'_> {

@@ -90,11 +90,11 @@ async fn send(run: &mut Outlier<'_>, documents: &[RawDocumentBuf]) -> Result<Raw
     if run.head.message.sequences.is_empty() {
         let array: RawArrayBuf = array_of(documents);
         let body = with_replaced(run.head.body(), &[("documents", Some(RawBsonRef::Array(&array)))]);
-        return Ok(run.link.call(Request::plain(&body)).await?);
+        return Ok(run.link.call(Request::plain(&run.next(&body))).await?);
     }
     let documents: Vec<&RawDocument> = documents.iter().map(RawDocumentBuf::as_ref).collect();
     let request = Request {
-        body: run.head.body(),
+        body: &run.next(run.head.body()),
         sequence: Some(("documents", &documents)),
     };
     Ok(run.link.call(request).await?)

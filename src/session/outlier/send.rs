@@ -1,9 +1,12 @@
 //! Commands of the proxy's own, made from the client's.
 
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
+
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::Outlier;
-use crate::command::arguments::Carried;
+use crate::command::arguments::{Carried, with_replaced};
 use crate::command::document::{as_whole_number, get, put, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
@@ -59,6 +62,19 @@ impl Told {
 }
 
 impl<'a> Outlier<'a> {
+    /// The client's body, or one made of it, as it is sent next: what begins a transaction is said once.
+    pub(super) fn next<'b>(&self, body: &'b RawDocument) -> Cow<'b, RawDocument> {
+        let was_begun = self.begun.swap(true, Ordering::Relaxed);
+        if was_begun && get(body, "startTransaction").is_some() {
+            Cow::Owned(with_replaced(
+                body,
+                &[("startTransaction", None), ("readConcern", None)],
+            ))
+        } else {
+            Cow::Borrowed(body)
+        }
+    }
+
     /// Sends the client's command as it came.
     pub(super) async fn as_it_is(&mut self) -> Result<RawDocumentBuf, RunError> {
         self.with_body(self.head.body()).await
@@ -66,6 +82,7 @@ impl<'a> Outlier<'a> {
 
     /// Sends another body with the client's sequences.
     pub(super) async fn with_body(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+        let body = &*self.next(body);
         let Some(sequence) = self.head.message.sequences.first() else {
             return self.link.run(body).await;
         };

@@ -5,9 +5,10 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::compute::upserting;
 use super::push::{self, Push};
 use super::send::{Part, Told};
-use super::write::{Meant, Tally, check_upsert, met_by_none};
+use super::write::{Meant, Tally, has_expression, met_by_none};
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::document::{array_of, first_field, get, put, single};
 use crate::command::error::ErrorCode;
@@ -67,22 +68,24 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
             growth,
             id: command.statement_ids.of(index),
         };
-        if of.upsert
-            && let Err(error) = check_upsert(of.filter)
-        {
-            tally.refuse(index, error)?;
-            if command.ordered || run.head.in_transaction() {
-                break;
-            }
-            continue;
-        }
-        let is_plain = *change == Change::Elsewhere && !run.depends(Some(of.filter));
+        // By mongod, whatever it meets.
+        let is_refused = (of.upsert && has_expression(of.filter))
+            || (of.multi && (run.head.is_retryable_write() || is_replacement(of.change)));
+        let is_plain = is_refused || (*change == Change::Elsewhere && !run.depends(Some(of.filter)));
         let told = if is_plain {
             verbatim(run, &statement).await.map(|told| vec![told])
         } else if of.multi {
             many(run, &statement).await
         } else {
             one(run, &statement).await.map(|told| vec![told])
+        };
+        let told = match told {
+            Err(RunError::Command(error)) => {
+                let judgement = statement.judgement();
+                let judged = run.judged(("update", &judgement), (statement.id, error)).await;
+                judged.map(|told| vec![told])
+            }
+            told => told,
         };
         let failed = match told {
             Ok(told) => tally.add_all(index, &told),
@@ -134,6 +137,12 @@ impl<'a> Statement<'_, 'a> {
             put(&mut element, "c", constants);
         }
         element
+    }
+
+    /// The element that mongod judges it by: it meets no document.
+    fn judgement(&self) -> RawDocumentBuf {
+        let filter = met_by_none(self.of.filter);
+        self.element(&filter, self.of.change, (self.of.multi, false))
     }
 
     /// Whether a document meets a filter that has this one's words.
@@ -243,6 +252,16 @@ async fn rewrite(
     statement: &Statement<'_, '_>,
     (filter, id): (&RawDocument, RawBsonRef<'_>),
 ) -> Result<At, RunError> {
+    if run.head.is_retryable_write() {
+        // mongod tells whether it was done before: what it would do now is another question.
+        let element = statement.judgement();
+        let told = run
+            .write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
+            .await?;
+        if told.n > 0 || told.error.is_some() {
+            return Ok(At::Done(Box::new(told)));
+        }
+    }
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
         let Some(stored) = run.base(id).await? else {
@@ -265,11 +284,21 @@ async fn rewrite(
         let Some(then) = computed.then.filter(|_| told.n > 0) else {
             return Ok(At::NoMatch);
         };
-        if let Some(told) = run.replace(&stored, &then, ("update", statement.id)).await? {
+        if let Some(mut replaced) = run.replace(&stored, &then, ("update", statement.id)).await? {
+            // What is the same afterwards may be told as changed.
+            if replaced.error.is_none() && !replaced.resent {
+                replaced.modified = told.modified;
+            }
+            let told = replaced;
             return Ok(At::done(told));
         }
     }
     Err(run.lost_too_often().into())
+}
+
+fn is_replacement(change: RawBsonRef<'_>) -> bool {
+    let first = change.as_document().map(first_field);
+    first.is_some_and(|first| first.is_none_or(|(name, _)| !name.starts_with('$')))
 }
 
 fn without_hint(element: &RawDocument) -> RawDocumentBuf {
@@ -295,8 +324,7 @@ async fn without_match(
     let collection = run.namespace.collection;
     if run.head.is_retryable_write() || !statement.of.upsert {
         // mongod tells whether it remembers it, and judges the client's words.
-        let filter = met_by_none(statement.of.filter);
-        let element = statement.element(&filter, statement.of.change, (statement.of.multi, false));
+        let element = statement.judgement();
         let told = run
             .write((collection, "update"), &element, Part::Own(statement.id))
             .await?;
@@ -341,12 +369,9 @@ async fn insert_computed(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -
     };
     let split = split(run.shape, &made, ObjectId::new());
     run.write_pages(&split.pages).await?;
+    let element = upserting(&split.base);
     let stored = run
-        .write(
-            (run.namespace.collection, "insert"),
-            &split.base,
-            Part::Own(statement.id),
-        )
+        .write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
         .await?;
     told.error = stored.error;
     if told.error.is_some() {

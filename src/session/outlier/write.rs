@@ -7,7 +7,7 @@ use super::Outlier;
 use super::extras::Written;
 use super::send::{Part, Told};
 use crate::command::document::{array_of, get, put, single};
-use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::error::{CommandError, WriteError};
 use crate::command::find::Find;
 use crate::command::reply::{CursorReply, carry};
 use crate::pattern::outlier::layout::{Split, split};
@@ -193,6 +193,8 @@ pub(super) struct Tally {
     upserted: Vec<RawDocumentBuf>,
     errors: Vec<RawDocumentBuf>,
     concern: Option<RawDocumentBuf>,
+    /// By which drivers know whether that may be tried again.
+    labels: Option<RawArrayBuf>,
     last: RawDocumentBuf,
 }
 
@@ -234,16 +236,19 @@ impl Tally {
         }
         if let Some(concern) = get(&told.answer, "writeConcernError").and_then(RawBsonRef::as_document) {
             self.concern = Some(concern.to_owned());
+            self.labels = get(&told.answer, "errorLabels")
+                .and_then(RawBsonRef::as_array)
+                .map(ToOwned::to_owned);
         }
         self.last = told.answer.clone();
     }
 
     /// Adds that one statement cannot be done.
     pub(super) fn refuse(&mut self, index: usize, error: CommandError) -> Result<(), RunError> {
-        let CommandError::Own { code, message } = error else {
+        let Some(error) = WriteError::of_command(&error) else {
             return Err(error.into());
         };
-        self.errors.push(WriteError::new(code, message).to_document(index));
+        self.errors.push(error.to_document(index));
         Ok(())
     }
 
@@ -263,28 +268,49 @@ impl Tally {
         if let Some(concern) = &self.concern {
             reply.append(cstr!("writeConcernError"), concern);
         }
+        if let Some(labels) = &self.labels {
+            reply.append(cstr!("errorLabels"), labels);
+        }
         reply.append(cstr!("ok"), 1.0);
         carry(&mut reply, &self.last);
         reply
     }
 }
 
-/// What mongod says to an expression in the filter of an upsert, whether or not a document meets it.
-pub(super) fn check_upsert(filter: &RawDocument) -> Result<(), CommandError> {
-    for (name, value) in filter.iter().flatten() {
-        match (name.as_str(), value) {
-            ("$expr", _) => {
-                let message = "$expr is not allowed in the query predicate for an upsert";
-                return Err(CommandError::new(ErrorCode::QueryFeatureNotAllowed, message));
-            }
+/// Whether a filter has an expression, for which mongod refuses any upsert, whether or not a document meets it.
+pub(super) fn has_expression(filter: &RawDocument) -> bool {
+    filter
+        .iter()
+        .flatten()
+        .any(|(name, value)| match (name.as_str(), value) {
+            ("$expr", _) => true,
             ("$and" | "$or" | "$nor", RawBsonRef::Array(branches)) => {
                 let mut branches = branches.into_iter().flatten().filter_map(RawBsonRef::as_document);
-                branches.try_for_each(check_upsert)?;
+                branches.any(has_expression)
             }
-            _ => {}
+            _ => false,
+        })
+}
+
+impl Outlier<'_> {
+    /// What came of a statement, where the documents that it means could not be looked for: mongod judges all of it, by this one that
+    /// meets none, and may find something else wrong first.
+    pub(super) async fn judged(
+        &mut self,
+        (name, judgement): (&str, &RawDocument),
+        (id, error): (i32, CommandError),
+    ) -> Result<Told, RunError> {
+        if self.head.in_transaction() {
+            return Err(error.into());
         }
+        let told = self
+            .write((self.namespace.collection, name), judgement, Part::Own(id))
+            .await?;
+        if told.error.is_some() || told.n > 0 {
+            return Ok(told);
+        }
+        Err(error.into())
     }
-    Ok(())
 }
 
 /// A filter with the client's words that no document meets.

@@ -35,11 +35,24 @@ fn reasons(command: &Document) -> Vec<&'static str> {
             }
         }
     }
+    for (option, reason) in [
+        ("min", "find with 'min'"),
+        ("max", "find with 'max'"),
+        ("returnKey", "find with 'returnKey'"),
+        ("showRecordId", "find with 'showRecordId'"),
+    ] {
+        if command.contains_key(option) {
+            reasons.push(reason);
+        }
+    }
     if command.contains_key("distinct") && command.contains_key("collation") {
         reasons.push("distinct of symbols under a collation");
     }
     if let Ok(projection) = command.get_document("projection") {
         reasons.extend(find_only_forms(projection, command.get_document("filter").ok()));
+        if projection.keys().any(|name| name.ends_with(".$")) {
+            reasons.push("such a positional operator ($)");
+        }
     }
     reasons
 }
