@@ -148,11 +148,23 @@ async fn of_outlier(
             return Ok(None);
         }
         let told = match computed.then {
-            Some(then) if then.as_bytes() == whole.as_bytes() => return Ok(Some(answer)),
+            Some(then) if then.as_bytes() == whole.as_bytes() => {
+                // Maybe since it was done when it was sent before.
+                let remembered = if run.head.is_retryable_write() {
+                    on_none(run, command).await?
+                } else {
+                    RawDocumentBuf::new()
+                };
+                let is_remembered = get(&remembered, "retriedStmtId").is_some();
+                return Ok(Some(if is_remembered { remembered } else { answer }));
+            }
             Some(then) => run.replace(&stored, &then, ("findAndModify", 0)).await?,
             None => remove(run, &stored).await?,
         };
         let Some(told) = told else { continue };
+        if told.resent {
+            return told_again(run, command, told.answer).await.map(Some);
+        }
         let mut reply = RawDocumentBuf::new();
         for (name, value) in answer.iter().flatten() {
             if ["lastErrorObject", "value", "ok"].contains(&name.as_str()) {
@@ -231,8 +243,14 @@ async fn without_match(
         let answer = run.link.run(&body).await?;
         return told_again(run, command, answer).await;
     }
-    let nothing = met_by_none(filter);
-    let replaced = [("query", Some(RawBsonRef::Document(&nothing)))];
+    on_none(run, command).await
+}
+
+/// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
+async fn on_none(run: &mut Outlier<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
+    let all = RawDocumentBuf::new();
+    let nothing = met_by_none(command.filter.unwrap_or(&all));
+    let replaced = [("query", Some(RawBsonRef::Document(&nothing))), ("upsert", None)];
     let answer = run.link.run(&with_replaced(run.head.body(), &replaced)).await?;
     told_again(run, command, answer).await
 }

@@ -280,7 +280,13 @@ async fn rewrite(
             .await?;
         let told = Told::of(succeeded(computed.answer)?);
         if told.error.is_some() || (told.n > 0 && told.modified == 0) {
-            return Ok(At::Done(Box::new(told)));
+            // Maybe since it was done when it was sent before.
+            let remembered = if run.head.is_retryable_write() {
+                Some(on_none(run, statement).await?).filter(|remembered| remembered.n > 0)
+            } else {
+                None
+            };
+            return Ok(At::Done(Box::new(remembered.unwrap_or(told))));
         }
         let Some(then) = computed.then.filter(|_| told.n > 0) else {
             return Ok(At::NoMatch);
@@ -306,6 +312,14 @@ fn update(collection: &str, element: &RawDocumentBuf, variables: Option<&RawDocu
     command
 }
 
+/// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
+async fn on_none(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
+    let filter = met_by_none(statement.of.filter);
+    let element = statement.element(&filter, statement.of.change, (statement.of.multi, false));
+    run.write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
+        .await
+}
+
 /// What comes of a statement where no document is meant. `None` where there may be one by now.
 async fn without_match(
     run: &mut Outlier<'_>,
@@ -314,12 +328,7 @@ async fn without_match(
 ) -> Result<Option<Told>, RunError> {
     let collection = run.namespace.collection;
     if run.head.is_retryable_write() || !statement.of.upsert {
-        // mongod tells whether it remembers it, and judges the client's words.
-        let filter = met_by_none(statement.of.filter);
-        let element = statement.element(&filter, statement.of.change, (statement.of.multi, false));
-        let told = run
-            .write((collection, "update"), &element, Part::Own(statement.id))
-            .await?;
+        let told = on_none(run, statement).await?;
         if told.n > 0 || told.error.is_some() || !statement.of.upsert {
             return Ok(Some(told));
         }
