@@ -8,5 +8,7 @@ pub mod layout;
 pub mod merge;
 pub mod page;
 pub mod pipeline;
+pub mod regroup;
+pub mod remains;
 pub mod statement;
 pub mod touch;

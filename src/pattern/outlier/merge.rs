@@ -33,9 +33,17 @@ pub fn merged(
     Some(merged)
 }
 
-/// The extras, of which pages may hold more than counts.
+/// The extras, with those of the tail.
 fn elements_of<'a>(shape: &OutlierShape, extras: &'a Extras, pages: &[&'a RawDocument]) -> Option<Vec<RawBsonRef<'a>>> {
-    let count = usize::try_from(extras.count).ok()?;
+    let mut elements = counted(shape, extras.count, pages)?;
+    elements.extend(extras.tail.into_iter().flatten());
+    Some(elements)
+}
+
+/// The first elements of pages, which may hold more than counts. `None` where there are less.
+#[must_use]
+pub fn counted<'a>(shape: &OutlierShape, count: u64, pages: &[&'a RawDocument]) -> Option<Vec<RawBsonRef<'a>>> {
+    let count = usize::try_from(count).ok()?;
     let mut elements = Vec::new();
     for page in pages {
         let from = get(get(page, field::CONTROL)?.as_document()?, field::FROM).and_then(as_whole_number)?;
@@ -52,7 +60,6 @@ fn elements_of<'a>(shape: &OutlierShape, extras: &'a Extras, pages: &[&'a RawDoc
         return None;
     }
     elements.truncate(count);
-    elements.extend(extras.tail.into_iter().flatten());
     Some(elements)
 }
 

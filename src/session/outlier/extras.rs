@@ -9,11 +9,11 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::Outlier;
 use super::send::Part;
 use crate::command::arguments::Carried;
-use crate::command::document::{array_of, put, single};
+use crate::command::document::{array_of, single};
 use crate::command::error::ErrorCode;
 use crate::command::namespace::Namespace;
-use crate::pattern::outlier::layout::{PAGES_INDEX, is_of_generation, path};
-use crate::pattern::outlier::page;
+use crate::pattern::outlier::layout::is_of_generation;
+use crate::pattern::outlier::{page, remains};
 use crate::session::error::RunError;
 
 /// The collections of extras that have been seen to have their index.
@@ -68,13 +68,8 @@ impl Outlier<'_> {
         if self.settings.indexed_extras.contains(&namespace) {
             return Ok(());
         }
-        let mut key = single(self.shape.reference(), 1);
-        put(&mut key, path::GENERATION, 1);
-        put(&mut key, path::FROM, 1);
-        let mut index = single("key", key);
-        index.append(cstr!("name"), PAGES_INDEX);
         let mut command = single("createIndexes", extras);
-        command.append(cstr!("indexes"), array_of(&[index]));
+        command.append(cstr!("indexes"), array_of(&[remains::index(self.shape)]));
         Carried::of(self.head.body()).append_identity(&mut command);
         self.link.run(&command).await?;
         self.settings.indexed_extras.insert(namespace);

@@ -165,11 +165,25 @@ async fn of_outlier(
             return Ok(None);
         }
         let told = match computed.then {
-            Some(then) if then.as_bytes() == whole.as_bytes() => return Ok(Some(answer)),
+            Some(then) if then.as_bytes() == whole.as_bytes() => {
+                // Maybe since it was done when it was sent before.
+                let remembered = if run.head.is_retryable_write() {
+                    met_by_nobody(run, command).await?
+                } else {
+                    RawDocumentBuf::new()
+                };
+                if get(&remembered, "retriedStmtId").is_some() {
+                    return told_again(run, command, remembered).await.map(Some);
+                }
+                return Ok(Some(answer));
+            }
             Some(then) => run.replace(&stored, &then, ("findAndModify", 0)).await?,
             None => remove(run, &stored).await?,
         };
         let Some(told) = told else { continue };
+        if told.resent {
+            return told_again(run, command, told.answer).await.map(Some);
+        }
         return Ok(Some(told_of(&answer, &told)));
     }
     Err(run.lost_too_often().into())

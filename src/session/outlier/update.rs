@@ -252,16 +252,6 @@ async fn rewrite(
     statement: &Statement<'_, '_>,
     (filter, id): (&RawDocument, RawBsonRef<'_>),
 ) -> Result<At, RunError> {
-    if run.head.is_retryable_write() {
-        // mongod tells whether it was done before: what it would do now is another question.
-        let element = statement.judgement();
-        let told = run
-            .write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
-            .await?;
-        if told.n > 0 || told.error.is_some() {
-            return Ok(At::Done(Box::new(told)));
-        }
-    }
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
         let Some(stored) = run.base(id).await? else {
@@ -279,7 +269,13 @@ async fn rewrite(
             .await?;
         let told = Told::of(succeeded(computed.answer)?);
         if told.error.is_some() || (told.n > 0 && told.modified == 0) {
-            return Ok(At::done(told));
+            // Maybe since it was done when it was sent before.
+            let remembered = if run.head.is_retryable_write() {
+                Some(on_none(run, statement).await?).filter(|remembered| remembered.n > 0)
+            } else {
+                None
+            };
+            return Ok(At::done(remembered.unwrap_or(told)));
         }
         let Some(then) = computed.then.filter(|_| told.n > 0) else {
             return Ok(At::NoMatch);
@@ -315,6 +311,13 @@ fn update(collection: &str, element: &RawDocumentBuf, variables: Option<&RawDocu
     command
 }
 
+/// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
+async fn on_none(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
+    let element = statement.judgement();
+    run.write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
+        .await
+}
+
 /// What comes of a statement where no document is meant. `None` where there may be one by now.
 async fn without_match(
     run: &mut Outlier<'_>,
@@ -323,11 +326,7 @@ async fn without_match(
 ) -> Result<Option<Told>, RunError> {
     let collection = run.namespace.collection;
     if run.head.is_retryable_write() || !statement.of.upsert {
-        // mongod tells whether it remembers it, and judges the client's words.
-        let element = statement.judgement();
-        let told = run
-            .write((collection, "update"), &element, Part::Own(statement.id))
-            .await?;
+        let told = on_none(run, statement).await?;
         if told.n > 0 || told.error.is_some() || !statement.of.upsert {
             return Ok(Some(told));
         }
