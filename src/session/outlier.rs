@@ -151,6 +151,15 @@ impl<'a> Outlier<'a> {
         CommandError::new(ErrorCode::InvalidOptions, message)
     }
 
+    /// What is to be done behind a change can be done by others, too: that it failed is no error of a command which has done what
+    /// it was to do. A transaction has ended with it.
+    fn left_to_others(&self, done: Result<(), RunError>) -> Result<(), RunError> {
+        match done {
+            Err(RunError::Command(_)) if !self.head.in_transaction() => Ok(()),
+            done => done,
+        }
+    }
+
     /// The error for a document that was another one each time it was looked at.
     fn lost_too_often(&self) -> CommandError {
         let message = "mongoshape lost the race for a document too often; nothing was changed of it";

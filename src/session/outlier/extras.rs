@@ -7,7 +7,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::Outlier;
-use super::send::Part;
+use super::send::{Part, Told};
 use crate::command::arguments::Carried;
 use crate::command::document::{array_of, single};
 use crate::command::error::ErrorCode;
@@ -80,8 +80,9 @@ impl Outlier<'_> {
     pub(super) async fn remove_pages(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<(), RunError> {
         let statement = page::removal(self.shape, id, generation);
         let extras = self.shape.extras_collection();
-        let told = self.write((extras, "delete"), &statement, Part::Beside).await?;
-        told.succeeded().map(|_| ())
+        let told = self.write((extras, "delete"), &statement, Part::Beside).await;
+        let removed = told.and_then(Told::succeeded).map(|_| ());
+        self.left_to_others(removed)
     }
 
     /// Removes of these pages those that no document counts, now that none is about to.
@@ -103,7 +104,7 @@ impl Outlier<'_> {
                 {
                     return Ok(());
                 }
-                Err(error) => return Err(error),
+                Err(error) => return self.left_to_others(Err(error)),
             };
             if !counted {
                 self.remove_pages(id, *generation).await?;

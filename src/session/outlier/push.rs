@@ -118,7 +118,10 @@ async fn to_tail(
     if told.n == 0 {
         return Ok(None);
     }
-    let looked = run.looked(id, answers, generation).await?;
-    run.spill(id, looked).await?;
+    let moved = match run.looked(id, answers, generation).await {
+        Ok(looked) => run.spill(id, looked).await,
+        Err(error) => Err(error),
+    };
+    run.left_to_others(moved)?;
     Ok(Some(told))
 }
