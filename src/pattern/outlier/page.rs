@@ -198,6 +198,18 @@ fn counting(shape: &OutlierShape, id: RawBsonRef<'_>, extras: &Extras, moved: us
     let before = i64::try_from(extras.count).unwrap_or(i64::MAX);
     put(&mut query, &control(field::COUNT), before);
     let moved = i64::try_from(moved).unwrap_or(i64::MAX);
+    let mut statement = single("q", query);
+    if moved == 1 {
+        // What most pushes leave to be moved: cheaper than a pipeline.
+        let mut change = single("$pop", single(&control(field::TAIL), -1));
+        put(
+            &mut change,
+            "$set",
+            single(&control(field::COUNT), before.saturating_add(moved)),
+        );
+        put(&mut statement, "u", change);
+        return statement;
+    }
     let tail = format!("${}", control(field::TAIL));
     let size = single("$size", tail.as_str());
     // `$slice` takes no length of 0.
@@ -214,7 +226,6 @@ fn counting(shape: &OutlierShape, id: RawBsonRef<'_>, extras: &Extras, moved: us
     rest.push(RawArrayBuf::new());
     let mut changes = single(&control(field::COUNT), before.saturating_add(moved));
     put(&mut changes, &control(field::TAIL), single("$cond", &rest));
-    let mut statement = single("q", query);
     put(&mut statement, "u", array_of(&[single("$set", changes)]));
     statement
 }
@@ -233,4 +244,62 @@ pub fn removal(shape: &OutlierShape, reference: RawBsonRef<'_>, generation: Obje
     let mut statement = single("q", of_generation(shape, reference, generation));
     put(&mut statement, "limit", 0);
     statement
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::pattern::outlier::sample;
+
+    fn moved(tail: &[&str], last: Option<PageFacts>) -> Move {
+        let extras = Extras {
+            generation: ObjectId::default(),
+            count: last.map_or(0, |last| last.end()),
+            tail: tail.iter().copied().collect(),
+        };
+        moving(&sample(), 2.into(), &extras, last).expect("a tail")
+    }
+
+    #[test]
+    fn one_element_is_taken_off_without_a_pipeline() {
+        let last = PageFacts {
+            from: 0,
+            count: 3,
+            bytes: 100,
+        };
+        let one = moved(&["a"], Some(last));
+        let expected =
+            rawdoc! { "$pop": { "has_extras_control.tail": -1 }, "$set": { "has_extras_control.count": 4_i64 } };
+        assert_eq!(one.count.get_document("u"), Ok(&*expected));
+        assert!(one.append.is_some() && one.pages.is_empty());
+        let two = moved(&["a", "b"], Some(last));
+        assert!(two.count.get_array("u").is_ok());
+    }
+
+    #[test]
+    fn what_a_full_page_does_not_take_begins_another() {
+        let last = PageFacts {
+            from: 0,
+            count: 999,
+            bytes: 100,
+        };
+        let two = moved(&["a", "b"], Some(last));
+        assert!(two.append.is_some());
+        let begun: Vec<_> = two.pages.iter().map(|page| page.get_str("_id")).collect();
+        assert_eq!(begun, [Ok("000000000000000000000000_1000")]);
+    }
+
+    #[test]
+    fn facts_are_read_as_they_are_asked_for() {
+        let page = rawdoc! { "_id": "x", "count": 3, "control": { "from": 1000_i64 }, "bytes": 500 };
+        let facts = PageFacts {
+            from: 1000,
+            count: 3,
+            bytes: 500,
+        };
+        assert_eq!(PageFacts::parse(&page), Some(facts));
+        assert_eq!(facts.end(), 1003);
+    }
 }

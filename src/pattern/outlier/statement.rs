@@ -119,3 +119,37 @@ pub fn replacing(found: &RawDocument, then: &RawDocument) -> Result<(RawDocument
     let stage = single("$replaceWith", single("$literal", then));
     Ok((filter, RawBson::Array(array_of(&[stage]))))
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::pattern::outlier::sample;
+
+    fn check(filter: &RawDocument, growth: Growth, expected: Option<RawDocumentBuf>) {
+        assert_eq!(typical_with_room(&sample(), filter, growth), expected, "{filter:?}");
+    }
+
+    #[test]
+    fn conditions_stand_beside_the_clients_own() {
+        let none = rawdoc! { "$exists": false };
+        let typical = rawdoc! { "has_extras_control": none.clone(), "has_extras": { "$ne": true } };
+        check(
+            &rawdoc! { "_id": 2 },
+            Growth::By(2),
+            Some(rawdoc! {
+                "_id": 2, "has_extras_control": none.clone(), "has_extras": { "$ne": true }, "buyers.48": none.clone(),
+            }),
+        );
+        let by_flag = rawdoc! { "has_extras": false };
+        let both = rawdoc! { "$and": [by_flag.clone(), typical] };
+        check(&by_flag, Growth::None, Some(both));
+        check(&rawdoc! { "_id": 2 }, Growth::By(51), None);
+        check(&rawdoc! { "_id": 2 }, Growth::Unknown, None);
+        assert_eq!(
+            outlier(&sample(), &rawdoc! { "_id": 2 }),
+            rawdoc! { "_id": 2, "has_extras_control.v": 1 }
+        );
+    }
+}
