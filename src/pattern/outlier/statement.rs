@@ -1,9 +1,10 @@
 //! Statements on base documents.
 
 use bson::oid::ObjectId;
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::layout::{Extras, field, is_typical, tail};
+use super::page::Rest;
 use super::touch::Growth;
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::same::same;
@@ -37,6 +38,32 @@ pub fn typical(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
 pub fn outlier(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
     let version = format!("{}.{}", shape.control(), field::VERSION);
     with_conditions(filter, &single(&version, super::layout::VERSION))
+}
+
+/// The client's filter, and that the document is the outlier at rest that it is known as.
+#[must_use]
+pub fn at_rest(shape: &OutlierShape, filter: &RawDocument, rest: &Rest) -> RawDocumentBuf {
+    let control = |name: &str| format!("{}.{name}", shape.control());
+    let mut conditions = single(&control(field::VERSION), super::layout::VERSION);
+    put(&mut conditions, &control(field::GENERATION), rest.generation);
+    put(
+        &mut conditions,
+        &control(field::COUNT),
+        i64::try_from(rest.count).unwrap_or(i64::MAX),
+    );
+    put(&mut conditions, &tail(shape), single("$size", 0));
+    with_conditions(filter, &conditions)
+}
+
+/// What operators push to the end of the array, where that is all that they do to it.
+#[must_use]
+pub fn pushed(shape: &OutlierShape, operators: &RawDocument) -> Option<RawArrayBuf> {
+    let value = get(get(operators, "$push")?.as_document()?, shape.array())?;
+    match value.as_document().and_then(|modifiers| get(modifiers, "$each")) {
+        Some(RawBsonRef::Array(each)) => Some(each.to_owned()),
+        Some(_) => None,
+        None => Some([value].into_iter().collect()),
+    }
 }
 
 /// A filter with more conditions: beside its own, where mongod plans them with the least effort, unless it has some on the same
