@@ -5,7 +5,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::layout::{Extras, field, is_typical, tail};
 use super::page::Rest;
-use super::touch::Growth;
+use super::touch::{Change, Growth};
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::same::same;
 use crate::pattern::shapes::OutlierShape;
@@ -55,7 +55,31 @@ pub fn at_rest(shape: &OutlierShape, filter: &RawDocument, rest: &Rest) -> RawDo
     with_conditions(filter, &conditions)
 }
 
-/// What operators push to the end of the array, where that is all that they do to it.
+/// Whether all that operators do to the array is to push to it. What they cannot do together, mongod sees only where they name the
+/// same path.
+#[must_use]
+pub fn push_only(shape: &OutlierShape, operators: &RawDocument) -> bool {
+    let mut others = RawDocumentBuf::new();
+    for (operator, paths) in operators.iter().flatten() {
+        match paths {
+            RawBsonRef::Document(paths) if operator.as_str() == "$push" => {
+                let mut rest = RawDocumentBuf::new();
+                for (path, value) in paths
+                    .iter()
+                    .flatten()
+                    .filter(|(path, _)| path.as_str() != shape.array())
+                {
+                    rest.append(path, value);
+                }
+                others.append(operator, &rest);
+            }
+            paths => others.append(operator, paths),
+        }
+    }
+    Change::of(shape, RawBsonRef::Document(&others)) == Change::Elsewhere
+}
+
+/// What operators push to the end of the array.
 #[must_use]
 pub fn pushed(shape: &OutlierShape, operators: &RawDocument) -> Option<RawArrayBuf> {
     let value = get(get(operators, "$push")?.as_document()?, shape.array())?;
@@ -154,8 +178,31 @@ mod tests {
     use super::*;
     use crate::pattern::outlier::sample;
 
-    fn check(filter: &RawDocument, growth: Growth, expected: Option<RawDocumentBuf>) {
-        assert_eq!(typical_with_room(&sample(), filter, growth), expected, "{filter:?}");
+    fn check(filter: &RawDocument, growth: Growth, expected: Option<&RawDocument>) {
+        let found = typical_with_room(&sample(), filter, growth);
+        assert_eq!(found.as_deref(), expected, "{filter:?}");
+    }
+
+    #[test]
+    fn what_does_more_than_push_is_not_only_a_push() {
+        let check = |operators: RawDocumentBuf, expected| {
+            assert_eq!(push_only(&sample(), &operators), expected, "{operators:?}");
+        };
+        check(rawdoc! { "$push": { "buyers": 1 } }, true);
+        check(
+            rawdoc! { "$set": { "title": "x" }, "$push": { "buyers": 1, "others": 2 } },
+            true,
+        );
+        check(rawdoc! { "$push": { "buyers": 1, "buyers.0": 2 } }, false);
+        check(
+            rawdoc! { "$push": { "buyers": 1 }, "$pullAll": { "buyers": [2] } },
+            false,
+        );
+        check(rawdoc! { "$addToSet": { "buyers": 1 } }, false);
+        check(
+            rawdoc! { "$push": { "buyers": 1 }, "$rename": { "buyers": "x" } },
+            false,
+        );
     }
 
     #[test]
@@ -165,13 +212,13 @@ mod tests {
         check(
             &rawdoc! { "_id": 2 },
             Growth::By(2),
-            Some(rawdoc! {
+            Some(&rawdoc! {
                 "_id": 2, "has_extras_control": none.clone(), "has_extras": { "$ne": true }, "buyers.48": none.clone(),
             }),
         );
         let by_flag = rawdoc! { "has_extras": false };
         let both = rawdoc! { "$and": [by_flag.clone(), typical] };
-        check(&by_flag, Growth::None, Some(both));
+        check(&by_flag, Growth::None, Some(&both));
         check(&rawdoc! { "_id": 2 }, Growth::By(51), None);
         check(&rawdoc! { "_id": 2 }, Growth::Unknown, None);
         assert_eq!(

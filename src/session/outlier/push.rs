@@ -9,7 +9,7 @@ use super::known::{Known, KnownOutliers};
 use super::send::{Part, Told};
 use super::spill::Looked;
 use super::update::{At, Statement};
-use crate::command::document::{get, single};
+use crate::command::document::single;
 use crate::command::reply::succeeded;
 use crate::pattern::outlier::page::Rest;
 use crate::pattern::outlier::statement::{self, flagging, into_tail, outlier};
@@ -30,7 +30,7 @@ impl<'a> Push<'a> {
         let (Growth::By(count), RawBsonRef::Document(operators)) = (statement.growth, statement.of.change) else {
             return None;
         };
-        let is_one = get(operators, "$addToSet").is_none() && !run.depends(Some(filter));
+        let is_one = statement::push_only(run.shape, operators) && !run.depends(Some(filter));
         is_one.then_some(Self { operators, count })
     }
 }
