@@ -296,7 +296,7 @@ mod tests {
 
     fn moved(tail: &[&str], last: Option<PageFacts>) -> Move {
         let extras = Extras {
-            generation: ObjectId::default(),
+            generation: ObjectId::from_bytes([0; 12]),
             count: last.map_or(0, |last| last.end()),
             tail: tail.iter().copied().collect(),
         };
