@@ -12,3 +12,24 @@ pub mod regroup;
 pub mod remains;
 pub mod statement;
 pub mod touch;
+
+/// A shape as tests want one.
+#[cfg(test)]
+fn sample() -> super::shapes::OutlierShape {
+    use super::shapes::{ExtrasOptions, Mode, NamespacePattern, OutlierOptions, OutlierShape, Reads};
+    OutlierShape::new(OutlierOptions {
+        namespace: NamespacePattern::parse("shop.sales").expect("a namespace"),
+        array: "buyers".to_owned(),
+        threshold: 50,
+        flag: "has_extras".to_owned(),
+        reads: Reads::Merged,
+        mode: Mode::Rewrite,
+        extras: ExtrasOptions {
+            collection: "extra_sales".to_owned(),
+            reference: "book_id".to_owned(),
+            array: "buyers_extra".to_owned(),
+            max_items: 1000,
+        },
+    })
+    .expect("no contradiction")
+}

@@ -37,11 +37,22 @@ impl PageFacts {
     /// Those of a page under that projection.
     #[must_use]
     pub fn parse(page: &RawDocument) -> Option<Self> {
+        let bytes = get(page, BYTES).and_then(as_whole_number)?;
+        Self::weighing(page, usize::try_from(bytes).ok()?)
+    }
+
+    /// Those of a whole page.
+    fn of(page: &RawDocument) -> Option<Self> {
+        Self::weighing(page, page.as_bytes().len())
+    }
+
+    fn weighing(page: &RawDocument, bytes: usize) -> Option<Self> {
         let from = get(get(page, field::CONTROL)?.as_document()?, field::FROM).and_then(as_whole_number)?;
+        let count = get(page, field::COUNT).and_then(as_whole_number)?;
         Some(Self {
             from: u64::try_from(from).ok()?,
-            count: u64::try_from(get(page, field::COUNT).and_then(as_whole_number)?).ok()?,
-            bytes: usize::try_from(get(page, BYTES).and_then(as_whole_number)?).ok()?,
+            count: u64::try_from(count).ok()?,
+            bytes,
         })
     }
 
@@ -138,6 +149,19 @@ pub struct Move {
     pub pages: Vec<RawDocumentBuf>,
     /// The element of `updates` that counts them in the base document, and takes them off its tail.
     pub count: RawDocumentBuf,
+    /// What there is then, if nobody else has pushed meanwhile.
+    pub then: Rest,
+}
+
+/// An outlier at rest: its tail is empty, and its last page ends where it counts to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// Which pages are its own.
+    pub generation: ObjectId,
+    /// How many elements of theirs.
+    pub count: u64,
+    /// The last of them.
+    pub last: PageFacts,
 }
 
 /// Moves the tail of the document `id`, whose last page is the given one. Elements that are there already, since somebody died
@@ -168,8 +192,25 @@ pub fn moving(shape: &OutlierShape, id: RawBsonRef<'_>, extras: &Extras, last: O
     let begun_at = end.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
     let elements = rest.iter().skip(count).copied();
     let pages = begun(shape, id, extras.generation, (begun_at, elements));
+    let appended = last.map(|last| PageFacts {
+        count: last.count.saturating_add(u64::try_from(count).unwrap_or(u64::MAX)),
+        bytes: last.bytes.saturating_add(appended.as_bytes().len()),
+        ..last
+    });
+    let then = Rest {
+        generation: extras.generation,
+        count: extras
+            .count
+            .saturating_add(u64::try_from(tail.len()).unwrap_or(u64::MAX)),
+        last: pages.last().and_then(|page| PageFacts::of(page)).or(appended)?,
+    };
     let count = counting(shape, id, extras, tail.len());
-    Some(Move { append, pages, count })
+    Some(Move {
+        append,
+        pages,
+        count,
+        then,
+    })
 }
 
 fn appending(
@@ -198,6 +239,18 @@ fn counting(shape: &OutlierShape, id: RawBsonRef<'_>, extras: &Extras, moved: us
     let before = i64::try_from(extras.count).unwrap_or(i64::MAX);
     put(&mut query, &control(field::COUNT), before);
     let moved = i64::try_from(moved).unwrap_or(i64::MAX);
+    let mut statement = single("q", query);
+    if moved == 1 {
+        // What most pushes leave to be moved: cheaper than a pipeline.
+        let mut change = single("$pop", single(&control(field::TAIL), -1));
+        put(
+            &mut change,
+            "$set",
+            single(&control(field::COUNT), before.saturating_add(moved)),
+        );
+        put(&mut statement, "u", change);
+        return statement;
+    }
     let tail = format!("${}", control(field::TAIL));
     let size = single("$size", tail.as_str());
     // `$slice` takes no length of 0.
@@ -214,7 +267,6 @@ fn counting(shape: &OutlierShape, id: RawBsonRef<'_>, extras: &Extras, moved: us
     rest.push(RawArrayBuf::new());
     let mut changes = single(&control(field::COUNT), before.saturating_add(moved));
     put(&mut changes, &control(field::TAIL), single("$cond", &rest));
-    let mut statement = single("q", query);
     put(&mut statement, "u", array_of(&[single("$set", changes)]));
     statement
 }
@@ -233,4 +285,67 @@ pub fn removal(shape: &OutlierShape, reference: RawBsonRef<'_>, generation: Obje
     let mut statement = single("q", of_generation(shape, reference, generation));
     put(&mut statement, "limit", 0);
     statement
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::pattern::outlier::sample;
+
+    fn moved(tail: &[&str], last: Option<PageFacts>) -> Move {
+        let extras = Extras {
+            generation: ObjectId::from_bytes([0; 12]),
+            count: last.map_or(0, |last| last.end()),
+            tail: tail.iter().copied().collect(),
+        };
+        moving(&sample(), 2.into(), &extras, last).expect("a tail")
+    }
+
+    #[test]
+    fn one_element_is_taken_off_without_a_pipeline() {
+        let last = PageFacts {
+            from: 0,
+            count: 3,
+            bytes: 100,
+        };
+        let one = moved(&["a"], Some(last));
+        let expected =
+            rawdoc! { "$pop": { "has_extras_control.tail": -1 }, "$set": { "has_extras_control.count": 4_i64 } };
+        assert_eq!(one.count.get_document("u").unwrap(), &*expected);
+        assert!(one.append.is_some() && one.pages.is_empty());
+        assert_eq!((one.then.count, one.then.last.count, one.then.last.end()), (4, 4, 4));
+        let two = moved(&["a", "b"], Some(last));
+        assert!(two.count.get_array("u").is_ok());
+    }
+
+    #[test]
+    fn what_a_full_page_does_not_take_begins_another() {
+        let last = PageFacts {
+            from: 0,
+            count: 999,
+            bytes: 100,
+        };
+        let two = moved(&["a", "b"], Some(last));
+        assert!(two.append.is_some());
+        let begun: Vec<_> = two.pages.iter().map(|page| page.get_str("_id").unwrap()).collect();
+        assert_eq!(begun, ["000000000000000000000000_1000"]);
+        assert_eq!(
+            (two.then.count, two.then.last.from, two.then.last.count),
+            (1001, 1000, 1)
+        );
+    }
+
+    #[test]
+    fn facts_are_read_as_they_are_asked_for() {
+        let page = rawdoc! { "_id": "x", "count": 3, "control": { "from": 1000_i64 }, "bytes": 500 };
+        let facts = PageFacts {
+            from: 1000,
+            count: 3,
+            bytes: 500,
+        };
+        assert_eq!(PageFacts::parse(&page), Some(facts));
+        assert_eq!(facts.end(), 1003);
+    }
 }

@@ -4,7 +4,8 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::layout::{Extras, field, is_typical, tail};
-use super::touch::Growth;
+use super::page::Rest;
+use super::touch::{Change, Growth};
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::same::same;
 use crate::pattern::shapes::OutlierShape;
@@ -37,6 +38,56 @@ pub fn typical(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
 pub fn outlier(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
     let version = format!("{}.{}", shape.control(), field::VERSION);
     with_conditions(filter, &single(&version, super::layout::VERSION))
+}
+
+/// The client's filter, and that the document is the outlier at rest that it is known as.
+#[must_use]
+pub fn at_rest(shape: &OutlierShape, filter: &RawDocument, rest: &Rest) -> RawDocumentBuf {
+    let control = |name: &str| format!("{}.{name}", shape.control());
+    let mut conditions = single(&control(field::VERSION), super::layout::VERSION);
+    put(&mut conditions, &control(field::GENERATION), rest.generation);
+    put(
+        &mut conditions,
+        &control(field::COUNT),
+        i64::try_from(rest.count).unwrap_or(i64::MAX),
+    );
+    put(&mut conditions, &tail(shape), single("$size", 0));
+    with_conditions(filter, &conditions)
+}
+
+/// Whether all that operators do to the array is to push to it. What they cannot do together, mongod sees only where they name the
+/// same path.
+#[must_use]
+pub fn push_only(shape: &OutlierShape, operators: &RawDocument) -> bool {
+    let mut others = RawDocumentBuf::new();
+    for (operator, paths) in operators.iter().flatten() {
+        match paths {
+            RawBsonRef::Document(paths) if operator.as_str() == "$push" => {
+                let mut rest = RawDocumentBuf::new();
+                for (path, value) in paths
+                    .iter()
+                    .flatten()
+                    .filter(|(path, _)| path.as_str() != shape.array())
+                {
+                    rest.append(path, value);
+                }
+                others.append(operator, &rest);
+            }
+            paths => others.append(operator, paths),
+        }
+    }
+    Change::of(shape, RawBsonRef::Document(&others)) == Change::Elsewhere
+}
+
+/// What operators push to the end of the array.
+#[must_use]
+pub fn pushed(shape: &OutlierShape, operators: &RawDocument) -> Option<RawArrayBuf> {
+    let value = get(get(operators, "$push")?.as_document()?, shape.array())?;
+    match value.as_document().and_then(|modifiers| get(modifiers, "$each")) {
+        Some(RawBsonRef::Array(each)) => Some(each.to_owned()),
+        Some(_) => None,
+        None => Some([value].into_iter().collect()),
+    }
 }
 
 /// A filter with more conditions: beside its own, where mongod plans them with the least effort, unless it has some on the same
@@ -135,4 +186,61 @@ pub fn inserting(document: &RawDocument) -> (RawDocumentBuf, RawBson) {
 pub fn has_empty_timestamp(document: &RawDocument) -> bool {
     let is_empty = |value: RawBsonRef<'_>| matches!(value, RawBsonRef::Timestamp(stamp) if stamp.time == 0 && stamp.increment == 0);
     document.iter().flatten().any(|(_, value)| is_empty(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::pattern::outlier::sample;
+
+    fn check(filter: &RawDocument, growth: Growth, expected: Option<&RawDocument>) {
+        let found = typical_with_room(&sample(), filter, growth);
+        assert_eq!(found.as_deref(), expected, "{filter:?}");
+    }
+
+    #[test]
+    fn what_does_more_than_push_is_not_only_a_push() {
+        let check = |operators: RawDocumentBuf, expected| {
+            assert_eq!(push_only(&sample(), &operators), expected, "{operators:?}");
+        };
+        check(rawdoc! { "$push": { "buyers": 1 } }, true);
+        check(
+            rawdoc! { "$set": { "title": "x" }, "$push": { "buyers": 1, "others": 2 } },
+            true,
+        );
+        check(rawdoc! { "$push": { "buyers": 1, "buyers.0": 2 } }, false);
+        check(
+            rawdoc! { "$push": { "buyers": 1 }, "$pullAll": { "buyers": [2] } },
+            false,
+        );
+        check(rawdoc! { "$addToSet": { "buyers": 1 } }, false);
+        check(
+            rawdoc! { "$push": { "buyers": 1 }, "$rename": { "buyers": "x" } },
+            false,
+        );
+    }
+
+    #[test]
+    fn conditions_stand_beside_the_clients_own() {
+        let none = rawdoc! { "$exists": false };
+        let typical = rawdoc! { "has_extras_control": none.clone(), "has_extras": { "$ne": true } };
+        check(
+            &rawdoc! { "_id": 2 },
+            Growth::By(2),
+            Some(&rawdoc! {
+                "_id": 2, "has_extras_control": none.clone(), "has_extras": { "$ne": true }, "buyers.48": none.clone(),
+            }),
+        );
+        let by_flag = rawdoc! { "has_extras": false };
+        let both = rawdoc! { "$and": [by_flag.clone(), typical] };
+        check(&by_flag, Growth::None, Some(&both));
+        check(&rawdoc! { "_id": 2 }, Growth::By(51), None);
+        check(&rawdoc! { "_id": 2 }, Growth::Unknown, None);
+        assert_eq!(
+            outlier(&sample(), &rawdoc! { "_id": 2 }),
+            rawdoc! { "_id": 2, "has_extras_control.v": 1 }
+        );
+    }
 }

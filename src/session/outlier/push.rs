@@ -5,12 +5,14 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::Outlier;
-use super::known::KnownOutliers;
+use super::known::{Known, KnownOutliers};
 use super::send::{Part, Told};
+use super::spill::Looked;
 use super::update::{At, Statement};
-use crate::command::document::{get, single};
+use crate::command::document::single;
 use crate::command::reply::succeeded;
-use crate::pattern::outlier::statement::{flagging, into_tail, outlier};
+use crate::pattern::outlier::page::Rest;
+use crate::pattern::outlier::statement::{self, flagging, into_tail, outlier};
 use crate::pattern::outlier::touch::Growth;
 use crate::session::error::RunError;
 use crate::session::link::Request;
@@ -28,7 +30,7 @@ impl<'a> Push<'a> {
         let (Growth::By(count), RawBsonRef::Document(operators)) = (statement.growth, statement.of.change) else {
             return None;
         };
-        let is_one = get(operators, "$addToSet").is_none() && !run.depends(Some(filter));
+        let is_one = statement::push_only(run.shape, operators) && !run.depends(Some(filter));
         is_one.then_some(Self { operators, count })
     }
 }
@@ -40,14 +42,52 @@ pub(super) async fn to_known(
     (filter, id): (&RawDocument, RawBsonRef<'_>),
 ) -> Result<Option<At>, RunError> {
     let place = KnownOutliers::place(run.namespace, id);
-    let Some(generation) = run.settings.known_outliers.get(&place) else {
+    let Some(known) = run.settings.known_outliers.get(&place) else {
         return Ok(None);
     };
+    if let Known::Rest(rest) = known
+        && let Some(told) = at_rest(run, (statement, push), (filter, id), rest).await?
+    {
+        return Ok(Some(At::done(told)));
+    }
+    let generation = known.generation();
     let told = to_tail(run, (statement, push), (filter, id), generation).await?;
     if told.is_none() {
         run.settings.known_outliers.forget(&place);
     }
     Ok(told.map(At::done))
+}
+
+/// Pushes to an outlier that is at rest as it is known, so that nobody need look what it is like. `None` where it is not.
+async fn at_rest(
+    run: &mut Outlier<'_>,
+    (statement, push): (&Statement<'_, '_>, Push<'_>),
+    (filter, id): (&RawDocument, RawBsonRef<'_>),
+    rest: Rest,
+) -> Result<Option<Told>, RunError> {
+    let Some(pushed) = statement::pushed(run.shape, push.operators) else {
+        return Ok(None);
+    };
+    let change = into_tail(run.shape, push.operators);
+    let change = RawBsonRef::Document(&change);
+    let element = statement.element(&statement::at_rest(run.shape, filter, &rest), change, (false, false));
+    let told = run
+        .write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
+        .await?;
+    if told.error.is_some() {
+        return Ok(Some(told));
+    }
+    if told.n == 0 {
+        return Ok(None);
+    }
+    let looked = if told.resent {
+        // It was done when it was sent before, whatever the document is like now.
+        run.look(id, rest.generation).await?
+    } else {
+        Some(Looked::pushed_to(rest, pushed))
+    };
+    run.spill(id, looked).await?;
+    Ok(Some(told))
 }
 
 /// Pushes to a document that is no typical one with room. `None` where it does not meet the filter, or what it has is no array.

@@ -2,16 +2,16 @@
 //! does. Done twice it does nothing: pages only take what comes next, and the base document counts only what was not counted.
 
 use bson::oid::ObjectId;
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::known::KnownOutliers;
+use super::known::{Known, KnownOutliers};
 use super::send::Part;
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::document::{put, single};
 use crate::command::error::ErrorCode;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::outlier::layout::{Extras, path};
-use crate::pattern::outlier::page::{PageFacts, moving, of_generation};
+use crate::pattern::outlier::page::{PageFacts, Rest, moving, of_generation};
 use crate::session::error::RunError;
 use crate::session::link::Request;
 
@@ -19,6 +19,24 @@ use crate::session::link::Request;
 pub(super) struct Looked {
     extras: Extras,
     last: Option<PageFacts>,
+}
+
+impl Looked {
+    /// That of an outlier that was at rest, and was pushed to since.
+    pub(super) fn pushed_to(rest: Rest, tail: RawArrayBuf) -> Self {
+        let Rest {
+            generation,
+            count,
+            last,
+        } = rest;
+        let extras = Extras {
+            generation,
+            count,
+            tail,
+        };
+        let last = Some(last);
+        Self { extras, last }
+    }
 }
 
 impl Outlier<'_> {
@@ -37,6 +55,8 @@ impl Outlier<'_> {
                     .write((self.namespace.collection, "update"), &moving.count, Part::Beside)
                     .await?;
                 if told.succeeded()?.n > 0 {
+                    let place = KnownOutliers::place(self.namespace, id);
+                    self.settings.known_outliers.learn(place, Known::Rest(moving.then));
                     return Ok(());
                 }
             }
@@ -64,7 +84,7 @@ impl Outlier<'_> {
         }
     }
 
-    async fn look(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<Option<Looked>, RunError> {
+    pub(super) async fn look(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<Option<Looked>, RunError> {
         let looks = self.looks(id, generation);
         let requests = looks.each_ref().map(|look| Request::plain(look));
         let answers = self.link.call_all(&requests).await?;
@@ -114,7 +134,9 @@ impl Outlier<'_> {
             return Ok(None);
         };
         let place = KnownOutliers::place(self.namespace, id);
-        self.settings.known_outliers.learn(place, extras.generation);
+        self.settings
+            .known_outliers
+            .learn(place, Known::Generation(extras.generation));
         let page = if extras.generation == generation {
             found.next().flatten()
         } else {
