@@ -2,6 +2,7 @@
 //! client's own words; the rest is planned by `pattern::outlier`. See `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
 
 mod base;
+mod by_hand;
 mod collection;
 mod compute;
 mod delete;

@@ -16,6 +16,20 @@ pub fn merged(
     pages: &[&RawDocument],
 ) -> Option<RawDocumentBuf> {
     let elements = elements_of(shape, extras, pages)?;
+    Some(with_elements(shape, base, &elements))
+}
+
+/// The document that a base and the documents of extras are that were written by hand for it.
+#[must_use]
+pub fn merged_by_hand(shape: &OutlierShape, base: &RawDocument, pages: &[&RawDocument]) -> RawDocumentBuf {
+    let arrays = pages
+        .iter()
+        .filter_map(|page| get(page, shape.extras_array())?.as_array());
+    let elements: Vec<RawBsonRef<'_>> = arrays.flat_map(|array| array.into_iter().flatten()).collect();
+    with_elements(shape, base, &elements)
+}
+
+fn with_elements(shape: &OutlierShape, base: &RawDocument, elements: &[RawBsonRef<'_>]) -> RawDocumentBuf {
     let mut merged = RawDocumentBuf::new();
     for (name, value) in base.iter().flatten() {
         let name_text = name.as_str();
@@ -30,7 +44,7 @@ pub fn merged(
             value => merged.append(name, value),
         }
     }
-    Some(merged)
+    merged
 }
 
 /// The extras, with those of the tail.
