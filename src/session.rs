@@ -32,7 +32,7 @@ use self::first_page::FirstPages;
 use self::hint::Hints;
 use self::metrics::SessionMetrics;
 use self::mint::Timestamps;
-use self::outlier::IndexedExtras;
+use self::outlier::{IndexedExtras, Scratches};
 use self::readiness::Readiness;
 use self::room::Room;
 use crate::pattern::shapes::Shapes;
@@ -62,6 +62,7 @@ pub struct Settings {
     hints: Hints,
     first_pages: FirstPages,
     indexed_extras: IndexedExtras,
+    scratches: Scratches,
 }
 
 impl Settings {
@@ -75,6 +76,7 @@ impl Settings {
             hints: Hints::default(),
             first_pages: FirstPages::default(),
             indexed_extras: IndexedExtras::default(),
+            scratches: Scratches::default(),
         }
     }
 }

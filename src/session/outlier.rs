@@ -11,6 +11,7 @@ mod find;
 mod find_and_modify;
 mod insert;
 mod read;
+mod scratch;
 mod send;
 mod spill;
 mod update;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use bson::raw::RawDocumentBuf;
 
 pub(super) use self::extras::IndexedExtras;
+pub(super) use self::scratch::Scratches;
 use super::error::RunError;
 use super::link::Link;
 use super::upstream::UpstreamKind;

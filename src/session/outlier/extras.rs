@@ -7,7 +7,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::Outlier;
-use super::send::Part;
+use super::send::{Part, Told};
 use crate::command::arguments::Carried;
 use crate::command::document::{array_of, single};
 use crate::command::error::ErrorCode;
@@ -76,12 +76,16 @@ impl Outlier<'_> {
         Ok(())
     }
 
-    /// Removes the pages of a generation that a document had, and cannot have again.
+    /// Removes the pages of a generation that a document had, and cannot have again. What cannot be removed is nothing all the
+    /// same, so that the client is not told.
     pub(super) async fn remove_pages(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<(), RunError> {
         let statement = page::removal(self.shape, id, generation);
         let extras = self.shape.extras_collection();
-        let told = self.write((extras, "delete"), &statement, Part::Beside).await?;
-        told.succeeded().map(|_| ())
+        let told = self.write((extras, "delete"), &statement, Part::Beside).await;
+        match told.and_then(Told::succeeded) {
+            Err(RunError::Command(_)) if !self.head.in_transaction() => Ok(()),
+            told => told.map(|_| ()),
+        }
     }
 
     /// Removes of these pages those that no document counts, now that none is about to.

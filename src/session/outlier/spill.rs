@@ -1,6 +1,7 @@
 //! Moving a tail into pages. Whoever has pushed to one does it before the client is answered; where somebody died before, the next
 //! does. Done twice it does nothing: pages only take what comes next, and the base document counts only what was not counted.
 
+use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 
 use super::send::Part;
@@ -14,9 +15,24 @@ use crate::session::error::RunError;
 impl Outlier<'_> {
     /// Moves the tail of a document, if it has one.
     pub(super) async fn spill(&mut self, id: RawBsonRef<'_>) -> Result<(), RunError> {
+        match self.move_tail(id).await {
+            // What the client asked for is done, and counts as it lies there; the next writer will move it.
+            Err(RunError::Command(_)) if !self.head.in_transaction() => Ok(()),
+            moved => moved,
+        }
+    }
+
+    async fn move_tail(&mut self, id: RawBsonRef<'_>) -> Result<(), RunError> {
+        let mut begun = None;
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;
-            let Some(extras) = self.extras_at(id).await? else {
+            let extras = self.extras_at(id).await?;
+            let is_former = |begun: &mut ObjectId| extras.as_ref().is_none_or(|now| now.generation != *begun);
+            if let Some(former) = begun.take_if(is_former) {
+                // Whoever gave the document another generation may have removed the pages of this one before some were begun.
+                self.remove_pages(id, former).await?;
+            }
+            let Some(extras) = extras else {
                 return Ok(());
             };
             let last = self.last_page(id, &extras).await?;
@@ -29,6 +45,9 @@ impl Outlier<'_> {
                 if told.succeeded()?.n == 0 {
                     continue;
                 }
+            }
+            if !moving.pages.is_empty() {
+                begun = Some(extras.generation);
             }
             match self.write_pages(&moving.pages).await {
                 // Somebody else has begun one of them.
