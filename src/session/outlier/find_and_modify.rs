@@ -250,8 +250,10 @@ async fn without_match(
 async fn on_none(run: &mut Outlier<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
     let all = RawDocumentBuf::new();
     let nothing = met_by_none(command.filter.unwrap_or(&all));
-    let replaced = [("query", Some(RawBsonRef::Document(&nothing))), ("upsert", None)];
-    let answer = run.link.run(&with_replaced(run.head.body(), &replaced)).await?;
+    let mut body = with_replaced(run.head.body(), &[("query", None), ("upsert", None)]);
+    // A command may have no filter, and then means any document.
+    body.append(cstr!("query"), &nothing);
+    let answer = run.link.run(&body).await?;
     told_again(run, command, answer).await
 }
 
