@@ -32,7 +32,7 @@ use self::first_page::FirstPages;
 use self::hint::Hints;
 use self::metrics::SessionMetrics;
 use self::mint::Timestamps;
-use self::outlier::{IndexedExtras, KnownOutliers};
+use self::outlier::{IndexedExtras, KnownOutliers, Scratches};
 use self::readiness::Readiness;
 use self::room::Room;
 use crate::pattern::shapes::Shapes;
@@ -63,6 +63,7 @@ pub struct Settings {
     first_pages: FirstPages,
     indexed_extras: IndexedExtras,
     known_outliers: KnownOutliers,
+    scratches: Scratches,
 }
 
 impl Settings {
@@ -77,6 +78,7 @@ impl Settings {
             first_pages: FirstPages::default(),
             indexed_extras: IndexedExtras::default(),
             known_outliers: KnownOutliers::default(),
+            scratches: Scratches::default(),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! client's own words; the rest is planned by `pattern::outlier`. See `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
 
 mod base;
+mod by_hand;
 mod collection;
 mod compute;
 mod delete;
@@ -13,6 +14,7 @@ mod known;
 mod passage;
 mod push;
 mod read;
+mod scratch;
 mod send;
 mod spill;
 mod update;
@@ -27,6 +29,7 @@ pub(super) use self::extras::IndexedExtras;
 pub(super) use self::known::KnownOutliers;
 pub(super) use self::passage::{Passage, passage, shows_outliers};
 pub(super) use self::read::put_together;
+pub(super) use self::scratch::Scratches;
 use super::error::RunError;
 use super::link::{Link, Request};
 use super::upstream::UpstreamKind;

@@ -9,10 +9,14 @@
 //! ```
 
 mod measure;
+mod mix;
 mod reader;
 mod shelf;
 mod world;
 mod writer;
+
+use std::thread;
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use proto_tests::balancer::Balancer;
@@ -76,4 +80,40 @@ fn every_buyer_is_there_once_when_proxies_are_killed() -> Result<()> {
     show(&summary);
     ensure!(world.shelf.resent() > 0, "nothing was disturbed");
     world.judge()
+}
+
+#[test]
+fn changes_of_all_kinds_add_up() -> Result<()> {
+    let seed = seed();
+    let world = World::new((5, 7), (mongod::shared_replica_set().address(), Retries::None));
+    let proxies = world.proxies()?;
+    let addresses = proxies.each_ref().map(Proxy::address);
+    let (done, resent) = mix::run(&world, (seed, &addresses), |_| {
+        thread::sleep(Measure::chosen().time);
+        Ok(())
+    })?;
+    show(&format!("{done} commands"));
+    ensure!(resent == 0, "connections broke");
+    world.judge_layout()
+}
+
+#[test]
+fn changes_of_all_kinds_add_up_when_proxies_are_killed() -> Result<()> {
+    let seed = seed();
+    let mut random = StdRng::seed_from_u64(seed);
+    let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
+    let world = World::new((5, 7), (upstream.address(), Retries::Writes));
+    let mut proxies = world.proxies()?;
+    let downstream = Balancer::before(proxies.iter().map(Proxy::address).collect())?;
+    let until = Instant::now() + Measure::chosen().time;
+    let (done, resent) = mix::run(&world, (seed, &[downstream.address()]), |wait| {
+        while Instant::now() < until {
+            crash(&mut random, CUTS, [&upstream, &downstream], &mut proxies)?;
+            wait()?;
+        }
+        Ok(())
+    })?;
+    show(&format!("{done} commands, {resent} of them sent again"));
+    ensure!(resent > 0, "nothing was disturbed");
+    world.judge_layout()
 }

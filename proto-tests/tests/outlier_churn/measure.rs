@@ -1,19 +1,26 @@
 //! How much happens, and by which seed.
 
+use std::time::Duration;
+
 /// How much happens.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measure {
     /// Buyers, of all books.
     pub(crate) buyers: usize,
+    /// For how long changes of other kinds are made.
+    pub(crate) time: Duration,
 }
 
 impl Measure {
     pub(crate) fn chosen() -> Self {
-        let buyers = match std::env::var("MONGOSHAPE_CHURN").as_deref() {
-            Ok("full") => 50_000,
-            _ => 2_000,
+        let (buyers, seconds) = match std::env::var("MONGOSHAPE_CHURN").as_deref() {
+            Ok("full") => (50_000, 60),
+            _ => (2_000, 6),
         };
-        Self { buyers }
+        Self {
+            buyers,
+            time: Duration::from_secs(seconds),
+        }
     }
 }
 

@@ -153,7 +153,7 @@ impl World {
         ))
     }
 
-    fn client<'a>(&'a self, number: usize, addresses: &'a [SocketAddr]) -> Client<'a> {
+    pub(crate) fn client<'a>(&'a self, number: usize, addresses: &'a [SocketAddr]) -> Client<'a> {
         Client::new(number, addresses, (&self.books.database, self.retries))
     }
 
@@ -168,7 +168,7 @@ impl World {
         Ok(0)
     }
 
-    /// Every buyer is there once, and the layout is in order. Where nothing crashed, nothing is left over.
+    /// Every buyer is there once, and the layout is in order.
     pub(crate) fn judge(&self) -> Result<()> {
         let proxies = self.proxies()?;
         let addresses = proxies.each_ref().map(Proxy::address);
@@ -180,6 +180,11 @@ impl World {
             ensure!(found.len() == 1, "{} books of one _id", found.len());
             Shelf::check(found[0].get_array(BUYERS)?, (&sent, &sent))?;
         }
+        self.judge_layout()
+    }
+
+    /// The layout is in order. Where nothing crashed, nothing is left over.
+    pub(crate) fn judge_layout(&self) -> Result<()> {
         let found = self.books.look(&mut Self::direct()?)?;
         ensure!(found.wrong.is_empty(), "{}: {:?}", self.books.database, found.wrong);
         let is_clean = found.uncounted.is_empty() && found.in_tails == 0;

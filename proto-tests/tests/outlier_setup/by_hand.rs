@@ -31,6 +31,7 @@ fn they_are_adopted_by_setup() -> Result<()> {
     says(&world.proxy.run("check")?, 1, &["3 documents were split by hand"])?;
     says(&world.proxy.run_with("setup", &["--split"])?, 0, &["3 documents split"])?;
     ensure!(world.read()? == whole, "they read otherwise");
+    says(&world.proxy.run("setup")?, 0, &["3 pages that nobody counts"])?;
     world.is_clean()?;
     for id in 1..5 {
         world.push(id, "new")?;
@@ -46,16 +47,55 @@ fn they_are_adopted_by_setup() -> Result<()> {
 }
 
 #[test]
-fn what_was_adopted_is_left_over_nowhere() -> Result<()> {
+fn they_are_read_whole_and_adopted_by_the_first_write() -> Result<()> {
     let mut world = World::new()?;
     let whole = leave(&mut world)?;
-    let extras = world
-        .direct
-        .find(&world.books.database, EXTRAS, doc! { "book_id": 1 })?;
-    says(&world.proxy.run_with("setup", &["--split"])?, 0, &["3 documents split"])?;
-    // As somebody leaves it who dies before he removes what he has adopted.
-    world.write(EXTRAS, &extras)?;
+    let database = world.books.database.clone();
     ensure!(world.read()? == whole, "they read otherwise");
-    says(&world.proxy.run("setup")?, 0, &["1 pages that nobody counts"])?;
+    for (buyer, ids) in [("user299", vec![1]), ("user43", vec![1, 2]), ("user04", vec![1, 2, 3])] {
+        let found = world.shaped.find(&database, COLLECTION, doc! { BUYERS: buyer })?;
+        let found: Vec<i32> = found.iter().filter_map(|book| book.get_i32("_id").ok()).collect();
+        ensure!(found == ids, "{buyer} has bought {found:?}");
+    }
+    let stages = vec![doc! { "$unwind": format!("${BUYERS}") }, doc! { "$count": "n" }];
+    let counted = doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {}, "$db": &database };
+    ensure!(
+        world.shaped.all(&counted)?[0].get_i32("n")? == 351,
+        "not all are counted"
+    );
+    // What is about other fields alone leaves them as they are.
+    let update = |filter: Document, change: Document| doc! { "update": COLLECTION, "updates": [{ "q": filter, "u": change, "multi": true }], "$db": &database };
+    world
+        .shaped
+        .command_ok(&update(doc! {}, doc! { "$set": { "title": "one" } }))?;
+    says(&world.proxy.run("check")?, 1, &["3 documents were split by hand"])?;
+
+    let lengths = |world: &mut World| -> Result<Vec<usize>> {
+        let books = world.read()?;
+        books.iter().map(|book| Ok(book.get_array(BUYERS)?.len())).collect()
+    };
+    world.push(1, "new")?;
+    ensure!(lengths(&mut world)? == [301, 44, 5, 2], "{:?}", lengths(&mut world)?);
+    let pull = update(doc! { "_id": { "$lt": 4 } }, doc! { "$pull": { BUYERS: "user01" } });
+    world.shaped.command_ok(&pull)?;
+    ensure!(lengths(&mut world)? == [300, 43, 4, 2], "{:?}", lengths(&mut world)?);
+    says(&world.proxy.run("setup")?, 0, &["3 pages that nobody counts"])?;
+    ensure!(lengths(&mut world)? == [300, 43, 4, 2], "{:?}", lengths(&mut world)?);
     world.is_clean()
+}
+
+#[test]
+fn they_are_changed_and_deleted_as_they_would_be() -> Result<()> {
+    let mut world = World::new()?;
+    leave(&mut world)?;
+    let database = world.books.database.clone();
+    let modify = doc! { "findAndModify": COLLECTION, "query": { "_id": 2 }, "update": { "$pop": { BUYERS: 1 } }, "$db": &database };
+    let value = world.shaped.command_ok(&modify)?;
+    ensure!(value.get_document("value")?.get_array(BUYERS)?.len() == 44, "{value}");
+    let delete = |filter: Document, limit: i32| doc! { "delete": COLLECTION, "deletes": [{ "q": filter, "limit": limit }], "$db": &database };
+    let reply = world.shaped.command_ok(&delete(doc! { BUYERS: "user299" }, 1))?;
+    ensure!(reply.get_i32("n")? == 1, "{reply}");
+    let reply = world.shaped.command_ok(&delete(doc! {}, 0))?;
+    ensure!(reply.get_i32("n")? == 3 && world.read()?.is_empty(), "{reply}");
+    Ok(())
 }

@@ -149,7 +149,10 @@ async fn regroup_one(
             return Ok(Done::Misfit);
         };
         if update(target, &target.collection, &statement).await? > 0 {
-            remove_former(target, shape, (id, &state)).await?;
+            // What was written by hand stays until the next `setup`: somebody may be reading it.
+            if let State::Outlier(before) = &state {
+                delete(target, shape, &removal(shape, id, before.generation)).await?;
+            }
             return Ok(Done::Split);
         }
         written = Some((state, elements.len()));
@@ -163,16 +166,4 @@ fn is_same(before: &State, now: &State) -> bool {
         (State::Outlier(before), State::Outlier(now)) => before.generation == now.generation,
         _ => false,
     }
-}
-
-async fn remove_former(
-    target: &Target,
-    shape: &OutlierShape,
-    (id, state): (RawBsonRef<'_>, &State),
-) -> Result<(), Error> {
-    let statement = match state {
-        State::Outlier(before) => removal(shape, id, before.generation),
-        _ => regroup::removal_by_hand(shape, id),
-    };
-    delete(target, shape, &statement).await.map(|_| ())
 }

@@ -14,7 +14,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use crate::command::document::{as_flag, as_whole_number, get, put, single};
+use crate::command::document::{as_whole_number, get, put, single};
 use crate::pattern::shapes::OutlierShape;
 
 /// The layout's version.
@@ -113,7 +113,7 @@ impl State {
         match (get(stored, shape.flag()), get(stored, shape.control())) {
             (_, Some(RawBsonRef::Document(control))) => Extras::parse(control).map_or(Self::Misfit, Self::Outlier),
             (_, Some(_)) => Self::Misfit,
-            (Some(flag), None) if as_flag(flag) == Some(true) => Self::Bare,
+            (Some(RawBsonRef::Boolean(true)), None) => Self::Bare,
             _ => Self::Typical,
         }
     }

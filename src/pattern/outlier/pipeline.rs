@@ -65,7 +65,7 @@ pub fn merge(shape: &OutlierShape) -> Vec<RawDocumentBuf> {
         [
             is_outlier.into(),
             single("$let", &within).into(),
-            format!("${}", shape.array()).into(),
+            of_others(shape, &all).into(),
         ],
     );
     let own_fields: RawArrayBuf = [shape.flag(), shape.control(), pages.as_str()].into_iter().collect();
@@ -74,6 +74,21 @@ pub fn merge(shape: &OutlierShape) -> Vec<RawDocumentBuf> {
         single("$set", single(shape.array(), array)),
         single("$unset", &own_fields),
     ]
+}
+
+/// The array of what is no outlier, or one that was split by hand: all extras that say nothing of a generation are its own, which
+/// `all` reduces to one array.
+fn of_others(shape: &OutlierShape, all: &RawDocument) -> RawDocumentBuf {
+    let base = format!("${}", shape.array());
+    let type_of_control = single("$type", format!("${}", shape.control()));
+    let conditions = [
+        call("$eq", [format!("${}", shape.flag()).into(), true.into()]),
+        call("$eq", [type_of_control.into(), "missing".into()]),
+        single("$isArray", base.as_str()),
+    ];
+    let is_by_hand = single("$and", array_of(&conditions));
+    let merged = call("$concatArrays", [base.as_str().into(), single("$reduce", all).into()]);
+    call("$cond", [is_by_hand.into(), merged.into(), base.into()])
 }
 
 /// What cannot be read so, for a message.

@@ -25,12 +25,18 @@ pub fn overlong(shape: &OutlierShape) -> RawDocumentBuf {
 /// The filter for base documents that may have been split by hand.
 #[must_use]
 pub fn flagged_by_hand(shape: &OutlierShape) -> RawDocumentBuf {
-    let mut none = RawArrayBuf::new();
-    none.push(RawBsonRef::Null);
-    none.push(false);
-    none.push(0);
     let mut filter = single(shape.control(), single("$exists", false));
-    put(&mut filter, shape.flag(), single("$nin", &none));
+    put(&mut filter, shape.flag(), true);
+    filter
+}
+
+/// The filter for a document that nobody has adopted yet.
+#[must_use]
+pub fn still_by_hand(shape: &OutlierShape, id: RawBsonRef<'_>) -> RawDocumentBuf {
+    let mut filter = single("_id", single("$eq", id));
+    for (name, value) in flagged_by_hand(shape).iter().flatten() {
+        filter.append(name, value);
+    }
     filter
 }
 
@@ -113,7 +119,7 @@ pub fn counting(
         }
         State::Bare => {
             put(&mut query, shape.control(), single("$exists", false));
-            put(&mut query, shape.flag(), single("$eq", get(stored, shape.flag())?));
+            put(&mut query, shape.flag(), true);
             None
         }
         State::Typical | State::Misfit => return None,

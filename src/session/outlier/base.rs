@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::Outlier;
+use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::document::{get, single};
 use crate::pattern::outlier::layout::{Extras, State, field, path};
 use crate::pattern::outlier::merge::merged;
@@ -24,8 +24,20 @@ impl Pages {
 }
 
 impl Outlier<'_> {
-    /// The stored document of that `_id`.
+    /// The stored document of that `_id`, which is about to be changed: one that was split by hand is adopted first.
     pub(super) async fn base(&mut self, id: RawBsonRef<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
+        for attempt in 0..MAX_ATTEMPTS {
+            pause(attempt).await;
+            let stored = self.stored(id).await?;
+            match stored {
+                Some(stored) if State::of(self.shape, &stored) == State::Bare => self.adopt(&stored).await?,
+                stored => return Ok(stored),
+            }
+        }
+        Err(self.lost_too_often().into())
+    }
+
+    async fn stored(&mut self, id: RawBsonRef<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
         let mut find = single("find", self.namespace.collection);
         find.append(cstr!("filter"), single("_id", single("$eq", id)));
         find.append(cstr!("limit"), 1);
@@ -67,6 +79,9 @@ impl Outlier<'_> {
 
     /// The document as the application has it. `None` where it has got other pages since it was read.
     pub(super) async fn whole(&mut self, stored: &RawDocument) -> Result<Option<RawDocumentBuf>, RunError> {
+        if State::of(self.shape, stored) == State::Bare {
+            return self.whole_by_hand(stored).await;
+        }
         let Some(extras) = self.extras_of(stored)? else {
             return Ok(Some(stored.to_owned()));
         };

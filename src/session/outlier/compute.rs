@@ -4,13 +4,16 @@
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::{MAX_ATTEMPTS, Outlier, pause};
-use crate::command::arguments::Carried;
 use crate::command::document::{get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::succeeded;
+use crate::pattern::outlier::remains::own_scratch;
 use crate::pattern::outlier::statement::{has_empty_timestamp, inserting};
 use crate::session::error::RunError;
 use crate::session::link::Request;
+
+/// How often the place that all share is tried.
+const MAX_SHARED: u32 = 8;
 
 /// What came of it.
 #[derive(Debug)]
@@ -38,15 +41,15 @@ impl Outlier<'_> {
         whole: Option<&RawDocument>,
         change: impl Fn(&str) -> RawDocumentBuf,
     ) -> Result<Computed, RunError> {
-        let shared = self.shape.scratch_collection();
+        let shared = self.shared_scratch().await?;
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;
             let own;
-            // Left over by somebody who died: another one's, for good.
-            let collection = if attempt < MAX_ATTEMPTS / 4 && whole.is_some() {
+            // Taken for long, maybe by somebody who died.
+            let collection = if attempt < MAX_SHARED && whole.is_some() {
                 &shared
             } else {
-                own = format!("{shared}_{:032x}", rand::random::<u128>());
+                own = own_scratch(self.shape);
                 &own
             };
             if let Some(whole) = whole
@@ -132,10 +135,5 @@ impl Outlier<'_> {
         self.append_scratch(&mut command);
         self.link.call(Request::plain(&command)).await?;
         Ok(())
-    }
-
-    /// Never a part of a transaction, nor of a retryable write.
-    fn append_scratch(&self, command: &mut RawDocumentBuf) {
-        Carried::of(self.head.body()).append_identity(command);
     }
 }

@@ -8,7 +8,7 @@ use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::delete::DeleteStatement;
 use crate::command::document::{array_of, put, single};
 use crate::command::write_batch::WriteBatch;
-use crate::pattern::outlier::layout::{field, is_of_generation};
+use crate::pattern::outlier::layout::{is_of_generation, is_typical};
 use crate::pattern::outlier::statement::{replacing, typical};
 use crate::session::error::RunError;
 
@@ -161,8 +161,7 @@ async fn many(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Ve
 }
 
 fn is_outlier(run: &Outlier<'_>) -> RawDocumentBuf {
-    let version = format!("{}.{}", run.shape.control(), field::VERSION);
-    single(&version, single("$exists", true))
+    single("$nor", array_of(&[is_typical(run.shape)]))
 }
 
 /// The outliers among the documents that are meant: whether one is cannot be asked behind what puts them together.

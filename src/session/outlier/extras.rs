@@ -76,7 +76,8 @@ impl Outlier<'_> {
         Ok(())
     }
 
-    /// Removes the pages of a generation that a document had, and cannot have again.
+    /// Removes the pages of a generation that a document had, and cannot have again. What cannot be removed is nothing all the
+    /// same, so that the client is not told.
     pub(super) async fn remove_pages(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<(), RunError> {
         let statement = page::removal(self.shape, id, generation);
         let extras = self.shape.extras_collection();

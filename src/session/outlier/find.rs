@@ -218,7 +218,16 @@ async fn completed(
                     None => return Ok(None),
                 }
             }
-            State::Bare | State::Misfit => return Err(run.misfit().into()),
+            State::Bare if shape.reads() == Reads::Merged && get(document, shape.array()).is_some() => {
+                if get(document, "_id").is_none() {
+                    return Err(run.unsupported(&format!("{} without _id", shape.array())).into());
+                }
+                match run.whole_by_hand(document).await? {
+                    Some(whole) => all.push(&whole),
+                    None => return Ok(None),
+                }
+            }
+            State::Misfit => return Err(run.misfit().into()),
             _ => all.push(without_own(shape, document, keep)),
         }
     }

@@ -60,7 +60,13 @@ impl Outlier<'_> {
                     return Ok(());
                 }
             }
-            looked = self.look(id, extras.generation).await?;
+            let former = extras.generation;
+            looked = self.look(id, former).await?;
+            let is_former = looked.as_ref().is_none_or(|looked| looked.extras.generation != former);
+            if is_former && !moving.pages.is_empty() {
+                // Whoever gave the document another generation may have removed the pages of this one before some were begun.
+                self.remove_pages(id, former).await?;
+            }
         }
         // It counts as it lies there, too; the next writer will move it.
         Ok(())
