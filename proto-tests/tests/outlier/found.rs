@@ -135,6 +135,7 @@ fn what_is_wrong_is_told_in_mongods_order() -> Result<()> {
         doc! { "q": { "n": 2 }, "u": { "$push": { "tags": 1 } }, "hint": "nope" },
         doc! { "q": { "$expr": { "$eq": ["$n", 2] } }, "u": { "$inc": { "tags.0": "x" } }, "upsert": true },
         doc! { "q": { "$expr": { "$eq": ["$n", 2] } }, "u": { "$inc": { "tags.0": 1 } }, "upsert": true },
+        doc! { "q": { "_id": 2, "n": 9 }, "u": [{ "$set": { "tags": ["$n"] } }], "upsert": true, "hint": { "z": 1 } },
         // A replacement of many, whether or not any is meant.
         doc! { "q": { "n": 2 }, "u": { "tags": [1] }, "multi": true },
         doc! { "q": { "n": 2 }, "u": {}, "multi": true },

@@ -364,7 +364,7 @@ async fn without_match(
     attempt: u32,
 ) -> Result<Option<Told>, RunError> {
     let collection = run.namespace.collection;
-    if run.head.is_retryable_write() || !statement.of.upsert {
+    if run.head.is_retryable_write() || !statement.of.upsert || statement.of.hint.is_some() {
         // mongod tells whether it remembers it, and judges the client's words.
         let element = statement.judgement();
         let told = run
