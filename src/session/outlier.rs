@@ -79,11 +79,7 @@ impl<'a> Outlier<'a> {
         if self.upstream == UpstreamKind::Mongos {
             return Err(self.unsupported("a sharded cluster").into());
         }
-        let answer = self.dispatch().await.and_then(|answer| Ok(succeeded(answer)?));
-        if self.head.in_transaction() && has_failed(&answer) {
-            self.abort().await?;
-        }
-        answer
+        Ok(succeeded(self.dispatch().await?)?)
     }
 
     /// Ends the client's transaction, as mongod does with one that a statement fails in: it may have failed on a copy elsewhere.
@@ -172,15 +168,6 @@ impl<'a> Outlier<'a> {
         } else {
             error
         }
-    }
-}
-
-/// Whether a command failed, or a statement of it, for another reason than that the shape cannot do it.
-fn has_failed(answer: &Result<RawDocumentBuf, RunError>) -> bool {
-    match answer {
-        Ok(answer) => answer.get_array("writeErrors").is_ok(),
-        Err(RunError::Command(error)) => !error.is(ErrorCode::CommandNotSupported),
-        Err(_) => false,
     }
 }
 

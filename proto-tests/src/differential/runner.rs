@@ -112,7 +112,7 @@ impl Run {
         let mut report = Report::default();
         for seed in seeds {
             let mut sides = Sides::open(mongod, &proxy, &self.shape)?;
-            sides.outlier = self.outlier.clone();
+            sides.outlier.clone_from(&self.outlier);
             if self.shape.is_clustered {
                 sides.cluster()?;
             }
@@ -130,7 +130,7 @@ impl Run {
 
     fn seed(&self, seed: u64, operations: u32, sides: &mut Sides, report: &mut Report) -> Result<()> {
         let mut world = World::new(seed, self.shape.clone());
-        world.outlier = self.outlier.clone();
+        world.outlier.clone_from(&self.outlier);
         world.moves = self.moves;
         world.changes = self.moves;
         world.has_indexes = self.shape.is_clustered;

@@ -127,7 +127,7 @@ impl Sides {
     /// Whether a read is refused for a reason that it gives, which is counted.
     pub(super) fn is_refused(&mut self, command: &Document, reply: &RawDocument) -> bool {
         let reason = match &self.outlier {
-            Some(outlier) => refusal::of_outlier_read(outlier, command, reply),
+            Some(_) => refusal::of_outlier_read(command, reply),
             None => refusal::of_read(command, reply),
         };
         if let Some(reason) = reason {

@@ -134,9 +134,9 @@ impl World {
     }
 
     /// Whether both sides have their items in one order of `_id`, those included that servers give: an upsert's that may be sent
-    /// again follows from the command, but for its seconds.
+    /// again follows from the command, but for its seconds. Before outliers the proxy gives some.
     pub(super) fn has_ids_in_order(&self) -> bool {
-        !(self.has_sessions && self.changes)
+        !(self.has_sessions && self.changes) && self.outlier.is_none()
     }
 
     /// A value of a key field; `None` stands for a missing one.

@@ -4,7 +4,7 @@
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::{MAX_ATTEMPTS, Outlier, pause};
-use crate::command::document::{get, put, single};
+use crate::command::document::{as_flag, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::succeeded;
 use crate::pattern::outlier::remains::own_scratch;
@@ -22,6 +22,10 @@ pub(super) struct Computed {
     pub(super) answer: RawDocumentBuf,
     /// The document as it is then; `None` where there is none.
     pub(super) then: Option<RawDocumentBuf>,
+}
+
+fn has_failed(answer: &RawDocument) -> bool {
+    get(answer, "ok").and_then(as_flag) != Some(true) || get(answer, "writeErrors").is_some()
 }
 
 /// The element of `updates` that inserts a document as it is.
@@ -60,6 +64,9 @@ impl Outlier<'_> {
             let answer = self.on_copy(change(collection)).await?;
             let then = self.copy(collection, whole, &answer).await?;
             self.clear(collection, collection == &shared, whole).await?;
+            if self.head.in_transaction() && has_failed(&answer) {
+                self.abort().await?;
+            }
             return Ok(Computed { answer, then });
         }
         Err(self.lost_too_often().into())

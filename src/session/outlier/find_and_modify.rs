@@ -10,7 +10,7 @@ use super::write::{Meant, has_expression, met_by_none};
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_whole_number, get, put, single};
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::succeeded;
 use crate::pattern::outlier::layout::{State, split};
@@ -24,7 +24,14 @@ use crate::session::link::Request;
 const WAS_UPSERT: i32 = 40608;
 
 pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
-    let command = FindAndModify::parse(run.head.body())?;
+    let command = match FindAndModify::parse(run.head.body()) {
+        // What contradicts itself mongod finds within the transaction.
+        Err(error) if error.is(ErrorCode::FailedToParse) && run.head.in_transaction() => {
+            run.abort().await?;
+            return Err(error.into());
+        }
+        command => command?,
+    };
     run.is_retryable()?;
     let change = command
         .change

@@ -68,8 +68,13 @@ fn check(run: &Outlier<'_>, documents: &[&RawDocument]) -> Result<(), RunError> 
 }
 
 fn needs_pages(shape: &OutlierShape, document: &RawDocument) -> bool {
+    // mongod refuses such an `_id`, and none can be looked for.
+    let is_refused = matches!(
+        get(document, "_id"),
+        Some(RawBsonRef::Undefined | RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_))
+    );
     let array = get(document, shape.array()).and_then(RawBsonRef::as_array);
-    array.is_some_and(|array| is_long(shape, array))
+    !is_refused && array.is_some_and(|array| is_long(shape, array))
 }
 
 /// The document with an `_id`, as mongod would give it one.

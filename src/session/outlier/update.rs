@@ -164,6 +164,9 @@ async fn verbatim(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Resul
 
 async fn one(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
     let meant = statement.meant();
+    if let Some(told) = wrong_in_transaction(run, statement).await? {
+        return Ok(told);
+    }
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
         let id = match meant.id() {
@@ -190,8 +193,27 @@ async fn one(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Tol
     Err(run.lost_too_often().into())
 }
 
+/// What is wrong in a statement, which a look-up that fails would end the transaction before.
+async fn wrong_in_transaction(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Option<Told>, RunError> {
+    if !run.head.in_transaction() || statement.of.hint.is_none() {
+        return Ok(None);
+    }
+    let judgement = statement.judgement();
+    let told = run
+        .write(
+            (run.namespace.collection, "update"),
+            &judgement,
+            Part::Own(statement.id),
+        )
+        .await?;
+    Ok(told.error.is_some().then_some(told))
+}
+
 async fn many(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Vec<Told>, RunError> {
     let meant = statement.meant();
+    if let Some(told) = wrong_in_transaction(run, statement).await? {
+        return Ok(vec![told]);
+    }
     let ids = run.ids(meant, 0).await?;
     let mut all = Vec::new();
     for id in &ids {
@@ -325,7 +347,7 @@ async fn without_match(
     attempt: u32,
 ) -> Result<Option<Told>, RunError> {
     let collection = run.namespace.collection;
-    if run.head.is_retryable_write() || !statement.of.upsert {
+    if run.head.is_retryable_write() || !statement.of.upsert || statement.of.hint.is_some() {
         let told = on_none(run, statement).await?;
         if told.n > 0 || told.error.is_some() || !statement.of.upsert {
             return Ok(Some(told));

@@ -180,6 +180,10 @@ impl Outlier<'_> {
         let mut command = single("findAndModify", self.namespace.collection);
         put(&mut command, "query", filter);
         put(&mut command, "update", change);
+        if let Some(new) = get(self.head.body(), "new") {
+            // The image that mongod keeps, for when it is sent again.
+            put(&mut command, "new", new);
+        }
         put(&mut command, "collation", single("locale", "simple"));
         // mongod remembers the image that the client has asked for, for when it is sent again.
         if let Some(new) = get(self.head.body(), "new") {

@@ -4,24 +4,18 @@ use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document};
 
 use super::asked::Asked;
-use super::{NOT_SUPPORTED, find_only_forms, message, names};
+use super::{NOT_SUPPORTED, find_only_forms, holds, message, names};
 use crate::differential::sides::field;
-use crate::shape::Outlier;
 
 /// What is said to a findAndModify that is sent again, and whose answer is not known any more.
 const FORGOTTEN: &str = "its answer cannot be told again";
 
 /// The reason, where the reply is a refusal of this read for one that it gives.
-pub(in crate::differential) fn of_read(
-    outlier: &Outlier,
-    command: &Document,
-    reply: &RawDocument,
-) -> Option<&'static str> {
+pub(in crate::differential) fn of_read(command: &Document, reply: &RawDocument) -> Option<&'static str> {
     if field(reply, "code") != Some(RawBsonRef::Int32(NOT_SUPPORTED)) {
         return None;
     }
     let message = message(reply);
-    let _ = outlier;
     reasons(command).into_iter().find(|reason| message.contains(reason))
 }
 
@@ -50,6 +44,10 @@ fn reasons(command: &Document) -> Vec<&'static str> {
     }
     if let Ok(projection) = command.get_document("projection") {
         reasons.extend(find_only_forms(projection, command.get_document("filter").ok()));
+        let filter = Bson::Document(command.get_document("filter").cloned().unwrap_or_default());
+        if holds(&filter, &|name, _| name.split('.').any(str::is_empty)) {
+            reasons.push("beside a filter on a field without a name");
+        }
         if projection.keys().any(|name| name.ends_with(".$")) {
             reasons.push("such a positional operator ($)");
         }
