@@ -184,13 +184,6 @@ impl OutlierShape {
         self.options.extras.max_items
     }
 
-    /// The collection in which changes are worked out. Where two get in each other's way, one takes another, with this name, `_` and
-    /// a number behind it.
-    #[must_use]
-    pub fn scratch_collection(&self) -> String {
-        format!("{}_scratch", self.options.extras.collection)
-    }
-
     /// The collection that extras go to, in the same database.
     #[must_use]
     pub fn extras_collection(&self) -> &str {

@@ -185,10 +185,6 @@ impl Outlier<'_> {
             put(&mut command, "new", new);
         }
         put(&mut command, "collation", single("locale", "simple"));
-        // mongod remembers the image that the client has asked for, for when it is sent again.
-        if let Some(new) = get(self.head.body(), "new") {
-            put(&mut command, "new", new);
-        }
         self.find_and_modify(command).await
     }
 }

@@ -9,6 +9,7 @@ use super::database::VIEWS;
 use crate::command::arguments::{Carried, with_replaced};
 use crate::command::document::{array_of, get, single};
 use crate::pattern::bucket::{compact, items_view};
+use crate::pattern::outlier::remains::scratch_prefix;
 use crate::pattern::shapes::Shapes;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
@@ -17,7 +18,7 @@ use crate::session::upstream::UpstreamKind;
 pub(super) fn may_tell_of_ours(shapes: &Shapes, database: &str, body: &RawDocument) -> bool {
     let buckets = shapes.buckets_in(database);
     let ours = buckets.flat_map(|(collection, _)| [items_view::name(collection), compact::copy_name(collection)]);
-    let mut ours = ours.chain(of_outliers(shapes, database));
+    let mut ours = ours.chain(extras_in(shapes, database));
     let filter = get(body, "filter").and_then(RawBsonRef::as_document);
     match filter.and_then(|filter| get(filter, "name")) {
         // What drivers ask before they make one: nothing but that one is looked up.
@@ -37,7 +38,9 @@ pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunEr
     if across.upstream == UpstreamKind::Mongos || across.head.in_transaction() {
         return across.link.run(body).await;
     }
-    let without_ours = without_ours(across).await?;
+    let mut without = vec![without_ours(across).await?];
+    without.extend(without_scratches(&across.settings.shapes, across.head.database));
+    let without_ours = single("$and", array_of(&without));
     let Some(filter) = filter else {
         let mut command = with_replaced(body, &[("filter", None)]);
         command.append(cstr!("filter"), without_ours);
@@ -48,10 +51,25 @@ pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunEr
     across.link.run(&command).await
 }
 
-/// The collections beside those that are stored in the outlier pattern.
-fn of_outliers<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator<Item = String> {
+/// The collections that extras of a database are in.
+fn extras_in<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator<Item = String> {
     let outliers = shapes.outliers_in(database);
-    outliers.flat_map(|shape| [shape.extras_collection().to_owned(), shape.scratch_collection()])
+    outliers.map(|shape| shape.extras_collection().to_owned())
+}
+
+/// The conditions that leave out the collections in which changes of outliers are worked out.
+fn without_scratches<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator<Item = RawDocumentBuf> {
+    shapes.outliers_in(database).map(|shape| {
+        let prefix: String = scratch_prefix(shape)
+            .chars()
+            .flat_map(|character| {
+                let is_plain = character.is_alphanumeric() || character == '_';
+                (!is_plain).then_some('\\').into_iter().chain([character])
+            })
+            .collect();
+        let begins = single("$regex", format!("^{prefix}"));
+        single("name", single("$not", begins))
+    })
 }
 
 /// The filter that leaves out what is the proxy's: whatever has such a name, also when it is made this moment, but what is found
@@ -71,7 +89,7 @@ async fn without_ours(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunErro
         Err(RunError::Command(_)) => {
             let views = [single("type", "view"), catalog::named_one_of(&names)];
             let copies = buckets.iter().map(|(collection, _)| compact::copy_name(collection));
-            let copies: Vec<String> = copies.chain(of_outliers(shapes, database)).collect();
+            let copies: Vec<String> = copies.chain(extras_in(shapes, database)).collect();
             let ours = [single("$and", array_of(&views)), catalog::named_one_of(&copies)];
             return Ok(single("$nor", array_of(&ours)));
         }
@@ -86,6 +104,6 @@ async fn without_ours(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunErro
         names.push(VIEWS.to_owned());
     }
     names.extend(of_copies);
-    names.extend(of_outliers(shapes, database));
+    names.extend(extras_in(shapes, database));
     Ok(catalog::named_none_of(&names))
 }
