@@ -36,8 +36,9 @@ enum Verb {
     Serve(ConfigFile),
     /// Validates the configuration and the upstream, and prints each finding; exits with 1 if one is an error.
     Check(ConfigFile),
-    /// Adopts buckets that were written by hand, and creates the indexes of every shape; may be run again at any time.
-    Setup(ConfigFile),
+    /// Adopts buckets that were written by hand, creates the indexes of every shape, and removes what crashes left; may be run
+    /// again at any time.
+    Setup(Setup),
     /// Packs short pages again, while clients work; may be stopped and run again at any time.
     Compact(Compact),
 }
@@ -49,6 +50,16 @@ struct Compact {
     /// The one collection to pack, as `database.collection`; else all with a bucket shape.
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Setup {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// Splits what has more elements than an outlier shape's threshold, and adopts outliers that were split by hand, while
+    /// clients work; may be stopped and run again at any time.
+    #[arg(long)]
+    split: bool,
 }
 
 #[derive(Debug, Args)]
@@ -121,7 +132,15 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             let config = compact.file.load_or_fail(&environment)?;
             runtime.block_on(compact::run(&config, compact.namespace.as_deref()))
         }
-        Verb::Setup(file) => runtime.block_on(setup::run(&file.load_or_fail(&environment)?)),
+        Verb::Setup(setup) => {
+            let config = setup.file.load_or_fail(&environment)?;
+            let documents = if setup.split {
+                setup::Documents::Split
+            } else {
+                setup::Documents::AsTheyAre
+            };
+            runtime.block_on(setup::run(&config, documents))
+        }
     }
 }
 

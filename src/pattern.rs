@@ -12,5 +12,8 @@
 )]
 
 pub mod bucket;
+pub mod outlier;
 pub mod pipeline;
+pub mod same;
 pub mod shapes;
+pub mod view;

@@ -12,6 +12,7 @@ mod hint;
 mod link;
 pub mod metrics;
 mod mint;
+mod outlier;
 mod readiness;
 mod relay;
 mod room;
@@ -31,6 +32,7 @@ use self::first_page::FirstPages;
 use self::hint::Hints;
 use self::metrics::SessionMetrics;
 use self::mint::Timestamps;
+use self::outlier::{IndexedExtras, KnownOutliers, Scratches};
 use self::readiness::Readiness;
 use self::room::Room;
 use crate::pattern::shapes::Shapes;
@@ -59,6 +61,9 @@ pub struct Settings {
     readiness: Readiness,
     hints: Hints,
     first_pages: FirstPages,
+    indexed_extras: IndexedExtras,
+    known_outliers: KnownOutliers,
+    scratches: Scratches,
 }
 
 impl Settings {
@@ -71,6 +76,9 @@ impl Settings {
             readiness: Readiness::default(),
             hints: Hints::default(),
             first_pages: FirstPages::default(),
+            indexed_extras: IndexedExtras::default(),
+            known_outliers: KnownOutliers::default(),
+            scratches: Scratches::default(),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! It must not use `mongoshape`'s own code to speak the protocol: what is tested does not check itself.
 
 pub mod balancer;
+pub mod books;
 pub mod buckets;
 pub mod certificates;
 mod client;
@@ -22,6 +23,7 @@ pub mod ports;
 pub mod proxy;
 pub mod raw;
 pub mod replies;
+pub mod retrying;
 pub mod sessions;
 pub mod shape;
 pub mod shaped;
@@ -32,5 +34,5 @@ pub use certificates::{Certificates, Identity};
 pub use client::{Pair, client, database_name};
 pub use mongod::Mongod;
 pub use proxy::{Level, Proxy, ProxyOptions};
-pub use shape::{ItemIds, Names, Shape};
+pub use shape::{ItemIds, Names, Outlier, Reads, Shape};
 pub use shaped::Shaped;

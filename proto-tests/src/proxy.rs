@@ -89,7 +89,14 @@ impl Proxy {
 
     /// Runs another verb of the binary, such as `setup` or `check`, on the same configuration.
     pub fn run(&self, verb: &str) -> Result<Output> {
-        Ok(command(&self.binary, verb, &self.config_file()).output()?)
+        self.run_with(verb, &[])
+    }
+
+    /// The same with options of the verb's own.
+    pub fn run_with(&self, verb: &str, options: &[&str]) -> Result<Output> {
+        Ok(command(&self.binary, verb, &self.config_file())
+            .args(options)
+            .output()?)
     }
 
     /// What the admin address answers to a GET of this path.

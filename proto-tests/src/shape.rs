@@ -1,8 +1,13 @@
-//! A bucket shape as a test configures it: what is written for the proxy, and what the checker holds buckets against.
+//! A bucket shape as a test configures it: what is written for the proxy, and what the checker holds buckets against. An outlier
+//! shape is beside it.
 //!
 //! These are a test's own words. The proxy's types are not used, as what is tested does not check itself.
 
+mod outlier;
+
 use std::fmt::Write as _;
+
+pub use outlier::{Outlier, Reads};
 
 /// What becomes of the items' `_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use bson::{Document, doc};
 
 use crate::raw::Connection;
 use crate::sessions::lsid;
-use crate::{ItemIds, Proxy, ProxyOptions, Shape, database_name, invariants, mongod, replies};
+use crate::{ItemIds, Outlier, Proxy, ProxyOptions, Shape, database_name, invariants, mongod, replies};
 
 /// The collections' name.
 pub const COLLECTION: &str = "items";
@@ -27,11 +27,49 @@ const SAID: [&str; 10] = [
     "upserted",
 ];
 
+/// A shape of either pattern, as far as two sides go by it.
+pub trait Pattern {
+    /// The table for the proxy's configuration file.
+    fn table(&self, namespace: &str) -> String;
+    /// Whether documents keep their `_id`.
+    fn has_ids(&self) -> bool;
+    /// Fails where a collection breaks the layout.
+    fn check(&self, mongod: &mut Connection, database: &str, collection: &str) -> Result<()>;
+}
+
+impl Pattern for Shape {
+    fn table(&self, namespace: &str) -> String {
+        self.toml(namespace)
+    }
+
+    fn has_ids(&self) -> bool {
+        self.item_ids != ItemIds::Dropped
+    }
+
+    fn check(&self, mongod: &mut Connection, database: &str, collection: &str) -> Result<()> {
+        invariants::check(mongod, database, collection, self)
+    }
+}
+
+impl Pattern for Outlier {
+    fn table(&self, namespace: &str) -> String {
+        self.toml(namespace)
+    }
+
+    fn has_ids(&self) -> bool {
+        true
+    }
+
+    fn check(&self, mongod: &mut Connection, database: &str, collection: &str) -> Result<()> {
+        invariants::outlier::check(mongod, database, collection, self)
+    }
+}
+
 /// The two sides.
 #[derive(Debug)]
-pub struct Sides {
+pub struct Sides<P = Shape> {
     /// Of the shaped one.
-    pub shape: Shape,
+    pub shape: P,
     /// What both databases' names begin with.
     pub database: String,
     /// A connection to mongod.
@@ -44,23 +82,23 @@ pub struct Sides {
     uri: String,
 }
 
-impl Sides {
+impl<P: Pattern> Sides<P> {
     /// Two empty collections on a replica set.
-    pub fn open(shape: Shape) -> Result<Self> {
+    pub fn open(shape: P) -> Result<Self> {
         let set = mongod::shared_replica_set();
         Self::at(shape, (set.uri(), set.address()))
     }
 
     /// Two empty collections on a standalone.
-    pub fn on_a_standalone(shape: Shape) -> Result<Self> {
+    pub fn on_a_standalone(shape: P) -> Result<Self> {
         let mongod = mongod::shared();
         Self::at(shape, (mongod.uri(), mongod.address()))
     }
 
     /// Two empty collections on a server.
-    pub fn at(shape: Shape, (uri, address): (String, SocketAddr)) -> Result<Self> {
+    pub fn at(shape: P, (uri, address): (String, SocketAddr)) -> Result<Self> {
         let database = database_name();
-        let toml = shape.toml(&format!("{database}_s.{COLLECTION}"));
+        let toml = shape.table(&format!("{database}_s.{COLLECTION}"));
         let proxy = Proxy::start(&ProxyOptions::new(&uri).config(&toml))?;
         Ok(Self {
             shape,
@@ -74,7 +112,7 @@ impl Sides {
 
     /// Another proxy before the shaped collection.
     pub fn another_proxy(&self) -> Result<Proxy> {
-        let toml = self.shape.toml(&format!("{}.{COLLECTION}", self.shaped_database()));
+        let toml = self.shape.table(&format!("{}.{COLLECTION}", self.shaped_database()));
         Proxy::start(&ProxyOptions::new(&self.uri).config(&toml))
     }
 
@@ -104,7 +142,7 @@ impl Sides {
             Ok(replies::said(&reply, &SAID, &database))
         };
         let mut replies = [run(&mut self.naive, naive)?, run(&mut self.shaped, shaped)?];
-        if self.shape.item_ids == ItemIds::Dropped {
+        if !self.shape.has_ids() {
             replies.iter_mut().for_each(without_ids);
         }
         Ok(replies)
@@ -152,7 +190,7 @@ impl Sides {
     /// Fails where the two sides differ, or the layout is broken.
     pub fn check(&mut self) -> Result<()> {
         let (mut naive, mut shaped) = (self.items(false)?, self.items(true)?);
-        if self.shape.item_ids == ItemIds::Dropped {
+        if !self.shape.has_ids() {
             for item in &mut naive {
                 item.remove("_id");
             }
@@ -176,7 +214,7 @@ impl Sides {
     /// Fails where the layout is broken.
     pub fn check_layout(&mut self) -> Result<()> {
         let database = self.shaped_database();
-        invariants::check(&mut self.naive, &database, COLLECTION, &self.shape)
+        self.shape.check(&mut self.naive, &database, COLLECTION)
     }
 }
 

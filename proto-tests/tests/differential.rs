@@ -15,6 +15,7 @@ const OPERATIONS: u32 = 250;
 fn check(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()> {
     let run = Run {
         shape,
+        outlier: None,
         seeds: seeds.into_iter().collect(),
         operations: OPERATIONS,
         moves: false,
@@ -136,6 +137,7 @@ fn dropped_ids_without_time_that_close_short() -> Result<()> {
 fn check_reads(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()> {
     let run = Run {
         shape,
+        outlier: None,
         seeds: seeds.into_iter().take(if is_full() { usize::MAX } else { 1 }).collect(),
         operations: if is_full() { 2 * OPERATIONS } else { OPERATIONS },
         moves: false,
@@ -193,6 +195,7 @@ fn reads_of_two_key_fields_and_stored_ids() -> Result<()> {
 fn check_writes(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()> {
     let run = Run {
         shape,
+        outlier: None,
         seeds: seeds.into_iter().take(if is_full() { usize::MAX } else { 1 }).collect(),
         operations: OPERATIONS,
         moves: false,
@@ -274,6 +277,7 @@ fn check_all(shape: Shape, seeds: impl IntoIterator<Item = u64>, upstream: &mong
             items_change: true,
             ..shape
         },
+        outlier: None,
         seeds: seeds.into_iter().take(if is_full() { usize::MAX } else { 1 }).collect(),
         operations: if is_full() { 500 } else { 120 },
         moves,

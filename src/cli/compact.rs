@@ -49,7 +49,8 @@ pub(super) async fn run(config: &Config, namespace: Option<&str>) -> anyhow::Res
     Ok(findings?.exit_code())
 }
 
-fn stopped_by_signals() -> std::io::Result<CancellationToken> {
+/// What is cancelled when somebody wants the program to end.
+pub(super) fn stopped_by_signals() -> std::io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stopping = stop.clone();
@@ -75,6 +76,7 @@ async fn through(
         return Ok(findings);
     }
     let mut targets = upstream::targets(client, config).await?;
+    targets.retain(|target| target.bucket().is_some());
     targets.retain(|target| namespace.is_none_or(|namespace| namespace == target.namespace()));
     if targets.is_empty() {
         let text = "there is no such collection whose shape is rewritten";

@@ -2,6 +2,8 @@
 //! nothing.
 
 mod adopt;
+mod outlier;
+mod split;
 
 use std::process::ExitCode;
 
@@ -10,6 +12,7 @@ use mongodb::Client;
 use mongodb::error::Error;
 
 use super::check::{collection, server};
+use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
 use super::survey::{Look, first_stray};
 use super::upstream::{self, Target, description, explain, indexes, is_same_index};
@@ -22,14 +25,24 @@ use crate::pattern::shapes::BucketShape;
 ///
 /// # Errors
 /// When the upstream cannot be reached, or its databases not be listed.
-pub(super) async fn run(config: &Config) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(config: &Config, documents: Documents) -> anyhow::Result<ExitCode> {
     let client = upstream::client(&config.upstream).await?;
-    let findings = set_up_through(&client, config).await;
+    let findings = set_up_through(&client, config, documents).await;
     upstream::close(client).await;
     Ok(findings?.exit_code())
 }
 
-async fn set_up_through(client: &Client, config: &Config) -> anyhow::Result<Findings> {
+/// What is done with documents that have more elements than an outlier shape's threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Documents {
+    /// Nothing.
+    AsTheyAre,
+    /// They are split.
+    Split,
+}
+
+async fn set_up_through(client: &Client, config: &Config, documents: Documents) -> anyhow::Result<Findings> {
+    let stop = stopped_by_signals()?;
     let mut findings = Findings::default();
     findings.extend(server::check(client, config).await?);
     if findings.failed() {
@@ -43,8 +56,15 @@ async fn set_up_through(client: &Client, config: &Config) -> anyhow::Result<Find
         ));
     }
     for target in targets {
-        if let Err(error) = set_up(&target, &mut findings).await {
+        let done = match target.outlier() {
+            Some(shape) => outlier::set_up(&target, shape, (documents, &stop), &mut findings).await,
+            None => set_up(&target, &mut findings).await,
+        };
+        if let Err(error) = done {
             findings.add(&collection::unreadable(&target, &error));
+        }
+        if stop.is_cancelled() {
+            break;
         }
     }
     Ok(findings)

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::command::namespace::Namespace;
 use crate::config::{Config, UpstreamConfig};
-use crate::pattern::shapes::{BucketShape, Mode, Shape};
+use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Shape};
 use crate::server::tls;
 use crate::server::topology::Dialing;
 
@@ -97,11 +97,10 @@ pub(super) fn explain(error: &Error) -> String {
     }
 }
 
-/// A collection with a bucket shape whose commands are rewritten.
+/// A collection with a shape whose commands are rewritten.
 pub(super) struct Target {
     pub(super) database: Database,
     pub(super) collection: String,
-    /// Of [`Shape::Bucket`].
     shape: Arc<Shape>,
 }
 
@@ -127,15 +126,23 @@ impl Target {
             Shape::Outlier(_) => None,
         }
     }
+
+    /// Its shape; `None` if it is no outlier shape.
+    pub(super) fn outlier(&self) -> Option<&OutlierShape> {
+        match &*self.shape {
+            Shape::Outlier(shape) => Some(shape),
+            Shape::Bucket(_) => None,
+        }
+    }
 }
 
-/// Every namespace that a bucket shape is for: the named ones, whether they exist or not, and for `*.collection` each
+/// Every namespace that a shape is for: the named ones, whether they exist or not, and for `*.collection` each
 /// database that has the collection. Sorted by namespace.
 ///
 /// Those that are only observed are left out: they hold plain documents.
 pub(super) async fn targets(client: &Client, config: &Config) -> anyhow::Result<Vec<Target>> {
     let mut targets = Vec::new();
-    let is_rewritten = |shape: &&Arc<Shape>| matches!(***shape, Shape::Bucket(_)) && shape.mode() == Mode::Rewrite;
+    let is_rewritten = |shape: &&Arc<Shape>| shape.mode() == Mode::Rewrite;
     for shape in config.shapes.iter().filter(is_rewritten) {
         let collection = shape.namespace().collection();
         let databases = match shape.namespace().database() {

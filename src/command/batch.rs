@@ -113,18 +113,29 @@ impl Batch {
         RawDocumentBuf::from_bytes(self.bytes).unwrap_or_default()
     }
 
-    /// Ends the document whose length is at `start`.
     fn end(&mut self, start: usize) {
-        self.bytes.push(0);
-        let whole = length(self.bytes.len().saturating_sub(start));
-        if let Some(place) = self.bytes.get_mut(start..start.saturating_add(LENGTH.len())) {
-            place.copy_from_slice(&whole);
-        }
+        end(&mut self.bytes, start);
+    }
+}
+
+/// Begins a document, or an array, that is written as bytes: where its length is.
+pub fn begin(bytes: &mut Vec<u8>) -> usize {
+    let start = bytes.len();
+    bytes.extend_from_slice(&LENGTH);
+    start
+}
+
+/// Ends the document whose length is at `start`.
+pub fn end(bytes: &mut Vec<u8>, start: usize) {
+    bytes.push(0);
+    let whole = length(bytes.len().saturating_sub(start));
+    if let Some(place) = bytes.get_mut(start..start.saturating_add(LENGTH.len())) {
+        place.copy_from_slice(&whole);
     }
 }
 
 /// The next number in decimal.
-fn count_on(number: &mut Vec<u8>) {
+pub fn count_on(number: &mut Vec<u8>) {
     for digit in number.iter_mut().rev() {
         if *digit < b'9' {
             *digit = digit.saturating_add(1);

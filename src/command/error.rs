@@ -47,10 +47,10 @@ impl CommandError {
         }
     }
 
-    /// The shape cannot do it: says which collection, which shape, and what is not possible.
+    /// The shape cannot do it: says which collection, in which pattern, and what is not possible.
     #[must_use]
-    pub fn unsupported(namespace: Namespace<'_>, what: &str) -> Self {
-        let message = format!("mongoshape stores {namespace} in the bucket pattern: {what} is not supported on it");
+    pub fn unsupported((namespace, pattern): (Namespace<'_>, &str), what: &str) -> Self {
+        let message = format!("mongoshape stores {namespace} in the {pattern} pattern: {what} is not supported on it");
         Self::new(ErrorCode::CommandNotSupported, message)
     }
 

@@ -92,10 +92,6 @@ fn outlier(mut section: Section<'_>) -> (Option<Claim>, Option<OutlierShape>) {
         namespace_place: section.place_of("namespace"),
         extras: Some((extras.collection.clone(), extras_section.place_of("collection"))),
     });
-    if mode == Mode::Rewrite && !section.is_faulty("mode") {
-        let problem = "the outlier pattern is not in this version";
-        section.fault("mode", problem, "set mode = \"off\"");
-    }
     let options = OutlierOptions {
         namespace: namespace_or_stand_in(claim.as_ref()),
         array,

@@ -272,7 +272,6 @@ mode = "observe"
     m.toml:10: shop.trades already has a shape (m.toml:7); give each namespace one shape
     m.toml:12: `bucket.max_items`: 0 is out of range; write a number from 1 to 10000
     m.toml:18: extras would go to `trades`, which is itself shaped (m.toml:7); name a collection of its own
-    m.toml:19: `outlier.mode`: the outlier pattern is not in this version; set mode = "off"
     m.toml:22: `outlier.threshold`: 0 is out of range; write a number from 1 to 100000
     m.toml:23: `outlier.extras.ref`: `a` is also `extras.array`; choose another name
     m.toml:23: `outlier.extras.size` is not known; the fields here are collection, ref, array, max_items

@@ -13,7 +13,6 @@ pub mod delete;
 pub mod distinct;
 mod expression;
 pub mod filter;
-mod find_projection;
 pub mod index;
 pub mod insert;
 pub mod item;

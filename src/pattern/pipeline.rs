@@ -13,6 +13,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, 
 
 use super::bucket::items_view;
 use super::bucket::pipeline::of_aggregate;
+use super::outlier;
 use super::shapes::{BucketShape, Mode, Shape, Shapes};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, first_field, get, put, single};
@@ -44,6 +45,12 @@ impl Reached {
         bucket(&self.shape)
     }
 
+    /// The name of its pattern.
+    #[must_use]
+    pub fn pattern(&self) -> &'static str {
+        self.shape.pattern()
+    }
+
     /// The namespace as it was configured.
     #[must_use]
     pub fn configured(&self) -> String {
@@ -60,6 +67,8 @@ pub struct Refused {
     pub collection: String,
     /// The namespace as it was configured.
     pub configured: String,
+    /// The name of its pattern.
+    pub pattern: &'static str,
     /// What cannot be done with it.
     pub what: String,
 }
@@ -99,7 +108,9 @@ impl<'a> Pipelines<'a> {
         match self.shaped(collection) {
             Some(shape) => {
                 let mut items = self.items(collection, &shape, &stages)?;
-                items.push(items_view::end());
+                if bucket(&shape).is_some() {
+                    items.push(items_view::end());
+                }
                 Ok(items)
             }
             None => Ok(stages),
@@ -185,8 +196,11 @@ impl<'a> Pipelines<'a> {
         shape: &Arc<Shape>,
         stages: &[impl AsRef<RawDocument>],
     ) -> Result<Vec<RawDocumentBuf>, Refused> {
-        let bucket = self.bucket(collection, shape)?;
-        let unpacked = of_aggregate(bucket, stages).map_err(|what| self.refused(collection, shape, &what))?;
+        let unpacked = match &**shape {
+            Shape::Bucket(shape) => of_aggregate(shape, stages),
+            Shape::Outlier(shape) => outlier::pipeline::of_aggregate(shape, stages),
+        };
+        let unpacked = unpacked.map_err(|what| self.refused(collection, shape, &what))?;
         self.reach(collection, shape, false);
         Ok(unpacked)
     }
@@ -221,6 +235,7 @@ impl<'a> Pipelines<'a> {
             database: self.database.to_owned(),
             collection: collection.to_owned(),
             configured: shape.namespace().to_string(),
+            pattern: shape.pattern(),
             what: what.to_owned(),
         }
     }

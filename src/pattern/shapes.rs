@@ -119,6 +119,15 @@ impl Shape {
         }
     }
 
+    /// The pattern's name.
+    #[must_use]
+    pub fn pattern(&self) -> &'static str {
+        match self {
+            Self::Bucket(_) => BucketShape::PATTERN,
+            Self::Outlier(_) => OutlierShape::PATTERN,
+        }
+    }
+
     /// What is to be done with commands on it.
     #[must_use]
     pub fn mode(&self) -> Mode {
@@ -177,6 +186,24 @@ impl Shapes {
         self.by_collection.keys().filter_map(move |collection| {
             let shape = self.bucket(Namespace::new(database, collection))?;
             Some((collection.as_str(), shape))
+        })
+    }
+
+    /// A collection of a database whose commands are rewritten, if there is one.
+    #[must_use]
+    pub fn any_rewritten_in(&self, database: &str) -> Option<&Arc<Shape>> {
+        let collections = self.by_collection.keys();
+        let mut shapes = collections.filter_map(|collection| self.lookup(Namespace::new(database, collection)));
+        shapes.find(|shape| shape.mode() == Mode::Rewrite)
+    }
+
+    /// The outlier collections of a database, in no particular order.
+    pub fn outliers_in<'a>(&'a self, database: &'a str) -> impl Iterator<Item = &'a OutlierShape> {
+        self.by_collection.keys().filter_map(move |collection| {
+            match &**self.lookup(Namespace::new(database, collection))? {
+                Shape::Outlier(shape) if shape.mode() == Mode::Rewrite => Some(shape),
+                _ => None,
+            }
         })
     }
 

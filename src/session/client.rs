@@ -21,6 +21,7 @@ mod beginning;
 mod closed;
 mod compressed;
 mod legacy;
+mod outlier;
 mod primary;
 mod reply;
 
@@ -50,6 +51,7 @@ use super::{Settings, Shared};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
 use crate::command::reply::says_not_primary;
+use crate::pattern::shapes::Shape;
 use crate::wire::{Compressor, Compressors, Frame, OpCode, OpMsg, OpMsgFlags};
 
 /// A client that has connected.
@@ -233,33 +235,39 @@ impl Session<'_> {
                 Ok(Outcome::Rejected)
             }
             // Boxed: an idle connection need not have room for the largest of them.
-            Route::Run(to) => Box::pin(self.rewrite(frame, head, to)).await,
+            Route::Run(to) => Box::pin(self.rewrite(message, head, to)).await,
             Route::Across(settings) => Box::pin(self.rewrite_across(frame, head, &settings)).await,
         }
     }
 
-    async fn rewrite(&mut self, frame: &Frame, head: &Head<'_>, to: route::Rewritten<'_>) -> Result<Outcome, Closed> {
-        let Some(shape) = to.bucket() else {
-            let error = CommandError::unsupported(to.namespace, "the outlier pattern");
-            self.reply_in_kind(frame, error).await?;
-            return Ok(Outcome::Rejected);
-        };
+    async fn rewrite(
+        &mut self,
+        message: Message<'_>,
+        head: &Head<'_>,
+        to: route::Rewritten<'_>,
+    ) -> Result<Outcome, Closed> {
+        let frame = message.opened;
         self.link.compress_with(self.compressor);
         // The one place where a checksum matters to the proxy: what is relayed is verified by mongod.
         OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
-        let run = Run {
-            shared: self.shared,
-            settings: &to.settings,
-            link: &mut self.link,
-            upstream: self.upstream.kind(),
-            term: self.upstream.term(),
-            head,
-            shape,
-            namespace: to.namespace,
-            collection: None,
-            begun: false.into(),
+        let answer = match to.shape() {
+            Shape::Bucket(shape) => {
+                let run = Run {
+                    shared: self.shared,
+                    settings: &to.settings,
+                    link: &mut self.link,
+                    upstream: self.upstream.kind(),
+                    term: self.upstream.term(),
+                    head,
+                    shape,
+                    namespace: to.namespace,
+                    collection: None,
+                    begun: false.into(),
+                };
+                watched(head, run.run(), &mut self.client).await?
+            }
+            Shape::Outlier(shape) => return self.outlier(message, head, (&to, shape)).await,
         };
-        let answer = watched(head, run.run(), &mut self.client).await?;
         self.finish(frame, head, answer).await
     }
 

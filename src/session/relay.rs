@@ -174,7 +174,7 @@ async fn arrive(link: &mut Link, in_pieces: bool) -> Result<Arrived, LinkError> 
 }
 
 /// The message inside a compressed one; `None`: it is not compressed.
-fn opened(frame: &Frame) -> Result<Option<Frame>, WireError> {
+pub(super) fn opened(frame: &Frame) -> Result<Option<Frame>, WireError> {
     if frame.header().op_code != OpCode::Compressed {
         return Ok(None);
     }

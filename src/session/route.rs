@@ -36,12 +36,9 @@ pub(super) struct Rewritten<'a> {
 }
 
 impl Rewritten<'_> {
-    /// Its bucket shape; the outlier pattern is not rewritten yet, which configuration says.
-    pub(super) fn bucket(&self) -> Option<&BucketShape> {
-        match &*self.shape {
-            Shape::Bucket(shape) => Some(shape),
-            Shape::Outlier(_) => None,
-        }
+    /// Its shape.
+    pub(super) fn shape(&self) -> &Shape {
+        &self.shape
     }
 }
 
@@ -100,13 +97,14 @@ fn change_stream(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<CommandError> {
     let found = if of_cluster.and_then(as_flag) == Some(true) {
         settings.shapes.iter().find(|shape| shape.mode() == Mode::Rewrite)?
     } else {
-        let (collection, _) = settings.shapes.buckets_in(head.database).next()?;
-        settings.shapes.lookup(Namespace::new(head.database, collection))?
+        settings.shapes.any_rewritten_in(head.database)?
     };
     let name = found.namespace().to_string();
     shapes.metrics.rejected(&name);
-    let message =
-        format!("mongoshape stores {name} in the bucket pattern: a change stream that includes it is not supported");
+    let message = format!(
+        "mongoshape stores {name} in the {} pattern: a change stream that includes it is not supported",
+        found.pattern()
+    );
     Some(CommandError::new(ErrorCode::CommandNotSupported, message))
 }
 
@@ -118,11 +116,13 @@ fn by_uuid(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<CommandError> {
     let settings = shapes.settings;
     let is_anywhere = head.database == "admin";
     let mut rewritten = settings.shapes.iter().filter(|shape| shape.mode() == Mode::Rewrite);
-    if settings.shapes.buckets_in(head.database).next().is_none() && !(is_anywhere && rewritten.next().is_some()) {
-        return None;
-    }
+    let here = settings.shapes.any_rewritten_in(head.database);
+    let pattern = match here.or_else(|| rewritten.next().filter(|_| is_anywhere)) {
+        Some(shape) => shape.pattern(),
+        None => return None,
+    };
     let message = format!(
-        "mongoshape stores collections of this database in the bucket pattern: {} of a collection by its UUID is not supported",
+        "mongoshape stores collections of this database in the {pattern} pattern: {} of a collection by its UUID is not supported",
         head.name
     );
     Some(CommandError::new(ErrorCode::CommandNotSupported, message))
@@ -149,10 +149,13 @@ impl Lookup<'_> {
     }
 
     fn reached_by_side_door(&self, command: &str, namespace: Namespace<'_>) -> CommandError {
-        if let Some(shape) = self.settings.shapes.lookup(namespace) {
+        let shape = self.settings.shapes.lookup(namespace);
+        if let Some(shape) = shape {
             self.metrics.rejected(&shape.namespace().to_string());
         }
-        let message = format!("mongoshape stores {namespace} in the bucket pattern: {command} cannot name it here yet");
+        let pattern = shape.map_or(BucketShape::PATTERN, |shape| shape.pattern());
+        let message =
+            format!("mongoshape stores {namespace} in the {pattern} pattern: {command} cannot name it here yet");
         CommandError::new(ErrorCode::CommandNotSupported, message)
     }
 }

@@ -39,7 +39,7 @@ use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 pub(super) use self::across::Across;
-use self::reaching::Reaching;
+pub(super) use self::reaching::{Reaching, refuse};
 pub(super) use self::source::Source;
 use super::error::RunError;
 use super::link::Link;
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
     /// The error for what the shape cannot do, counted.
     fn unsupported(&self, what: &str) -> CommandError {
         self.shared.metrics.rejected(&self.label());
-        CommandError::unsupported(self.namespace, what)
+        CommandError::unsupported((self.namespace, BucketShape::PATTERN), what)
     }
 
     /// The error for a document in the collection that is none of the shape's buckets.

@@ -8,6 +8,7 @@ mod insert;
 mod load;
 mod measured;
 mod model;
+mod outlier;
 mod place;
 mod process;
 mod read;
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     Read(read::Options),
     /// What updating and deleting items by `_id` costs through mongoshape, beside a naive collection, direct and through `HAProxy`
     Update(update::Options),
+    /// What books with very many buyers cost through mongoshape, beside naive collections, direct and relayed
+    Outlier(outlier::Options),
 }
 
 pub(crate) fn run(command: &Command) -> Result<()> {
@@ -41,6 +44,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Insert(options) => insert::run(options),
         Command::Read(options) => read::run(options),
         Command::Update(options) => update::run(options),
+        Command::Outlier(options) => outlier::run(options),
     }
 }
 

@@ -36,9 +36,12 @@ pub(crate) struct Options {
     /// Runs only these modules of the suite, such as `test_cursor`; also ones that are not run by default
     #[arg(long, value_name = "MODULE", num_args = 1..)]
     only: Vec<String>,
-    /// Runs these tests of the specifications alone, with the collections that they use shaped as buckets
+    /// Runs these tests of the specifications alone, with the collections that they use shaped
     #[arg(long, value_enum, value_name = "TESTS", conflicts_with = "only")]
     shaped: Option<shaped::Tests>,
+    /// The pattern that they are shaped in
+    #[arg(long, value_enum, default_value_t = shaped::Pattern::Bucket, requires = "shaped")]
+    pattern: shaped::Pattern,
     /// Runs it on a standalone; without this and --replica-set, on both
     #[arg(long)]
     standalone: bool,
@@ -86,7 +89,7 @@ impl Options {
 struct Plan {
     /// Files, classes or single tests, as pytest names them.
     tests: Vec<String>,
-    /// What the proxy stores as buckets, all tests with each; none: one run without shapes.
+    /// What the proxy stores in a pattern, all tests with each; none: one run without shapes.
     shapings: Vec<Vec<Shaping>>,
     /// First come those that shapes cause, all of which must happen.
     list: Vec<Expected>,
@@ -103,10 +106,13 @@ impl Plan {
                 by_shapes: 0,
             });
         };
-        let mut list = expected::shaped()?;
+        let mut list = match options.pattern {
+            shaped::Pattern::Bucket => expected::shaped()?,
+            shaped::Pattern::Outlier => Vec::new(),
+        };
         let by_shapes = list.len();
         list.extend(expected::plain()?);
-        let shapings = Shaping::of(tests, &suite.root(), options.folder())?;
+        let shapings = Shaping::of((tests, options.pattern), &suite.root(), options.folder())?;
         let all = shapings.first().into_iter().flatten().flat_map(Shaping::tests);
         Ok(Self {
             tests: all.cloned().collect(),

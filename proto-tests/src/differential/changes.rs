@@ -2,6 +2,8 @@
 //!
 //! Nothing ever changes `n`: it names a document for as long as there is one.
 
+mod outlier;
+
 use bson::{Bson, DateTime, Document, Timestamp, bson, doc};
 
 use super::World;
@@ -119,6 +121,20 @@ impl World {
     }
 
     fn changed_path(&mut self) -> String {
+        if let Some(array) = self.outlier.as_ref().map(|outlier| outlier.array.clone())
+            && self.chance(40)
+        {
+            return match self.below(12) {
+                0 => format!("{array}.{}", self.position()),
+                1 => format!("{array}.{}.x", self.position()),
+                2 => format!("{array}.$[]"),
+                3 => format!("{array}.$[e]"),
+                4 => format!("{array}.$[e].x"),
+                5 => format!("{array}.$"),
+                6 => format!("{array}.$.x"),
+                _ => array,
+            };
+        }
         match self.below(40) {
             0 | 1 => {
                 let keys = self.shape.key.clone();
@@ -132,6 +148,9 @@ impl World {
 
     /// What a path may be set to: of key and time mostly what they may be.
     fn new_value(&mut self, path: &str) -> Bson {
+        if self.outlier.as_ref().is_some_and(|outlier| outlier.array == path) && self.chance(60) {
+            return self.long_array();
+        }
         if self.chance(90) {
             if let Some(position) = self.shape.key.iter().position(|key| key == path) {
                 return self.key_value(position).unwrap_or(Bson::Null);
@@ -174,6 +193,7 @@ impl World {
 
     fn pushed(&mut self) -> Bson {
         match self.below(5) {
+            0..=2 if self.outlier.is_some() => self.pushed_about(),
             0 => bson!({ "$each": [self.scalar(), self.value()], "$position": self.between(-2, 2) }),
             1 => bson!({ "$each": [self.scalar()], "$slice": self.between(-4, 4) }),
             2 => bson!({ "$each": [self.between(0, 5), 3], "$sort": self.pick(&[1, -1]) }),
@@ -218,6 +238,9 @@ impl World {
     fn stage(&mut self) -> Bson {
         let field = self.pick(WHOLE);
         let key = self.changed_path();
+        if self.outlier.is_some() && self.chance(40) {
+            return self.stage_of_array();
+        }
         match self.below(16) {
             0..=2 => bson!({ "$set": { field: { "$literal": self.value() } } }),
             3 => bson!({ "$set": { field: { "$add": ["$n", 1] }, "nested.x": "$qty" } }),
@@ -246,6 +269,9 @@ impl World {
         let is_array = doc! { "tags": { "$type": "array" } };
         let is_number = doc! { "count": { "$type": "number", "$not": { "$type": "array" } } };
         let is_document = doc! { "nested": { "$type": "object", "$not": { "$type": "array" } } };
+        if self.outlier.is_some() && self.chance(30) {
+            return self.sure_change_of_array(is_array);
+        }
         let (update, needs) = match self.below(24) {
             0..=3 => (bson!({ "$set": { field: self.value() } }), doc! {}),
             4 | 5 => (bson!({ "$unset": { field: 1 } }), doc! {}),

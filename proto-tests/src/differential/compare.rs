@@ -18,6 +18,8 @@ pub struct Canon {
     /// Values that MongoDB takes for equal are alike (numbers of all types, symbols and strings), and no order of fields counts: for what an aggregation puts together out of items in
     /// natural order, of which any may be the first.
     pub loose: bool,
+    /// The order of fields at the top counts, too.
+    pub in_order: bool,
     /// Fields, at any depth, whose arrays hold documents as they were found: in no order.
     pub unordered: &'static [&'static str],
 }
@@ -30,7 +32,9 @@ impl Canon {
         if self.without_id {
             fields.retain(|(name, _)| name != "_id");
         }
-        fields.sort_by_key(|(name, value)| (name.clone(), bytes(value)));
+        if !self.in_order {
+            fields.sort_by_key(|(name, value)| (name.clone(), bytes(value)));
+        }
         assemble(fields).into_bytes()
     }
 

@@ -14,7 +14,7 @@ pub(super) fn all(sides: &mut Sides, world: &World) -> Result<usize> {
     let find = doc! { "find": COLLECTION };
     let naive = read(&mut sides.naive, &find)?;
     let shaped = read(&mut sides.shaped, &find)?;
-    compare::documents(canon(world), &Order::Free, &naive, &shaped, &[]).context("whole contents")?;
+    compare::documents(world.canon(), &Order::Free, &naive, &shaped, &[]).context("whole contents")?;
     Ok(naive.len())
 }
 
@@ -46,18 +46,10 @@ pub(super) fn of_each_key(sides: &mut Sides, world: &World) -> Result<()> {
         } else {
             Order::Free
         };
-        compare::documents(canon(world), &order, &naive, &shaped, &[])
+        compare::documents(world.canon(), &order, &naive, &shaped, &[])
             .with_context(|| format!("the order of {filter}"))?;
     }
     Ok(())
-}
-
-fn canon(world: &World) -> Canon {
-    Canon {
-        without_id: !world.has_ids(),
-        loose: false,
-        ..Canon::default()
-    }
 }
 
 fn read(side: &mut Side, find: &Document) -> Result<Vec<RawDocumentBuf>> {

@@ -32,6 +32,15 @@ const FIELDS: &[&str] = &[
 impl World {
     /// A field to filter, sort or project by.
     pub fn field(&mut self) -> String {
+        if let Some(array) = self.outlier.as_ref().map(|outlier| outlier.array.clone())
+            && self.chance(35)
+        {
+            return match self.below(5) {
+                0 => format!("{array}.{}", self.position()),
+                1 => format!("{array}.x"),
+                _ => array,
+            };
+        }
         match self.below(20) {
             0..=2 => {
                 let keys = self.shape.key.clone();
@@ -186,7 +195,7 @@ impl World {
             17 => {
                 bson!({ "$type": self.pick(&["int", "double", "number", "null", "array", "object", "date", "string"]) })
             }
-            18 => bson!({ "$size": self.between(0, 3) }),
+            18 => bson!({ "$size": self.position() }),
             19 => bson!({ "$all": [operand, self.scalar()] }),
             // Of a field without a name it makes mongod 6.0.5 crash where an index on another field may be used.
             20 if !field.is_empty() => self.element_match(depth),

@@ -153,3 +153,30 @@ pub const ALL_IN_SESSIONS: &[Family] = &[
         ..Family::new("transaction", 8, transaction::generate)
     },
 ];
+
+/// Everything that is done with an outlier collection, on a standalone.
+pub const OUTLIERS: &[Family] = &[
+    Family::new("insert", 20, insert::generate),
+    Family::new("update", 35, update::generate),
+    Family::new("delete", 8, delete::generate),
+    Family::new("findAndModify", 15, find_and_modify::generate),
+    Family::new("find", 25, find::generate),
+    Family::new("count", 6, count::generate),
+    Family::new("aggregate", 8, aggregate::generate),
+    Family::new("distinct", 4, distinct::generate),
+];
+
+/// The same on a replica set.
+pub const OUTLIERS_IN_SESSIONS: &[Family] = &[
+    Family::new("insert", 20, insert::generate),
+    Family::new("update", 35, update::generate),
+    Family::new("delete", 8, delete::generate),
+    Family::new("findAndModify", 15, find_and_modify::generate),
+    Family::new("find", 12, find::generate),
+    Family::new("count", 3, count::generate),
+    Family::new("aggregate", 4, aggregate::generate),
+    Family {
+        needs_sessions: true,
+        ..Family::new("transaction", 12, transaction::generate)
+    },
+];

@@ -3,6 +3,7 @@
 //! A refusal that is not listed is a disagreement; so is one whose message gives another reason than the command does.
 
 mod asked;
+mod outlier;
 mod writes;
 
 use bson::raw::{RawBsonRef, RawDocument};
@@ -11,6 +12,7 @@ use bson::{Bson, Document};
 use super::sides::field;
 
 pub(super) use self::asked::{Asked, is_no_key};
+pub(super) use self::outlier::of_read as of_outlier_read;
 pub(super) use self::writes::of_write;
 
 /// `CommandNotSupported`.

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use super::operation::{Family, Outcome, WRITING};
 use super::sides::{ANOTHER, COLLECTION};
 use super::{Sides, World, contents};
-use crate::{Mongod, Proxy, ProxyOptions, Shape, invariants};
+use crate::{Mongod, Outlier, Proxy, ProxyOptions, Shape, invariants};
 
 /// Operations between two looks at the whole contents and the layout.
 const STEPS_BETWEEN_CHECKS: u32 = 10;
@@ -20,8 +20,10 @@ const OPERATIONS: &str = "MONGOSHAPE_OPERATIONS";
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// The shape under test.
+    /// The shape under test, or the words that documents are made of where the other pattern is.
     pub shape: Shape,
+    /// The shape under test, if it is one of the outlier pattern.
+    pub outlier: Option<Outlier>,
     /// The seeds, unless the environment names one.
     pub seeds: Vec<u64>,
     /// Operations a seed, unless the environment says how many.
@@ -95,7 +97,13 @@ impl Run {
     /// # Errors
     /// The first disagreement, with what is needed to see it again.
     pub fn against(&self, mongod: &Mongod) -> Result<Report> {
-        let tables = [COLLECTION, ANOTHER].map(|collection| self.shape.toml(&format!("*.{collection}")));
+        let tables = [COLLECTION, ANOTHER].map(|collection| {
+            let namespace = format!("*.{collection}");
+            match &self.outlier {
+                Some(outlier) => outlier.toml(&namespace),
+                None => self.shape.toml(&namespace),
+            }
+        });
         let options = ProxyOptions::new(&mongod.uri()).config(&tables.join("\n"));
         let proxy = Proxy::start(&options)?;
         let seeds = from_environment(SEED)?.map_or_else(|| self.seeds.clone(), |seed| vec![seed]);
@@ -104,8 +112,12 @@ impl Run {
         let mut report = Report::default();
         for seed in seeds {
             let mut sides = Sides::open(mongod, &proxy, &self.shape)?;
+            sides.outlier.clone_from(&self.outlier);
             if self.shape.is_clustered {
                 sides.cluster()?;
+            }
+            if let Some(outlier) = &self.outlier {
+                sides.begin(outlier)?;
             }
             self.seed(seed, operations, &mut sides, &mut report)?;
             for (kind, count) in sides.refusals {
@@ -118,6 +130,7 @@ impl Run {
 
     fn seed(&self, seed: u64, operations: u32, sides: &mut Sides, report: &mut Report) -> Result<()> {
         let mut world = World::new(seed, self.shape.clone());
+        world.outlier.clone_from(&self.outlier);
         world.moves = self.moves;
         world.changes = self.moves;
         world.has_indexes = self.shape.is_clustered;
@@ -144,12 +157,11 @@ impl Run {
 }
 
 fn check(sides: &mut Sides, world: &World) -> Result<()> {
-    invariants::check(
-        &mut sides.stored.connection,
-        &sides.stored.database,
-        COLLECTION,
-        &world.shape,
-    )?;
+    let (connection, database) = (&mut sides.stored.connection, &sides.stored.database);
+    match &world.outlier {
+        Some(outlier) => invariants::outlier::check(connection, database, COLLECTION, outlier)?,
+        None => invariants::check(connection, database, COLLECTION, &world.shape)?,
+    }
     contents::all(sides, world).map(|_| ())
 }
 

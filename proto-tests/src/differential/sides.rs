@@ -8,7 +8,7 @@ use bson::{Document, doc};
 
 use super::refusal::{self, Asked};
 use crate::sessions::lsid;
-use crate::{Mongod, Proxy, Shape, database_name, raw};
+use crate::{Mongod, Outlier, Proxy, Shape, database_name, raw};
 
 /// The collection's name, in every database.
 pub(super) const COLLECTION: &str = "things";
@@ -59,6 +59,8 @@ pub struct Sides {
     pub stored: Side,
     /// Of the shaped one.
     pub shape: Shape,
+    /// Of the shaped one, if it is of the other pattern.
+    pub outlier: Option<Outlier>,
     /// Whether there are transactions, as a replica set has them.
     has_transactions: bool,
     /// Whether what is sent now was sent before.
@@ -85,6 +87,7 @@ impl Sides {
             shaped: side(proxy.address(), "s")?,
             stored: side(mongod.address(), "s")?,
             shape: shape.clone(),
+            outlier: None,
             has_transactions: mongod.is_replica_set(),
             is_sent_again: false,
             number: 0,
@@ -103,6 +106,19 @@ impl Sides {
         Ok(())
     }
 
+    /// Makes the collection, and that of its pages: no transaction sees one that is made after its beginning.
+    pub(super) fn begin(&mut self, outlier: &Outlier) -> Result<()> {
+        let document = doc! { "_id": 0, &outlier.array: vec![0; outlier.threshold + 1] };
+        let insert = doc! { "insert": COLLECTION, "documents": [document] };
+        let delete = doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": 0 }, "limit": 1 }] };
+        for command in [insert, delete] {
+            for reply in self.both(&command)? {
+                ensure!(field(&reply, "n") == Some(RawBsonRef::Int32(1)), "{}", show(&reply));
+            }
+        }
+        Ok(())
+    }
+
     /// Counts a refusal.
     pub(super) fn refused(&mut self, kind: impl Into<String>) {
         *self.refusals.entry(kind.into()).or_default() += 1;
@@ -110,7 +126,10 @@ impl Sides {
 
     /// Whether a read is refused for a reason that it gives, which is counted.
     pub(super) fn is_refused(&mut self, command: &Document, reply: &RawDocument) -> bool {
-        let reason = refusal::of_read(command, reply);
+        let reason = match &self.outlier {
+            Some(_) => refusal::of_outlier_read(command, reply),
+            None => refusal::of_read(command, reply),
+        };
         if let Some(reason) = reason {
             self.refused(reason);
         }
@@ -122,6 +141,7 @@ impl Sides {
         Asked {
             words,
             shape: &self.shape,
+            outlier: self.outlier.as_ref(),
             has_transactions: self.has_transactions,
             is_sent_again: self.is_sent_again,
         }

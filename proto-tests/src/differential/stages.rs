@@ -122,7 +122,13 @@ impl World {
                     bson!([["$tags"], 1]),
                     bson!("x"),
                 ];
-                (field, bson!({ "$slice": self.pick(&arguments) }))
+                let argument = if self.outlier.is_some() && self.chance(40) {
+                    let (position, sign) = (self.position(), self.pick(&[1, -1]));
+                    self.pick(&[bson!(sign * position), bson!([sign * position, 3])])
+                } else {
+                    self.pick(&arguments)
+                };
+                (field, bson!({ "$slice": argument }))
             }
             4 | 5 => {
                 let conditions = [

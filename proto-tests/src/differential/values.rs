@@ -135,6 +135,7 @@ impl World {
                 document.insert(name, self.value());
             }
         }
+        self.append_array(&mut document);
         for name in ["", "$x", "a.b"] {
             if self.chance(4) {
                 document.insert(name, self.value());
@@ -158,6 +159,50 @@ impl World {
         let number = document.get_i32("n").unwrap_or_default();
         self.remember(number, &document);
         document
+    }
+
+    /// The array of an outlier: mostly about the threshold.
+    fn append_array(&mut self, document: &mut Document) {
+        let Some(outlier) = self.outlier.clone() else { return };
+        if self.chance(85) {
+            let array = self.long_array();
+            document.insert(outlier.array, array);
+        }
+    }
+
+    /// An array of a length about the threshold, or far from it.
+    pub(super) fn long_array(&mut self) -> Bson {
+        let Some(outlier) = &self.outlier else {
+            return self.value();
+        };
+        let threshold = u32::try_from(outlier.threshold).unwrap_or(u32::MAX);
+        let lengths = [
+            0,
+            1,
+            threshold - 1,
+            threshold,
+            threshold + 1,
+            threshold + 1,
+            2 * threshold - 1,
+            2 * threshold + 3,
+            10 * threshold,
+        ];
+        let length = if self.below(200) == 0 {
+            100 * threshold
+        } else {
+            self.pick(&lengths)
+        };
+        Bson::Array((0..length).map(|_| self.element()).collect())
+    }
+
+    /// An element: one in two has an equal in most arrays.
+    pub(super) fn element(&mut self) -> Bson {
+        match self.below(10) {
+            0..=3 => bson!(self.between(0, 9)),
+            4 => bson!(format!("user{:02}", self.between(0, 99))),
+            5 | 6 => bson!({ "x": self.between(0, 5), "y": [self.scalar(), 1] }),
+            _ => self.value(),
+        }
     }
 
     fn append_keys(&mut self, document: &mut Document) {

@@ -10,7 +10,7 @@ use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::values;
-use crate::shape::{ItemIds, Shape};
+use crate::shape::{ItemIds, Outlier, Shape};
 
 /// How many different values a key field takes in one run: few, so that pages fill.
 const KEY_VALUES: usize = 6;
@@ -36,6 +36,8 @@ pub struct World {
     rng: ChaCha8Rng,
     /// The shape of the collection under test.
     pub shape: Shape,
+    /// The same, where it is one of the outlier pattern: its array is longer in many documents, and more is done with it.
+    pub outlier: Option<Outlier>,
     /// For each key field, the values that it takes; `None` is a missing field.
     keys: Vec<Vec<Option<Bson>>>,
     /// Numbers documents: the field `n`, which no two have in common.
@@ -79,6 +81,7 @@ impl World {
         Self {
             rng,
             shape,
+            outlier: None,
             keys,
             punctuality,
             serial: 0,
@@ -131,9 +134,9 @@ impl World {
     }
 
     /// Whether both sides have their items in one order of `_id`, those included that servers give: an upsert's that may be sent
-    /// again follows from the command, but for its seconds.
+    /// again follows from the command, but for its seconds. Before outliers the proxy gives some.
     pub(super) fn has_ids_in_order(&self) -> bool {
-        !(self.has_sessions && self.changes)
+        !(self.has_sessions && self.changes) && self.outlier.is_none()
     }
 
     /// A value of a key field; `None` stands for a missing one.
@@ -162,6 +165,17 @@ impl World {
         self.serial
     }
 
+    /// A position in the array of an outlier, or a length of it: mostly about the threshold, or about a page's end.
+    pub(super) fn position(&mut self) -> i32 {
+        let Some(outlier) = &self.outlier else {
+            return self.between(0, 3);
+        };
+        let [threshold, page] =
+            [outlier.threshold, outlier.max_items].map(|number| i32::try_from(number).unwrap_or(50));
+        let about = self.pick(&[0, 1, threshold, threshold, threshold, threshold + page]);
+        (about + self.between(-2, 2)).max(0)
+    }
+
     /// A number that a document has, more or less.
     pub fn some_serial(&mut self) -> i32 {
         self.between(1, self.serial + 2)
@@ -181,7 +195,7 @@ impl World {
 
     /// Whether documents of one key come in the order of their insertion.
     pub(super) fn keeps_order(&self) -> bool {
-        !self.moves && !self.has_indexes
+        !self.moves && !self.has_indexes && self.outlier.is_none()
     }
 
     /// The next document's time: a little later than the last one's, or the same.

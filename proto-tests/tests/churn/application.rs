@@ -8,9 +8,9 @@ use bson::{Bson, DateTime, Document, doc};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::client::Client;
 use crate::ledger::Ledger;
 use crate::world::{Answered, COLLECTION, KEYS, World};
+use proto_tests::retrying::Client;
 
 /// One application.
 #[derive(Debug)]

@@ -11,7 +11,6 @@
 //! ```
 
 mod application;
-mod client;
 mod ledger;
 mod measure;
 mod own;

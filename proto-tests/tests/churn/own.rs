@@ -6,9 +6,9 @@ use rand::RngExt as _;
 use rand::seq::IteratorRandom as _;
 
 use crate::application::{Application, expect};
-use crate::client::{Answer, Retries};
 use crate::ledger::same;
 use crate::world::COLLECTION;
+use proto_tests::retrying::{Answer, Retries};
 
 impl Application<'_> {
     /// One command; what it does.
@@ -234,13 +234,13 @@ impl Application<'_> {
     fn read_own(&mut self) -> Result<&'static str> {
         let item = self.any_own()?;
         let filter = self.either_filter(item.get_i64("_id")?);
-        let found = self.client.find(&filter)?;
+        let found = self.client.find(COLLECTION, &filter)?;
         ensure!(
             found.len() == 1 && same(&found[0], &item),
             "{filter} found {found:?}, and there is {item}"
         );
         let key = self.key();
-        let mut found = self.client.find(&self.of_own("k", key))?;
+        let mut found = self.client.find(COLLECTION, &self.of_own("k", key))?;
         found.sort_by_key(|item| item.get_i64("_id").unwrap_or_default());
         let expected: Vec<&Document> = self
             .ledger

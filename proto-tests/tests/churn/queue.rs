@@ -5,8 +5,8 @@ use bson::{Document, doc};
 use rand::RngExt as _;
 
 use crate::application::{Application, expect, whole};
-use crate::client::{Answer, Retries};
 use crate::world::{COLLECTION, KEYS};
+use proto_tests::retrying::{Answer, Retries};
 
 impl Application<'_> {
     /// One command; what it does.

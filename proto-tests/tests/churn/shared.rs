@@ -9,8 +9,8 @@ use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
 
 use crate::application::{Application, expect, whole};
-use crate::client::{Answer, Retries};
 use crate::world::COLLECTION;
+use proto_tests::retrying::{Answer, Retries};
 
 /// Items that an application begins with, which nobody deletes.
 const KEPT: usize = 3;
@@ -148,7 +148,7 @@ impl Application<'_> {
 
     fn read_kept(&mut self) -> Result<&'static str> {
         let id = self.any(Items::Kept);
-        let found = self.client.find(&doc! { "_id": id })?;
+        let found = self.client.find(COLLECTION, &doc! { "_id": id })?;
         ensure!(found.len() == 1, "{found:?} were found of {id}, and nobody deletes it");
         Ok("read kept")
     }

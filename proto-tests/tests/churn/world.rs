@@ -12,8 +12,8 @@ use proto_tests::raw::Connection;
 use proto_tests::{Level, Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
 
 use crate::application::Application;
-use crate::client::Retries;
 use crate::ledger::Ledger;
+use proto_tests::retrying::Retries;
 
 pub(crate) const COLLECTION: &str = "items";
 /// Keys that all share.

@@ -15,7 +15,11 @@ use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// Everything there is to say of one collection, one finding at least.
 pub(super) async fn check(target: &Target) -> Vec<Finding> {
-    match look(target).await {
+    let looked = match target.outlier() {
+        Some(shape) => super::outlier::check(target, shape).await,
+        None => look(target).await,
+    };
+    match looked {
         Ok(findings) if findings.is_empty() => {
             vec![Finding::fine(
                 target.namespace(),

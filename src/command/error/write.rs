@@ -2,8 +2,8 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
-use super::CommandError;
 use super::code::{ErrorCode, name_of_server_error};
+use super::{CommandError, LABELS};
 
 /// What mongod said of one statement of a write command, or what the proxy says of one item.
 #[derive(Clone, Debug)]
@@ -25,6 +25,24 @@ impl WriteError {
             message: message.into(),
             detail: RawDocumentBuf::new(),
         }
+    }
+
+    /// The error of a command of the proxy's own as that of the client's statement for which it was sent; `None` where it is of the
+    /// server, or of the transaction.
+    #[must_use]
+    pub fn of_command(error: &CommandError) -> Option<Self> {
+        let error = match error {
+            CommandError::Own { code, message } => Self::new(*code, message.clone()),
+            CommandError::Upstream(reply) if reply.get_array(LABELS).is_ok_and(|labels| !labels.is_empty()) => {
+                return None;
+            }
+            CommandError::Upstream(reply) => Self {
+                code: reply.get_i32("code").ok()?,
+                message: reply.get_str("errmsg").ok()?.to_owned(),
+                detail: RawDocumentBuf::new(),
+            },
+        };
+        (!error.is_of_server()).then_some(error)
     }
 
     /// Whether it says nothing of the statement but that the server could not go on with it: the whole command may be sent

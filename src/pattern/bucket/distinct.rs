@@ -1,19 +1,14 @@
-//! `distinct` on items, as mongod does it on a collection without an index for it.
-//!
-//! mongod walks documents by the rules of `extractAllElementsAlongPath` (`db/bson/dotted_path_support.cpp`), which are not
-//! those of an aggregation: a field may be named by the whole rest of a path, a number is a position in an array or a
-//! field's name, arrays on the way are gone through, one at the end is unwound. The expression here does the same.
+//! `distinct` on items: of a key field from the buckets, of any other from the items.
 
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
 
-use super::filter::{Narrowing, match_items};
+use super::filter::Narrowing;
 use super::pipeline::unpack;
 use super::summary;
 use crate::command::document::{array_of, put, single};
 use crate::pattern::shapes::BucketShape;
-
-/// Steps that a path may have; each is nested in the one before, and mongod takes 200 levels.
-const MAX_STEPS: usize = 10;
+use crate::pattern::view::distinct::{list, sort, values_of};
+use crate::pattern::view::match_documents;
 
 /// The stages that give each value once, in a document as its field `v`.
 ///
@@ -29,33 +24,11 @@ pub fn stages(
     if narrowing.is_of_key_alone() && shape.key().iter().any(|field| field == path) {
         return Ok(of_key(shape, path, &narrowing, collation));
     }
-    if path.split('.').count() > MAX_STEPS {
-        return Err("distinct of a path of more than 10 fields");
-    }
     let mut stages: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
     stages.extend(unpack(shape));
-    stages.extend(query.map(match_items));
-    let mut values = single("_id", 0);
-    values.append(cstr!("v"), values_at("$$ROOT", path));
-    stages.push(single("$project", &values));
-    stages.push(single("$unwind", "$v"));
-    // Inside a document, so that it is sorted as a whole where it is an array.
-    stages.push(single("$group", single("_id", single("v", "$v"))));
-    stages.extend(sort(collation));
-    stages.push(single("$replaceRoot", single("newRoot", "$_id")));
+    stages.extend(query.map(match_documents));
+    stages.extend(values_of(path, collation)?);
     Ok(stages)
-}
-
-/// Whether a symbol is anywhere in a value. Under a collation mongod's `distinct` takes it for a string, and its `$group`
-/// does not.
-#[must_use]
-pub fn holds_symbol(value: RawBsonRef<'_>) -> bool {
-    match value {
-        RawBsonRef::Symbol(_) => true,
-        RawBsonRef::Document(document) => document.iter().flatten().any(|(_, value)| holds_symbol(value)),
-        RawBsonRef::Array(array) => array.into_iter().flatten().any(holds_symbol),
-        _ => false,
-    }
 }
 
 /// The values of a key field, from the buckets: of each the one that an item has.
@@ -88,108 +61,4 @@ fn of_key(
     stages.extend(sort(collation));
     stages.push(single("$project", &shown));
     stages
-}
-
-/// The stage that puts values in order, as mongod does. Not under a collation, where mongod 6.0.5 sorts no symbols (error
-/// 201); no order is promised.
-fn sort(collation: Option<&RawDocument>) -> Option<RawDocumentBuf> {
-    collation.is_none().then(|| single("$sort", single("_id", 1)))
-}
-
-/// The expression for an array of what is found along a path from `start`, which is a document or an array.
-fn values_at(start: &str, path: &str) -> RawDocumentBuf {
-    let end = conditional(
-        single("$isArray", list(["$$end".into()])),
-        "$$end",
-        list(["$$end".into()]),
-    );
-    let further = match path.split_once('.') {
-        None => RawBson::Array(RawArrayBuf::new()),
-        Some((name, rest)) => {
-            let next = variable("next", at(start, name), steps("$$next", rest));
-            let found = variable("step", "$$this".to_owned(), values_at("$$step", rest));
-            let mut reduce = single("input", &next);
-            reduce.append(cstr!("initialValue"), RawArrayBuf::new());
-            reduce.append(
-                cstr!("in"),
-                single("$concatArrays", list(["$$value".into(), found.into()])),
-            );
-            single("$reduce", &reduce).into()
-        }
-    };
-    let is_missing = single("$eq", list([single("$type", "$$end").into(), "missing".into()]));
-    variable("end", at(start, path), conditional(is_missing, further, end))
-}
-
-/// The expression for what `start` has under a name: a field's value or, in an array, that at a position.
-fn at(start: &str, name: &str) -> RawDocumentBuf {
-    let mut field = single("field", single("$literal", name));
-    field.append(cstr!("input"), start);
-    let mut branches = vec![branch(&is_type(start, "object"), single("$getField", &field))];
-    if let Some(position) = position(name) {
-        let element = single("$arrayElemAt", list([start.into(), position.into()]));
-        branches.push(branch(&is_type(start, "array"), element));
-    }
-    switch(&branches, "$$REMOVE")
-}
-
-/// The expression for those of what was found from which the rest of a path goes on.
-fn steps(found: &str, rest: &str) -> RawDocumentBuf {
-    let itself = || list([found.into()]);
-    let name = rest.split('.').next().unwrap_or_default();
-    let of_array = if name.bytes().all(|byte| byte.is_ascii_digit()) {
-        RawBson::Array(itself())
-    } else {
-        let kinds = list(["object".into(), "array".into()]);
-        let mut filter = single("input", found);
-        filter.append(cstr!("as"), "element");
-        filter.append(
-            cstr!("cond"),
-            single("$in", list([single("$type", "$$element").into(), kinds.into()])),
-        );
-        single("$filter", &filter).into()
-    };
-    let branches = [
-        branch(&is_type(found, "object"), itself()),
-        branch(&is_type(found, "array"), of_array),
-    ];
-    switch(&branches, RawArrayBuf::new())
-}
-
-/// The position that a name is in an array. One with leading zeros is none.
-fn position(name: &str) -> Option<i32> {
-    let position: i32 = name.parse().ok()?;
-    (position.to_string() == name)
-        .then_some(position)
-        .filter(|position| *position >= 0)
-}
-
-fn is_type(value: &str, kind: &str) -> RawDocumentBuf {
-    single("$eq", list([single("$type", value).into(), kind.into()]))
-}
-
-fn branch(condition: &RawDocument, then: impl Into<RawBson>) -> RawDocumentBuf {
-    let mut branch = single("case", condition);
-    branch.append(cstr!("then"), then.into());
-    branch
-}
-
-fn switch(branches: &[RawDocumentBuf], default: impl Into<RawBson>) -> RawDocumentBuf {
-    let mut switch = single("branches", array_of(branches));
-    switch.append(cstr!("default"), default.into());
-    single("$switch", &switch)
-}
-
-fn conditional(condition: RawDocumentBuf, then: impl Into<RawBson>, otherwise: impl Into<RawBson>) -> RawDocumentBuf {
-    single("$cond", list([condition.into(), then.into(), otherwise.into()]))
-}
-
-fn variable(name: &str, value: impl Into<RawBson>, within: impl Into<RawBson>) -> RawDocumentBuf {
-    let mut expression = single("vars", single(name, value.into()));
-    expression.append(cstr!("in"), within.into());
-    single("$let", &expression)
-}
-
-fn list<const LENGTH: usize>(values: [RawBson; LENGTH]) -> RawArrayBuf {
-    values.into_iter().collect()
 }

@@ -3,11 +3,12 @@
 //! The client's own filter runs unchanged on unpacked items; what is made here only narrows the buckets to unpack, and so
 //! may let too many through but never too few.
 
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::read::range::TimeRange;
-use crate::command::document::{array_of, first_field, get, single};
+use crate::command::document::{array_of, first_field, single};
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::view::{asks_for_nearness, names_nothing};
 
 /// A larger filter is not repeated for the buckets: twice its size might not fit in a command.
 const MAX_FILTER_BYTES: usize = 1 << 20;
@@ -338,79 +339,6 @@ fn item_condition(shape: &BucketShape, name: &str, value: RawBsonRef<'_>) -> Opt
             Some(single(&path, value))
         }
     }
-}
-
-/// Whether a field without a name is anywhere inside.
-pub(super) fn names_nothing(value: RawBsonRef<'_>) -> bool {
-    match value {
-        RawBsonRef::Document(document) => document
-            .iter()
-            .flatten()
-            .any(|(name, value)| name.as_str().split('.').any(str::is_empty) || names_nothing(value)),
-        RawBsonRef::Array(array) => array.into_iter().flatten().any(names_nothing),
-        _ => false,
-    }
-}
-
-fn asks_for_nearness(condition: RawBsonRef<'_>) -> bool {
-    let operators = ["$near", "$nearSphere", "$geoNear"];
-    condition
-        .as_document()
-        .is_some_and(|condition| operators.iter().any(|name| get(condition, name).is_some()))
-}
-
-/// The `$match` that runs the client's own filter on unpacked items.
-///
-/// mongod hands a `$match` only those fields of a document that it names, and loses the one whose name is empty on the way
-/// (6.0.5: `{"": 1}` finds nothing behind an `$unwind`). There it is made to hand over whole documents.
-#[must_use]
-pub fn match_items(filter: &RawDocument) -> RawDocumentBuf {
-    if !names_empty_field(filter) {
-        return single("$match", filter);
-    }
-    single(
-        "$match",
-        single("$and", array_of(&[filter.to_owned(), of_whole_documents()])),
-    )
-}
-
-/// The condition that every document meets, and that makes mongod hand over whole ones.
-#[must_use]
-pub fn of_whole_documents() -> RawDocumentBuf {
-    let mut root_is_there = RawArrayBuf::new();
-    root_is_there.push("$$ROOT");
-    root_is_there.push(RawBson::Null);
-    single("$expr", single("$ne", &root_is_there))
-}
-
-fn names_empty_field(filter: &RawDocument) -> bool {
-    filter.iter().flatten().any(|(name, value)| match name.as_str() {
-        "$and" | "$or" | "$nor" => {
-            let branches = value.as_array().into_iter().flatten().flatten();
-            branches.filter_map(RawBsonRef::as_document).any(names_empty_field)
-        }
-        name => name.is_empty() || name.starts_with('.'),
-    })
-}
-
-/// What in a filter mongod cannot run behind other stages, nor we: the operator's name.
-#[must_use]
-pub fn unsupported_operator(filter: &RawDocument) -> Option<&'static str> {
-    filter.iter().flatten().find_map(|(name, value)| match name.as_str() {
-        "$where" => Some("$where"),
-        "$text" => Some("$text"),
-        "$and" | "$or" | "$nor" => {
-            let mut branches = value
-                .as_array()
-                .into_iter()
-                .flatten()
-                .flatten()
-                .filter_map(RawBsonRef::as_document);
-            branches.find_map(unsupported_operator)
-        }
-        _ if asks_for_nearness(value) => Some("$near"),
-        _ => None,
-    })
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@
 
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::filter::{Narrowing, match_items, unsupported_operator};
+use super::filter::Narrowing;
 use super::layout::{PageFacts, path};
 use super::pipeline;
 use super::projection::Projection;
 use super::unpack::Unpacker;
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::view::{self, match_documents, unsupported_operator};
 
 /// The field that goes along, unless the client's words have it in them.
 const PLACE: &str = "mongoshapePlace";
@@ -115,7 +116,7 @@ pub fn command(shape: &BucketShape, collection: &str, wanted: Wanted<'_>) -> Raw
     stages.extend(of_items(shape, wanted));
     // One more than there can be, and the cursor is at its end with the first batch.
     let batch_size = wanted.limit.map(|limit| limit.saturating_add(1));
-    let mut command = pipeline::aggregate(collection, &stages, batch_size);
+    let mut command = view::aggregate(collection, &stages, batch_size);
     append_options(&mut command, wanted);
     command
 }
@@ -171,8 +172,8 @@ fn of_items(shape: &BucketShape, wanted: Wanted<'_>) -> Vec<RawDocumentBuf> {
         stages.push(single("$addFields", single(&all, items.as_str())));
     }
     stages.extend([single("$unwind", &unwind), single("$replaceRoot", &root)]);
-    stages.extend(wanted.filter.map(match_items));
-    stages.extend(wanted.of_item.map(match_items));
+    stages.extend(wanted.filter.map(match_documents));
+    stages.extend(wanted.of_item.map(match_documents));
     if let Some(sort) = wanted.sort.filter(|sort| !sort.is_empty()) {
         let mut sort = sort.to_owned();
         put(&mut sort, &format!("{place}.place"), 1);

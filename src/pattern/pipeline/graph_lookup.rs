@@ -5,8 +5,9 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use super::{Pipelines, Refused};
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
-use crate::pattern::bucket::{filter, items_view};
+use crate::pattern::bucket::items_view;
 use crate::pattern::shapes::ItemIds;
+use crate::pattern::view::match_documents;
 
 impl Pipelines<'_> {
     /// The stage's new arguments, where they change.
@@ -32,7 +33,7 @@ impl Pipelines<'_> {
         self.reach(from, &shape, true);
         let view = items_view::name(from);
         let search = get(spec, "restrictSearchWithMatch").and_then(RawBsonRef::as_document);
-        let search = search.map(filter::match_items);
+        let search = search.map(match_documents);
         let search = search.as_ref().and_then(|stage| get(stage, "$match"));
         let mut replaced = vec![("from", Some(RawBsonRef::String(&view)))];
         if search.is_some() {

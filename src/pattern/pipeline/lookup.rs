@@ -15,7 +15,9 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::filter::key_position;
 use crate::pattern::bucket::{items_view, pipeline};
+use crate::pattern::outlier::touch::depends_on_array;
 use crate::pattern::shapes::{BucketShape, Shape};
+use crate::pattern::view;
 
 /// The arguments whose last mention counts where they are given more than once.
 const ARGUMENTS: &[&str] = &["from", "localField", "foreignField", "let", "pipeline"];
@@ -67,6 +69,14 @@ impl Pipelines<'_> {
             return Ok(None);
         }
         let stages = stages.unwrap_or_default();
+        if let Shape::Outlier(outlier) = &*shape {
+            let foreign = get(spec, "foreignField").and_then(RawBsonRef::as_str);
+            if foreign.is_some_and(|foreign| depends_on_array(outlier, &single(foreign, 1))) {
+                let what = format!("a $lookup by {}", outlier.array());
+                return Err(self.refused(from, &shape, &what));
+            }
+            return Ok(Some(with_pipeline(spec, &self.items(from, &shape, &stages)?)));
+        }
         let bucket = self.bucket(from, &shape)?;
         let Some(join) = Join::of(fields).filter(|join| key_position(bucket, join.foreign).is_none()) else {
             return Ok(Some(with_pipeline(spec, &self.items(from, &shape, &stages)?)));
@@ -79,7 +89,7 @@ impl Pipelines<'_> {
         let mut unpacked: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
         let variable = fresh("mongoshape_local", spec);
         unpacked.extend(join.items(bucket, &variable));
-        unpacked.extend(pipeline::on_items(&stages));
+        unpacked.extend(view::behind(&stages));
         Ok(Some(join.arguments(bucket, spec, &variable, &unpacked)))
     }
 
@@ -98,7 +108,7 @@ impl Pipelines<'_> {
         if get(&spec, "pipeline").is_none() {
             return Ok(spec);
         }
-        let stages: Vec<RawDocumentBuf> = pipeline::on_items(stages).collect();
+        let stages: Vec<RawDocumentBuf> = view::behind(stages).collect();
         Ok(with_pipeline(&spec, &stages))
     }
 }

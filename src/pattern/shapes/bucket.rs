@@ -68,6 +68,8 @@ pub struct BucketShape {
 }
 
 impl BucketShape {
+    /// The pattern's name.
+    pub const PATTERN: &'static str = "bucket";
     /// The bucket's own field beside the configured ones.
     pub const CONTROL: &'static str = "control";
     /// The most items a page may be configured to hold.

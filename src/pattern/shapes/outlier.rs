@@ -48,9 +48,12 @@ pub struct OutlierOptions {
 #[derive(Clone, Debug)]
 pub struct OutlierShape {
     options: OutlierOptions,
+    control: String,
 }
 
 impl OutlierShape {
+    /// The pattern's name.
+    pub const PATTERN: &'static str = "outlier";
     /// The most elements that a base document or a document of extras may be configured to hold.
     pub const MAX_ITEMS_LIMIT: u32 = 100_000;
 
@@ -77,6 +80,19 @@ impl OutlierShape {
             let problem = format!("`{}` is also the array", options.flag);
             errors.push(ShapeError::new("flag", problem, "choose another name"));
         }
+        if options.array == format!("{}_control", options.flag) {
+            let problem = format!(
+                "`{}` is what the proxy names a field of its own by this flag",
+                options.array
+            );
+            errors.push(ShapeError::new("flag", problem, "choose another name"));
+        }
+        for (option, name) in [("extras.ref", &extras.reference), ("extras.array", &extras.array)] {
+            if ["count", "control"].contains(&name.as_str()) {
+                let problem = format!("`{name}` is the proxy's own in a document of extras");
+                errors.push(ShapeError::new(option, problem, "choose another name"));
+            }
+        }
         if extras.reference == extras.array {
             let problem = format!("`{}` is also `extras.array`", extras.array);
             errors.push(ShapeError::new("extras.ref", problem, "choose another name"));
@@ -95,7 +111,8 @@ impl OutlierShape {
             ));
         }
         if errors.is_empty() {
-            Ok(Self { options })
+            let control = format!("{}_control", options.flag);
+            Ok(Self { options, control })
         } else {
             Err(errors)
         }
@@ -111,6 +128,60 @@ impl OutlierShape {
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.options.mode
+    }
+
+    /// The array that may grow.
+    #[must_use]
+    pub fn array(&self) -> &str {
+        &self.options.array
+    }
+
+    /// Elements kept in the base document, at most.
+    #[must_use]
+    pub fn threshold(&self) -> u32 {
+        self.options.threshold
+    }
+
+    /// The field that marks a document with extras.
+    #[must_use]
+    pub fn flag(&self) -> &str {
+        &self.options.flag
+    }
+
+    /// The field that says what the extras of a marked document are: the flag's name and `_control`.
+    #[must_use]
+    pub fn control(&self) -> &str {
+        &self.control
+    }
+
+    /// Whether a field is the proxy's own, which no document of the application can have.
+    #[must_use]
+    pub fn is_own(&self, field: &str) -> bool {
+        field == self.options.flag || field == self.control
+    }
+
+    /// What a reader sees.
+    #[must_use]
+    pub fn reads(&self) -> Reads {
+        self.options.reads
+    }
+
+    /// The field of a document of extras that refers to the base document's `_id`.
+    #[must_use]
+    pub fn reference(&self) -> &str {
+        &self.options.extras.reference
+    }
+
+    /// The array of a document of extras.
+    #[must_use]
+    pub fn extras_array(&self) -> &str {
+        &self.options.extras.array
+    }
+
+    /// Elements a document of extras, at most.
+    #[must_use]
+    pub fn max_items(&self) -> u32 {
+        self.options.extras.max_items
     }
 
     /// The collection that extras go to, in the same database.

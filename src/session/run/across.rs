@@ -16,6 +16,7 @@ use crate::pattern::pipeline::{Pipelines, Place, Reached, documents};
 use crate::pattern::shapes::{Mode, Shapes};
 use crate::session::error::RunError;
 use crate::session::link::Link;
+use crate::session::outlier::put_together;
 use crate::session::upstream::UpstreamKind;
 use crate::session::{Settings, Shared};
 
@@ -86,7 +87,7 @@ impl<'a> Across<'a> {
             head: self.head,
         };
         reaching.prepare(&reached).await?;
-        let reply = reaching.link.run(&with_pipeline(body, &stages)).await?;
+        let reply = put_together(reaching.link, &with_pipeline(body, &stages)).await?;
         if self.head.name != "aggregate" {
             reaching.keep_views(&reached).await?;
         }
@@ -104,7 +105,7 @@ impl<'a> Across<'a> {
         };
         self.shared.metrics.rejected(&reached.configured());
         let namespace = Namespace::new(self.head.database, &reached.collection);
-        Err(CommandError::unsupported(namespace, what))
+        Err(CommandError::unsupported((namespace, reached.pattern()), what))
     }
 
     /// The definition that a view is to have; of an `aggregate`, its stages.
@@ -131,7 +132,7 @@ impl<'a> Across<'a> {
             if let Some(shape) = shape.filter(|shape| shape.mode() == Mode::Rewrite) {
                 self.shared.metrics.rejected(&shape.namespace().to_string());
                 let what = "collMod of a view without its pipeline";
-                return Err(CommandError::unsupported(namespace, what).into());
+                return Err(CommandError::unsupported((namespace, shape.pattern()), what).into());
             }
         }
         Ok(view)

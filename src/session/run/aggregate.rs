@@ -14,6 +14,7 @@ use crate::pattern::bucket::{pipeline, summary};
 use crate::pattern::pipeline::{Pipelines, Place};
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
+use crate::session::outlier::put_together;
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();
@@ -33,7 +34,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let replaced = [("pipeline", Some(RawBsonRef::Array(&stages))), ("hint", None)];
     let command = with_replaced(body, &replaced);
     run.shared.metrics.read(&run.label(), Strategy::Pipeline);
-    let reply = run.link.run(&command).await?;
+    let reply = put_together(run.link, &command).await?;
     if aggregate.explain {
         return Ok(explanation(run, &stages).told_in(reply));
     }

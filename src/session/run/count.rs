@@ -9,10 +9,11 @@ use crate::command::count::Count;
 use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::reply::carry;
-use crate::pattern::bucket::filter::{self, Narrowing};
+use crate::pattern::bucket::filter::Narrowing;
 use crate::pattern::bucket::page::Exceptions;
 use crate::pattern::bucket::pipeline;
 use crate::pattern::bucket::read::Queries;
+use crate::pattern::view;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
@@ -53,7 +54,7 @@ pub(super) async fn explained(run: &mut Run<'_>, count: &Count<'_>) -> Result<Ex
 }
 
 async fn check(run: &mut Run<'_>, count: &Count<'_>) -> Result<(), RunError> {
-    if let Some(operator) = count.query.and_then(filter::unsupported_operator) {
+    if let Some(operator) = count.query.and_then(view::unsupported_operator) {
         return Err(run.unsupported(&format!("{operator} in a filter")).into());
     }
     run.ready_to_read(count.hint).await
@@ -107,7 +108,7 @@ fn reply(count: &Count<'_>, all: u64, answer: &RawDocument) -> RawDocumentBuf {
 }
 
 fn by_pipeline(run: &Run<'_>, count: &Count<'_>) -> RawDocumentBuf {
-    let mut command = pipeline::aggregate(run.namespace.collection, &stages(run, count), None);
+    let mut command = view::aggregate(run.namespace.collection, &stages(run, count), None);
     if let Some(collation) = count.collation {
         command.append(cstr!("collation"), collation);
     }

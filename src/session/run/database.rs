@@ -11,6 +11,7 @@ use crate::command::reply::CursorReply;
 use crate::pattern::bucket::statistics::{self, Hidden};
 use crate::pattern::bucket::{index, pipeline};
 use crate::pattern::shapes::{BucketShape, Shapes};
+use crate::pattern::view;
 use crate::session::error::RunError;
 use crate::session::readiness::Asker;
 use crate::session::upstream::UpstreamKind;
@@ -96,7 +97,7 @@ async fn add_collection(
     let mut statistics = single("collStats", namespace.collection);
     carried.append_to_read(&mut statistics);
     let statistics = across.link.run(&statistics).await?;
-    let mut sum = pipeline::aggregate(namespace.collection, &pipeline::sum_of_counts(shape, None), None);
+    let mut sum = view::aggregate(namespace.collection, &pipeline::sum_of_counts(shape, None), None);
     carried.append_to_read(&mut sum);
     let sum = across.link.run(&sum).await?;
     let items = CursorReply::parse(&sum)

@@ -141,19 +141,14 @@ async fn execute(
 
 /// The error as that of a statement, unless it is of the server, or says before anything was done that it cannot be.
 fn of_statement(error: &CommandError, index: usize) -> Option<WriteError> {
-    let error = match error {
+    let is_first = index == 0;
+    match error {
         CommandError::Own {
             code: ErrorCode::CommandNotSupported,
             ..
-        } if index == 0 => return None,
-        CommandError::Own { code, message } => WriteError::new(*code, message.clone()),
-        CommandError::Upstream(reply) => WriteError {
-            code: reply.get_i32("code").ok()?,
-            message: reply.get_str("errmsg").ok()?.to_owned(),
-            detail: RawDocumentBuf::new(),
-        },
-    };
-    (!error.is_of_server()).then_some(error)
+        } if is_first => None,
+        error => WriteError::of_command(error),
+    }
 }
 
 /// The error of a delete, from wherever in it.

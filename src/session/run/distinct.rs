@@ -8,7 +8,8 @@ use super::queries::{get_more, kill};
 use crate::command::distinct::{Distinct, too_big};
 use crate::command::document::get;
 use crate::command::reply::{CursorReply, carry};
-use crate::pattern::bucket::{distinct, filter, pipeline};
+use crate::pattern::bucket::distinct;
+use crate::pattern::view;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
@@ -34,13 +35,13 @@ pub(super) async fn explained(run: &mut Run<'_>, wanted: &Distinct<'_>) -> Resul
 }
 
 async fn by_pipeline(run: &mut Run<'_>, wanted: &Distinct<'_>) -> Result<RawDocumentBuf, RunError> {
-    if let Some(operator) = wanted.query.and_then(filter::unsupported_operator) {
+    if let Some(operator) = wanted.query.and_then(view::unsupported_operator) {
         return Err(run.unsupported(&format!("{operator} in a filter")).into());
     }
     let stages = distinct::stages(run.shape, wanted.key, wanted.query, wanted.collation)
         .map_err(|what| run.unsupported(what))?;
     run.ready_to_read(None).await?;
-    let mut command = pipeline::aggregate(run.namespace.collection, &stages, Some(BATCH_SIZE));
+    let mut command = view::aggregate(run.namespace.collection, &stages, Some(BATCH_SIZE));
     if let Some(collation) = wanted.collation {
         command.append(cstr!("collation"), collation);
     }
@@ -51,7 +52,7 @@ async fn answer(run: &mut Run<'_>, wanted: &Distinct<'_>, command: &RawDocument)
     let mut values = Values::default();
     let mut answer = run.link.run(command).await?;
     while let Some(cursor) = CursorReply::parse(&answer) {
-        if wanted.collation.is_some() && cursor.batch.into_iter().flatten().any(distinct::holds_symbol) {
+        if wanted.collation.is_some() && cursor.batch.into_iter().flatten().any(view::distinct::holds_symbol) {
             if cursor.id != 0 {
                 kill(run, cursor.id).await?;
             }

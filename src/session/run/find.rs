@@ -18,8 +18,9 @@ use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
 use crate::command::reply::{CursorReply, carry, with_closed_cursor};
+use crate::pattern::bucket::pipeline;
 use crate::pattern::bucket::read::question::Question;
-use crate::pattern::bucket::{filter, pipeline};
+use crate::pattern::view;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
@@ -181,7 +182,7 @@ fn check(run: &Run<'_>, find: &Find<'_>) -> Result<(), CommandError> {
     if let Some(option) = find.beyond_aggregation.first() {
         return Err(run.unsupported(&format!("find with '{option}'")));
     }
-    if let Some(operator) = find.filter.and_then(filter::unsupported_operator) {
+    if let Some(operator) = find.filter.and_then(view::unsupported_operator) {
         return Err(run.unsupported(&format!("{operator} in a filter")));
     }
     if find.sort.is_some_and(|sort| get(sort, "$natural").is_some()) {
@@ -210,7 +211,7 @@ async fn by_pipeline(run: &mut Run<'_>, find: &Find<'_>) -> Result<RawDocumentBu
 
 /// Has mongod judge a projection as only `find` has it: what is wrong in it is answered in mongod's own words.
 async fn judge(run: &mut Run<'_>, find: &Find<'_>) -> Result<(), RunError> {
-    let command = pipeline::judgement(run.namespace.collection, find).map_err(|what| not_in_projection(run, what))?;
+    let command = view::judgement(run.namespace.collection, find).map_err(|what| not_in_projection(run, what))?;
     if let Some(command) = command {
         let command = complete(run, command);
         run.link.run(&command).await?;
@@ -221,7 +222,7 @@ async fn judge(run: &mut Run<'_>, find: &Find<'_>) -> Result<(), RunError> {
 /// The aggregation that does the same.
 fn pipeline_of(run: &Run<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, CommandError> {
     let stages = pipeline::of_find(run.shape, find).map_err(|form| not_in_projection(run, form))?;
-    let mut command = pipeline::aggregate(run.namespace.collection, &stages, find.batch_size);
+    let mut command = view::aggregate(run.namespace.collection, &stages, find.batch_size);
     if let Some(collation) = find.collation {
         command.append(cstr!("collation"), collation);
     }

@@ -1,4 +1,5 @@
-//! `listCollections`: mongod's own answer, with a filter that leaves out the views of items and packed copies, which are the proxy's.
+//! `listCollections`: mongod's own answer, with a filter that leaves out the views of items, packed copies and extras, which are the
+//! proxy's.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -8,6 +9,7 @@ use super::database::VIEWS;
 use crate::command::arguments::{Carried, with_replaced};
 use crate::command::document::{array_of, get, single};
 use crate::pattern::bucket::{compact, items_view};
+use crate::pattern::outlier::remains::scratch_prefix;
 use crate::pattern::shapes::Shapes;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
@@ -15,7 +17,8 @@ use crate::session::upstream::UpstreamKind;
 /// Whether the answer may tell of what is the proxy's.
 pub(super) fn may_tell_of_ours(shapes: &Shapes, database: &str, body: &RawDocument) -> bool {
     let buckets = shapes.buckets_in(database);
-    let mut ours = buckets.flat_map(|(collection, _)| [items_view::name(collection), compact::copy_name(collection)]);
+    let ours = buckets.flat_map(|(collection, _)| [items_view::name(collection), compact::copy_name(collection)]);
+    let mut ours = ours.chain(extras_in(shapes, database));
     let filter = get(body, "filter").and_then(RawBsonRef::as_document);
     match filter.and_then(|filter| get(filter, "name")) {
         // What drivers ask before they make one: nothing but that one is looked up.
@@ -35,7 +38,9 @@ pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunEr
     if across.upstream == UpstreamKind::Mongos || across.head.in_transaction() {
         return across.link.run(body).await;
     }
-    let without_ours = without_ours(across).await?;
+    let mut without = vec![without_ours(across).await?];
+    without.extend(without_scratches(&across.settings.shapes, across.head.database));
+    let without_ours = single("$and", array_of(&without));
     let Some(filter) = filter else {
         let mut command = with_replaced(body, &[("filter", None)]);
         command.append(cstr!("filter"), without_ours);
@@ -44,6 +49,27 @@ pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunEr
     let both = single("$and", array_of(&[filter.to_owned(), without_ours]));
     let command = with_replaced(body, &[("filter", Some(RawBsonRef::Document(&both)))]);
     across.link.run(&command).await
+}
+
+/// The collections that extras of a database are in.
+fn extras_in<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator<Item = String> {
+    let outliers = shapes.outliers_in(database);
+    outliers.map(|shape| shape.extras_collection().to_owned())
+}
+
+/// The conditions that leave out the collections in which changes of outliers are worked out.
+fn without_scratches<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator<Item = RawDocumentBuf> {
+    shapes.outliers_in(database).map(|shape| {
+        let prefix: String = scratch_prefix(shape)
+            .chars()
+            .flat_map(|character| {
+                let is_plain = character.is_alphanumeric() || character == '_';
+                (!is_plain).then_some('\\').into_iter().chain([character])
+            })
+            .collect();
+        let begins = single("$regex", format!("^{prefix}"));
+        single("name", single("$not", begins))
+    })
 }
 
 /// The filter that leaves out what is the proxy's: whatever has such a name, also when it is made this moment, but what is found
@@ -62,10 +88,8 @@ async fn without_ours(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunErro
         // Who may see names alone cannot tell whose they are.
         Err(RunError::Command(_)) => {
             let views = [single("type", "view"), catalog::named_one_of(&names)];
-            let copies: Vec<String> = buckets
-                .iter()
-                .map(|(collection, _)| compact::copy_name(collection))
-                .collect();
+            let copies = buckets.iter().map(|(collection, _)| compact::copy_name(collection));
+            let copies: Vec<String> = copies.chain(extras_in(shapes, database)).collect();
             let ours = [single("$and", array_of(&views)), catalog::named_one_of(&copies)];
             return Ok(single("$nor", array_of(&ours)));
         }
@@ -80,5 +104,6 @@ async fn without_ours(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunErro
         names.push(VIEWS.to_owned());
     }
     names.extend(of_copies);
+    names.extend(extras_in(shapes, database));
     Ok(catalog::named_none_of(&names))
 }

@@ -18,22 +18,23 @@ use crate::session::readiness::Asker;
 use crate::session::{Settings, Shared};
 
 /// Who asks.
-pub(super) struct Reaching<'a, 'l> {
-    pub(super) shared: &'a Shared,
-    pub(super) settings: &'a Settings,
-    pub(super) link: &'l mut Link,
-    pub(super) head: &'a Head<'a>,
+pub(in crate::session) struct Reaching<'a, 'l> {
+    pub(in crate::session) shared: &'a Shared,
+    pub(in crate::session) settings: &'a Settings,
+    pub(in crate::session) link: &'l mut Link,
+    pub(in crate::session) head: &'a Head<'a>,
 }
 
 /// The error for what a pipeline cannot do with a shaped collection, counted.
-pub(super) fn refuse(metrics: &SessionMetrics, refused: &Refused) -> CommandError {
+pub(in crate::session) fn refuse(metrics: &SessionMetrics, refused: &Refused) -> CommandError {
     metrics.rejected(&refused.configured);
-    CommandError::unsupported(Namespace::new(&refused.database, &refused.collection), &refused.what)
+    let namespace = Namespace::new(&refused.database, &refused.collection);
+    CommandError::unsupported((namespace, refused.pattern), &refused.what)
 }
 
 impl Reaching<'_, '_> {
     /// Refuses collections that hold what their shape cannot read, and makes the views that are needed.
-    pub(super) async fn prepare(&mut self, reached: &[Reached]) -> Result<(), RunError> {
+    pub(in crate::session) async fn prepare(&mut self, reached: &[Reached]) -> Result<(), RunError> {
         for reached in reached {
             let Some(shape) = reached.shape() else { continue };
             let namespace = Namespace::new(self.head.database, &reached.collection);
@@ -118,7 +119,7 @@ impl Reaching<'_, '_> {
 
     fn unsupported(&self, shape: &BucketShape, namespace: Namespace<'_>, what: &str) -> CommandError {
         self.shared.metrics.rejected(&shape.namespace().to_string());
-        CommandError::unsupported(namespace, what)
+        CommandError::unsupported((namespace, BucketShape::PATTERN), what)
     }
 
     fn identity(&self) -> Carried<'_> {

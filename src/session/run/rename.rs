@@ -64,10 +64,12 @@ fn alike<'a>(across: &Across<'a>, from: Namespace<'_>, to: Namespace<'_>) -> Res
 }
 
 fn refuse(across: &Across<'_>, namespace: Namespace<'_>, what: &str) -> CommandError {
-    if let Some(shape) = across.settings.shapes.lookup(namespace) {
+    let shape = across.settings.shapes.lookup(namespace);
+    if let Some(shape) = shape {
         across.shared.metrics.rejected(&shape.namespace().to_string());
     }
-    CommandError::unsupported(namespace, what)
+    let pattern = shape.map_or(BucketShape::PATTERN, |shape| shape.pattern());
+    CommandError::unsupported((namespace, pattern), what)
 }
 
 /// The command, as what asks in another database is made from it.

@@ -13,6 +13,7 @@ use crate::command::reply::CursorReply;
 use crate::pattern::bucket::pipeline;
 use crate::pattern::bucket::statistics::{self, Contents};
 use crate::pattern::pipeline::{Pipelines, Place};
+use crate::pattern::view;
 use crate::session::error::RunError;
 
 /// The stage that tells of a collection.
@@ -142,14 +143,14 @@ async fn told(run: &mut Run<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, 
 }
 
 async fn ask(run: &mut Run<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, RunError> {
-    let command = pipeline::aggregate(run.namespace.collection, &[stage.to_owned()], None);
+    let command = view::aggregate(run.namespace.collection, &[stage.to_owned()], None);
     let reply = run.link.run(&complete(run, command)).await?;
     Ok(documents(&reply).next().map(ToOwned::to_owned).unwrap_or_default())
 }
 
 /// How many items there are.
 async fn items(run: &mut Run<'_>) -> Result<i64, RunError> {
-    let mut command = pipeline::aggregate(
+    let mut command = view::aggregate(
         run.namespace.collection,
         &pipeline::sum_of_counts(run.shape, None),
         None,

@@ -171,6 +171,11 @@ pub(super) struct Request {
 pub(super) struct Reply(Vec<u8>);
 
 impl Reply {
+    /// Its bytes.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// What it says.
     pub(super) fn document(&self) -> Result<Document> {
         raw::document(&self.0)

@@ -25,9 +25,14 @@ impl Row {
 
     /// Of a way.
     pub(super) fn of(way: &Way, figures: Vec<f64>, costs: Vec<f64>) -> Self {
+        Self::named((way.name, way.is_ours()), figures, costs)
+    }
+
+    /// Of a way of that name, and whether it is mongoshape's.
+    pub(super) fn named((name, is_ours): (&'static str, bool), figures: Vec<f64>, costs: Vec<f64>) -> Self {
         Self {
-            name: way.name,
-            is_ours: way.is_ours(),
+            name,
+            is_ours,
             figures,
             costs,
             note: None,
@@ -47,6 +52,11 @@ impl Row {
 /// with.
 pub(super) fn print_heading(label: &str, columns: &[&str], ways: &[Way]) {
     let others = ways.iter().filter(|way| !way.is_ours()).map(|way| way.name);
+    print_titles(label, columns, others);
+}
+
+/// The same, by the names of those ways.
+pub(super) fn print_titles<'a>(label: &str, columns: &[&str], others: impl Iterator<Item = &'a str>) {
     println!("{}", heading(label, columns, others));
 }
 

@@ -132,9 +132,7 @@ fn causes(name: &str, differences: &[Difference]) {
 fn cause(ended: &Ended) -> String {
     let line = ended.detail.lines().next().unwrap_or_default();
     let said = line.split_once(", full error").map_or(line, |(said, _)| said);
-    let said = said
-        .split_once("in the bucket pattern: ")
-        .map_or(said, |(_, said)| said);
+    let said = said.split_once(" pattern: ").map_or(said, |(_, said)| said);
     let said: String = said.chars().take(CAUSE_LIMIT).collect();
     format!("{} {said}", ended.outcome)
 }

@@ -1,4 +1,4 @@
-//! One way to the server: what the proxy shows of it, and what it stores as buckets.
+//! One way to the server: what the proxy shows of it, and what it stores in a pattern.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,14 +21,14 @@ impl Route {
     /// As `standalone`, or `standalone by x` where collections are shaped by the key x.
     pub(super) fn name(&self) -> String {
         let presentation = self.presentation.name();
-        match self.key() {
+        match self.shapings.first() {
             None => presentation.to_owned(),
-            Some(key) => format!("{presentation} by {key}"),
+            Some(shaping) => format!("{presentation} {}", shaping.name()),
         }
     }
 
     pub(super) fn key(&self) -> Option<&'static str> {
-        self.shapings.first().map(|shaping| shaping.key)
+        self.shapings.first()?.key()
     }
 
     /// What its runs are, one after the other.

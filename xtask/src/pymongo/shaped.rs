@@ -1,4 +1,4 @@
-//! Tests of the specifications with the collections that they use shaped as buckets.
+//! Tests of the specifications with the collections that they use shaped.
 //!
 //! The suite is `PyMongo`'s and so is its runner; only the proxy's configuration is ours. It is made of what the tests' own
 //! files say, so that whatever they will use is shaped as well.
@@ -69,11 +69,21 @@ impl Tests {
     }
 }
 
-/// Tests, and the collections that the proxy stores as buckets for them.
+/// The pattern that collections are stored in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Pattern {
+    /// Buckets, by a field that items have and by one that they lack
+    Bucket,
+    /// Outliers, by an array that no document has
+    Outlier,
+}
+
+/// Tests, and the collections that the proxy stores in a pattern for them.
 #[derive(Debug, Clone)]
 pub(super) struct Shaping {
-    /// The field that items are grouped by.
-    pub(super) key: &'static str,
+    pattern: Pattern,
+    /// The field that items are grouped by, or the array.
+    field: &'static str,
     part: Rc<Part>,
 }
 
@@ -123,16 +133,34 @@ impl Part {
 impl Shaping {
     /// What the tests' files come to, by each key: one that items have, if the files name it, and one that they lack. All
     /// shapings of one key together are all tests.
-    pub(super) fn of(tests: Tests, root: &Path, folder: &str) -> Result<Vec<Vec<Self>>> {
+    pub(super) fn of((tests, pattern): (Tests, Pattern), root: &Path, folder: &str) -> Result<Vec<Vec<Self>>> {
         let (parts, keys) = Part::all(tests, root, folder)?;
-        let by = |key| {
+        let fields = match pattern {
+            Pattern::Bucket => keys,
+            Pattern::Outlier => vec![ABSENT],
+        };
+        let by = |field| {
             let shaping = |part: &Rc<Part>| Self {
-                key,
+                pattern,
+                field,
                 part: Rc::clone(part),
             };
             parts.iter().map(shaping).collect()
         };
-        Ok(keys.into_iter().map(by).collect())
+        Ok(fields.into_iter().map(by).collect())
+    }
+
+    /// As it is named beside a presentation.
+    pub(super) fn name(&self) -> String {
+        match self.pattern {
+            Pattern::Bucket => format!("by {}", self.field),
+            Pattern::Outlier => "with outliers".to_owned(),
+        }
+    }
+
+    /// The field that items are grouped by.
+    pub(super) fn key(&self) -> Option<&'static str> {
+        (self.pattern == Pattern::Bucket).then_some(self.field)
     }
 
     /// As pytest names them.
@@ -142,18 +170,23 @@ impl Shaping {
 
     /// Whether tests give items another key.
     pub(super) fn moves_items(&self) -> bool {
-        self.key == PRESENT && self.part.items_change
+        self.key() == Some(PRESENT) && self.part.items_change
     }
 
-    /// The proxy's `[[bucket]]` tables.
+    /// The proxy's tables for them.
     pub(super) fn toml(&self) -> String {
         let shape = self.shape();
-        self.shaped()
-            .map(|namespace| shape.toml(&namespace.to_string()))
-            .collect()
+        let table = |namespace: &Namespace| match self.pattern {
+            Pattern::Bucket => shape.toml(&namespace.to_string()),
+            Pattern::Outlier => format!(
+                "\n[[outlier]]\nnamespace = \"{namespace}\"\narray = \"{}\"\nthreshold = {MAX_ITEMS}\n",
+                self.field
+            ),
+        };
+        self.shaped().map(table).collect()
     }
 
-    /// The collections that are stored as buckets.
+    /// The collections that are stored in the pattern.
     fn shaped(&self) -> impl Iterator<Item = &Namespace> {
         self.part.namespaces.shaped()
     }
@@ -162,7 +195,7 @@ impl Shaping {
         Shape {
             max_items: MAX_ITEMS,
             items_change: self.part.items_change,
-            ..Shape::new(&[self.key])
+            ..Shape::new(&[self.field])
         }
     }
 

@@ -38,11 +38,7 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
         command,
         batches,
         order,
-        canon: Canon {
-            without_id: !world.has_ids(),
-            loose: false,
-            ..Canon::default()
-        },
+        canon: world.canon(),
     })
 }
 

@@ -38,6 +38,7 @@ pub(super) fn with_keys_only(world: &mut World) -> Insert {
 fn make_up(world: &mut World) -> Insert {
     let count = match world.below(20) {
         0..=7 => 1,
+        _ if world.outlier.is_some() => world.between(0, 6),
         8..=14 => world.between(2, 8),
         15..=18 => world.between(9, 35),
         _ if world.chance(20) => 0,
@@ -49,7 +50,9 @@ fn make_up(world: &mut World) -> Insert {
     }
     let keys = &world.shape.key;
     let has_no_key = |document: &Document| {
-        !has_forbidden_id(document) && keys.iter().any(|key| document.get(key).is_some_and(refusal::is_no_key))
+        world.outlier.is_none()
+            && !has_forbidden_id(document)
+            && keys.iter().any(|key| document.get(key).is_some_and(refusal::is_no_key))
     };
     let no_keys = documents
         .iter()

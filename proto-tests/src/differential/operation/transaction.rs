@@ -17,7 +17,7 @@ struct Transaction {
     steps: Vec<Step>,
     /// How it ends.
     end: &'static str,
-    has_ids: bool,
+    canon: Canon,
     order: Order,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
     Box::new(Transaction {
         steps,
         end: world.pick(&["commitTransaction", "commitTransaction", "abortTransaction"]),
-        has_ids: world.has_ids(),
+        canon: world.canon(),
         order: if world.keeps_order() {
             Order::Defined
         } else {
@@ -122,12 +122,7 @@ impl Transaction {
         if !compare::outcomes(&naive, &shaped)? {
             return Ok(Outcome::Failed);
         }
-        let canon = Canon {
-            without_id: !self.has_ids,
-            loose: false,
-            ..Canon::default()
-        };
-        compare::documents(canon, &self.order, &batch(&naive)?, &batch(&shaped)?, &[])?;
+        compare::documents(self.canon, &self.order, &batch(&naive)?, &batch(&shaped)?, &[])?;
         Ok(Outcome::Done)
     }
 }

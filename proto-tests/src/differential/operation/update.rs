@@ -133,9 +133,10 @@ pub(super) fn upserting_filter(world: &mut World) -> (Document, i32) {
 
 impl World {
     /// How whole documents are compared.
-    pub(super) fn canon(&self) -> Canon {
+    pub(in crate::differential) fn canon(&self) -> Canon {
         Canon {
             without_id: !self.has_ids(),
+            in_order: self.outlier.is_some(),
             ..Canon::default()
         }
     }

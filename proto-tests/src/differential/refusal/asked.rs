@@ -3,13 +3,15 @@
 use bson::{Bson, Document, Timestamp};
 
 use super::{holds, names};
-use crate::shape::Shape;
+use crate::shape::{Outlier, Shape};
 
 /// A statement of an `update` or `delete`, or a command of its own, and where it is sent.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::differential) struct Asked<'a> {
     pub(in crate::differential) words: &'a Document,
     pub(in crate::differential) shape: &'a Shape,
+    /// Where it is one of the outlier pattern.
+    pub(in crate::differential) outlier: Option<&'a Outlier>,
     /// Whether the server has transactions.
     pub(in crate::differential) has_transactions: bool,
     /// Whether it was sent before.

@@ -149,6 +149,9 @@ const UNSURE: &[Kind] = &[
 /// The kind of a refused write or index, from a reply or a write error; `None` where it is none, of no kind that is listed, or
 /// for a reason that the command does not give.
 pub(in crate::differential) fn of_write(asked: &Asked<'_>, reply: &RawDocument) -> Option<String> {
+    if asked.outlier.is_some() {
+        return super::outlier::of_write(asked, reply);
+    }
     let message = message(reply);
     let code = field(reply, "code");
     // BadValue, as an insert has it.

@@ -1,5 +1,7 @@
 use bson::rawdoc;
 
+use bson::raw::RawArrayBuf;
+
 use super::*;
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 

@@ -17,7 +17,7 @@ use crate::pattern::bucket::insert::{
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::canonical;
 use crate::pattern::bucket::layout::PageFacts;
-use crate::pattern::shapes::ItemIds;
+use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::session::hint::Hint;
 use crate::session::metrics::{InsertMetrics, Placing};
 use crate::session::mint::SystemMint;
@@ -163,7 +163,7 @@ impl<'a> Batch<'a> {
             for position in long {
                 group.refuse(position);
                 let what = "an _id of more than 4 MiB where it is clustered, or may be,";
-                let error = CommandError::unsupported(namespace, what);
+                let error = CommandError::unsupported((namespace, BucketShape::PATTERN), what);
                 let error = WriteError::new(ErrorCode::CommandNotSupported, error.message());
                 refused.extend(group.item(position).map(|item| (item.index(), error)));
             }

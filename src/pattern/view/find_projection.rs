@@ -10,13 +10,12 @@ mod slice;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::command::document::{as_flag, first_field, put, single};
-use crate::pattern::shapes::BucketShape;
 
 /// What a `find`'s projection depends on besides itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
-    /// How the collection is stored.
-    pub(super) shape: &'a BucketShape,
+    /// Tells which fields are never arrays.
+    pub(super) is_no_array: &'a dyn Fn(&str) -> bool,
     /// The `find`'s filter.
     pub(super) filter: Option<&'a RawDocument>,
 }

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bson::{Document, doc};
-use proto_tests::raw::Connection;
-use proto_tests::sessions::lsid;
+
+use crate::raw::Connection;
+use crate::sessions::lsid;
 
 /// How long a command is sent again for.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -23,7 +24,7 @@ const NOT_WRITABLE_PRIMARY: i32 = 10107;
 
 /// Whether commands are sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Retries {
+pub enum Retries {
     /// A connection that breaks is a failure.
     None,
     /// As retryable writes.
@@ -32,7 +33,7 @@ pub(crate) enum Retries {
 
 /// What came of a write.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// This.
     Reply(Document),
     /// It was done, and what it said then is not known.
@@ -41,24 +42,27 @@ pub(crate) enum Answer {
 
 /// One application's way to the proxies.
 #[derive(Debug)]
-pub(crate) struct Client<'a> {
+pub struct Client<'a> {
     addresses: &'a [SocketAddr],
     turn: usize,
     connection: Option<Connection>,
     database: &'a str,
-    pub(crate) retries: Retries,
+    /// What it does when a connection breaks.
+    pub retries: Retries,
     session: Document,
     number: i64,
     /// Commands that lost their races and were given anew.
-    pub(crate) conflicts: u64,
+    pub conflicts: u64,
     /// Commands that were sent more than once.
-    pub(crate) resent: u64,
+    pub resent: u64,
     /// Of those, the ones of which it is not known what they said.
-    pub(crate) forgotten: u64,
+    pub forgotten: u64,
 }
 
 impl<'a> Client<'a> {
-    pub(crate) fn new(number: usize, addresses: &'a [SocketAddr], (database, retries): (&'a str, Retries)) -> Self {
+    /// The client of that number, whose first connection goes to that one of the addresses.
+    #[must_use]
+    pub fn new(number: usize, addresses: &'a [SocketAddr], (database, retries): (&'a str, Retries)) -> Self {
         Self {
             addresses,
             turn: number,
@@ -74,12 +78,12 @@ impl<'a> Client<'a> {
     }
 
     /// A write of single items, which must succeed.
-    pub(crate) fn write(&mut self, command: &Document) -> Result<Answer> {
+    pub fn write(&mut self, command: &Document) -> Result<Answer> {
         self.until_won(command, self.retries == Retries::Writes)
     }
 
     /// The same of one whose reply is never forgotten.
-    pub(crate) fn write_told(&mut self, command: &Document) -> Result<Document> {
+    pub fn write_told(&mut self, command: &Document) -> Result<Document> {
         match self.write(command)? {
             Answer::Reply(reply) => Ok(reply),
             Answer::Forgotten => bail!("{command}: what it did was forgotten"),
@@ -87,16 +91,22 @@ impl<'a> Client<'a> {
     }
 
     /// A write of many items: not retryable, so one that may as well be done twice where connections break.
-    pub(crate) fn write_many(&mut self, command: &Document) -> Result<Document> {
+    pub fn write_many(&mut self, command: &Document) -> Result<Document> {
         match self.until_won(command, false)? {
             Answer::Reply(reply) => Ok(reply),
             Answer::Forgotten => bail!("{command}: what it did was forgotten"),
         }
     }
 
-    /// Items that match.
-    pub(crate) fn find(&mut self, filter: &Document) -> Result<Vec<Document>> {
-        let command = doc! { "find": crate::world::COLLECTION, "filter": filter.clone(), "$db": self.database };
+    /// Documents that match.
+    pub fn find(&mut self, collection: &str, filter: &Document) -> Result<Vec<Document>> {
+        self.all(&doc! { "find": collection, "filter": filter.clone() })
+    }
+
+    /// All documents of a command that opens a cursor.
+    pub fn all(&mut self, command: &Document) -> Result<Vec<Document>> {
+        let mut command = command.clone();
+        command.insert("$db", self.database);
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.open().and_then(|connection| connection.all(&command)) {

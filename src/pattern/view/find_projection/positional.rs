@@ -14,8 +14,8 @@ use crate::command::document::{as_whole_number, first_field, single};
 pub(super) fn on_element(field: &str, context: Context<'_>) -> Option<RawDocumentBuf> {
     let mut conditions = Vec::new();
     append_conditions(&mut conditions, context.filter?)?;
-    // Neither an `_id` nor a key is ever an array.
-    conditions.retain(|(path, _)| *path != "_id" && !context.shape.key().iter().any(|key| key == path));
+    // Nor is an `_id`.
+    conditions.retain(|(path, _)| *path != "_id" && !(context.is_no_array)(path));
     let [(path, condition)] = conditions[..] else {
         return None;
     };

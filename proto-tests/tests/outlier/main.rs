@@ -1,0 +1,6 @@
+//! The outlier pattern: its examples, and all operations at random beside a naive collection.
+
+mod examples;
+mod found;
+mod random;
+mod scene;

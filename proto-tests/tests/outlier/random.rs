@@ -1,0 +1,59 @@
+//! Random operations on a naive collection and on one of outliers. [`proto_tests::differential`] says how.
+//!
+//! An ordinary run takes the first of the seeds, and few operations; `MONGOSHAPE_DIFFERENTIAL=full` all: 10,000 operations over 20
+//! seeds.
+
+use anyhow::Result;
+use proto_tests::differential::operation::{OUTLIERS, OUTLIERS_IN_SESSIONS};
+use proto_tests::differential::{Outcome, Run};
+use proto_tests::{Mongod, Outlier, Shape, mongod};
+
+#[expect(
+    clippy::print_stderr,
+    reason = "the test's own output, which the test runner captures"
+)]
+fn check(outlier: Outlier, seeds: impl IntoIterator<Item = u64>, upstream: &Mongod) -> Result<()> {
+    let is_full = std::env::var("MONGOSHAPE_DIFFERENTIAL").is_ok_and(|measure| measure == "full");
+    let in_sessions = upstream.is_replica_set();
+    let run = Run {
+        shape: Shape {
+            time: Some("date".to_owned()),
+            ..Shape::new(&["k"])
+        },
+        outlier: Some(outlier),
+        seeds: seeds.into_iter().take(if is_full { usize::MAX } else { 1 }).collect(),
+        operations: if is_full { 500 } else { 150 },
+        moves: in_sessions,
+        families: if in_sessions { OUTLIERS_IN_SESSIONS } else { OUTLIERS },
+    };
+    let report = run.against(upstream)?;
+    eprintln!("{report}");
+    if std::env::var_os("MONGOSHAPE_OPERATIONS").is_none() {
+        assert!(
+            report.of(Outcome::Done) * 2 > report.operations(),
+            "few did anything: {report}"
+        );
+        assert!(report.refused_writes() < 50, "many writes were refused: {report}");
+    }
+    Ok(())
+}
+
+#[test]
+fn of_a_small_threshold() -> Result<()> {
+    check(Outlier::new("tags", (5, 7)), 501..=505, mongod::shared())
+}
+
+#[test]
+fn of_a_small_threshold_in_sessions() -> Result<()> {
+    check(Outlier::new("tags", (5, 7)), 511..=515, mongod::shared_replica_set())
+}
+
+#[test]
+fn of_fifty() -> Result<()> {
+    check(Outlier::new("tags", (50, 1000)), 521..=525, mongod::shared())
+}
+
+#[test]
+fn of_fifty_in_sessions() -> Result<()> {
+    check(Outlier::new("tags", (50, 60)), 531..=535, mongod::shared_replica_set())
+}

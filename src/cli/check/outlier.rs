@@ -1,0 +1,208 @@
+//! What there is to say of an outlier shape's collection, and of its extras.
+
+use std::time::SystemTime;
+
+use bson::Document;
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+use futures_util::TryStreamExt;
+use mongodb::Cursor;
+use mongodb::error::Error;
+
+use crate::cli::finding::Finding;
+use crate::cli::survey::SCAN_TIMEOUT;
+use crate::cli::upstream::{Target, description};
+use crate::command::document::{array_of, put, single};
+use crate::command::value_text::id_text;
+use crate::pattern::outlier::layout::State;
+use crate::pattern::outlier::{regroup, remains};
+use crate::pattern::shapes::OutlierShape;
+use crate::pattern::view;
+
+/// Extras, as they come.
+pub(in crate::cli) type Extras = Cursor<RawDocumentBuf>;
+
+/// Documents looked at one by one: beyond it there are more.
+const MOST: usize = 10_000;
+
+/// Everything there is to say, one finding at least.
+pub(super) async fn check(target: &Target, shape: &OutlierShape) -> Result<Vec<Finding>, Error> {
+    let namespace = target.namespace();
+    let described = description(&target.database, &target.collection).await?;
+    let mut findings = unfit(target, described.as_ref());
+    if !findings.is_empty() {
+        return Ok(findings);
+    }
+    let documents = Documents::look(target, shape).await?;
+    findings.extend(documents.findings(&namespace));
+    let index = description(&target.database, shape.extras_collection())
+        .await?
+        .is_some();
+    if !index || !has_index(target, shape).await? {
+        let text = format!(
+            "{} has no index on {}; run `mongoshape setup`",
+            shape.extras_collection(),
+            shape.reference()
+        );
+        findings.push(Finding::note(&namespace, text));
+    }
+    let mut left_over = Vec::new();
+    let uncounted = remains::uncounted(shape, &target.collection, SystemTime::now());
+    if among_extras(target, shape, &uncounted)
+        .await?
+        .try_next()
+        .await?
+        .is_some()
+    {
+        left_over.push("pages that no document counts");
+    }
+    let names = target.database.list_collection_names().await?;
+    if names
+        .iter()
+        .any(|name| remains::is_old_scratch(shape, name, SystemTime::now()))
+    {
+        left_over.push("collections in which changes were worked out");
+    }
+    if run(target, find(target, remains::with_tails(shape), 1))
+        .await?
+        .try_next()
+        .await?
+        .is_some()
+    {
+        left_over.push("elements that are still to be moved to pages");
+    }
+    if !left_over.is_empty() {
+        let text = format!(
+            "crashes have left {}, which do no harm; run `mongoshape setup`",
+            left_over.join(", ")
+        );
+        findings.push(Finding::note(&namespace, text));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::fine(
+            namespace,
+            "holds documents and outliers, and nothing is left over",
+        ));
+    }
+    Ok(findings)
+}
+
+/// That a collection is none, or of a kind that documents cannot be split in.
+pub(in crate::cli) fn unfit(target: &Target, described: Option<&Document>) -> Vec<Finding> {
+    let Some(described) = described else {
+        return vec![Finding::note(target.namespace(), "does not exist yet")];
+    };
+    let is_capped = described
+        .get_document("options")
+        .is_ok_and(|options| options.contains_key("capped"));
+    let kind = match described.get_str("type") {
+        Ok("view") => "a view",
+        Ok("timeseries") => "a time-series collection",
+        _ if is_capped => "capped",
+        _ => return Vec::new(),
+    };
+    let text = format!("is {kind}, whose documents cannot be split");
+    vec![Finding::error(target.namespace(), text)]
+}
+
+async fn has_index(target: &Target, shape: &OutlierShape) -> Result<bool, Error> {
+    let mut command = single("listIndexes", shape.extras_collection());
+    command.append(cstr!("cursor"), RawDocumentBuf::new());
+    let there: Vec<Document> = target
+        .database
+        .run_raw_cursor_command(command)
+        .await?
+        .try_collect()
+        .await?;
+    let wanted = Document::try_from(&remains::index(shape)).unwrap_or_default();
+    Ok(there
+        .iter()
+        .any(|found| crate::cli::upstream::is_same_index(&wanted, found)))
+}
+
+/// What stages give of the extras.
+pub(in crate::cli) async fn among_extras(
+    target: &Target,
+    shape: &OutlierShape,
+    stages: &[RawDocumentBuf],
+) -> Result<Extras, Error> {
+    let mut command = view::aggregate(shape.extras_collection(), stages, None);
+    command.append(cstr!("allowDiskUse"), true);
+    let found = target.database.run_raw_cursor_command(command).await?;
+    Ok(found.with_type())
+}
+
+fn find(target: &Target, filter: RawDocumentBuf, limit: usize) -> RawDocumentBuf {
+    let mut find = single("find", target.collection.as_str());
+    find.append(cstr!("filter"), filter);
+    find.append(cstr!("limit"), i64::try_from(limit).unwrap_or(i64::MAX));
+    find.append(
+        cstr!("maxTimeMS"),
+        i64::try_from(SCAN_TIMEOUT.as_millis()).unwrap_or(i64::MAX),
+    );
+    find
+}
+
+async fn run(target: &Target, find: RawDocumentBuf) -> Result<Extras, Error> {
+    Ok(target.database.run_raw_cursor_command(find).await?.with_type())
+}
+
+/// Documents that are not as they should be.
+#[derive(Default)]
+struct Documents {
+    overlong: usize,
+    by_hand: usize,
+    /// The `_id`s of the first few.
+    misfits: Vec<String>,
+}
+
+impl Documents {
+    async fn look(target: &Target, shape: &OutlierShape) -> Result<Self, Error> {
+        let mut documents = Self::default();
+        let has_control = single(shape.control(), single("$exists", true));
+        let strange = [regroup::overlong(shape), regroup::flagged_by_hand(shape), has_control];
+        let mut first = single(
+            shape.array(),
+            single("$slice", i64::from(shape.threshold()).saturating_add(1)),
+        );
+        put(&mut first, shape.flag(), 1);
+        put(&mut first, shape.control(), 1);
+        let mut find = find(target, single("$or", array_of(&strange)), MOST);
+        find.append(cstr!("projection"), &first);
+        let mut found = run(target, find).await?;
+        while let Some(found) = found.try_next().await? {
+            documents.add(shape, &found);
+        }
+        Ok(documents)
+    }
+
+    fn add(&mut self, shape: &OutlierShape, stored: &RawDocument) {
+        match State::of(shape, stored) {
+            State::Misfit => self.misfits.push(id_text(stored)),
+            State::Bare => self.by_hand += 1,
+            State::Typical | State::Outlier(_) => self.overlong += usize::from(regroup::is_overlong(shape, stored)),
+        }
+    }
+
+    fn findings(&self, namespace: &str) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if let Some(first) = self.misfits.first() {
+            let count = self.misfits.len();
+            let text = format!("what {count} documents say of their extras cannot be read; the first has _id {first}");
+            findings.push(Finding::error(namespace, text));
+        }
+        if self.by_hand > 0 {
+            let count = self.by_hand;
+            let text = format!(
+                "{count} documents were split by hand; stop what writes them, then run `mongoshape setup --split` to adopt them"
+            );
+            findings.push(Finding::error(namespace, text));
+        }
+        if self.overlong > 0 {
+            let count = self.overlong;
+            let text =
+                format!("{count} documents have more elements than the threshold; run `mongoshape setup --split`");
+            findings.push(Finding::note(namespace, text));
+        }
+        findings
+    }
+}

@@ -1,0 +1,35 @@
+//! The outlier pattern: an array's elements beyond a threshold are kept elsewhere.
+//!
+//! A typical document is stored as the application wrote it. An outlier's *base* document has the first elements, the flag, and
+//! says what its *extras* are; these lie in documents of their own, its *pages*. See [`layout`] and
+//! `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
+
+pub mod layout;
+pub mod merge;
+pub mod page;
+pub mod pipeline;
+pub mod regroup;
+pub mod remains;
+pub mod statement;
+pub mod touch;
+
+/// A shape as tests want one.
+#[cfg(test)]
+fn sample() -> super::shapes::OutlierShape {
+    use super::shapes::{ExtrasOptions, Mode, NamespacePattern, OutlierOptions, OutlierShape, Reads};
+    OutlierShape::new(OutlierOptions {
+        namespace: NamespacePattern::parse("shop.sales").expect("a namespace"),
+        array: "buyers".to_owned(),
+        threshold: 50,
+        flag: "has_extras".to_owned(),
+        reads: Reads::Merged,
+        mode: Mode::Rewrite,
+        extras: ExtrasOptions {
+            collection: "extra_sales".to_owned(),
+            reference: "book_id".to_owned(),
+            array: "buyers_extra".to_owned(),
+            max_items: 1000,
+        },
+    })
+    .expect("no contradiction")
+}

@@ -1,0 +1,193 @@
+//! What is stored of an outlier, version 1.
+//!
+//! ```text
+//! shop.sales        { _id: 2, title: .., customers_purchased: [50 elements], has_extras: true,
+//!                     has_extras_control: { v: 1, generation: ObjectId, count: 950, tail: [] } }
+//! shop.extra_sales  { _id: "<generation>_0", book_id: 2, customers_purchased_extra: [950 elements], count: 950,
+//!                     control: { v: 1, generation: ObjectId, from: 0 } }
+//! ```
+//!
+//! The array is that of the base document, then `count` elements of the pages of this generation, by `from`, then the tail.
+//! What lies in pages beyond `count`, and pages of other generations, is nothing: it is about to be counted, or was left over.
+//! So the base document alone says what the array is. An element of a page never changes, nor does its place.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::document::{as_whole_number, get, put, single};
+use crate::pattern::shapes::OutlierShape;
+
+/// The layout's version.
+pub const VERSION: i32 = 1;
+/// The name of the index on pages.
+pub const PAGES_INDEX: &str = "mongoshape_extras";
+
+/// Fields of a page, and of what a base document says of its pages.
+pub mod field {
+    /// Elements of a page; of a base document, elements in its pages.
+    pub const COUNT: &str = "count";
+    /// What a page says of itself.
+    pub const CONTROL: &str = "control";
+    /// The layout's version.
+    pub const VERSION: &str = "v";
+    /// Which pages belong together.
+    pub const GENERATION: &str = "generation";
+    /// How many elements lie in pages before this one.
+    pub const FROM: &str = "from";
+    /// The newest elements, which are in no page yet.
+    pub const TAIL: &str = "tail";
+}
+
+/// The paths of a page's own fields.
+pub mod path {
+    /// See [`super::field::GENERATION`].
+    pub const GENERATION: &str = "control.generation";
+    /// See [`super::field::FROM`].
+    pub const FROM: &str = "control.from";
+}
+
+/// What a base document says of its extras.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Extras {
+    /// Which pages are its own.
+    pub generation: ObjectId,
+    /// How many elements of theirs.
+    pub count: u64,
+    /// The elements behind those.
+    pub tail: RawArrayBuf,
+}
+
+impl Extras {
+    /// None yet, of a new generation.
+    #[must_use]
+    pub fn none(generation: ObjectId) -> Self {
+        let (count, tail) = (0, RawArrayBuf::new());
+        Self {
+            generation,
+            count,
+            tail,
+        }
+    }
+
+    /// As it is stored.
+    #[must_use]
+    pub fn document(&self) -> RawDocumentBuf {
+        let mut document = RawDocumentBuf::new();
+        document.append(cstr!("v"), VERSION);
+        document.append(cstr!("generation"), self.generation);
+        document.append(cstr!("count"), i64::try_from(self.count).unwrap_or(i64::MAX));
+        document.append(cstr!("tail"), &self.tail);
+        document
+    }
+
+    fn parse(control: &RawDocument) -> Option<Self> {
+        let version = get(control, field::VERSION).and_then(as_whole_number)?;
+        let generation = get(control, field::GENERATION)?.as_object_id()?;
+        let count = get(control, field::COUNT).and_then(as_whole_number)?;
+        let tail = get(control, field::TAIL)?.as_array()?;
+        (version == i64::from(VERSION)).then_some(Self {
+            generation,
+            count: u64::try_from(count).ok()?,
+            tail: tail.to_owned(),
+        })
+    }
+}
+
+/// What a stored document is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum State {
+    /// As the application wrote it.
+    Typical,
+    /// One with extras.
+    Outlier(Extras),
+    /// It has the flag, and does not say what its extras are: written by hand.
+    Bare,
+    /// What it says of its extras cannot be read.
+    Misfit,
+}
+
+impl State {
+    /// That of a stored document.
+    #[must_use]
+    pub fn of(shape: &OutlierShape, stored: &RawDocument) -> Self {
+        match (get(stored, shape.flag()), get(stored, shape.control())) {
+            (_, Some(RawBsonRef::Document(control))) => Extras::parse(control).map_or(Self::Misfit, Self::Outlier),
+            (_, Some(_)) => Self::Misfit,
+            (Some(RawBsonRef::Boolean(true)), None) => Self::Bare,
+            _ => Self::Typical,
+        }
+    }
+}
+
+/// The condition on a typical document: it has no extras.
+#[must_use]
+pub fn is_typical(shape: &OutlierShape) -> RawDocumentBuf {
+    let none = single("$exists", false);
+    let mut condition = single(shape.control(), &none);
+    put(&mut condition, shape.flag(), single("$ne", true));
+    condition
+}
+
+/// The condition on a base document of this generation.
+#[must_use]
+pub fn is_of_generation(shape: &OutlierShape, generation: ObjectId) -> RawDocumentBuf {
+    let path = format!("{}.{}", shape.control(), field::GENERATION);
+    single(&path, single("$eq", generation))
+}
+
+/// The path of the tail.
+#[must_use]
+pub fn tail(shape: &OutlierShape) -> String {
+    format!("{}.{}", shape.control(), field::TAIL)
+}
+
+/// A document as it is stored: the base, and the pages that must be there before it.
+#[derive(Clone, Debug)]
+pub struct Split {
+    /// The base document, or all of it.
+    pub base: RawDocumentBuf,
+    /// The pages.
+    pub pages: Vec<RawDocumentBuf>,
+}
+
+/// How a document of the application is stored. `generation` is used where it has extras. A document without `_id`, or with a field
+/// of the proxy's own, is not the caller's to give.
+#[must_use]
+pub fn split(shape: &OutlierShape, document: &RawDocument, generation: ObjectId) -> Split {
+    let threshold = usize::try_from(shape.threshold()).unwrap_or(usize::MAX);
+    let array = get(document, shape.array()).and_then(RawBsonRef::as_array);
+    let length = array.map_or(0, |array| array.into_iter().count());
+    let (Some(array), Some(id)) = (array.filter(|_| length > threshold), get(document, "_id")) else {
+        let base = document.to_owned();
+        return Split {
+            base,
+            pages: Vec::new(),
+        };
+    };
+    let kept: RawArrayBuf = array.into_iter().flatten().take(threshold).collect();
+    let mut base = RawDocumentBuf::new();
+    for (name, value) in document.iter().flatten() {
+        if name.as_str() == shape.array() {
+            base.append(name, &kept);
+        } else {
+            base.append(name, value);
+        }
+    }
+    let extras = Extras {
+        generation,
+        count: u64::try_from(length.saturating_sub(threshold)).unwrap_or(u64::MAX),
+        tail: RawArrayBuf::new(),
+    };
+    put(&mut base, shape.flag(), true);
+    put(&mut base, shape.control(), extras.document());
+    let rest = array.into_iter().flatten().skip(threshold);
+    let pages = super::page::begun(shape, id, generation, (0, rest));
+    Split { base, pages }
+}
+
+/// Whether an array has more elements than a base document may hold.
+#[must_use]
+pub fn is_long(shape: &OutlierShape, array: &RawArray) -> bool {
+    let threshold = usize::try_from(shape.threshold()).unwrap_or(usize::MAX);
+    array.into_iter().nth(threshold).is_some()
+}

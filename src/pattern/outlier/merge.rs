@@ -1,0 +1,170 @@
+//! A document as the application has it, out of its base and its pages.
+
+use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::layout::{Extras, field};
+use crate::command::batch::{begin, count_on, end};
+use crate::command::document::{Element, as_whole_number, elements, get};
+use crate::pattern::shapes::OutlierShape;
+
+/// The type of an array.
+const ARRAY: u8 = 4;
+
+/// The document that a base and its pages are, in the order of [`field::FROM`]. `None` where pages are missing: the document is
+/// another one by now.
+#[must_use]
+pub fn merged(
+    shape: &OutlierShape,
+    base: &RawDocument,
+    extras: &Extras,
+    pages: &[&RawDocument],
+) -> Option<RawDocumentBuf> {
+    let extras = extras_of(shape, extras, pages)?;
+    Some(with_extras(shape, base, &extras))
+}
+
+/// The document that a base and the documents of extras are that were written by hand for it.
+#[must_use]
+pub fn merged_by_hand(shape: &OutlierShape, base: &RawDocument, pages: &[&RawDocument]) -> RawDocumentBuf {
+    let arrays = pages
+        .iter()
+        .filter_map(|page| get(page, shape.extras_array())?.as_array());
+    let extras: Vec<Element<'_>> = arrays.flat_map(elements_of).collect();
+    with_extras(shape, base, &extras)
+}
+
+fn with_extras(shape: &OutlierShape, base: &RawDocument, extras: &[Element<'_>]) -> RawDocumentBuf {
+    let mut bytes = Vec::new();
+    let start = begin(&mut bytes);
+    for field in elements(base) {
+        if [shape.flag(), shape.control()].map(str::as_bytes).contains(&field.name) {
+            continue;
+        }
+        match field.as_document().filter(|_| field.name == shape.array().as_bytes()) {
+            Some(kept) if field.whole.first() == Some(&ARRAY) => {
+                bytes.push(ARRAY);
+                bytes.extend_from_slice(field.name);
+                bytes.push(0);
+                append_array(&mut bytes, elements(kept).chain(extras.iter().copied()));
+            }
+            _ => bytes.extend_from_slice(field.whole),
+        }
+    }
+    end(&mut bytes, start);
+    // Its lengths are right, which is all that is checked.
+    RawDocumentBuf::from_bytes(bytes).unwrap_or_default()
+}
+
+/// Appends an array of these elements, which get other places.
+fn append_array<'a>(bytes: &mut Vec<u8>, elements: impl Iterator<Item = Element<'a>>) {
+    let start = begin(bytes);
+    let mut place = b"0".to_vec();
+    for element in elements {
+        bytes.extend_from_slice(element.whole.get(..1).unwrap_or_default());
+        bytes.extend_from_slice(&place);
+        bytes.push(0);
+        bytes.extend_from_slice(element.value());
+        count_on(&mut place);
+    }
+    end(bytes, start);
+}
+
+/// The extras, with those of the tail.
+fn extras_of<'a>(shape: &OutlierShape, extras: &'a Extras, pages: &[&'a RawDocument]) -> Option<Vec<Element<'a>>> {
+    let mut all = first_of(shape, (extras.count, pages), elements_of)?;
+    all.extend(elements_of(&extras.tail));
+    Some(all)
+}
+
+fn elements_of(array: &RawArray) -> impl Iterator<Item = Element<'_>> {
+    RawDocument::from_bytes(array.as_bytes()).into_iter().flat_map(elements)
+}
+
+/// The first elements of pages, which may hold more than counts. `None` where there are less.
+#[must_use]
+pub fn counted<'a>(shape: &OutlierShape, count: u64, pages: &[&'a RawDocument]) -> Option<Vec<RawBsonRef<'a>>> {
+    first_of(shape, (count, pages), |array| array.into_iter().flatten())
+}
+
+fn first_of<'a, T, I: Iterator<Item = T>>(
+    shape: &OutlierShape,
+    (count, pages): (u64, &[&'a RawDocument]),
+    elements_of: impl Fn(&'a RawArray) -> I,
+) -> Option<Vec<T>> {
+    let count = usize::try_from(count).ok()?;
+    let mut all = Vec::new();
+    for page in pages {
+        let from = get(get(page, field::CONTROL)?.as_document()?, field::FROM).and_then(as_whole_number)?;
+        if all.len() >= count {
+            break;
+        }
+        if usize::try_from(from).ok()? != all.len() {
+            return None;
+        }
+        all.extend(elements_of(get(page, shape.extras_array())?.as_array()?));
+    }
+    if all.len() < count {
+        return None;
+    }
+    all.truncate(count);
+    Some(all)
+}
+
+/// A base document without what is the proxy's own: all but `keep`.
+#[must_use]
+pub fn without_own(shape: &OutlierShape, base: &RawDocument, keep: Option<&str>) -> RawDocumentBuf {
+    let mut rest = RawDocumentBuf::new();
+    for (name, value) in base.iter().flatten() {
+        let name_text = name.as_str();
+        if !shape.is_own(name_text) || keep == Some(name_text) {
+            rest.append(name, value);
+        }
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+    use bson::{RawDocumentBuf, rawdoc};
+
+    use super::*;
+    use crate::pattern::outlier::layout::{State, split};
+    use crate::pattern::outlier::sample;
+
+    /// A document of that many buyers, one of them an array, and how it is stored.
+    fn stored(buyers: usize) -> (RawDocumentBuf, RawDocumentBuf, Vec<RawDocumentBuf>) {
+        let mut all: bson::RawArrayBuf = (1..buyers).map(|buyer| rawdoc! { "b": buyer.to_string() }).collect();
+        all.push([1, 2].into_iter().collect::<bson::RawArrayBuf>());
+        let whole = rawdoc! { "_id": 2, "buyers": all, "title": "x", "nothing": null };
+        let split = split(&sample(), &whole, ObjectId::new());
+        (whole, split.base, split.pages)
+    }
+
+    #[test]
+    fn a_document_is_put_together_as_it_was() {
+        for buyers in [51, 60, 1050, 1051, 12_345] {
+            let (whole, base, pages) = stored(buyers);
+            let State::Outlier(extras) = State::of(&sample(), &base) else {
+                panic!("{buyers} buyers are many");
+            };
+            let pages: Vec<&RawDocument> = pages.iter().map(AsRef::as_ref).collect();
+            assert_eq!(merged(&sample(), &base, &extras, &pages), Some(whole), "{buyers}");
+            assert_eq!(merged(&sample(), &base, &extras, &pages[1..]), None, "{buyers}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_counted_is_nothing_and_the_tail_comes_last() {
+        let (_, base, pages) = stored(52);
+        let State::Outlier(mut extras) = State::of(&sample(), &base) else {
+            panic!("52 buyers are many");
+        };
+        extras.count = 1;
+        extras.tail = ["last"].into_iter().collect();
+        let whole = merged(&sample(), &base, &extras, &[&pages[0]]).expect("all pages");
+        let buyers: Vec<_> = whole.get_array("buyers").unwrap().into_iter().flatten().collect();
+        assert_eq!(buyers.len(), 52);
+        assert_eq!(buyers[51].as_str(), Some("last"));
+    }
+}

@@ -1,0 +1,223 @@
+//! Reading by pipeline: mongod puts outliers together, then runs the client's own words.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::layout::{field, is_typical, path};
+use super::touch::{depends_on_array, names_own};
+use crate::command::document::{array_of, put, single};
+use crate::command::find::Find;
+use crate::pattern::same::call;
+use crate::pattern::shapes::OutlierShape;
+use crate::pattern::view::{self, match_documents, number_stage, only_match};
+
+/// What mongod's error says where pages are missing: the document has got others since its base was read.
+pub const MISSING: &str = "mongoshape: pages are missing";
+
+/// The stages that put outliers together.
+#[must_use]
+pub fn merge(shape: &OutlierShape) -> Vec<RawDocumentBuf> {
+    let own = |name: &str| format!("${}.{name}", shape.control());
+    let pages = format!("{}_pages", shape.control());
+    let mut equal = RawArrayBuf::new();
+    equal.push(format!("${}", path::GENERATION));
+    equal.push("$$generation");
+    let of_pages = [
+        single("$match", single("$expr", single("$eq", &equal))),
+        single("$sort", single(path::FROM, 1)),
+    ];
+    let mut lookup = single("from", shape.extras_collection());
+    lookup.append(cstr!("localField"), "_id");
+    put(&mut lookup, "foreignField", shape.reference());
+    lookup.append(cstr!("let"), single("generation", own(field::GENERATION)));
+    lookup.append(cstr!("pipeline"), array_of(&of_pages));
+    put(&mut lookup, "as", pages.as_str());
+
+    let mut all = single("input", format!("${pages}.{}", shape.extras_array()));
+    all.append(cstr!("initialValue"), RawArrayBuf::new());
+    all.append(cstr!("in"), call("$concatArrays", ["$$value".into(), "$$this".into()]));
+    let count = own(field::COUNT);
+    let counted = call("$slice", ["$$all".into(), count.as_str().into()]);
+    let none = call("$eq", [count.as_str().into(), 0.into()]);
+    let counted = call("$cond", [none.into(), RawArrayBuf::new().into(), counted.into()]);
+    let merged = call(
+        "$concatArrays",
+        [
+            format!("${}", shape.array()).into(),
+            counted.into(),
+            own(field::TAIL).into(),
+        ],
+    );
+    let size = single("$size", "$$all");
+    let are_there = call("$gte", [size.into(), count.into()]);
+    let mut text = RawArrayBuf::new();
+    text.push(format!("{MISSING} of "));
+    text.push(single("$toString", own(field::GENERATION)));
+    let failing = single("$toInt", single("$concat", &text));
+    let merged = call("$cond", [are_there.into(), merged.into(), failing.into()]);
+    let mut within = single("vars", single("all", single("$reduce", &all)));
+    within.append(cstr!("in"), &merged);
+    let is_outlier = call(
+        "$eq",
+        [single("$type", format!("${}", shape.control())).into(), "object".into()],
+    );
+    let array = call(
+        "$cond",
+        [
+            is_outlier.into(),
+            single("$let", &within).into(),
+            of_others(shape, &all).into(),
+        ],
+    );
+    let own_fields: RawArrayBuf = [shape.flag(), shape.control(), pages.as_str()].into_iter().collect();
+    vec![
+        single("$lookup", &lookup),
+        single("$set", single(shape.array(), array)),
+        single("$unset", &own_fields),
+    ]
+}
+
+/// The array of what is no outlier, or one that was split by hand: all extras that say nothing of a generation are its own, which
+/// `all` reduces to one array.
+fn of_others(shape: &OutlierShape, all: &RawDocument) -> RawDocumentBuf {
+    let base = format!("${}", shape.array());
+    let type_of_control = single("$type", format!("${}", shape.control()));
+    let conditions = [
+        call("$eq", [format!("${}", shape.flag()).into(), true.into()]),
+        call("$eq", [type_of_control.into(), "missing".into()]),
+        single("$isArray", base.as_str()),
+    ];
+    let is_by_hand = single("$and", array_of(&conditions));
+    let merged = call("$concatArrays", [base.as_str().into(), single("$reduce", all).into()]);
+    call("$cond", [is_by_hand.into(), merged.into(), base.into()])
+}
+
+/// What cannot be read so, for a message.
+fn check(shape: &OutlierShape, words: &RawDocument) -> Result<(), String> {
+    if names_own(shape, RawBsonRef::Document(words)) {
+        return Err(format!("{} beside {}", shape.flag(), shape.array()));
+    }
+    Ok(())
+}
+
+/// The stage that lets through what may match: typical documents that do, and outliers that meet what the filter says of other
+/// fields.
+fn narrowing(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
+    if !depends_on_array(shape, filter) {
+        return match_documents(filter);
+    }
+    let typical = single("$and", array_of(&[is_typical(shape), filter.to_owned()]));
+    let mut outlier = vec![single(shape.flag(), true)];
+    append_independent(shape, filter, &mut outlier);
+    let outlier = single("$and", array_of(&outlier));
+    single("$match", single("$or", array_of(&[typical, outlier])))
+}
+
+/// Appends the conditions that must be met, and do not depend on the array.
+fn append_independent(shape: &OutlierShape, filter: &RawDocument, conditions: &mut Vec<RawDocumentBuf>) {
+    for (name, value) in filter.iter().flatten() {
+        match (name.as_str(), value) {
+            ("$and", RawBsonRef::Array(branches)) => {
+                for branch in branches.into_iter().flatten().filter_map(RawBsonRef::as_document) {
+                    append_independent(shape, branch, conditions);
+                }
+            }
+            (name, value) => {
+                let condition = single(name, value);
+                if !depends_on_array(shape, &condition) {
+                    conditions.push(condition);
+                }
+            }
+        }
+    }
+}
+
+/// The stages that give the documents which match, put together.
+fn matching(shape: &OutlierShape, filter: Option<&RawDocument>) -> Vec<RawDocumentBuf> {
+    let mut stages: Vec<RawDocumentBuf> = filter.map(|filter| narrowing(shape, filter)).into_iter().collect();
+    stages.extend(merge(shape));
+    stages
+}
+
+/// The stages that answer a `find`.
+///
+/// # Errors
+/// What of it cannot be done, for a message.
+pub fn of_find(shape: &OutlierShape, find: &Find<'_>) -> Result<Vec<RawDocumentBuf>, String> {
+    for words in [find.filter, find.sort, find.projection].into_iter().flatten() {
+        check(shape, words)?;
+    }
+    if let Some(operator) = find.filter.and_then(view::unsupported_operator) {
+        return Err(format!("{operator} in a filter on {}", shape.array()));
+    }
+    let depends = |words: Option<&RawDocument>| words.is_some_and(|words| depends_on_array(shape, words));
+    if depends(find.filter) || depends(find.sort) {
+        let mut stages = matching(shape, find.filter);
+        stages.extend(view::of_find(find, |_| false)?);
+        return Ok(stages);
+    }
+    // Only what is answered is put together.
+    let first = Find {
+        projection: None,
+        ..find.clone()
+    };
+    let mut stages = view::of_find(&first, |_| false)?;
+    stages.extend(merge(shape));
+    let projected = Find {
+        projection: find.projection,
+        ..Find::default()
+    };
+    stages.extend(view::of_find(&projected, |_| false)?);
+    Ok(stages)
+}
+
+/// The stages that count what matches, up to a limit, as a last one that gives `n`.
+///
+/// # Errors
+/// What of it cannot be done, for a message.
+pub fn of_count(shape: &OutlierShape, query: &RawDocument, limit: Option<u64>) -> Result<Vec<RawDocumentBuf>, String> {
+    check(shape, query)?;
+    if let Some(operator) = view::unsupported_operator(query) {
+        return Err(format!("{operator} in a filter on {}", shape.array()));
+    }
+    let mut stages = matching(shape, Some(query));
+    stages.push(match_documents(query));
+    stages.extend(limit.and_then(|limit| number_stage("$limit", limit)));
+    stages.push(single("$count", "n"));
+    Ok(stages)
+}
+
+/// The stages that give each value once, in a document as its field `v`.
+///
+/// # Errors
+/// What of it cannot be done, for a message.
+pub fn of_distinct(
+    shape: &OutlierShape,
+    path: &str,
+    (query, collation): (Option<&RawDocument>, Option<&RawDocument>),
+) -> Result<Vec<RawDocumentBuf>, String> {
+    if let Some(query) = query {
+        check(shape, query)?;
+        if let Some(operator) = view::unsupported_operator(query) {
+            return Err(format!("{operator} in a filter on {}", shape.array()));
+        }
+    }
+    let mut stages = matching(shape, query);
+    stages.extend(query.map(match_documents));
+    stages.extend(view::distinct::values_of(path, collation)?);
+    Ok(stages)
+}
+
+/// The stages that answer a client's own pipeline.
+///
+/// # Errors
+/// What in it cannot be run, for a message.
+pub fn of_aggregate(shape: &OutlierShape, pipeline: &[impl AsRef<RawDocument>]) -> Result<Vec<RawDocumentBuf>, String> {
+    view::check(pipeline)?;
+    for stage in pipeline {
+        check(shape, stage.as_ref())?;
+    }
+    let filter = pipeline.first().and_then(|stage| only_match(stage.as_ref()));
+    let mut stages = matching(shape, filter);
+    stages.extend(view::behind(pipeline));
+    Ok(stages)
+}

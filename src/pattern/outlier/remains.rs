@@ -1,0 +1,139 @@
+//! What crashes leave behind: pages that no base document counts, and collections in which changes were worked out. Each has
+//! the time in its name or generation, by which it is known to be nobody's any more.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bson::oid::ObjectId;
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::layout::{PAGES_INDEX, field, path};
+use crate::command::document::{array_of, get, put, single};
+use crate::pattern::shapes::OutlierShape;
+
+/// How old something must be to be nobody's: far more than what makes it takes, and than clocks differ.
+pub const MIN_AGE: Duration = Duration::from_hours(1);
+
+const HOUR: u64 = 3600;
+
+/// The index on the reference, which finds the pages of a document in their order.
+#[must_use]
+pub fn index(shape: &OutlierShape) -> RawDocumentBuf {
+    let mut key = single(shape.reference(), 1);
+    put(&mut key, path::GENERATION, 1);
+    put(&mut key, path::FROM, 1);
+    let mut index = single("key", key);
+    index.append(cstr!("name"), PAGES_INDEX);
+    index
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The stages that give, of the extras, each reference and generation (as `_id.of` and `_id.generation`) that no base document
+/// has, and which is too old for anybody to be about to count it.
+#[must_use]
+pub fn uncounted(shape: &OutlierShape, collection: &str, now: SystemTime) -> Vec<RawDocumentBuf> {
+    let before = seconds(now).saturating_sub(MIN_AGE.as_secs());
+    let before = u32::try_from(before).unwrap_or(u32::MAX);
+    let mut bytes = [0; 12];
+    let (time, _) = bytes.split_at_mut(4);
+    time.copy_from_slice(&before.to_be_bytes());
+    let is_old = single(path::GENERATION, single("$lt", ObjectId::from_bytes(bytes)));
+    let mut group = single("of", format!("${}", shape.reference()));
+    put(&mut group, field::GENERATION, format!("${}", path::GENERATION));
+    let mut equal = RawArrayBuf::new();
+    equal.push(format!("${}.{}", shape.control(), field::GENERATION));
+    equal.push("$$generation");
+    let of_base = [
+        single("$match", single("$expr", single("$eq", &equal))),
+        single("$project", single("_id", 1)),
+    ];
+    let mut lookup = single("from", collection);
+    lookup.append(cstr!("localField"), "_id.of");
+    lookup.append(cstr!("foreignField"), "_id");
+    lookup.append(cstr!("let"), single("generation", "$_id.generation"));
+    lookup.append(cstr!("pipeline"), array_of(&of_base));
+    lookup.append(cstr!("as"), "base");
+    vec![
+        single("$match", is_old),
+        single("$group", single("_id", group)),
+        single("$lookup", &lookup),
+        single("$match", single("base", RawArrayBuf::new())),
+    ]
+}
+
+/// The stages that give each reference of extras written by hand (as `_id.of`) whose base document was adopted, so that it does
+/// not count them.
+#[must_use]
+pub fn adopted(shape: &OutlierShape, collection: &str) -> Vec<RawDocumentBuf> {
+    let by_hand = single(field::CONTROL, single("$exists", false));
+    let has_control = single(shape.control(), single("$type", "object"));
+    let of_base = [single("$match", has_control), single("$project", single("_id", 1))];
+    let group = single("of", format!("${}", shape.reference()));
+    let mut lookup = single("from", collection);
+    lookup.append(cstr!("localField"), "_id.of");
+    lookup.append(cstr!("foreignField"), "_id");
+    lookup.append(cstr!("pipeline"), array_of(&of_base));
+    lookup.append(cstr!("as"), "base");
+    vec![
+        single("$match", by_hand),
+        single("$group", single("_id", group)),
+        single("$lookup", &lookup),
+        single("$match", single("base.0", single("$exists", true))),
+    ]
+}
+
+/// The filter for base documents with something in their tails.
+#[must_use]
+pub fn with_tails(shape: &OutlierShape) -> RawDocumentBuf {
+    let first = format!("{}.0", super::layout::tail(shape));
+    single(&first, single("$exists", true))
+}
+
+/// What the names of collections in which changes are worked out begin with.
+#[must_use]
+pub fn scratch_prefix(shape: &OutlierShape) -> String {
+    format!("{}_scratch_", shape.extras_collection())
+}
+
+/// The collection in which all work out changes at this time: another one every hour, so that what somebody has left there, who
+/// died, is in nobody's way for long.
+#[must_use]
+pub fn shared_scratch(shape: &OutlierShape, now: SystemTime) -> String {
+    let hours = seconds(now).checked_div(HOUR).unwrap_or_default();
+    format!("{}{hours:08x}", scratch_prefix(shape))
+}
+
+/// A collection of one's own.
+#[must_use]
+pub fn own_scratch(shape: &OutlierShape) -> String {
+    format!("{}{}", scratch_prefix(shape), ObjectId::new())
+}
+
+/// Whether a collection is one of these, and nobody's any more.
+#[must_use]
+pub fn is_old_scratch(shape: &OutlierShape, name: &str, now: SystemTime) -> bool {
+    let Some(of) = name.strip_prefix(&scratch_prefix(shape)) else {
+        return false;
+    };
+    let last_used = match of.len() {
+        8 => u64::from_str_radix(of, 16)
+            .ok()
+            .map(|hours| hours.saturating_add(1).saturating_mul(HOUR)),
+        24 => ObjectId::parse_str(of)
+            .ok()
+            .and_then(|id| u64::try_from(id.timestamp().timestamp_millis()).ok())
+            .and_then(|millis| millis.checked_div(1000)),
+        _ => None,
+    };
+    last_used.is_some_and(|last_used| last_used.saturating_add(MIN_AGE.as_secs()) < seconds(now))
+}
+
+/// The reference that [`uncounted`] and [`adopted`] give, and the generation of the first.
+#[must_use]
+pub fn parse(found: &RawDocument) -> Option<(RawBsonRef<'_>, Option<ObjectId>)> {
+    let id = get(found, "_id")?.as_document()?;
+    let generation = get(id, field::GENERATION).and_then(RawBsonRef::as_object_id);
+    Some((get(id, "of")?, generation))
+}

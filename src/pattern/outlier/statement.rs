@@ -1,0 +1,246 @@
+//! Statements on base documents.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::layout::{Extras, field, is_typical, tail};
+use super::page::Rest;
+use super::touch::{Change, Growth};
+use crate::command::document::{array_of, get, put, single};
+use crate::pattern::same::same;
+use crate::pattern::shapes::OutlierShape;
+
+/// The client's filter, and that the document is a typical one which has room for what it may grow by. `None` where nobody knows
+/// whether it will have.
+#[must_use]
+pub fn typical_with_room(shape: &OutlierShape, filter: &RawDocument, growth: Growth) -> Option<RawDocumentBuf> {
+    let mut conditions = is_typical(shape);
+    match growth {
+        Growth::None => {}
+        Growth::By(count) => put(
+            &mut conditions,
+            &first_too_many(shape, count)?,
+            single("$exists", false),
+        ),
+        Growth::Unknown => return None,
+    }
+    Some(with_conditions(filter, &conditions))
+}
+
+/// The client's filter, and that the document is a typical one.
+#[must_use]
+pub fn typical(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
+    with_conditions(filter, &is_typical(shape))
+}
+
+/// The client's filter, and that the document is an outlier.
+#[must_use]
+pub fn outlier(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
+    let version = format!("{}.{}", shape.control(), field::VERSION);
+    with_conditions(filter, &single(&version, super::layout::VERSION))
+}
+
+/// The client's filter, and that the document is the outlier at rest that it is known as.
+#[must_use]
+pub fn at_rest(shape: &OutlierShape, filter: &RawDocument, rest: &Rest) -> RawDocumentBuf {
+    let control = |name: &str| format!("{}.{name}", shape.control());
+    let mut conditions = single(&control(field::VERSION), super::layout::VERSION);
+    put(&mut conditions, &control(field::GENERATION), rest.generation);
+    put(
+        &mut conditions,
+        &control(field::COUNT),
+        i64::try_from(rest.count).unwrap_or(i64::MAX),
+    );
+    put(&mut conditions, &tail(shape), single("$size", 0));
+    with_conditions(filter, &conditions)
+}
+
+/// Whether all that operators do to the array is to push to it. What they cannot do together, mongod sees only where they name the
+/// same path.
+#[must_use]
+pub fn push_only(shape: &OutlierShape, operators: &RawDocument) -> bool {
+    let mut others = RawDocumentBuf::new();
+    for (operator, paths) in operators.iter().flatten() {
+        match paths {
+            RawBsonRef::Document(paths) if operator.as_str() == "$push" => {
+                let mut rest = RawDocumentBuf::new();
+                for (path, value) in paths
+                    .iter()
+                    .flatten()
+                    .filter(|(path, _)| path.as_str() != shape.array())
+                {
+                    rest.append(path, value);
+                }
+                others.append(operator, &rest);
+            }
+            paths => others.append(operator, paths),
+        }
+    }
+    Change::of(shape, RawBsonRef::Document(&others)) == Change::Elsewhere
+}
+
+/// What operators push to the end of the array.
+#[must_use]
+pub fn pushed(shape: &OutlierShape, operators: &RawDocument) -> Option<RawArrayBuf> {
+    let value = get(get(operators, "$push")?.as_document()?, shape.array())?;
+    match value.as_document().and_then(|modifiers| get(modifiers, "$each")) {
+        Some(RawBsonRef::Array(each)) => Some(each.to_owned()),
+        Some(_) => None,
+        None => Some([value].into_iter().collect()),
+    }
+}
+
+/// A filter with more conditions: beside its own, where mongod plans them with the least effort, unless it has some on the same
+/// paths.
+fn with_conditions(filter: &RawDocument, conditions: &RawDocument) -> RawDocumentBuf {
+    let is_there = |name: &str| get(filter, name).is_some();
+    if conditions.iter().flatten().any(|(name, _)| is_there(name.as_str())) {
+        return single("$and", array_of(&[filter.to_owned(), conditions.to_owned()]));
+    }
+    let mut all = filter.to_owned();
+    for (name, value) in conditions.iter().flatten() {
+        all.append(name, value);
+    }
+    all
+}
+
+/// The client's operators with what they push to the array pushed to the tail.
+#[must_use]
+pub fn into_tail(shape: &OutlierShape, operators: &RawDocument) -> RawDocumentBuf {
+    let mut changed = RawDocumentBuf::new();
+    for (operator, paths) in operators.iter().flatten() {
+        match paths {
+            RawBsonRef::Document(paths) if operator.as_str() == "$push" => {
+                let mut pushed = RawDocumentBuf::new();
+                for (path, value) in paths.iter().flatten() {
+                    if path.as_str() == shape.array() {
+                        put(&mut pushed, &tail(shape), value);
+                    } else {
+                        pushed.append(path, value);
+                    }
+                }
+                changed.append(operator, &pushed);
+            }
+            paths => changed.append(operator, paths),
+        }
+    }
+    changed
+}
+
+/// The element of `updates` that makes an outlier of a document which has no room for so many elements more. The array is the
+/// same.
+#[must_use]
+pub fn flagging(
+    shape: &OutlierShape,
+    id: RawBsonRef<'_>,
+    (count, generation): (u32, ObjectId),
+) -> Option<RawDocumentBuf> {
+    let conditions = [
+        single("_id", single("$eq", id)),
+        is_typical(shape),
+        single(shape.array(), single("$type", "array")),
+        single(&first_too_many(shape, count)?, single("$exists", true)),
+    ];
+    let mut marks = single(shape.flag(), true);
+    put(&mut marks, shape.control(), Extras::none(generation).document());
+    let mut statement = single("q", single("$and", array_of(&conditions)));
+    put(&mut statement, "u", single("$set", marks));
+    Some(statement)
+}
+
+/// The path of the first element that must not be there if so many more are to fit.
+fn first_too_many(shape: &OutlierShape, count: u32) -> Option<String> {
+    let position = shape.threshold().checked_sub(count)?;
+    // With nothing to be pushed there is always room.
+    Some(format!("{}.{position}", shape.array()))
+}
+
+/// The filter and the change that put `then` in the place of a stored document, if it is as it was found, in type and in every bit.
+///
+/// # Errors
+/// What of it cannot be demanded, for a message.
+pub fn replacing(found: &RawDocument, then: &RawDocument) -> Result<(RawDocumentBuf, RawBson), String> {
+    let id = get(found, "_id").unwrap_or(RawBsonRef::Null);
+    let mut filter = single("_id", single("$eq", id));
+    put(
+        &mut filter,
+        "$expr",
+        same("$$ROOT".into(), RawBsonRef::Document(found), false)?,
+    );
+    let stage = single("$replaceWith", single("$literal", then));
+    Ok((filter, RawBson::Array(array_of(&[stage]))))
+}
+
+/// The filter and the change of an upsert that inserts a document as it is: an insert fills empty timestamps in.
+#[must_use]
+pub fn inserting(document: &RawDocument) -> (RawDocumentBuf, RawBson) {
+    let id = get(document, "_id").unwrap_or(RawBsonRef::Null);
+    let is_none = single("_id", single("$in", RawArrayBuf::new()));
+    let filter = single("$and", array_of(&[single("_id", single("$eq", id)), is_none]));
+    let stage = single("$replaceWith", single("$literal", document));
+    (filter, RawBson::Array(array_of(&[stage])))
+}
+
+/// Whether a document has a timestamp that an insert would fill in.
+#[must_use]
+pub fn has_empty_timestamp(document: &RawDocument) -> bool {
+    let is_empty = |value: RawBsonRef<'_>| matches!(value, RawBsonRef::Timestamp(stamp) if stamp.time == 0 && stamp.increment == 0);
+    document.iter().flatten().any(|(_, value)| is_empty(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::pattern::outlier::sample;
+
+    fn check(filter: &RawDocument, growth: Growth, expected: Option<&RawDocument>) {
+        let found = typical_with_room(&sample(), filter, growth);
+        assert_eq!(found.as_deref(), expected, "{filter:?}");
+    }
+
+    #[test]
+    fn what_does_more_than_push_is_not_only_a_push() {
+        let check = |operators: RawDocumentBuf, expected| {
+            assert_eq!(push_only(&sample(), &operators), expected, "{operators:?}");
+        };
+        check(rawdoc! { "$push": { "buyers": 1 } }, true);
+        check(
+            rawdoc! { "$set": { "title": "x" }, "$push": { "buyers": 1, "others": 2 } },
+            true,
+        );
+        check(rawdoc! { "$push": { "buyers": 1, "buyers.0": 2 } }, false);
+        check(
+            rawdoc! { "$push": { "buyers": 1 }, "$pullAll": { "buyers": [2] } },
+            false,
+        );
+        check(rawdoc! { "$addToSet": { "buyers": 1 } }, false);
+        check(
+            rawdoc! { "$push": { "buyers": 1 }, "$rename": { "buyers": "x" } },
+            false,
+        );
+    }
+
+    #[test]
+    fn conditions_stand_beside_the_clients_own() {
+        let none = rawdoc! { "$exists": false };
+        let typical = rawdoc! { "has_extras_control": none.clone(), "has_extras": { "$ne": true } };
+        check(
+            &rawdoc! { "_id": 2 },
+            Growth::By(2),
+            Some(&rawdoc! {
+                "_id": 2, "has_extras_control": none.clone(), "has_extras": { "$ne": true }, "buyers.48": none.clone(),
+            }),
+        );
+        let by_flag = rawdoc! { "has_extras": false };
+        let both = rawdoc! { "$and": [by_flag.clone(), typical] };
+        check(&by_flag, Growth::None, Some(&both));
+        check(&rawdoc! { "_id": 2 }, Growth::By(51), None);
+        check(&rawdoc! { "_id": 2 }, Growth::Unknown, None);
+        assert_eq!(
+            outlier(&sample(), &rawdoc! { "_id": 2 }),
+            rawdoc! { "_id": 2, "has_extras_control.v": 1 }
+        );
+    }
+}

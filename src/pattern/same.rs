@@ -1,0 +1,140 @@
+//! The condition that a value is what it was, in type and in every bit.
+//!
+//! mongod's `$eq` takes 1 and 1.0 for equal, and under a collation also "a" and "A". An update that goes by what a value was would
+//! then go by something that it is not any more. So beside being equal, numbers must be of their types, and strings must have
+//! their bytes.
+
+use std::collections::HashSet;
+
+use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use crate::command::document::{array_of, put, single, type_name};
+
+/// The variable for what is compared.
+const VALUE: &str = "$$is";
+/// How deep a number or string may lie inside an item: each level takes some of the 200 that a command may have.
+const MAX_DEPTH: usize = 50;
+
+/// The expression that one value is another one; `by_bytes` where a collation may take different strings for equal.
+///
+/// # Errors
+/// What of it cannot be demanded, for a message.
+pub fn same(is: RawBson, value: RawBsonRef<'_>, by_bytes: bool) -> Result<RawDocumentBuf, String> {
+    let mut same = Same {
+        by_bytes,
+        types: RawArrayBuf::new(),
+        names: RawArrayBuf::new(),
+        more: Vec::new(),
+    };
+    same.look_at(RawBson::from(VALUE), value, 0)?;
+    let equal = call("$eq", [VALUE.into(), literal(value).into()]);
+    let mut of_types = RawArrayBuf::new();
+    of_types.push(&same.types);
+    of_types.push(&same.names);
+    let mut all = vec![single("$eq", &of_types)];
+    all.append(&mut same.more);
+    // What is behind it is only true to what is equal, and may fail on what is not.
+    let all = single("$and", array_of(&all));
+    let choice = call("$cond", [equal.into(), all.into(), false.into()]);
+    let mut bound = single("vars", single("is", is));
+    put(&mut bound, "in", &choice);
+    Ok(single("$let", &bound))
+}
+
+/// What must be true beside that they are equal.
+struct Same {
+    by_bytes: bool,
+    /// Expressions for types.
+    types: RawArrayBuf,
+    /// What they must be.
+    names: RawArrayBuf,
+    more: Vec<RawDocumentBuf>,
+}
+
+impl Same {
+    fn look_at(&mut self, is: RawBson, value: RawBsonRef<'_>, depth: usize) -> Result<(), String> {
+        if depth > MAX_DEPTH {
+            return Err(format!(
+                "an update, other than by its `_id`, of an item nested more than {MAX_DEPTH} levels deep"
+            ));
+        }
+        let deeper = depth.saturating_add(1);
+        match value {
+            RawBsonRef::Document(document) => self.fields(&is, document, deeper),
+            RawBsonRef::Array(array) => self.elements(&is, array, deeper),
+            RawBsonRef::Int32(_) | RawBsonRef::Int64(_) | RawBsonRef::Symbol(_) => {
+                self.has_type(is, value);
+                Ok(())
+            }
+            RawBsonRef::Double(_) | RawBsonRef::Decimal128(_) => {
+                self.has_type(is.clone(), value);
+                // A zero has a sign, a decimal an exponent.
+                if !matches!(value, RawBsonRef::Double(number) if number != 0.0) {
+                    let text = single("$toString", literal(value));
+                    self.more
+                        .push(call("$eq", [single("$toString", is).into(), text.into()]));
+                }
+                Ok(())
+            }
+            RawBsonRef::String(text) => {
+                if self.by_bytes {
+                    let found = call("$indexOfBytes", [is.clone(), literal(value).into()]);
+                    self.more.push(call("$eq", [found.into(), 0.into()]));
+                    let length = i64::try_from(text.len()).unwrap_or(i64::MAX);
+                    self.more
+                        .push(call("$eq", [single("$strLenBytes", is).into(), length.into()]));
+                } else {
+                    // A symbol is equal to it.
+                    self.has_type(is, value);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn fields(&mut self, is: &RawBson, document: &RawDocument, depth: usize) -> Result<(), String> {
+        let mut seen = HashSet::new();
+        for (name, value) in document.iter().flatten() {
+            let name = name.as_str();
+            // Only the first of a name can be asked for.
+            if !seen.insert(name) {
+                continue;
+            }
+            let is_plain = !name.is_empty() && !name.contains(['.', '$', '\0']);
+            let field = match is {
+                RawBson::String(path) if is_plain => RawBson::String(format!("{path}.{name}")),
+                input => {
+                    let mut arguments = single("field", single("$literal", name));
+                    put(&mut arguments, "input", input);
+                    RawBson::Document(single("$getField", &arguments))
+                }
+            };
+            self.look_at(field, value, depth)?;
+        }
+        Ok(())
+    }
+
+    fn elements(&mut self, is: &RawBson, array: &RawArray, depth: usize) -> Result<(), String> {
+        for (position, value) in array.into_iter().flatten().enumerate() {
+            let position = i64::try_from(position).unwrap_or(i64::MAX);
+            let element = call("$arrayElemAt", [is.clone(), position.into()]);
+            self.look_at(element.into(), value, depth)?;
+        }
+        Ok(())
+    }
+
+    fn has_type(&mut self, is: RawBson, value: RawBsonRef<'_>) {
+        self.types.push(single("$type", is));
+        self.names.push(type_name(value));
+    }
+}
+
+fn literal(value: RawBsonRef<'_>) -> RawDocumentBuf {
+    single("$literal", value)
+}
+
+pub(in crate::pattern) fn call<const N: usize>(operator: &str, arguments: [RawBson; N]) -> RawDocumentBuf {
+    let arguments: RawArrayBuf = arguments.into_iter().collect();
+    single(operator, &arguments)
+}

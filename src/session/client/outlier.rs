@@ -1,0 +1,89 @@
+//! Commands on outlier collections. Most are relayed; of one that reads, the reply is looked at on its way.
+
+use bson::raw::RawDocumentBuf;
+
+use super::{Closed, Message, Session, watched};
+use crate::command::head::Head;
+use crate::command::reply::says_not_primary;
+use crate::pattern::shapes::OutlierShape;
+use crate::session::link::LinkError;
+use crate::session::metrics::{Direction, Outcome};
+use crate::session::outlier::{Outlier, Passage, passage, shows_outliers};
+use crate::session::relay::{Request, Sent, opened};
+use crate::session::route::Rewritten;
+use crate::wire::OpMsg;
+
+/// What became of a reply on its way.
+enum Passed {
+    /// The client has it.
+    Sent,
+    /// It shows outliers, which are to be put together.
+    Held(RawDocumentBuf),
+}
+
+impl Session<'_> {
+    /// Answers a command on an outlier collection, whose checksum was verified.
+    pub(super) async fn outlier(
+        &mut self,
+        message: Message<'_>,
+        head: &Head<'_>,
+        (to, shape): (&Rewritten<'_>, &OutlierShape),
+    ) -> Result<Outcome, Closed> {
+        let passage = match passage(shape, head, self.upstream.kind()) {
+            Ok(passage) => passage,
+            Err(error) => return self.finish(message.opened, head, Err(error.into())).await,
+        };
+        let shown = match passage {
+            Passage::Relayed => {
+                let request = Request {
+                    sent: Sent::Whole(message.received),
+                    flags: head.message.flags,
+                };
+                return self.relay(request, self.look()).await;
+            }
+            Passage::LookedAt => match self.look_for_outliers(message, shape).await? {
+                Passed::Sent => return Ok(Outcome::Relayed),
+                Passed::Held(reply) => Some(reply),
+            },
+            Passage::Rewritten => None,
+        };
+        let run = Outlier {
+            shared: self.shared,
+            settings: &to.settings,
+            link: &mut self.link,
+            upstream: self.upstream.kind(),
+            head,
+            shape,
+            namespace: to.namespace,
+            // The client's own words begin a transaction.
+            begun: shown.is_some().into(),
+            held: shown,
+        };
+        let answer = watched(head, run.run(), &mut self.client).await?;
+        self.finish(message.opened, head, answer).await
+    }
+
+    /// Relays a command that reads, and its reply unless that shows outliers.
+    async fn look_for_outliers(&mut self, message: Message<'_>, shape: &OutlierShape) -> Result<Passed, Closed> {
+        self.link.forward(message.received).await?;
+        let received = tokio::select! {
+            biased;
+            received = self.link.receive() => received?,
+            // mongod ends a command whose client is gone, once its own connection is closed.
+            () = self.client.closed() => return Err(Closed::ByClient),
+        };
+        let inflated = opened(&received).map_err(LinkError::from)?;
+        let reply = OpMsg::parse_unverified(inflated.as_ref().unwrap_or(&received)).map_err(LinkError::from)?;
+        if shows_outliers(shape, reply.body) {
+            let body = OpMsg::into_body(inflated.unwrap_or(received)).map_err(LinkError::from)?;
+            return Ok(Passed::Held(body));
+        }
+        let is_gone = self.presentation.promises_primary() && says_not_primary(reply.body);
+        self.shared.metrics.bytes(Direction::Sent, received.len());
+        self.client.send(&received).await?;
+        if is_gone {
+            self.see_to_primary().await?;
+        }
+        Ok(Passed::Sent)
+    }
+}

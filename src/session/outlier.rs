@@ -1,0 +1,180 @@
+//! Commands on an outlier collection: one file each, beside what they share. What does not touch the array goes to mongod in the
+//! client's own words; the rest is planned by `pattern::outlier`. See `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
+
+mod base;
+mod by_hand;
+mod collection;
+mod compute;
+mod delete;
+mod extras;
+mod find;
+mod find_and_modify;
+mod insert;
+mod known;
+mod passage;
+mod push;
+mod read;
+mod scratch;
+mod send;
+mod spill;
+mod update;
+mod write;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bson::raw::{RawDocumentBuf, cstr};
+
+pub(super) use self::extras::IndexedExtras;
+pub(super) use self::known::KnownOutliers;
+pub(super) use self::passage::{Passage, passage, shows_outliers};
+pub(super) use self::read::put_together;
+pub(super) use self::scratch::Scratches;
+use super::error::RunError;
+use super::link::{Link, Request};
+use super::upstream::UpstreamKind;
+use super::{Settings, Shared};
+use crate::command::arguments::Carried;
+use crate::command::document::single;
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::head::Head;
+use crate::command::namespace::Namespace;
+use crate::command::reply::succeeded;
+use crate::pattern::shapes::OutlierShape;
+
+/// How often a race may be lost. Each time another writer got on.
+const MAX_ATTEMPTS: u32 = 100;
+/// The longest pause before another try, in milliseconds.
+const MAX_PAUSE_MS: u64 = 50;
+
+/// What a command about a transaction says of it.
+const OF_TRANSACTION: &[&str] = &[
+    "lsid",
+    "txnNumber",
+    "autocommit",
+    "$clusterTime",
+    "apiVersion",
+    "apiStrict",
+    "apiDeprecationErrors",
+];
+
+/// One command on an outlier collection.
+pub(super) struct Outlier<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) settings: &'a Settings,
+    pub(super) link: &'a mut Link,
+    pub(super) upstream: UpstreamKind,
+    pub(super) head: &'a Head<'a>,
+    pub(super) shape: &'a OutlierShape,
+    pub(super) namespace: Namespace<'a>,
+    /// Whether a command made from the client's has been sent that began its transaction.
+    pub(super) begun: AtomicBool,
+    /// mongod's reply to a command that reads, as it came, where it shows outliers.
+    pub(super) held: Option<RawDocumentBuf>,
+}
+
+impl<'a> Outlier<'a> {
+    /// Runs one that has its [`passage`] and gives the reply. Not cancel safe: the link is of no use after.
+    pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
+        if self.upstream == UpstreamKind::Mongos {
+            return Err(self.unsupported("a sharded cluster").into());
+        }
+        Ok(succeeded(self.dispatch().await?)?)
+    }
+
+    /// Ends the client's transaction, as mongod does with one that a statement fails in: it may have failed on a copy elsewhere.
+    async fn abort(&mut self) -> Result<(), RunError> {
+        let mut command = single("abortTransaction", 1);
+        for (name, value) in self.head.body().iter().flatten() {
+            if OF_TRANSACTION.contains(&name.as_str()) {
+                command.append(name, value);
+            }
+        }
+        command.append(cstr!("$db"), "admin");
+        // It is at its end already where mongod has found the failure itself.
+        self.link.call(Request::plain(&command)).await?;
+        Ok(())
+    }
+
+    async fn dispatch(&mut self) -> Result<RawDocumentBuf, RunError> {
+        match self.head.name {
+            "insert" => insert::run(self).await,
+            "update" => update::run(self).await,
+            "delete" => delete::run(self).await,
+            "findAndModify" | "findandmodify" => find_and_modify::run(self).await,
+            "find" => find::run(self).await,
+            "getMore" => find::get_more(self).await,
+            "count" => read::count(self).await,
+            "distinct" => read::distinct(self).await,
+            "aggregate" => read::aggregate(self).await,
+            "explain" => read::explain(self).await,
+            "drop" => collection::drop(self).await,
+            "create" => collection::create(self).await,
+            "collMod" => collection::coll_mod(self).await,
+            "createIndexes" => collection::create_indexes(self).await,
+            // As they would be, but for extras.
+            "killCursors" | "listIndexes" | "dropIndexes" | "deleteIndexes" | "collStats" | "collstats"
+            | "dataSize" | "datasize" | "validate" | "planCacheClear" | "compact" => self.as_it_is().await,
+            name => Err(self.unsupported(&format!("the command {name}")).into()),
+        }
+    }
+
+    /// What the next command made from the client's carries of it.
+    fn carried(&self) -> Carried<'a> {
+        Carried::of(self.head.body()).begun(self.begun.swap(true, Ordering::Relaxed))
+    }
+
+    /// Whether the client may send it again. Before a standalone, mongod refuses such writes in these words.
+    fn is_retryable(&self) -> Result<bool, CommandError> {
+        let numbered = self.head.is_retryable_write();
+        if numbered && self.upstream == UpstreamKind::Standalone {
+            let message = "Transaction numbers are only allowed on a replica set member or mongos";
+            return Err(CommandError::new(ErrorCode::IllegalOperation, message));
+        }
+        Ok(numbered)
+    }
+
+    /// The error for what the shape cannot do, counted.
+    fn unsupported(&self, what: &str) -> CommandError {
+        self.shared.metrics.rejected(&self.shape.namespace().to_string());
+        CommandError::unsupported((self.namespace, OutlierShape::PATTERN), what)
+    }
+
+    /// The error for a document whose extras cannot be read.
+    fn misfit(&self) -> CommandError {
+        let message = format!(
+            "mongoshape is configured to store {} in the outlier pattern, but what a document of it says of its extras is not of \
+             layout version 1",
+            self.namespace
+        );
+        CommandError::new(ErrorCode::InvalidOptions, message)
+    }
+
+    /// What is to be done behind a change can be done by others, too: that it failed is no error of a command which has done what
+    /// it was to do. A transaction has ended with it.
+    fn left_to_others(&self, done: Result<(), RunError>) -> Result<(), RunError> {
+        match done {
+            Err(RunError::Command(_)) if !self.head.in_transaction() => Ok(()),
+            done => done,
+        }
+    }
+
+    /// The error for a document that was another one each time it was looked at.
+    fn lost_too_often(&self) -> CommandError {
+        let message = "mongoshape lost the race for a document too often; nothing was changed of it";
+        let error = CommandError::new(ErrorCode::WriteConflict, message);
+        if self.head.in_transaction() {
+            error.transient()
+        } else {
+            error
+        }
+    }
+}
+
+/// Waits a little, at random, when races were lost: the more often, the longer.
+async fn pause(lost: u32) {
+    if lost > 1 {
+        let most = (1_u64 << lost.min(10)).min(MAX_PAUSE_MS);
+        tokio::time::sleep(Duration::from_millis(rand::random_range(0..=most))).await;
+    }
+}

@@ -1,0 +1,65 @@
+//! Documents that were split by hand: they are read as they are, and adopted by the first write.
+//!
+//! The documents of extras that were written by hand stay until `mongoshape setup` removes them: somebody may be reading them.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::Outlier;
+use super::send::Part;
+use crate::command::document::{get, single};
+use crate::pattern::outlier::layout::State;
+use crate::pattern::outlier::merge::merged_by_hand;
+use crate::pattern::outlier::regroup;
+use crate::session::error::RunError;
+
+impl Outlier<'_> {
+    /// The document as the application has it. `None` where it was adopted since it was read.
+    pub(super) async fn whole_by_hand(&mut self, stored: &RawDocument) -> Result<Option<RawDocumentBuf>, RunError> {
+        let Some(id) = get(stored, "_id") else {
+            return Err(self.misfit().into());
+        };
+        let extras = self.extras_by_hand(id).await?;
+        let mut find = single("find", self.namespace.collection);
+        find.append(cstr!("filter"), regroup::still_by_hand(self.shape, id));
+        find.append(cstr!("projection"), single("_id", 1));
+        find.append(cstr!("collation"), single("locale", "simple"));
+        if self.ask(find).await?.is_empty() {
+            return Ok(None);
+        }
+        let extras: Vec<&RawDocument> = extras.iter().map(RawDocumentBuf::as_ref).collect();
+        Ok(Some(merged_by_hand(self.shape, stored, &extras)))
+    }
+
+    async fn extras_by_hand(&mut self, id: RawBsonRef<'_>) -> Result<Vec<RawDocumentBuf>, RunError> {
+        let mut find = single("find", self.shape.extras_collection());
+        find.append(cstr!("filter"), regroup::by_hand(self.shape, id));
+        self.ask(find).await
+    }
+
+    /// Makes an outlier of it that says all of itself, unless somebody else does.
+    pub(super) async fn adopt(&mut self, stored: &RawDocument) -> Result<(), RunError> {
+        let Some(id) = get(stored, "_id") else {
+            return Err(self.misfit().into());
+        };
+        let generation = ObjectId::new();
+        let extras = self.extras_by_hand(id).await?;
+        let extras: Vec<&RawDocument> = extras.iter().map(RawDocumentBuf::as_ref).collect();
+        let Some(elements) = regroup::elements(self.shape, (stored, &State::Bare), &extras) else {
+            return Err(self.misfit().into());
+        };
+        let counted = (generation, elements.len());
+        let Some(statement) = regroup::counting(self.shape, (stored, &State::Bare), counted) else {
+            return Err(self.misfit().into());
+        };
+        let pages = regroup::pages(self.shape, id, generation, (0, &elements));
+        self.write_pages(&pages).await?;
+        let told = self
+            .write((self.namespace.collection, "update"), &statement, Part::Beside)
+            .await?;
+        if told.succeeded()?.n == 0 {
+            self.remove_pages(id, generation).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,231 @@
+//! `delete`: extras go with their document. The base document goes first; what is left of its pages then is nothing.
+
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::send::{Part, Told};
+use super::write::{Meant, Tally, met_by_none};
+use super::{MAX_ATTEMPTS, Outlier, pause};
+use crate::command::delete::DeleteStatement;
+use crate::command::document::{array_of, put, single};
+use crate::command::write_batch::WriteBatch;
+use crate::pattern::outlier::layout::{is_of_generation, is_typical};
+use crate::pattern::outlier::statement::{replacing, typical};
+use crate::session::error::RunError;
+
+/// One statement of the command.
+struct Statement<'s, 'a> {
+    of: &'s DeleteStatement<'a>,
+    variables: Option<&'a RawDocument>,
+    id: i32,
+}
+
+pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+    let mut let_variables = None;
+    let batch = WriteBatch::parse(run.head, ("delete", "delete.deletes"), |name, field| {
+        match name {
+            "let" => let_variables = field.document()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let statements: Result<Vec<_>, _> = batch
+        .statements
+        .iter()
+        .map(|statement| DeleteStatement::parse(statement))
+        .collect();
+    run.is_retryable()?;
+    let mut tally = Tally::default();
+    for (index, of) in statements?.iter().enumerate() {
+        let statement = Statement {
+            of,
+            variables: let_variables,
+            id: batch.statement_ids.of(index),
+        };
+        let told = if of.one {
+            one(run, &statement).await.map(|told| vec![told])
+        } else if run.head.is_retryable_write() {
+            // mongod refuses it.
+            let element = statement.element(of.filter, 0);
+            let collection = run.namespace.collection;
+            let told = run.write((collection, "delete"), &element, Part::Own(statement.id));
+            told.await.map(|told| vec![told])
+        } else {
+            many(run, &statement).await
+        };
+        let told = match told {
+            Err(RunError::Command(error)) => {
+                let judgement = statement.element(&met_by_none(of.filter), i32::from(of.one));
+                let judged = run.judged(("delete", &judgement), (statement.id, error)).await;
+                judged.map(|told| vec![told])
+            }
+            told => told,
+        };
+        let failed = match told {
+            Ok(told) => tally.add_all(index, &told),
+            Err(RunError::Command(error)) => {
+                tally.refuse(index, error)?;
+                true
+            }
+            Err(error) => return Err(error),
+        };
+        if failed && (batch.ordered || run.head.in_transaction()) {
+            break;
+        }
+    }
+    Ok(tally.reply())
+}
+
+impl<'a> Statement<'_, 'a> {
+    fn meant(&self) -> Meant<'a> {
+        Meant {
+            filter: Some(self.of.filter),
+            sort: None,
+            collation: self.of.collation,
+            hint: self.of.hint,
+            variables: self.variables,
+        }
+    }
+
+    fn element(&self, filter: &RawDocument, limit: i32) -> RawDocumentBuf {
+        let mut element = single("q", filter);
+        put(&mut element, "limit", limit);
+        if let Some(collation) = self.of.collation {
+            put(&mut element, "collation", collation);
+        }
+        if let Some(hint) = self.of.hint {
+            put(&mut element, "hint", hint);
+        }
+        element
+    }
+}
+
+async fn one(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
+    let collection = run.namespace.collection;
+    let meant = statement.meant();
+    for attempt in 0..MAX_ATTEMPTS {
+        pause(attempt).await;
+        let id = match meant.id() {
+            Some(id) => Some(RawBson::from(id)),
+            None => run.ids(meant, 1).await?.into_iter().next(),
+        };
+        let Some(id) = id else { break };
+        let id = id.as_raw_bson_ref();
+        if let Some(told) = at(run, statement, (&meant.with_id(id), id)).await? {
+            return Ok(told);
+        }
+        if meant.id().is_some() {
+            break;
+        }
+    }
+    // Nothing is meant, or it was deleted when this was sent before.
+    let element = statement.element(&met_by_none(statement.of.filter), 1);
+    run.write((collection, "delete"), &element, Part::Own(statement.id))
+        .await
+}
+
+async fn many(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Vec<Told>, RunError> {
+    let collection = run.namespace.collection;
+    let meant = statement.meant();
+    let of_outliers = single("$and", array_of(&[statement.of.filter.to_owned(), is_outlier(run)]));
+    let mut all = Vec::new();
+    // One that becomes an outlier meanwhile is met the next time.
+    for round in 0..3 {
+        let outliers = Meant {
+            filter: Some(&of_outliers),
+            ..meant
+        };
+        let ids = if run.depends(meant.filter) {
+            of_outliers_among(run, meant).await?
+        } else {
+            run.ids(outliers, 0).await?
+        };
+        if ids.is_empty() && round > 0 {
+            return Ok(all);
+        }
+        for id in &ids {
+            let id = id.as_raw_bson_ref();
+            let told = at(run, statement, (&meant.with_id(id), id)).await?;
+            all.extend(told);
+        }
+        let element = statement.element(&typical(run.shape, statement.of.filter), 0);
+        let told = run
+            .write((collection, "delete"), &element, Part::Own(statement.id))
+            .await?;
+        let failed = told.error.is_some();
+        all.push(told);
+        if failed {
+            return Ok(all);
+        }
+    }
+    Ok(all)
+}
+
+fn is_outlier(run: &Outlier<'_>) -> RawDocumentBuf {
+    single("$nor", array_of(&[is_typical(run.shape)]))
+}
+
+/// The outliers among the documents that are meant: whether one is cannot be asked behind what puts them together.
+async fn of_outliers_among(run: &mut Outlier<'_>, meant: Meant<'_>) -> Result<Vec<bson::raw::RawBson>, RunError> {
+    let all: bson::raw::RawArrayBuf = run.ids(meant, 0).await?.into_iter().collect();
+    let of_ids = single("_id", single("$in", &all));
+    let filter = single("$and", array_of(&[of_ids, is_outlier(run)]));
+    run.ids(
+        Meant {
+            filter: Some(&filter),
+            ..Meant::default()
+        },
+        0,
+    )
+    .await
+}
+
+/// Deletes the document of that `_id`, if it meets the filter. `None` where none does.
+async fn at(
+    run: &mut Outlier<'_>,
+    statement: &Statement<'_, '_>,
+    (filter, id): (&RawDocument, RawBsonRef<'_>),
+) -> Result<Option<Told>, RunError> {
+    let collection = run.namespace.collection;
+    let depends = run.depends(Some(filter));
+    for attempt in 0..MAX_ATTEMPTS {
+        pause(attempt).await;
+        let element = statement.element(&typical(run.shape, filter), 1);
+        let told = run
+            .write((collection, "delete"), &element, Part::Own(statement.id))
+            .await?;
+        if told.n > 0 || told.error.is_some() {
+            return Ok(Some(told));
+        }
+        let Some(stored) = run.base(id).await? else {
+            return Ok(None);
+        };
+        let meant = Meant {
+            filter: Some(filter),
+            ..statement.meant()
+        };
+        let meets = !run.ids(meant, 1).await?.is_empty();
+        let Some(extras) = run.extras_of(&stored)?.filter(|_| meets) else {
+            if meets {
+                continue;
+            }
+            return Ok(None);
+        };
+        let demanded = if depends {
+            replacing(&stored, &stored).map_err(|what| run.unsupported(&what))?.0
+        } else {
+            let of_generation = is_of_generation(run.shape, extras.generation);
+            single("$and", array_of(&[filter.to_owned(), of_generation]))
+        };
+        let element = statement.element(&demanded, 1);
+        let told = run
+            .write((collection, "delete"), &element, Part::Own(statement.id))
+            .await?;
+        if told.n > 0 && told.error.is_none() {
+            run.remove_pages(id, extras.generation).await?;
+        }
+        if told.n > 0 || told.error.is_some() {
+            return Ok(Some(told));
+        }
+    }
+    Err(run.lost_too_often().into())
+}

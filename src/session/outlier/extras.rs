@@ -1,0 +1,116 @@
+//! Writing pages, and removing those that nobody counts.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use bson::oid::ObjectId;
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::Outlier;
+use super::send::{Part, Told};
+use crate::command::arguments::Carried;
+use crate::command::document::{array_of, single};
+use crate::command::error::ErrorCode;
+use crate::command::namespace::Namespace;
+use crate::pattern::outlier::layout::is_of_generation;
+use crate::pattern::outlier::{page, remains};
+use crate::session::error::RunError;
+
+/// The collections of extras that have been seen to have their index.
+#[derive(Debug, Default)]
+pub(in crate::session) struct IndexedExtras(Mutex<HashSet<String>>);
+
+impl IndexedExtras {
+    fn contains(&self, namespace: &str) -> bool {
+        self.lock().contains(namespace)
+    }
+
+    fn insert(&self, namespace: String) {
+        self.lock().insert(namespace);
+    }
+
+    /// Looks again at all of them.
+    pub(super) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Pages that were written for a document, which may not count them.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    pub(super) id: RawBson,
+    pub(super) generation: ObjectId,
+}
+
+impl Outlier<'_> {
+    /// Writes pages that nobody counts yet.
+    pub(super) async fn write_pages(&mut self, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
+        if pages.is_empty() {
+            return Ok(());
+        }
+        self.index_extras().await?;
+        let pages: Vec<&RawDocument> = pages.iter().map(RawDocumentBuf::as_ref).collect();
+        let extras = self.shape.extras_collection();
+        let told = self
+            .write_all((extras, "insert", "documents"), &pages, Part::Beside)
+            .await?;
+        told.succeeded().map(|_| ())
+    }
+
+    /// Sees to the index on the reference. It is made outside of a transaction: one that has written extras sees it.
+    async fn index_extras(&mut self) -> Result<(), RunError> {
+        let extras = self.shape.extras_collection();
+        let namespace = Namespace::new(self.head.database, extras).to_string();
+        if self.settings.indexed_extras.contains(&namespace) {
+            return Ok(());
+        }
+        let mut command = single("createIndexes", extras);
+        command.append(cstr!("indexes"), array_of(&[remains::index(self.shape)]));
+        Carried::of(self.head.body()).append_identity(&mut command);
+        self.link.run(&command).await?;
+        self.settings.indexed_extras.insert(namespace);
+        Ok(())
+    }
+
+    /// Removes the pages of a generation that a document had, and cannot have again. What cannot be removed is nothing all the
+    /// same, so that the client is not told.
+    pub(super) async fn remove_pages(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<(), RunError> {
+        let statement = page::removal(self.shape, id, generation);
+        let extras = self.shape.extras_collection();
+        let told = self.write((extras, "delete"), &statement, Part::Beside).await;
+        let removed = told.and_then(Told::succeeded).map(|_| ());
+        self.left_to_others(removed)
+    }
+
+    /// Removes of these pages those that no document counts, now that none is about to.
+    pub(super) async fn remove_uncounted(&mut self, written: &[Written]) -> Result<(), RunError> {
+        for Written { id, generation } in written {
+            let id = id.as_raw_bson_ref();
+            let mut filter = single("_id", single("$eq", id));
+            for (name, value) in is_of_generation(self.shape, *generation).iter().flatten() {
+                filter.append(name, value);
+            }
+            let mut find = single("find", self.namespace.collection);
+            find.append(cstr!("filter"), &filter);
+            find.append(cstr!("projection"), single("_id", 1));
+            let counted = match self.ask(find).await {
+                Ok(found) => !found.is_empty(),
+                // The transaction has ended, and its pages with it.
+                Err(RunError::Command(error))
+                    if self.head.in_transaction() && error.is(ErrorCode::NoSuchTransaction) =>
+                {
+                    return Ok(());
+                }
+                Err(error) => return self.left_to_others(Err(error)),
+            };
+            if !counted {
+                self.remove_pages(id, *generation).await?;
+            }
+        }
+        Ok(())
+    }
+}

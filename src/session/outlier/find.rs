@@ -1,0 +1,281 @@
+//! `find` and `getMore`: mongod's own answer with outliers put together, or a pipeline where the question depends on the array.
+
+use std::sync::atomic::Ordering;
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::passage::shows_own;
+use super::read::judged;
+use super::{MAX_ATTEMPTS, Outlier, pause};
+use crate::command::arguments::with_replaced;
+use crate::command::document::{as_flag, get, put, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::find::Find;
+use crate::command::reply::{CursorReply, succeeded, with_closed_cursor};
+use crate::pattern::outlier::layout::{Extras, State};
+use crate::pattern::outlier::merge::{merged, without_own};
+use crate::pattern::outlier::pipeline;
+use crate::pattern::outlier::touch::{depends_on_array, names_own};
+use crate::pattern::shapes::{OutlierShape, Reads};
+use crate::pattern::view;
+use crate::session::error::RunError;
+use crate::session::metrics::Strategy;
+
+/// What one reply may weigh (`BSONObjMaxUserSize`), with what is around its documents.
+const MAX_BYTES: usize = 16 * 1024 * 1024;
+
+/// How a `find` is answered.
+pub(super) enum Way {
+    /// In the client's own words, or with this projection, and outliers put together.
+    Complete(Option<RawDocumentBuf>),
+    /// By a pipeline.
+    Pipeline,
+}
+
+pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+    let find = Find::parse(run.head.body())?;
+    match way(run.shape, &find).map_err(|what| run.unsupported(&what))? {
+        Way::Complete(projection) => {
+            let projection = projection.as_deref().map(RawBsonRef::Document);
+            let body = match projection {
+                Some(_) => &with_replaced(run.head.body(), &[("projection", projection)]),
+                None => run.head.body(),
+            };
+            for attempt in 0..MAX_ATTEMPTS {
+                pause(attempt).await;
+                let answer = read(run, &run.next(body)).await?;
+                if let Some(answer) = complete(run, &answer).await? {
+                    return Ok(answer);
+                }
+                close(run, &answer).await?;
+            }
+            Err(run.lost_too_often().into())
+        }
+        Way::Pipeline => by_pipeline(run, &find).await,
+    }
+}
+
+/// The reply to words of the client's that read: the one that is there already, or mongod's.
+async fn read(run: &mut Outlier<'_>, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+    if let Some(held) = run.held.take() {
+        return Ok(succeeded(held)?);
+    }
+    let answer = run.link.run(body).await?;
+    run.begun.store(true, Ordering::Relaxed);
+    Ok(answer)
+}
+
+/// How a `find` is answered, or what of it cannot be.
+pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<Way, String> {
+    if shape.reads() == Reads::Base {
+        return Ok(Way::Complete(None));
+    }
+    let depends = |words: Option<&RawDocument>| words.is_some_and(|words| depends_on_array(shape, words));
+    if depends(find.filter) || depends(find.sort) {
+        return match find.beyond_aggregation.first() {
+            Some(option) => Err(format!("find with '{option}' that depends on {}", shape.array())),
+            None => Ok(Way::Pipeline),
+        };
+    }
+    let Some(projection) = find.projection else {
+        return Ok(Way::Complete(None));
+    };
+    if may_leave_id_out(shape, projection) && find.beyond_aggregation.is_empty() {
+        return Ok(Way::Pipeline);
+    }
+    if names_own(shape, RawBsonRef::Document(projection)) || !depends_on_array(shape, projection) {
+        return Ok(Way::Complete(None));
+    }
+    let mut flags = projection.iter().flatten().map(|(_, value)| match value {
+        RawBsonRef::Document(_) | RawBsonRef::Array(_) | RawBsonRef::String(_) => None,
+        value => as_flag(value),
+    });
+    let are_plain = flags.all(|flag| flag.is_some());
+    match get(projection, shape.array()).filter(|_| are_plain).and_then(as_flag) {
+        Some(true) => {
+            let mut with_control = projection.to_owned();
+            put(&mut with_control, shape.control(), true);
+            Ok(Way::Complete(Some(with_control)))
+        }
+        Some(false) => Ok(Way::Complete(None)),
+        None => Ok(Way::Pipeline),
+    }
+}
+
+/// Whether a projection may show the array, and not the `_id` by which its pages are found.
+fn may_leave_id_out(shape: &OutlierShape, projection: &RawDocument) -> bool {
+    let is_plain = |value| match value {
+        RawBsonRef::Document(_) | RawBsonRef::Array(_) | RawBsonRef::String(_) => None,
+        value => as_flag(value),
+    };
+    if get(projection, "_id").and_then(is_plain) != Some(false) {
+        return false;
+    }
+    let mut others = projection
+        .iter()
+        .flatten()
+        .filter(|(name, _)| name.as_str() != "_id")
+        .peekable();
+    let shows_others_only = others.peek().is_some()
+        && others.all(|(name, value)| is_plain(value) == Some(true) && name.as_str() != shape.array());
+    let leaves_array_out = get(projection, shape.array()).and_then(is_plain) == Some(false);
+    !shows_others_only && !leaves_array_out
+}
+
+async fn close(run: &mut Outlier<'_>, answer: &RawDocument) -> Result<(), RunError> {
+    let Some(cursor) = CursorReply::parse(answer).filter(|cursor| cursor.id != 0) else {
+        return Ok(());
+    };
+    let mut command = single("killCursors", run.namespace.collection);
+    let ids: RawArrayBuf = [RawBsonRef::Int64(cursor.id)].into_iter().collect();
+    command.append(cstr!("cursors"), &ids);
+    run.carried().append_to_go_on(&mut command);
+    run.link.run(&command).await.map(|_| ())
+}
+
+pub(super) async fn get_more(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+    let answer = read(run, run.head.body()).await?;
+    if let Some(answer) = complete(run, &answer).await? {
+        return Ok(answer);
+    }
+    close(run, &answer).await?;
+    let message = format!("a document of {} has got other extras while it was read", run.namespace);
+    Err(CommandError::new(ErrorCode::QueryPlanKilled, message).into())
+}
+
+/// The reply with its outliers put together. `None` where one has got other pages since.
+pub(super) async fn complete(run: &mut Outlier<'_>, answer: &RawDocument) -> Result<Option<RawDocumentBuf>, RunError> {
+    let Some(cursor) = CursorReply::parse(answer) else {
+        return Ok(Some(answer.to_owned()));
+    };
+    let Some(documents) = completed(run, cursor.batch.into_iter().flatten().collect()).await? else {
+        return Ok(None);
+    };
+    let Some(documents) = documents else {
+        return Ok(Some(answer.to_owned()));
+    };
+    if documents.as_bytes().len() > MAX_BYTES {
+        let message = format!(
+            "the documents of one reply of {} weigh more than 16 MiB with their extras: ask for fewer at a time (batchSize)",
+            run.namespace
+        );
+        close(run, answer).await?;
+        return Err(CommandError::new(ErrorCode::BsonObjectTooLarge, message).into());
+    }
+    let mut reply = RawDocumentBuf::new();
+    for (name, value) in answer.iter().flatten() {
+        match value {
+            RawBsonRef::Document(cursor) if name.as_str() == "cursor" => {
+                let batch = Some(RawBsonRef::Array(&documents));
+                let replaced = [("firstBatch", batch), ("nextBatch", batch)];
+                reply.append(name, with_replaced(cursor, &replaced));
+            }
+            value => reply.append(name, value),
+        }
+    }
+    Ok(Some(reply))
+}
+
+/// Documents with the outliers among them put together: `Some(None)` where there are none, `None` where one has got other pages.
+async fn completed(
+    run: &mut Outlier<'_>,
+    documents: Vec<RawBsonRef<'_>>,
+) -> Result<Option<Option<RawArrayBuf>>, RunError> {
+    let shape = run.shape;
+    let own = |document: &RawDocument| shows_own(shape, document);
+    let is_any = documents.iter().filter_map(|value| value.as_document()).any(own);
+    if !is_any {
+        return Ok(Some(None));
+    }
+    let mut wanted: Vec<(RawBsonRef<'_>, Extras)> = Vec::new();
+    for document in documents.iter().filter_map(|value| value.as_document()) {
+        // By its control alone: a projection may have left the flag out.
+        if let Some(RawBsonRef::Document(_)) = get(document, shape.control())
+            && let State::Outlier(extras) = State::of(shape, document)
+            && get(document, shape.array()).is_some()
+            && shape.reads() == Reads::Merged
+            && let Some(id) = get(document, "_id")
+        {
+            wanted.push((id, extras));
+        }
+    }
+    let of: Vec<_> = wanted.iter().map(|(id, extras)| (*id, extras.generation)).collect();
+    let pages = run.pages(&of).await?;
+    let mut all = RawArrayBuf::new();
+    for value in documents {
+        let Some(document) = value.as_document().filter(|document| own(document)) else {
+            all.push(value);
+            continue;
+        };
+        let keep = (shape.reads() == Reads::Base).then_some(shape.flag());
+        match State::of(shape, document) {
+            State::Outlier(extras) if shape.reads() == Reads::Merged && get(document, shape.array()).is_some() => {
+                if get(document, "_id").is_none() {
+                    return Err(run.unsupported(&format!("{} without _id", shape.array())).into());
+                }
+                match merged(shape, document, &extras, &pages.of(extras.generation)) {
+                    Some(whole) => all.push(&whole),
+                    None => return Ok(None),
+                }
+            }
+            State::Bare if shape.reads() == Reads::Merged && get(document, shape.array()).is_some() => {
+                if get(document, "_id").is_none() {
+                    return Err(run.unsupported(&format!("{} without _id", shape.array())).into());
+                }
+                match run.whole_by_hand(document).await? {
+                    Some(whole) => all.push(&whole),
+                    None => return Ok(None),
+                }
+            }
+            State::Misfit => return Err(run.misfit().into()),
+            _ => all.push(without_own(shape, document, keep)),
+        }
+    }
+    Ok(Some(Some(all)))
+}
+
+async fn by_pipeline(run: &mut Outlier<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
+    judged(run, find).await?;
+    let mut find = find.clone();
+    let natural = find
+        .sort
+        .and_then(|sort| get(sort, "$natural").map(|order| single("$natural", order)));
+    if let Some(natural) = &natural {
+        // What it says of a query's order, a hint says of an aggregation's.
+        if find.hint.is_some() || find.sort.is_some_and(|sort| sort.iter().count() > 1) {
+            return Err(run.unsupported("a sort by $natural beside a hint").into());
+        }
+        find.sort = None;
+        find.hint = Some(RawBsonRef::Document(natural));
+    }
+    let find = &find;
+    let stages = pipeline::of_find(run.shape, find).map_err(|what| run.unsupported(&what))?;
+    let mut command = view::aggregate(run.namespace.collection, &stages, find.batch_size);
+    let parts = [("collation", find.collation), ("let", find.let_variables)];
+    for (name, part) in parts {
+        if let Some(part) = part {
+            put(&mut command, name, part);
+        }
+    }
+    if let Some(hint) = find.hint {
+        command.append(cstr!("hint"), hint);
+    }
+    if let Some(allow) = find.allow_disk_use {
+        command.append(cstr!("allowDiskUse"), allow);
+    }
+    run.shared
+        .metrics
+        .read(&run.shape.namespace().to_string(), Strategy::Pipeline);
+    run.carried().append_to_read(&mut command);
+    let reply = run.put_together(&command).await?;
+    let Some(cursor) = CursorReply::parse(&reply) else {
+        return Ok(reply);
+    };
+    let returned = u64::try_from(cursor.documents().count()).unwrap_or(u64::MAX);
+    // As `find` does and an aggregation does not: the cursor is closed with the last document that was asked for.
+    if cursor.id != 0 && (find.single_batch || (find.limit > 0 && returned >= find.limit)) {
+        close(run, &reply).await?;
+        return Ok(with_closed_cursor(&reply));
+    }
+    Ok(reply)
+}

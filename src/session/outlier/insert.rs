@@ -1,0 +1,106 @@
+//! `insert`: as it is, but for documents whose array is long. Their pages are written first.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::Outlier;
+use super::extras::Written;
+use crate::command::arguments::with_replaced;
+use crate::command::document::{array_of, get};
+use crate::command::insert::Insert;
+use crate::command::reply::succeeded;
+use crate::pattern::outlier::layout::{is_long, split};
+use crate::pattern::shapes::OutlierShape;
+use crate::session::error::RunError;
+use crate::session::link::Request;
+
+pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+    let command = Insert::parse(run.head)?;
+    run.is_retryable()?;
+    check(run, &command.documents)?;
+    let mut bases = Vec::new();
+    let mut pages = Vec::new();
+    let mut written = Vec::new();
+    for document in command.documents {
+        if !needs_pages(run.shape, document) {
+            bases.push(document.to_owned());
+            continue;
+        }
+        let document = with_id(document);
+        let generation = ObjectId::new();
+        let split = split(run.shape, &document, generation);
+        let id = get(&document, "_id").map_or(RawBson::Null, RawBson::from);
+        written.push(Written { id, generation });
+        bases.push(split.base);
+        pages.extend(split.pages);
+    }
+    run.write_pages(&pages).await?;
+    let answer = send(run, &bases).await?;
+    // Those that were refused, and those that an earlier attempt had stored with pages of its own.
+    let is_clean = get(&answer, "ok").is_some_and(|ok| ok.as_f64() == Some(1.0))
+        && get(&answer, "writeErrors").is_none()
+        && get(&answer, "retriedStmtIds").is_none();
+    if !is_clean {
+        run.remove_uncounted(&written).await?;
+    }
+    Ok(succeeded(answer)?)
+}
+
+/// Whether its documents are stored as they are.
+pub(super) fn is_plain(shape: &OutlierShape, command: &Insert<'_>) -> bool {
+    command.documents.iter().all(|document| {
+        let is_own = |name: &str| shape.is_own(name);
+        !needs_pages(shape, document) && !document.iter().flatten().any(|(name, _)| is_own(name.as_str()))
+    })
+}
+
+fn check(run: &Outlier<'_>, documents: &[&RawDocument]) -> Result<(), RunError> {
+    for document in documents {
+        for (name, _) in document.iter().flatten() {
+            if run.shape.is_own(name.as_str()) {
+                return Err(run
+                    .unsupported(&format!("a document with a field `{}`", name.as_str()))
+                    .into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn needs_pages(shape: &OutlierShape, document: &RawDocument) -> bool {
+    // mongod refuses such an `_id`, and none can be looked for.
+    let is_refused = matches!(
+        get(document, "_id"),
+        Some(RawBsonRef::Undefined | RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_))
+    );
+    let array = get(document, shape.array()).and_then(RawBsonRef::as_array);
+    !is_refused && array.is_some_and(|array| is_long(shape, array))
+}
+
+/// The document with an `_id`, as mongod would give it one.
+fn with_id(document: &RawDocument) -> RawDocumentBuf {
+    if get(document, "_id").is_some() {
+        return document.to_owned();
+    }
+    let mut made = RawDocumentBuf::new();
+    made.append(cstr!("_id"), ObjectId::new());
+    for (name, value) in document.iter().flatten() {
+        made.append(name, value);
+    }
+    made
+}
+
+/// The client's command with other documents; mongod's answer, which may say `ok: 0`.
+async fn send(run: &mut Outlier<'_>, documents: &[RawDocumentBuf]) -> Result<RawDocumentBuf, RunError> {
+    if run.head.message.sequences.is_empty() {
+        let array: RawArrayBuf = array_of(documents);
+        let body = with_replaced(run.head.body(), &[("documents", Some(RawBsonRef::Array(&array)))]);
+        return Ok(run.link.call(Request::plain(&run.next(&body))).await?);
+    }
+    let documents: Vec<&RawDocument> = documents.iter().map(RawDocumentBuf::as_ref).collect();
+    let request = Request {
+        body: &run.next(run.head.body()),
+        sequence: Some(("documents", &documents)),
+    };
+    Ok(run.link.call(request).await?)
+}

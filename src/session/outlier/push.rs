@@ -1,0 +1,167 @@
+//! A push to an outlier: to its tail, which is moved before the client is answered. What the move needs to know is asked for
+//! together with the push.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::Outlier;
+use super::known::{Known, KnownOutliers};
+use super::send::{Part, Told};
+use super::spill::Looked;
+use super::update::{At, Statement};
+use crate::command::document::single;
+use crate::command::reply::succeeded;
+use crate::pattern::outlier::page::Rest;
+use crate::pattern::outlier::statement::{self, flagging, into_tail, outlier};
+use crate::pattern::outlier::touch::Growth;
+use crate::session::error::RunError;
+use crate::session::link::Request;
+
+/// A statement that does nothing to the array but push to its end, and does not depend on it.
+#[derive(Clone, Copy)]
+pub(super) struct Push<'a> {
+    operators: &'a RawDocument,
+    count: u32,
+}
+
+impl<'a> Push<'a> {
+    /// The push that a statement is, if it is one.
+    pub(super) fn of(run: &Outlier<'_>, statement: &Statement<'_, 'a>, filter: &RawDocument) -> Option<Self> {
+        let (Growth::By(count), RawBsonRef::Document(operators)) = (statement.growth, statement.of.change) else {
+            return None;
+        };
+        let is_one = statement::push_only(run.shape, operators) && !run.depends(Some(filter));
+        is_one.then_some(Self { operators, count })
+    }
+}
+
+/// Pushes to a document that was an outlier when it was last written to. `None` where it is not known to be one, or is none.
+pub(super) async fn to_known(
+    run: &mut Outlier<'_>,
+    (statement, push): (&Statement<'_, '_>, Push<'_>),
+    (filter, id): (&RawDocument, RawBsonRef<'_>),
+) -> Result<Option<At>, RunError> {
+    let place = KnownOutliers::place(run.namespace, id);
+    let Some(known) = run.settings.known_outliers.get(&place) else {
+        return Ok(None);
+    };
+    if let Known::Rest(rest) = known
+        && let Some(told) = at_rest(run, (statement, push), (filter, id), rest).await?
+    {
+        return Ok(Some(At::done(told)));
+    }
+    let generation = known.generation();
+    let told = to_tail(run, (statement, push), (filter, id), generation).await?;
+    if told.is_none() {
+        run.settings.known_outliers.forget(&place);
+    }
+    Ok(told.map(At::done))
+}
+
+/// Pushes to an outlier that is at rest as it is known, so that nobody need look what it is like. `None` where it is not.
+async fn at_rest(
+    run: &mut Outlier<'_>,
+    (statement, push): (&Statement<'_, '_>, Push<'_>),
+    (filter, id): (&RawDocument, RawBsonRef<'_>),
+    rest: Rest,
+) -> Result<Option<Told>, RunError> {
+    let Some(pushed) = statement::pushed(run.shape, push.operators) else {
+        return Ok(None);
+    };
+    let change = into_tail(run.shape, push.operators);
+    let change = RawBsonRef::Document(&change);
+    let element = statement.element(&statement::at_rest(run.shape, filter, &rest), change, (false, false));
+    let told = run
+        .write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
+        .await?;
+    if told.error.is_some() {
+        return Ok(Some(told));
+    }
+    if told.n == 0 {
+        return Ok(None);
+    }
+    let looked = if told.resent {
+        // It was done when it was sent before, whatever the document is like now.
+        run.look(id, rest.generation).await?
+    } else {
+        Some(Looked::pushed_to(rest, pushed))
+    };
+    run.spill(id, looked).await?;
+    Ok(Some(told))
+}
+
+/// Pushes to a document that is no typical one with room. `None` where it does not meet the filter, or what it has is no array.
+pub(super) async fn to_outlier(
+    run: &mut Outlier<'_>,
+    (statement, push): (&Statement<'_, '_>, Push<'_>),
+    (filter, id): (&RawDocument, RawBsonRef<'_>),
+) -> Result<Option<At>, RunError> {
+    let Some(stored) = run.base(id).await? else {
+        return Ok(Some(At::NoMatch));
+    };
+    let generation = if let Some(extras) = run.extras_of(&stored)? {
+        extras.generation
+    } else {
+        let generation = ObjectId::new();
+        flag(run, (statement, push), (filter, id), generation).await?;
+        generation
+    };
+    let told = to_tail(run, (statement, push), (filter, id), generation).await?;
+    Ok(told.map(At::done))
+}
+
+/// Makes an outlier of a typical document that meets the filter, and has no room.
+async fn flag(
+    run: &mut Outlier<'_>,
+    (statement, push): (&Statement<'_, '_>, Push<'_>),
+    (filter, id): (&RawDocument, RawBsonRef<'_>),
+    generation: ObjectId,
+) -> Result<(), RunError> {
+    let Some(flagging) = flagging(run.shape, id, (push.count, generation)) else {
+        return Ok(());
+    };
+    if statement.is_met(run, filter).await? {
+        let collection = run.namespace.collection;
+        run.write((collection, "update"), &flagging, Part::Beside)
+            .await?
+            .succeeded()?;
+    }
+    Ok(())
+}
+
+/// Pushes to the tail, and moves it. `None` where no outlier is meant. `generation` is the one that it may have.
+async fn to_tail(
+    run: &mut Outlier<'_>,
+    (statement, push): (&Statement<'_, '_>, Push<'_>),
+    (filter, id): (&RawDocument, RawBsonRef<'_>),
+    generation: ObjectId,
+) -> Result<Option<Told>, RunError> {
+    let change = into_tail(run.shape, push.operators);
+    let change = RawBsonRef::Document(&change);
+    let element = statement.element(&outlier(run.shape, filter), change, (false, false));
+    let mut update: RawDocumentBuf = single("update", run.namespace.collection);
+    run.append_own(&mut update, Part::Own(statement.id));
+    let looks = run.looks(id, generation);
+    let requests = [
+        Request {
+            body: &update,
+            sequence: Some(("updates", &[&element])),
+        },
+        Request::plain(&looks[0]),
+        Request::plain(&looks[1]),
+    ];
+    let mut answers = run.link.call_all(&requests).await?.into_iter();
+    let told = Told::of(succeeded(answers.next().unwrap_or_default())?);
+    if told.error.is_some() {
+        return Ok(Some(told));
+    }
+    if told.n == 0 {
+        return Ok(None);
+    }
+    let moved = match run.looked(id, answers, generation).await {
+        Ok(looked) => run.spill(id, looked).await,
+        Err(error) => Err(error),
+    };
+    run.left_to_others(moved)?;
+    Ok(Some(told))
+}

@@ -1,0 +1,240 @@
+//! `count`, `distinct`, `aggregate` and `explain`: as they are where the array does not matter, else by a pipeline that puts
+//! outliers together first.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::{MAX_ATTEMPTS, Outlier, pause};
+use crate::command::aggregate::Aggregate;
+use crate::command::arguments::with_replaced;
+use crate::command::count::Count;
+use crate::command::distinct::{Distinct, too_big};
+use crate::command::document::{array_of, as_flag, as_whole_number, first_field, get, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::find::Find;
+use crate::command::reply::{CursorReply, carry};
+use crate::pattern::outlier::pipeline::{self, MISSING};
+use crate::pattern::outlier::touch::{depends_on_array, names_own};
+use crate::pattern::pipeline::{Pipelines, Place};
+use crate::pattern::shapes::Reads;
+use crate::pattern::view;
+use crate::session::error::RunError;
+use crate::session::link::Link;
+use crate::session::metrics::Strategy;
+use crate::session::run::{Reaching, refuse};
+
+/// mongod's code for what could not be converted (`ConversionFailure`).
+const CONVERSION_FAILURE: i32 = 241;
+/// Stages that read no documents, or what mongod says of the collection.
+const OF_COLLECTION: &[&str] = &["$collStats", "$indexStats", "$planCacheStats"];
+/// Values asked for at once: as many as a reply can hold.
+const BATCH_SIZE: u64 = 10_000_000;
+/// What the values of a `distinct` may weigh (`distinct.cpp`: `kMaxResponseSize`).
+const MAX_BYTES: usize = 16 * 1024 * 1024 - 4096;
+
+/// Runs a pipeline that puts outliers together, again where one has got other pages meanwhile.
+pub(in crate::session) async fn put_together(
+    link: &mut Link,
+    command: &RawDocument,
+) -> Result<RawDocumentBuf, RunError> {
+    let mut answer = link.run(command).await;
+    for attempt in 0..MAX_ATTEMPTS {
+        if !are_pages_missing(&answer) {
+            break;
+        }
+        pause(attempt).await;
+        answer = link.run(command).await;
+    }
+    answer
+}
+
+fn are_pages_missing(answer: &Result<RawDocumentBuf, RunError>) -> bool {
+    let Err(RunError::Command(CommandError::Upstream(reply))) = answer else {
+        return false;
+    };
+    reply.get_i32("code").is_ok_and(|code| code == CONVERSION_FAILURE)
+        && reply.get_str("errmsg").is_ok_and(|message| message.contains(MISSING))
+}
+
+impl Outlier<'_> {
+    /// The same for this command.
+    pub(super) async fn put_together(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+        put_together(self.link, command).await
+    }
+
+    fn count_pipeline(&self) {
+        let label = self.shape.namespace().to_string();
+        self.shared.metrics.read(&label, Strategy::Pipeline);
+    }
+}
+
+/// Has mongod judge a projection as only `find` has it.
+pub(super) async fn judged(run: &mut Outlier<'_>, find: &Find<'_>) -> Result<(), RunError> {
+    let judgement = view::judgement(run.namespace.collection, find);
+    if let Some(mut command) = judgement.map_err(|what| run.unsupported(what))? {
+        run.carried().append_to_read(&mut command);
+        run.link.run(&command).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn count(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+    let count = Count::parse(run.head.body())?;
+    let Some(query) = count.query.filter(|query| must_merge(run, query)) else {
+        return run.as_it_is().await;
+    };
+    let most = (count.limit > 0).then(|| count.limit.saturating_add(count.skip));
+    let stages = pipeline::of_count(run.shape, query, most).map_err(|what| run.unsupported(&what))?;
+    let mut command = view::aggregate(run.namespace.collection, &stages, None);
+    if let Some(collation) = count.collation {
+        command.append(cstr!("collation"), collation);
+    }
+    if let Some(hint) = count.hint {
+        command.append(cstr!("hint"), hint);
+    }
+    run.count_pipeline();
+    run.carried().append_to_read(&mut command);
+    let answer = run.put_together(&command).await?;
+    let first = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
+    let all = first.and_then(|first| get(first, "n")).and_then(as_whole_number);
+    let found = u64::try_from(all.unwrap_or(0)).unwrap_or(0).saturating_sub(count.skip);
+    let counted = if count.limit > 0 { found.min(count.limit) } else { found };
+    let mut reply = RawDocumentBuf::new();
+    match i32::try_from(counted) {
+        Ok(counted) => reply.append(cstr!("n"), counted),
+        Err(_) => reply.append(cstr!("n"), i64::try_from(counted).unwrap_or(i64::MAX)),
+    }
+    reply.append(cstr!("ok"), 1.0);
+    carry(&mut reply, &answer);
+    Ok(reply)
+}
+
+fn must_merge(run: &Outlier<'_>, words: &RawDocument) -> bool {
+    run.shape.reads() == Reads::Merged && depends_on_array(run.shape, words)
+}
+
+pub(super) async fn distinct(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+    let wanted = Distinct::parse(run.head.body())?;
+    let of_array = must_merge(run, &single(wanted.key, 1));
+    if !of_array && !wanted.query.is_some_and(|query| must_merge(run, query)) {
+        return run.as_it_is().await;
+    }
+    let words = (wanted.query, wanted.collation);
+    let stages = pipeline::of_distinct(run.shape, wanted.key, words).map_err(|what| run.unsupported(&what))?;
+    let mut command = view::aggregate(run.namespace.collection, &stages, Some(BATCH_SIZE));
+    if let Some(collation) = wanted.collation {
+        command.append(cstr!("collation"), collation);
+    }
+    run.count_pipeline();
+    run.carried().append_to_read(&mut command);
+    let answer = run.put_together(&command).await?;
+    let mut values = RawArrayBuf::new();
+    if let Some(cursor) = CursorReply::parse(&answer) {
+        if wanted.collation.is_some() && cursor.batch.into_iter().flatten().any(view::distinct::holds_symbol) {
+            return Err(run.unsupported("distinct of symbols under a collation").into());
+        }
+        for document in cursor.documents() {
+            values.push(get(document, "v").unwrap_or(RawBsonRef::Null));
+        }
+        if cursor.id != 0 || values.as_bytes().len() > MAX_BYTES {
+            return Err(too_big().into());
+        }
+    }
+    let mut reply = single("values", &values);
+    reply.append(cstr!("ok"), 1.0);
+    carry(&mut reply, &answer);
+    Ok(reply)
+}
+
+pub(super) async fn aggregate(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+    let body = run.head.body();
+    let aggregate = Aggregate::parse(body)?;
+    let stages = &aggregate.pipeline;
+    let first = stages
+        .first()
+        .and_then(|stage| first_field(stage))
+        .map(|(name, _)| name);
+    if first == Some("$changeStream") {
+        return Err(run.unsupported("a change stream").into());
+    }
+    let reaches_others = stages.iter().any(|stage| reaches_others(stage));
+    if first.is_some_and(|name| OF_COLLECTION.contains(&name)) || (!reaches_others && leaves_array_out(run, stages)) {
+        return run.as_it_is().await;
+    }
+    if run.shape.reads() == Reads::Base {
+        return Err(run
+            .unsupported("a pipeline that may see all fields, where reads = \"base\"")
+            .into());
+    }
+    if aggregate.explain {
+        return Err(run
+            .unsupported("explain of a pipeline that may depend on the array")
+            .into());
+    }
+    let mut pipelines = Pipelines::new(&run.settings.shapes, run.head.database);
+    let metrics = &run.shared.metrics;
+    let stages = pipelines
+        .stages(stages, Place::Open)
+        .map_err(|refused| refuse(metrics, &refused))?;
+    let stages = pipeline::of_aggregate(run.shape, &stages).map_err(|what| run.unsupported(&what))?;
+    let mut reaching = Reaching {
+        shared: run.shared,
+        settings: run.settings,
+        link: run.link,
+        head: run.head,
+    };
+    reaching.prepare(&pipelines.into_reached()).await?;
+    let stages: RawArrayBuf = array_of(&stages);
+    let command = with_replaced(body, &[("pipeline", Some(RawBsonRef::Array(&stages)))]);
+    run.count_pipeline();
+    run.put_together(&command).await
+}
+
+/// Whether a pipeline depends on the array nowhere, and answers no whole documents.
+fn leaves_array_out(run: &Outlier<'_>, stages: &[&RawDocument]) -> bool {
+    let shape = run.shape;
+    let is_blind =
+        |stage: &&RawDocument| !depends_on_array(shape, stage) && !names_own(shape, RawBsonRef::Document(stage));
+    stages.iter().all(is_blind) && stages.iter().any(|stage| makes_others(stage))
+}
+
+/// Whether a stage may read another collection, which may be a shaped one.
+fn reaches_others(stage: &RawDocument) -> bool {
+    let first = first_field(stage).map(|(name, _)| name);
+    first.is_some_and(|name| {
+        matches!(
+            name,
+            "$lookup" | "$graphLookup" | "$unionWith" | "$facet" | "$out" | "$merge"
+        )
+    })
+}
+
+/// Whether a stage gives documents with nothing in them but what it names.
+fn makes_others(stage: &RawDocument) -> bool {
+    match first_field(stage) {
+        Some(("$group" | "$count" | "$sortByCount" | "$bucket" | "$bucketAuto", _)) => true,
+        Some(("$project", RawBsonRef::Document(fields))) => {
+            let mut fields = fields.iter().flatten().filter(|(name, _)| name.as_str() != "_id");
+            fields
+                .next()
+                .is_some_and(|(_, value)| !matches!(value, RawBsonRef::Document(_)) && as_flag(value) == Some(true))
+        }
+        _ => false,
+    }
+}
+
+/// As it is, where the array does not matter to what is explained.
+pub(super) async fn explain(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+    let explained = get(run.head.body(), "explain").and_then(RawBsonRef::as_document);
+    let depends = explained.is_none_or(|explained| depends_on_array(run.shape, explained));
+    if depends {
+        let what = format!("explain of what may depend on {}", run.shape.array());
+        return Err(run.unsupported(&what).into());
+    }
+    run.as_it_is().await
+}
+
+/// The error for a write that nobody can tell the answer of any more.
+pub(super) fn forgotten() -> CommandError {
+    let message = "it was done when it was sent before, and its answer cannot be told again";
+    CommandError::new(ErrorCode::IllegalOperation, message)
+}

@@ -1,0 +1,184 @@
+//! Commands of the proxy's own, made from the client's.
+
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::Outlier;
+use crate::command::arguments::{Carried, with_replaced};
+use crate::command::document::{as_whole_number, get, put, single};
+use crate::command::error::{CommandError, WriteError};
+use crate::command::reply::{CursorReply, succeeded};
+use crate::session::error::RunError;
+use crate::session::link::Request;
+
+/// As whose a write is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// As the client's own statement, which mongod remembers under this number if the client may send it again.
+    Own(i32),
+    /// Beside it: it may be done twice, and other members need not have it yet.
+    Beside,
+}
+
+/// What came of one statement.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// Documents that it met.
+    pub(super) n: i64,
+    /// Documents that it changed.
+    pub(super) modified: i64,
+    /// Whether it met them when it was sent before.
+    pub(super) resent: bool,
+    /// What failed of it.
+    pub(super) error: Option<WriteError>,
+    /// mongod's answer.
+    pub(super) answer: RawDocumentBuf,
+}
+
+impl Told {
+    pub(super) fn of(answer: RawDocumentBuf) -> Self {
+        let number = |name: &str| get(&answer, name).and_then(as_whole_number).unwrap_or_default();
+        let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
+        let first = errors.and_then(|errors| errors.into_iter().flatten().next());
+        let error = first.and_then(RawBsonRef::as_document).and_then(WriteError::parse);
+        Self {
+            n: number("n"),
+            modified: number("nModified"),
+            resent: get(&answer, "retriedStmtIds").is_some(),
+            error: error.map(|(_, error)| error),
+            answer,
+        }
+    }
+
+    /// Fails with what failed of it.
+    pub(super) fn succeeded(self) -> Result<Self, RunError> {
+        match self.error {
+            Some(error) => Err(error.into_command_error().into()),
+            None => Ok(self),
+        }
+    }
+}
+
+impl<'a> Outlier<'a> {
+    /// The client's body, or one made of it, as it is sent next: what begins a transaction is said once.
+    pub(super) fn next<'b>(&self, body: &'b RawDocument) -> Cow<'b, RawDocument> {
+        let was_begun = self.begun.swap(true, Ordering::Relaxed);
+        if was_begun && get(body, "startTransaction").is_some() {
+            Cow::Owned(with_replaced(
+                body,
+                &[("startTransaction", None), ("readConcern", None)],
+            ))
+        } else {
+            Cow::Borrowed(body)
+        }
+    }
+
+    /// Sends the client's command as it came.
+    pub(super) async fn as_it_is(&mut self) -> Result<RawDocumentBuf, RunError> {
+        self.with_body(self.head.body()).await
+    }
+
+    /// Sends another body with the client's sequences.
+    pub(super) async fn with_body(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+        let body = &*self.next(body);
+        let Some(sequence) = self.head.message.sequences.first() else {
+            return self.link.run(body).await;
+        };
+        let name = match sequence.identifier {
+            "documents" => "documents",
+            "updates" => "updates",
+            "deletes" => "deletes",
+            other => return Err(CommandError::unknown_field(self.head.name, other).into()),
+        };
+        let documents: Vec<&RawDocument> = sequence.documents().flatten().collect();
+        let request = Request {
+            body,
+            sequence: Some((name, &documents)),
+        };
+        Ok(succeeded(self.link.call(request).await?)?)
+    }
+
+    /// Sends one statement on a collection.
+    pub(super) async fn write(
+        &mut self,
+        (collection, name): (&str, &str),
+        statement: &RawDocument,
+        part: Part,
+    ) -> Result<Told, RunError> {
+        let field = match name {
+            "insert" => "documents",
+            "delete" => "deletes",
+            _ => "updates",
+        };
+        self.write_all((collection, name, field), &[statement], part).await
+    }
+
+    /// Sends statements on a collection, in order.
+    pub(super) async fn write_all(
+        &mut self,
+        (collection, name, field): (&str, &str, &'static str),
+        statements: &[&RawDocument],
+        part: Part,
+    ) -> Result<Told, RunError> {
+        let mut body = single(name, collection);
+        self.append_own(&mut body, part);
+        let request = Request {
+            body: &body,
+            sequence: Some((field, statements)),
+        };
+        Ok(Told::of(succeeded(self.link.call(request).await?)?))
+    }
+
+    /// Appends what a write carries of the client's command.
+    pub(super) fn append_own(&self, body: &mut RawDocumentBuf, part: Part) {
+        let carried = match part {
+            Part::Own(id) => {
+                if self.head.is_retryable_write() {
+                    put(body, "stmtIds", [id].into_iter().collect::<RawArrayBuf>());
+                }
+                // An insert has none.
+                if let Some(variables) = get(self.head.body(), "let")
+                    && get(body, "insert").is_none()
+                {
+                    put(body, "let", variables);
+                }
+                self.carried()
+            }
+            Part::Beside => self.beside(),
+        };
+        carried.append_to_write(body);
+    }
+
+    fn beside(&self) -> Carried<'a> {
+        let carried = self.carried().unnumbered();
+        if self.head.in_transaction() {
+            carried
+        } else {
+            carried.at_once()
+        }
+    }
+
+    /// All documents that a query of the proxy's own answers.
+    pub(super) async fn ask(&mut self, mut query: RawDocumentBuf) -> Result<Vec<RawDocumentBuf>, RunError> {
+        let collection = query.iter().next().and_then(|first| first.ok()?.1.as_str());
+        let collection = collection.unwrap_or_default().to_owned();
+        self.carried().append_to_look_up(&mut query);
+        let mut answer = self.link.run(&query).await?;
+        let mut documents = Vec::new();
+        loop {
+            let Some(cursor) = CursorReply::parse(&answer) else {
+                return Ok(documents);
+            };
+            documents.extend(cursor.documents().map(RawDocument::to_owned));
+            if cursor.id == 0 {
+                return Ok(documents);
+            }
+            let mut more = single("getMore", cursor.id);
+            more.append(cstr!("collection"), collection.as_str());
+            self.carried().append_to_go_on(&mut more);
+            answer = self.link.run(&more).await?;
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Moving a tail into pages. Whoever has pushed to one does it before the client is answered; where somebody died before, the next
+//! does. Done twice it does nothing: pages only take what comes next, and the base document counts only what was not counted.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::known::{Known, KnownOutliers};
+use super::send::Part;
+use super::{MAX_ATTEMPTS, Outlier, pause};
+use crate::command::document::{put, single};
+use crate::command::error::ErrorCode;
+use crate::command::reply::{CursorReply, succeeded};
+use crate::pattern::outlier::layout::{Extras, path};
+use crate::pattern::outlier::page::{PageFacts, Rest, moving, of_generation};
+use crate::session::error::RunError;
+use crate::session::link::Request;
+
+/// What a move begins with: what a document says of its extras, and its last page.
+pub(super) struct Looked {
+    extras: Extras,
+    last: Option<PageFacts>,
+}
+
+impl Looked {
+    /// That of an outlier that was at rest, and was pushed to since.
+    pub(super) fn pushed_to(rest: Rest, tail: RawArrayBuf) -> Self {
+        let Rest {
+            generation,
+            count,
+            last,
+        } = rest;
+        let extras = Extras {
+            generation,
+            count,
+            tail,
+        };
+        let last = Some(last);
+        Self { extras, last }
+    }
+}
+
+impl Outlier<'_> {
+    /// Moves the tail of a document, if it has one. `looked` is how it was found last; `None`: it is no outlier.
+    pub(super) async fn spill(&mut self, id: RawBsonRef<'_>, mut looked: Option<Looked>) -> Result<(), RunError> {
+        for attempt in 0..MAX_ATTEMPTS {
+            pause(attempt).await;
+            let Some(Looked { extras, last }) = looked else {
+                return Ok(());
+            };
+            let Some(moving) = moving(self.shape, id, &extras, last) else {
+                return Ok(());
+            };
+            if self.append(moving.append.as_deref()).await? && self.begin_pages(&moving.pages).await? {
+                let told = self
+                    .write((self.namespace.collection, "update"), &moving.count, Part::Beside)
+                    .await?;
+                if told.succeeded()?.n > 0 {
+                    let place = KnownOutliers::place(self.namespace, id);
+                    self.settings.known_outliers.learn(place, Known::Rest(moving.then));
+                    return Ok(());
+                }
+            }
+            let former = extras.generation;
+            looked = self.look(id, former).await?;
+            let is_former = looked.as_ref().is_none_or(|looked| looked.extras.generation != former);
+            if is_former && !moving.pages.is_empty() {
+                // Whoever gave the document another generation may have removed the pages of this one before some were begun.
+                self.remove_pages(id, former).await?;
+            }
+        }
+        // It counts as it lies there, too; the next writer will move it.
+        Ok(())
+    }
+
+    /// Appends to the last page: whether that was as it was found.
+    async fn append(&mut self, append: Option<&RawDocument>) -> Result<bool, RunError> {
+        let Some(append) = append else { return Ok(true) };
+        let collection = self.shape.extras_collection();
+        let told = self.write((collection, "update"), append, Part::Beside).await?;
+        Ok(told.succeeded()?.n > 0)
+    }
+
+    /// Begins pages: whether nobody else has begun one of them.
+    async fn begin_pages(&mut self, pages: &[RawDocumentBuf]) -> Result<bool, RunError> {
+        match self.write_pages(pages).await {
+            Err(RunError::Command(error)) if error.is(ErrorCode::DuplicateKey) && !self.head.in_transaction() => {
+                Ok(false)
+            }
+            written => written.map(|()| true),
+        }
+    }
+
+    pub(super) async fn look(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<Option<Looked>, RunError> {
+        let looks = self.looks(id, generation);
+        let requests = looks.each_ref().map(|look| Request::plain(look));
+        let answers = self.link.call_all(&requests).await?;
+        self.looked(id, answers, generation).await
+    }
+
+    /// The queries for what a document says of its extras, and for its last page of a generation: in this order, as what is counted
+    /// is there.
+    pub(super) fn looks(&self, id: RawBsonRef<'_>, generation: ObjectId) -> [RawDocumentBuf; 2] {
+        let mut projection = single(self.shape.flag(), 1);
+        put(&mut projection, self.shape.control(), 1);
+        let mut extras = single("find", self.namespace.collection);
+        extras.append(cstr!("filter"), single("_id", single("$eq", id)));
+        extras.append(cstr!("projection"), &projection);
+        extras.append(cstr!("collation"), single("locale", "simple"));
+        let mut last = single("find", self.shape.extras_collection());
+        last.append(cstr!("filter"), of_generation(self.shape, id, generation));
+        last.append(cstr!("sort"), single(path::FROM, -1));
+        last.append(cstr!("projection"), PageFacts::projection());
+        let mut looks = [extras, last];
+        for look in &mut looks {
+            look.append(cstr!("limit"), 1);
+            look.append(cstr!("singleBatch"), true);
+            self.carried().append_to_look_up(look);
+        }
+        looks
+    }
+
+    /// What the answers to [`Outlier::looks`] tell. `None` where the document is no outlier.
+    pub(super) async fn looked(
+        &mut self,
+        id: RawBsonRef<'_>,
+        answers: impl IntoIterator<Item = RawDocumentBuf>,
+        generation: ObjectId,
+    ) -> Result<Option<Looked>, RunError> {
+        let mut found = Vec::new();
+        for answer in answers {
+            let answer = succeeded(answer)?;
+            let first = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
+            found.push(first.map(RawDocument::to_owned));
+        }
+        let mut found = found.into_iter();
+        let Some(stored) = found.next().flatten() else {
+            return Ok(None);
+        };
+        let Some(extras) = self.extras_of(&stored)? else {
+            return Ok(None);
+        };
+        let place = KnownOutliers::place(self.namespace, id);
+        self.settings
+            .known_outliers
+            .learn(place, Known::Generation(extras.generation));
+        let page = if extras.generation == generation {
+            found.next().flatten()
+        } else {
+            let [_, last] = self.looks(id, extras.generation);
+            let answer = self.link.run(&last).await?;
+            let first = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
+            first.map(RawDocument::to_owned)
+        };
+        let last = page.and_then(|page| PageFacts::parse(&page));
+        Ok(Some(Looked { extras, last }))
+    }
+}

@@ -1,0 +1,406 @@
+//! `update`: as it is where it does not touch the array; else each document by itself. A typical one is changed by the client's own
+//! words if it has room, and is an outlier by what it is afterwards. A push to an outlier goes to its tail; whatever else is done to
+//! one, mongod works out on a copy, and the document is replaced if it is still as it was found.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::compute::upserting;
+use super::push::{self, Push};
+use super::send::{Part, Told};
+use super::write::{Meant, Tally, has_expression, met_by_none};
+use super::{MAX_ATTEMPTS, Outlier, pause};
+use crate::command::document::{array_of, first_field, get, put, single};
+use crate::command::error::ErrorCode;
+use crate::command::reply::succeeded;
+use crate::command::update::{Update, UpdateStatement};
+use crate::pattern::outlier::layout::split;
+use crate::pattern::outlier::statement::typical_with_room;
+use crate::pattern::outlier::touch::{Change, Growth};
+use crate::session::error::RunError;
+
+/// How often an upsert may find its `_id` taken by a document that is not meant.
+const MAX_TAKEN: u32 = 3;
+
+/// One statement of the command.
+pub(super) struct Statement<'s, 'a> {
+    pub(super) of: &'s UpdateStatement<'a>,
+    variables: Option<&'a RawDocument>,
+    pub(super) growth: Growth,
+    pub(super) id: i32,
+}
+
+/// What came of a change of one document.
+pub(super) enum At {
+    /// It was made, or failed.
+    Done(Box<Told>),
+    /// No document is meant.
+    NoMatch,
+}
+
+impl At {
+    pub(super) fn done(told: Told) -> Self {
+        Self::Done(Box::new(told))
+    }
+}
+
+pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+    let command = Update::parse(run.head)?;
+    run.is_retryable()?;
+    let changes: Vec<Change> = command
+        .statements
+        .iter()
+        .map(|statement| Change::of(run.shape, statement.change))
+        .collect();
+    if changes.contains(&Change::Own) {
+        let what = format!("an update of `{}`, or of what is beside it,", run.shape.flag());
+        return Err(run.unsupported(&what).into());
+    }
+    let mut tally = Tally::of_update();
+    for (index, (of, change)) in command.statements.iter().zip(&changes).enumerate() {
+        let growth = match change {
+            Change::Array(growth) => *growth,
+            _ => Growth::None,
+        };
+        let statement = Statement {
+            of,
+            variables: command.let_variables,
+            growth,
+            id: command.statement_ids.of(index),
+        };
+        // By mongod, whatever it meets.
+        let is_refused = (of.upsert && has_expression(of.filter))
+            || (of.multi && (run.head.is_retryable_write() || is_replacement(of.change)));
+        let is_plain = is_refused || (*change == Change::Elsewhere && !run.depends(Some(of.filter)));
+        let told = if is_plain {
+            verbatim(run, &statement).await.map(|told| vec![told])
+        } else if of.multi {
+            many(run, &statement).await
+        } else {
+            one(run, &statement).await.map(|told| vec![told])
+        };
+        let told = match told {
+            Err(RunError::Command(error)) => {
+                let judgement = statement.judgement();
+                let judged = run.judged(("update", &judgement), (statement.id, error)).await;
+                judged.map(|told| vec![told])
+            }
+            told => told,
+        };
+        let failed = match told {
+            Ok(told) => tally.add_all(index, &told),
+            Err(RunError::Command(error)) => {
+                tally.refuse(index, error)?;
+                true
+            }
+            Err(error) => return Err(error),
+        };
+        if failed && (command.ordered || run.head.in_transaction()) {
+            break;
+        }
+    }
+    Ok(tally.reply())
+}
+
+impl<'a> Statement<'_, 'a> {
+    fn meant(&self) -> Meant<'a> {
+        Meant {
+            filter: Some(self.of.filter),
+            sort: None,
+            collation: self.of.collation,
+            hint: self.of.hint,
+            variables: self.variables,
+        }
+    }
+
+    /// The element of `updates` with another filter and change.
+    pub(super) fn element(
+        &self,
+        filter: &RawDocument,
+        change: RawBsonRef<'_>,
+        (multi, upsert): (bool, bool),
+    ) -> RawDocumentBuf {
+        let mut element = single("q", filter);
+        put(&mut element, "u", change);
+        put(&mut element, "multi", multi);
+        put(&mut element, "upsert", upsert);
+        if let Some(collation) = self.of.collation {
+            put(&mut element, "collation", collation);
+        }
+        if let Some(filters) = self.of.array_filters {
+            put(&mut element, "arrayFilters", filters);
+        }
+        if let Some(hint) = self.of.hint {
+            put(&mut element, "hint", hint);
+        }
+        if let Some(constants) = self.of.constants {
+            put(&mut element, "c", constants);
+        }
+        element
+    }
+
+    /// The element that mongod judges it by: it meets no document.
+    fn judgement(&self) -> RawDocumentBuf {
+        let filter = met_by_none(self.of.filter);
+        self.element(&filter, self.of.change, (self.of.multi, false))
+    }
+
+    /// Whether a document meets a filter that has this one's words.
+    pub(super) async fn is_met(&self, run: &mut Outlier<'_>, filter: &RawDocument) -> Result<bool, RunError> {
+        let meant = Meant {
+            filter: Some(filter),
+            ..self.meant()
+        };
+        Ok(!run.ids(meant, 1).await?.is_empty())
+    }
+}
+
+async fn verbatim(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
+    let of = statement.of;
+    let element = statement.element(of.filter, of.change, (of.multi, of.upsert));
+    run.write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
+        .await
+}
+
+async fn one(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
+    let meant = statement.meant();
+    if let Some(told) = wrong_in_transaction(run, statement).await? {
+        return Ok(told);
+    }
+    for attempt in 0..MAX_ATTEMPTS {
+        pause(attempt).await;
+        let id = match meant.id() {
+            Some(id) => Some(RawBson::from(id)),
+            None => run.ids(meant, 1).await?.into_iter().next(),
+        };
+        let is_addressed = meant.id().is_some();
+        if let Some(id) = id {
+            let filter = if is_addressed {
+                statement.of.filter.to_owned()
+            } else {
+                meant.with_id(id.as_raw_bson_ref())
+            };
+            match at(run, statement, (&filter, id.as_raw_bson_ref())).await? {
+                At::Done(told) => return Ok(*told),
+                At::NoMatch if !is_addressed => continue,
+                At::NoMatch => {}
+            }
+        }
+        if let Some(told) = without_match(run, statement, attempt).await? {
+            return Ok(told);
+        }
+    }
+    Err(run.lost_too_often().into())
+}
+
+/// What is wrong in a statement, which a look-up that fails would end the transaction before.
+async fn wrong_in_transaction(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Option<Told>, RunError> {
+    if !run.head.in_transaction() || statement.of.hint.is_none() {
+        return Ok(None);
+    }
+    let judgement = statement.judgement();
+    let told = run
+        .write(
+            (run.namespace.collection, "update"),
+            &judgement,
+            Part::Own(statement.id),
+        )
+        .await?;
+    Ok(told.error.is_some().then_some(told))
+}
+
+async fn many(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Vec<Told>, RunError> {
+    let meant = statement.meant();
+    if let Some(told) = wrong_in_transaction(run, statement).await? {
+        return Ok(vec![told]);
+    }
+    let ids = run.ids(meant, 0).await?;
+    let mut all = Vec::new();
+    for id in &ids {
+        let id = id.as_raw_bson_ref();
+        if let At::Done(told) = at(run, statement, (&meant.with_id(id), id)).await? {
+            let failed = told.error.is_some();
+            all.push(*told);
+            if failed {
+                return Ok(all);
+            }
+        }
+    }
+    if ids.is_empty() {
+        for attempt in 0..MAX_ATTEMPTS {
+            pause(attempt).await;
+            if let Some(told) = without_match(run, statement, attempt).await? {
+                return Ok(vec![told]);
+            }
+        }
+        return Err(run.lost_too_often().into());
+    }
+    Ok(all)
+}
+
+/// Changes the document of that `_id`, if it meets the filter.
+async fn at(
+    run: &mut Outlier<'_>,
+    statement: &Statement<'_, '_>,
+    (filter, id): (&RawDocument, RawBsonRef<'_>),
+) -> Result<At, RunError> {
+    let collection = run.namespace.collection;
+    let push = Push::of(run, statement, filter);
+    if let Some(push) = push
+        && let Some(at) = push::to_known(run, (statement, push), (filter, id)).await?
+    {
+        return Ok(at);
+    }
+    if let Some(typical) = typical_with_room(run.shape, filter, statement.growth) {
+        let element = statement.element(&typical, statement.of.change, (false, false));
+        let told = run
+            .write((collection, "update"), &element, Part::Own(statement.id))
+            .await?;
+        if told.n > 0 || told.error.is_some() {
+            return Ok(At::done(told));
+        }
+    }
+    if let Some(push) = push
+        && let Some(at) = push::to_outlier(run, (statement, push), (filter, id)).await?
+    {
+        return Ok(at);
+    }
+    rewrite(run, statement, (filter, id)).await
+}
+
+/// Has mongod work out what becomes of the document, and puts that in its place.
+async fn rewrite(
+    run: &mut Outlier<'_>,
+    statement: &Statement<'_, '_>,
+    (filter, id): (&RawDocument, RawBsonRef<'_>),
+) -> Result<At, RunError> {
+    for attempt in 0..MAX_ATTEMPTS {
+        pause(attempt).await;
+        let Some(stored) = run.base(id).await? else {
+            return Ok(At::NoMatch);
+        };
+        let Some(whole) = run.whole(&stored).await? else {
+            continue;
+        };
+        // An index that is hinted at is not there.
+        let element = without_hint(&statement.element(filter, statement.of.change, (false, false)));
+        let computed = run
+            .compute(Some(&whole), |collection| {
+                update(collection, &element, statement.variables)
+            })
+            .await?;
+        let told = Told::of(succeeded(computed.answer)?);
+        if told.error.is_some() || (told.n > 0 && told.modified == 0) {
+            // Maybe since it was done when it was sent before.
+            let remembered = if run.head.is_retryable_write() {
+                Some(on_none(run, statement).await?).filter(|remembered| remembered.n > 0)
+            } else {
+                None
+            };
+            return Ok(At::done(remembered.unwrap_or(told)));
+        }
+        let Some(then) = computed.then.filter(|_| told.n > 0) else {
+            return Ok(At::NoMatch);
+        };
+        if let Some(mut replaced) = run.replace(&stored, &then, ("update", statement.id)).await? {
+            // What is the same afterwards may be told as changed.
+            if replaced.error.is_none() && !replaced.resent {
+                replaced.modified = told.modified;
+            }
+            let told = replaced;
+            return Ok(At::done(told));
+        }
+    }
+    Err(run.lost_too_often().into())
+}
+
+fn is_replacement(change: RawBsonRef<'_>) -> bool {
+    let first = change.as_document().map(first_field);
+    first.is_some_and(|first| first.is_none_or(|(name, _)| !name.starts_with('$')))
+}
+
+fn without_hint(element: &RawDocument) -> RawDocumentBuf {
+    crate::command::arguments::with_replaced(element, &[("hint", None)])
+}
+
+fn update(collection: &str, element: &RawDocumentBuf, variables: Option<&RawDocument>) -> RawDocumentBuf {
+    let mut command = single("update", collection);
+    command.append(cstr!("updates"), array_of(std::slice::from_ref(element)));
+    command.append(cstr!("bypassDocumentValidation"), true);
+    if let Some(variables) = variables {
+        command.append(cstr!("let"), variables);
+    }
+    command
+}
+
+/// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
+async fn on_none(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
+    let element = statement.judgement();
+    run.write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
+        .await
+}
+
+/// What comes of a statement where no document is meant. `None` where there may be one by now.
+async fn without_match(
+    run: &mut Outlier<'_>,
+    statement: &Statement<'_, '_>,
+    attempt: u32,
+) -> Result<Option<Told>, RunError> {
+    let collection = run.namespace.collection;
+    if run.head.is_retryable_write() || !statement.of.upsert || statement.of.hint.is_some() {
+        let told = on_none(run, statement).await?;
+        if told.n > 0 || told.error.is_some() || !statement.of.upsert {
+            return Ok(Some(told));
+        }
+    }
+    let told = match typical_with_room(run.shape, statement.of.filter, statement.growth) {
+        Some(filter) => {
+            let element = statement.element(&filter, statement.of.change, (statement.of.multi, true));
+            run.write((collection, "update"), &element, Part::Own(statement.id))
+                .await?
+        }
+        None => insert_computed(run, statement).await?,
+    };
+    let is_taken = told
+        .error
+        .as_ref()
+        .is_some_and(|error| error.code == ErrorCode::DuplicateKey.number() && is_of_id(&error.detail));
+    // There is a document of that `_id`, which does not meet the filter, unless it is new.
+    if is_taken && !run.head.in_transaction() && attempt < MAX_TAKEN {
+        return Ok(None);
+    }
+    Ok(Some(told))
+}
+
+fn is_of_id(detail: &RawDocument) -> bool {
+    let pattern = get(detail, "keyPattern").and_then(RawBsonRef::as_document);
+    pattern.and_then(first_field).is_some_and(|(name, _)| name == "_id")
+}
+
+/// An upsert that makes a document of which nobody knows how long its array is.
+async fn insert_computed(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
+    let of = statement.of;
+    let element = without_hint(&statement.element(of.filter, of.change, (of.multi, true)));
+    let computed = run
+        .compute(None, |collection| update(collection, &element, statement.variables))
+        .await?;
+    let mut told = Told::of(succeeded(computed.answer)?);
+    let Some(made) = computed.then.filter(|_| told.error.is_none()) else {
+        return Ok(told);
+    };
+    let split = split(run.shape, &made, ObjectId::new());
+    run.write_pages(&split.pages).await?;
+    let element = upserting(&split.base);
+    let stored = run
+        .write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
+        .await?;
+    told.error = stored.error;
+    if told.error.is_some() {
+        told.n = 0;
+        told.answer = stored.answer;
+        if let (Some(extras), Some(id)) = (run.extras_of(&split.base)?, get(&made, "_id")) {
+            run.remove_pages(id, extras.generation).await?;
+        }
+    }
+    Ok(told)
+}

@@ -1,0 +1,324 @@
+//! What updates, deletes and findAndModify have in common: which document is meant, and putting another in its place.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::Outlier;
+use super::extras::Written;
+use super::send::{Part, Told};
+use crate::command::document::{array_of, get, put, single};
+use crate::command::error::{CommandError, WriteError};
+use crate::command::find::Find;
+use crate::command::reply::{CursorReply, carry};
+use crate::pattern::outlier::layout::{Split, split};
+use crate::pattern::outlier::pipeline;
+use crate::pattern::outlier::statement::replacing;
+use crate::pattern::outlier::touch::depends_on_array;
+use crate::pattern::view;
+use crate::session::error::RunError;
+
+/// What says which documents are meant.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Meant<'a> {
+    pub(super) filter: Option<&'a RawDocument>,
+    pub(super) sort: Option<&'a RawDocument>,
+    pub(super) collation: Option<&'a RawDocument>,
+    pub(super) hint: Option<RawBsonRef<'a>>,
+    pub(super) variables: Option<&'a RawDocument>,
+}
+
+impl<'a> Meant<'a> {
+    /// The one `_id` that a document must have, if there is one.
+    pub(super) fn id(&self) -> Option<RawBsonRef<'a>> {
+        let id = get(self.filter?, "_id")?;
+        let is_value = match id {
+            RawBsonRef::RegularExpression(_) | RawBsonRef::Array(_) | RawBsonRef::Undefined => false,
+            RawBsonRef::Document(words) => !words.iter().flatten().any(|(name, _)| name.as_str().starts_with('$')),
+            _ => true,
+        };
+        // A collation may take several for one.
+        let is_one = self.collation.is_none() || !matches!(id, RawBsonRef::String(_) | RawBsonRef::Document(_));
+        (is_value && is_one).then_some(id)
+    }
+
+    /// The filter, and that the document has this `_id`.
+    pub(super) fn with_id(&self, id: RawBsonRef<'_>) -> RawDocumentBuf {
+        let of_id = single("_id", single("$eq", id));
+        match self.filter {
+            // It says so itself.
+            Some(filter) if self.id().is_some() => filter.to_owned(),
+            Some(filter) => single("$and", array_of(&[filter.to_owned(), of_id])),
+            None => of_id,
+        }
+    }
+}
+
+impl Outlier<'_> {
+    /// Whether words may depend on the array.
+    pub(super) fn depends(&self, words: Option<&RawDocument>) -> bool {
+        words.is_some_and(|words| depends_on_array(self.shape, words))
+    }
+
+    /// The `_id`s of the documents that are meant, up to a limit; 0 for all.
+    pub(super) async fn ids(&mut self, meant: Meant<'_>, limit: u64) -> Result<Vec<RawBson>, RunError> {
+        let only_id = single("_id", 1);
+        let find = Find {
+            filter: meant.filter.filter(|filter| !filter.is_empty()),
+            sort: meant.sort.filter(|sort| !sort.is_empty()),
+            projection: Some(&only_id),
+            limit,
+            ..Find::default()
+        };
+        let depends = self.depends(find.filter) || self.depends(find.sort);
+        let mut command = if depends {
+            let stages = pipeline::of_find(self.shape, &find).map_err(|what| self.unsupported(&what))?;
+            view::aggregate(self.namespace.collection, &stages, None)
+        } else {
+            let mut command = single("find", self.namespace.collection);
+            for (name, words) in [
+                ("filter", find.filter),
+                ("sort", find.sort),
+                ("projection", find.projection),
+            ] {
+                if let Some(words) = words {
+                    put(&mut command, name, words);
+                }
+            }
+            put(&mut command, "limit", i64::try_from(limit).unwrap_or(i64::MAX));
+            command
+        };
+        for (name, words) in [("collation", meant.collation), ("let", meant.variables)] {
+            if let Some(words) = words {
+                put(&mut command, name, words);
+            }
+        }
+        if let Some(hint) = meant.hint {
+            command.append(cstr!("hint"), hint);
+        }
+        let id = |found: &RawDocument| get(found, "_id").map(RawBson::from);
+        if !depends {
+            let found = self.ask(command).await?;
+            return Ok(found.iter().filter_map(|found| id(found)).collect());
+        }
+        self.carried().append_to_look_up(&mut command);
+        let mut answer = self.put_together(&command).await?;
+        let mut ids = Vec::new();
+        while let Some(cursor) = CursorReply::parse(&answer) {
+            ids.extend(cursor.documents().filter_map(id));
+            if cursor.id == 0 {
+                break;
+            }
+            let mut more = single("getMore", cursor.id);
+            more.append(cstr!("collection"), self.namespace.collection);
+            self.carried().append_to_go_on(&mut more);
+            answer = self.link.run(&more).await?;
+        }
+        Ok(ids)
+    }
+
+    /// Puts a document in the place of a stored one by a statement that `as_statement` makes of filter and change. `None` where it
+    /// is not as it was found.
+    pub(super) async fn replace(
+        &mut self,
+        stored: &RawDocument,
+        then: &RawDocument,
+        (name, id): (&str, i32),
+    ) -> Result<Option<Told>, RunError> {
+        if let Some((own, _)) = then.iter().flatten().find(|(name, _)| self.shape.is_own(name.as_str())) {
+            let what = format!("a document with a field `{}`", own.as_str());
+            return Err(self.unsupported(&what).into());
+        }
+        let before = self.extras_of(stored)?;
+        let generation = ObjectId::new();
+        let Split { base, pages } = split(self.shape, then, generation);
+        let Some(of) = get(stored, "_id") else {
+            return Err(self.misfit().into());
+        };
+        let written = [Written {
+            id: RawBson::from(of),
+            generation,
+        }];
+        let (filter, change) = replacing(stored, &base).map_err(|what| self.unsupported(&what))?;
+        self.write_pages(&pages).await?;
+        let told = self.replace_by(name, (&filter, &change), id).await;
+        let told = match told {
+            Ok(told) => told,
+            Err(error @ RunError::Command(_)) if !pages.is_empty() && !self.head.in_transaction() => {
+                self.remove_uncounted(&written).await?;
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        };
+        let is_done = told.error.is_none() && told.n > 0 && !told.resent;
+        if is_done {
+            if let Some(before) = before {
+                self.remove_pages(of, before.generation).await?;
+            }
+        } else if !pages.is_empty() {
+            let has_ended = self.head.in_transaction() && told.error.is_some();
+            if !has_ended {
+                self.remove_uncounted(&written).await?;
+            }
+        }
+        Ok((told.error.is_some() || told.n > 0).then_some(told))
+    }
+
+    async fn replace_by(
+        &mut self,
+        name: &str,
+        (filter, change): (&RawDocument, &RawBson),
+        id: i32,
+    ) -> Result<Told, RunError> {
+        if name == "update" {
+            let mut statement = single("q", filter);
+            put(&mut statement, "u", change);
+            put(&mut statement, "collation", single("locale", "simple"));
+            return self
+                .write((self.namespace.collection, name), &statement, Part::Own(id))
+                .await;
+        }
+        let mut command = single("findAndModify", self.namespace.collection);
+        put(&mut command, "query", filter);
+        put(&mut command, "update", change);
+        if let Some(new) = get(self.head.body(), "new") {
+            // The image that mongod keeps, for when it is sent again.
+            put(&mut command, "new", new);
+        }
+        put(&mut command, "collation", single("locale", "simple"));
+        self.find_and_modify(command).await
+    }
+}
+
+/// What came of the statements of a command so far.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    n: i64,
+    modified: Option<i64>,
+    upserted: Vec<RawDocumentBuf>,
+    errors: Vec<RawDocumentBuf>,
+    concern: Option<RawDocumentBuf>,
+    /// By which drivers know whether that may be tried again.
+    labels: Option<RawArrayBuf>,
+    last: RawDocumentBuf,
+}
+
+impl Tally {
+    /// For a command that tells how many were changed.
+    pub(super) fn of_update() -> Self {
+        Self {
+            modified: Some(0),
+            ..Self::default()
+        }
+    }
+
+    /// Adds what one statement was told of each document; whether any failed.
+    pub(super) fn add_all(&mut self, index: usize, told: &[Told]) -> bool {
+        for told in told {
+            self.add(index, told);
+        }
+        told.iter().any(|told| told.error.is_some())
+    }
+
+    fn add(&mut self, index: usize, told: &Told) {
+        self.n = self.n.saturating_add(told.n);
+        self.modified = self.modified.map(|modified| modified.saturating_add(told.modified));
+        let upserted = get(&told.answer, "upserted").and_then(RawBsonRef::as_array);
+        for upserted in upserted
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(RawBsonRef::as_document)
+        {
+            let mut here = single("index", i32::try_from(index).unwrap_or(i32::MAX));
+            if let Some(id) = get(upserted, "_id") {
+                here.append(cstr!("_id"), id);
+            }
+            self.upserted.push(here);
+        }
+        if let Some(error) = &told.error {
+            self.errors.push(error.to_document(index));
+        }
+        if let Some(concern) = get(&told.answer, "writeConcernError").and_then(RawBsonRef::as_document) {
+            self.concern = Some(concern.to_owned());
+            self.labels = get(&told.answer, "errorLabels")
+                .and_then(RawBsonRef::as_array)
+                .map(ToOwned::to_owned);
+        }
+        self.last = told.answer.clone();
+    }
+
+    /// Adds that one statement cannot be done.
+    pub(super) fn refuse(&mut self, index: usize, error: CommandError) -> Result<(), RunError> {
+        let Some(error) = WriteError::of_command(&error) else {
+            return Err(error.into());
+        };
+        self.errors.push(error.to_document(index));
+        Ok(())
+    }
+
+    /// The reply.
+    pub(super) fn reply(self) -> RawDocumentBuf {
+        let mut reply = RawDocumentBuf::new();
+        reply.append(cstr!("n"), i32::try_from(self.n).unwrap_or(i32::MAX));
+        if !self.upserted.is_empty() {
+            reply.append(cstr!("upserted"), array_of(&self.upserted));
+        }
+        if let Some(modified) = self.modified {
+            reply.append(cstr!("nModified"), i32::try_from(modified).unwrap_or(i32::MAX));
+        }
+        if !self.errors.is_empty() {
+            reply.append(cstr!("writeErrors"), array_of(&self.errors));
+        }
+        if let Some(concern) = &self.concern {
+            reply.append(cstr!("writeConcernError"), concern);
+        }
+        if let Some(labels) = &self.labels {
+            reply.append(cstr!("errorLabels"), labels);
+        }
+        reply.append(cstr!("ok"), 1.0);
+        carry(&mut reply, &self.last);
+        reply
+    }
+}
+
+/// Whether a filter has an expression, for which mongod refuses any upsert, whether or not a document meets it.
+pub(super) fn has_expression(filter: &RawDocument) -> bool {
+    filter
+        .iter()
+        .flatten()
+        .any(|(name, value)| match (name.as_str(), value) {
+            ("$expr", _) => true,
+            ("$and" | "$or" | "$nor", RawBsonRef::Array(branches)) => {
+                let mut branches = branches.into_iter().flatten().filter_map(RawBsonRef::as_document);
+                branches.any(has_expression)
+            }
+            _ => false,
+        })
+}
+
+impl Outlier<'_> {
+    /// What came of a statement, where the documents that it means could not be looked for: mongod judges all of it, by this one that
+    /// meets none, and may find something else wrong first.
+    pub(super) async fn judged(
+        &mut self,
+        (name, judgement): (&str, &RawDocument),
+        (id, error): (i32, CommandError),
+    ) -> Result<Told, RunError> {
+        if self.head.in_transaction() {
+            return Err(error.into());
+        }
+        let told = self
+            .write((self.namespace.collection, name), judgement, Part::Own(id))
+            .await?;
+        if told.error.is_some() || told.n > 0 {
+            return Ok(told);
+        }
+        Err(error.into())
+    }
+}
+
+/// A filter with the client's words that no document meets.
+pub(super) fn met_by_none(filter: &RawDocument) -> RawDocumentBuf {
+    let none = single("_id", single("$in", RawArrayBuf::new()));
+    single("$and", array_of(&[filter.to_owned(), none]))
+}

@@ -1,0 +1,143 @@
+//! `bench outlier`: what a catalogue of books costs of which few have very many buyers, in the outlier pattern through mongoshape, beside
+//! naive collections, direct and relayed.
+
+mod books;
+mod measure;
+mod part;
+mod same;
+mod ways;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use proto_tests::proxy::{Profile, build_binary};
+
+use super::at_least_one;
+use super::client::{Client, Prepared, Retries};
+use super::model::Write;
+use super::table::{Row, print_group, print_titles};
+use books::Books;
+use measure::Measured;
+use part::{Part, Turn};
+use ways::{DATABASE, Ways};
+
+/// Books that a collection is filled with at once.
+const BATCH: usize = 500;
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// In each round every way is measured once, so that noise hits all alike; figures and ratios are medians
+    #[arg(long, default_value_t = 5, value_parser = at_least_one())]
+    rounds: usize,
+    /// Typical books that are read or written in a round, one a command; of what is larger, fewer
+    #[arg(long, default_value_t = 3000, value_parser = at_least_one())]
+    items: usize,
+    /// Books that each collection has, one of 1,000 with 10,000 buyers
+    #[arg(long, default_value_t = 100_000, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(2000..))]
+    filled: usize,
+    /// Connection counts, separated by commas; what is done to one large book is done over one
+    #[arg(long, value_delimiter = ',', default_value = "1,8", value_parser = at_least_one())]
+    connections: Vec<usize>,
+    /// Parts to measure, separated by commas; otherwise all
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Before a replica set of one: writes then carry what drivers' retryable writes do
+    #[arg(long)]
+    replica_set: bool,
+    /// Measures this binary of mongoshape; otherwise the release build is made and measured
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let binary = options
+        .binary
+        .clone()
+        .map_or_else(|| build_binary(Profile::Release), Ok)?;
+    let retries = if options.replica_set {
+        Retries::Numbered
+    } else {
+        Retries::None
+    };
+    let ways = Ways::start(&binary, retries)?;
+    let mut books = Books::new(options.filled);
+    fill(&ways, &books)?;
+    println!(
+        "medians of {} rounds; {}; way/it: how many times as much time an operation takes as this mongoshape's",
+        options.rounds,
+        if options.replica_set {
+            "a replica set of one, retryable writes"
+        } else {
+            "a standalone mongod"
+        }
+    );
+    for part in Part::ALL {
+        if options.only.is_empty() || options.only.contains(&part) {
+            measure(&ways, &mut books, (part, options)).with_context(|| part.title().to_owned())?;
+        }
+    }
+    same::check(&ways)
+}
+
+/// Fills every collection by its own way.
+fn fill(ways: &Ways, books: &Books) -> Result<()> {
+    print!("{} books; filled:", books.len());
+    for way in ways.all() {
+        let started = Instant::now();
+        let mut client = Client::open(way.address, DATABASE, Retries::None)?;
+        for documents in books.batches(BATCH) {
+            let write = Prepared::of(&Write::insert(way.collection, documents))?;
+            let request = client.number(&write);
+            client.exchange_all(&[request]).context(way.name)?;
+        }
+        print!(" {} in {:.0} s;", way.name, started.elapsed().as_secs_f64());
+        std::io::stdout().flush()?;
+    }
+    println!();
+    super::place::checkpoint(ways.direct())
+}
+
+fn measure(ways: &Ways, books: &mut Books, (part, options): (Part, &Options)) -> Result<()> {
+    println!(
+        "\n{}: operations a second, latencies{}, bytes that the client reads, CPU time, all of an operation; µs",
+        part.title(),
+        if part.decodes() {
+            " until the reply is there and (decoded) until the client has its documents"
+        } else {
+            ""
+        }
+    );
+    let columns = ["ops/s", "p50", "p99", "decoded", "bytes", "mongod", "proxy"];
+    let all: Vec<_> = ways.all().iter().filter(|way| part.is_for(way)).collect();
+    let others = all.iter().filter(|way| !way.is_ours).map(|way| way.name);
+    print_titles(part.label(), &columns, others);
+    for turn in part.turns(&options.connections, options.items) {
+        let mut measured: Vec<Measured> = all.iter().map(|_| Measured::default()).collect();
+        for round in 0..options.rounds {
+            let commands = part.commands(books, turn);
+            for place in 0..all.len() {
+                let at = (round + place) % all.len();
+                let before = ways.cpu_times(all[at])?;
+                let taken = measure::run(ways, all[at], (part, &commands), turn).context(all[at].name)?;
+                measured[at].add(taken, before, ways.cpu_times(all[at])?, turn);
+            }
+        }
+        let rows: Vec<Row> = all.iter().zip(&measured).map(|(way, of)| of.row(way)).collect();
+        print_group(&turn.label(part), &rows);
+        std::io::stdout().flush()?;
+    }
+    Ok(())
+}
+
+impl Turn {
+    /// What tells this turn of a part from its others.
+    fn label(self, part: Part) -> String {
+        match part {
+            Part::PushOutlier => self.buyers.to_string(),
+            _ => self.connections.to_string(),
+        }
+    }
+}
