@@ -6,7 +6,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::{MAX_ATTEMPTS, Outlier, pause};
-use crate::command::document::{get, single};
+use crate::command::document::{get, put, single};
 use crate::pattern::outlier::layout::{Extras, State, field, path};
 use crate::pattern::outlier::merge::merged;
 use crate::session::error::RunError;
@@ -62,7 +62,7 @@ impl Outlier<'_> {
         let ids: RawArrayBuf = of.iter().map(|(id, _)| *id).collect();
         let generations: RawArrayBuf = of.iter().map(|(_, generation)| *generation).collect();
         let mut filter = single(self.shape.reference(), single("$in", &ids));
-        filter.append(cstr!("control.generation"), single("$in", &generations));
+        put(&mut filter, path::GENERATION, single("$in", &generations));
         let mut find = single("find", self.shape.extras_collection());
         find.append(cstr!("filter"), &filter);
         find.append(cstr!("sort"), single(path::FROM, 1));

@@ -4,9 +4,9 @@
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::{MAX_ATTEMPTS, Outlier, pause};
-use crate::command::document::{as_flag, get, put, single};
+use crate::command::document::{array_of, as_flag, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
-use crate::command::reply::succeeded;
+use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::outlier::remains::own_scratch;
 use crate::pattern::outlier::statement::{has_empty_timestamp, inserting};
 use crate::session::error::RunError;
@@ -124,7 +124,7 @@ impl Outlier<'_> {
         find.append(cstr!("singleBatch"), true);
         self.append_scratch(&mut find);
         let answer = self.link.run(&find).await?;
-        let cursor = crate::command::reply::CursorReply::parse(&answer);
+        let cursor = CursorReply::parse(&answer);
         Ok(cursor.and_then(|cursor| cursor.documents().next().map(RawDocument::to_owned)))
     }
 
@@ -135,7 +135,7 @@ impl Outlier<'_> {
                 let mut statement = single("q", single("_id", single("$eq", id)));
                 put(&mut statement, "limit", 1);
                 command = single("delete", collection);
-                command.append(cstr!("deletes"), crate::command::document::array_of(&[statement]));
+                command.append(cstr!("deletes"), array_of(&[statement]));
             }
             None => command = single("drop", collection),
         }
