@@ -9,6 +9,7 @@ use bson::oid::ObjectId;
 use bson::{Document, doc};
 
 use crate::raw::Connection;
+use crate::rest::at_rest;
 use crate::{Proxy, ProxyOptions, database_name};
 
 /// The collection of books.
@@ -68,6 +69,11 @@ impl Books {
     /// A proxy before the server of this URI.
     pub fn proxy(&self, uri: &str) -> Result<Proxy> {
         Proxy::start(&ProxyOptions::new(uri).config(&self.toml()))
+    }
+
+    /// Looks at all that is stored, when whoever has left a tail has moved it.
+    pub fn look_at_rest(&self, mongod: &mut Connection) -> Result<Found> {
+        at_rest(|| self.look(mongod), |found| found.in_tails == 0)
     }
 
     /// Looks at all that is stored, while nobody writes.

@@ -23,6 +23,7 @@ pub mod ports;
 pub mod proxy;
 pub mod raw;
 pub mod replies;
+pub mod rest;
 pub mod retrying;
 pub mod sessions;
 pub mod shape;

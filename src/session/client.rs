@@ -41,6 +41,7 @@ use super::error::RunError;
 use super::handshake::{self, Presentation};
 use super::link::{Link, LinkError};
 use super::metrics::{Direction, Outcome};
+use super::outlier::Tails;
 use super::relay::{Look, Relay, RelayError, Request, Seen, Sent};
 use super::route::{self, Route};
 use super::run::{Across, Run, only_reads};
@@ -96,6 +97,7 @@ pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain
         settings: Cache::new(&shared.settings),
         agreed: Compressors::NONE,
         compressor: None,
+        tails: Tails::default(),
     };
     let closed = loop {
         if let Err(closed) = session.turn().await {
@@ -129,6 +131,8 @@ struct Session<'a> {
     agreed: Compressors,
     /// How the message that is being answered is compressed: its answer is compressed alike, as mongod's is.
     compressor: Option<Compressor>,
+    /// What its pushes to outliers have left to be done when it pauses.
+    tails: Tails,
 }
 
 /// A client's message.
@@ -155,19 +159,31 @@ impl Session<'_> {
         let idle = self.settings.load().limits.idle_timeout;
         let arrived = tokio::select! {
             biased;
-            arrived = self.client.arrive(idle) => arrived?,
-            () = self.link.closed() => return Err(Closed::Upstream(LinkError::Closed)),
-            () = self.upstream.retired() => return Err(Closed::Retired),
+            arrived = self.client.arrive(idle) => match arrived {
+                Ok(Some(arrived)) => Ok(arrived),
+                Ok(None) => Err(Closed::ByClient),
+                Err(error) => Err(error.into()),
+            },
+            () = self.link.closed() => Err(Closed::Upstream(LinkError::Closed)),
+            () = self.upstream.retired() => Err(Closed::Retired),
+            () = self.tails.paused() => return self.move_tails().await,
+        };
+        let arrived = match arrived {
+            Ok(arrived) => arrived,
+            Err(closed) => {
+                // Why it ends matters, not what came of these.
+                let _ = self.move_tails().await;
+                return Err(closed);
+            }
         };
         self.compressor = None;
         // Room for a long message is taken until it is answered.
         let (frame, _room) = match arrived {
-            Some(Arrived::Whole(frame)) => (frame, None),
-            Some(Arrived::Long(long)) => match self.relay_long(long).await? {
+            Arrived::Whole(frame) => (frame, None),
+            Arrived::Long(long) => match self.relay_long(long).await? {
                 Some(whole) => whole,
                 None => return Ok(()),
             },
-            None => return Err(Closed::ByClient),
         };
         self.shared.metrics.bytes(Direction::Received, frame.len());
         match frame.header().op_code {

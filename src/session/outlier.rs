@@ -17,6 +17,7 @@ mod read;
 mod scratch;
 mod send;
 mod spill;
+mod tails;
 mod update;
 mod write;
 
@@ -30,6 +31,7 @@ pub(super) use self::known::KnownOutliers;
 pub(super) use self::passage::{Passage, passage, shows_outliers};
 pub(super) use self::read::put_together;
 pub(super) use self::scratch::Scratches;
+pub(super) use self::tails::{Tail, Tails};
 use super::error::RunError;
 use super::link::{Link, Request};
 use super::upstream::UpstreamKind;
@@ -71,6 +73,8 @@ pub(super) struct Outlier<'a> {
     pub(super) begun: AtomicBool,
     /// mongod's reply to a command that reads, as it came, where it shows outliers.
     pub(super) held: Option<RawDocumentBuf>,
+    /// The tails that the client's connection has left.
+    pub(super) tails: &'a mut Tails,
 }
 
 impl<'a> Outlier<'a> {

@@ -12,6 +12,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{control, read_all, value, whole};
 use crate::raw;
+use crate::rest::at_rest;
 use crate::shape::Outlier;
 
 /// What there is to say of a collection.
@@ -32,9 +33,10 @@ pub fn look(mongod: &mut raw::Connection, database: &str, collection: &str, shap
     Ok(of_documents(&bases, &pages, shape))
 }
 
-/// Fails with all that is broken in a collection, or left over.
+/// Fails with all that is broken in a collection, or left over when it is at rest.
 pub fn check(mongod: &mut raw::Connection, database: &str, collection: &str, shape: &Outlier) -> Result<()> {
-    let Found { broken, left_over } = look(mongod, database, collection, shape)?;
+    let look = || look(mongod, database, collection, shape);
+    let Found { broken, left_over } = at_rest(look, |found| found.left_over.is_empty())?;
     ensure!(
         broken.is_empty() && left_over.is_empty(),
         "{database}.{collection} breaks its layout:\n  {}\n  left over:\n  {}",

@@ -68,6 +68,7 @@ fn a_book_whose_buyers_come_one_by_one() -> Result<()> {
                 ensure!(scene.stored(EXTRAS)?.is_empty(), "fifty have no extras");
             }
         }
+        scene.rest()?;
         check_books(scene)
     })
 }

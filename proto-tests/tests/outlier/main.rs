@@ -4,3 +4,4 @@ mod examples;
 mod found;
 mod random;
 mod scene;
+mod tails;

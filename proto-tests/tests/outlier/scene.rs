@@ -12,7 +12,7 @@ pub(crate) const EXTRAS: &str = "extra_sales";
 pub(crate) struct Scene {
     pub(crate) database: String,
     shape: Outlier,
-    _proxy: Proxy,
+    proxy: Proxy,
     uri: String,
     /// Through the proxy.
     pub(crate) application: Connection,
@@ -25,13 +25,13 @@ pub(crate) fn on_each(check: impl Fn(&mut Scene) -> Result<()>) -> Result<()> {
     for mongod in [mongod::shared(), mongod::shared_replica_set()] {
         let mut scene = Scene::on(mongod)?;
         check(&mut scene)?;
-        invariants::outlier::check(&mut scene.direct, &scene.database, BOOKS, &scene.shape)?;
+        scene.rest()?;
     }
     Ok(())
 }
 
 impl Scene {
-    fn on(mongod: &Mongod) -> Result<Self> {
+    pub(crate) fn on(mongod: &Mongod) -> Result<Self> {
         let database = database_name();
         let shape = Outlier {
             collection: Some(EXTRAS.to_owned()),
@@ -45,9 +45,14 @@ impl Scene {
             direct: Connection::open(mongod.address())?,
             database,
             shape,
-            _proxy: proxy,
+            proxy,
             uri,
         })
+    }
+
+    /// Another connection of the application's.
+    pub(crate) fn another(&self) -> Result<Connection> {
+        Connection::open(self.proxy.address())
     }
 
     /// Another proxy before the same books, whose readers see base documents.
@@ -84,6 +89,17 @@ impl Scene {
         ensure!(error.get_i32("code")? == 115, "{command}: {error}");
         ensure!(stored(self)? == before, "{command} has changed something");
         Ok(error.get_str("errmsg")?.to_owned())
+    }
+
+    /// Waits until no tail is left; fails where one stays.
+    pub(crate) fn rest(&mut self) -> Result<()> {
+        let Self {
+            direct,
+            database,
+            shape,
+            ..
+        } = self;
+        invariants::outlier::check(direct, database, BOOKS, shape)
     }
 
     /// What the application finds.

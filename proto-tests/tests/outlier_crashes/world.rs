@@ -8,6 +8,7 @@ use bson::{Bson, Document, doc};
 use proto_tests::books::{BUYERS, Books, COLLECTION};
 use proto_tests::cut::{Cut, Moment};
 use proto_tests::raw::Connection;
+use proto_tests::rest::at_rest;
 use proto_tests::sessions::lsid;
 use proto_tests::{Level, Proxy, mongod};
 
@@ -155,7 +156,8 @@ impl World {
             other.command_ok(&doc! { "update": COLLECTION, "updates": [statement], "$db": &self.books.database })?;
         let mut direct = Connection::open(mongod::shared_replica_set().address())?;
         let filter = doc! { "run": base, format!("{}.tail.0", proto_tests::books::CONTROL): { "$exists": true } };
-        let tails = direct.find(&self.books.database, COLLECTION, filter)?;
+        let find = || direct.find(&self.books.database, COLLECTION, filter.clone());
+        let tails = at_rest(find, Vec::is_empty)?;
         let books = other.find(&self.books.database, COLLECTION, doc! { "run": base })?;
         for book in &books {
             let last = book.get_array(BUYERS).ok().and_then(|buyers| buyers.last());

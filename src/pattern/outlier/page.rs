@@ -38,21 +38,12 @@ impl PageFacts {
     #[must_use]
     pub fn parse(page: &RawDocument) -> Option<Self> {
         let bytes = get(page, BYTES).and_then(as_whole_number)?;
-        Self::weighing(page, usize::try_from(bytes).ok()?)
-    }
-
-    /// Those of a whole page.
-    fn of(page: &RawDocument) -> Option<Self> {
-        Self::weighing(page, page.as_bytes().len())
-    }
-
-    fn weighing(page: &RawDocument, bytes: usize) -> Option<Self> {
         let from = get(get(page, field::CONTROL)?.as_document()?, field::FROM).and_then(as_whole_number)?;
         let count = get(page, field::COUNT).and_then(as_whole_number)?;
         Some(Self {
             from: u64::try_from(from).ok()?,
             count: u64::try_from(count).ok()?,
-            bytes,
+            bytes: usize::try_from(bytes).ok()?,
         })
     }
 
@@ -149,19 +140,6 @@ pub struct Move {
     pub pages: Vec<RawDocumentBuf>,
     /// The element of `updates` that counts them in the base document, and takes them off its tail.
     pub count: RawDocumentBuf,
-    /// What there is then, if nobody else has pushed meanwhile.
-    pub then: Rest,
-}
-
-/// An outlier at rest: its tail is empty, and its last page ends where it counts to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rest {
-    /// Which pages are its own.
-    pub generation: ObjectId,
-    /// How many elements of theirs.
-    pub count: u64,
-    /// The last of them.
-    pub last: PageFacts,
 }
 
 /// Moves the tail of the document `id`, whose last page is the given one. Elements that are there already, since somebody died
@@ -192,25 +170,8 @@ pub fn moving(shape: &OutlierShape, id: RawBsonRef<'_>, extras: &Extras, last: O
     let begun_at = end.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
     let elements = rest.iter().skip(count).copied();
     let pages = begun(shape, id, extras.generation, (begun_at, elements));
-    let appended = last.map(|last| PageFacts {
-        count: last.count.saturating_add(u64::try_from(count).unwrap_or(u64::MAX)),
-        bytes: last.bytes.saturating_add(appended.as_bytes().len()),
-        ..last
-    });
-    let then = Rest {
-        generation: extras.generation,
-        count: extras
-            .count
-            .saturating_add(u64::try_from(tail.len()).unwrap_or(u64::MAX)),
-        last: pages.last().and_then(|page| PageFacts::of(page)).or(appended)?,
-    };
     let count = counting(shape, id, extras, tail.len());
-    Some(Move {
-        append,
-        pages,
-        count,
-        then,
-    })
+    Some(Move { append, pages, count })
 }
 
 fn appending(
@@ -241,7 +202,7 @@ fn counting(shape: &OutlierShape, id: RawBsonRef<'_>, extras: &Extras, moved: us
     let moved = i64::try_from(moved).unwrap_or(i64::MAX);
     let mut statement = single("q", query);
     if moved == 1 {
-        // What most pushes leave to be moved: cheaper than a pipeline.
+        // Cheaper than a pipeline.
         let mut change = single("$pop", single(&control(field::TAIL), -1));
         put(
             &mut change,
@@ -315,7 +276,6 @@ mod tests {
             rawdoc! { "$pop": { "has_extras_control.tail": -1 }, "$set": { "has_extras_control.count": 4_i64 } };
         assert_eq!(one.count.get_document("u").unwrap(), &*expected);
         assert!(one.append.is_some() && one.pages.is_empty());
-        assert_eq!((one.then.count, one.then.last.count, one.then.last.end()), (4, 4, 4));
         let two = moved(&["a", "b"], Some(last));
         assert!(two.count.get_array("u").is_ok());
     }
@@ -331,10 +291,6 @@ mod tests {
         assert!(two.append.is_some());
         let begun: Vec<_> = two.pages.iter().map(|page| page.get_str("_id").unwrap()).collect();
         assert_eq!(begun, ["000000000000000000000000_1000"]);
-        assert_eq!(
-            (two.then.count, two.then.last.from, two.then.last.count),
-            (1001, 1000, 1)
-        );
     }
 
     #[test]

@@ -4,11 +4,14 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::layout::{Extras, field, is_typical, tail};
-use super::page::Rest;
 use super::touch::{Change, Growth};
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::same::same;
 use crate::pattern::shapes::OutlierShape;
+
+/// How many elements a tail has that is left as it is: enough that moving them costs a push little, and few beside what a document
+/// has of its array.
+const TAIL_ROOM: u32 = 16;
 
 /// The client's filter, and that the document is a typical one which has room for what it may grow by. `None` where nobody knows
 /// whether it will have.
@@ -40,19 +43,19 @@ pub fn outlier(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
     with_conditions(filter, &single(&version, super::layout::VERSION))
 }
 
-/// The client's filter, and that the document is the outlier at rest that it is known as.
+/// The client's filter, and that the document is an outlier with room in its tail for so many elements more. `None` where no tail has
+/// that.
 #[must_use]
-pub fn at_rest(shape: &OutlierShape, filter: &RawDocument, rest: &Rest) -> RawDocumentBuf {
-    let control = |name: &str| format!("{}.{name}", shape.control());
-    let mut conditions = single(&control(field::VERSION), super::layout::VERSION);
-    put(&mut conditions, &control(field::GENERATION), rest.generation);
+pub fn outlier_with_room(shape: &OutlierShape, filter: &RawDocument, count: u32) -> Option<RawDocumentBuf> {
+    let version = format!("{}.{}", shape.control(), field::VERSION);
+    let mut conditions = single(&version, super::layout::VERSION);
+    let position = TAIL_ROOM.checked_sub(count)?;
     put(
         &mut conditions,
-        &control(field::COUNT),
-        i64::try_from(rest.count).unwrap_or(i64::MAX),
+        &format!("{}.{position}", tail(shape)),
+        single("$exists", false),
     );
-    put(&mut conditions, &tail(shape), single("$size", 0));
-    with_conditions(filter, &conditions)
+    Some(with_conditions(filter, &conditions))
 }
 
 /// Whether all that operators do to the array is to push to it. What they cannot do together, mongod sees only where they name the

@@ -1,14 +1,17 @@
 //! Commands on outlier collections. Most are relayed; of one that reads, the reply is looked at on its way.
 
+use std::sync::Arc;
+
 use bson::raw::RawDocumentBuf;
 
 use super::{Closed, Message, Session, watched};
 use crate::command::head::Head;
 use crate::command::reply::says_not_primary;
-use crate::pattern::shapes::OutlierShape;
+use crate::pattern::shapes::{OutlierShape, Shape};
+use crate::session::error::RunError;
 use crate::session::link::LinkError;
 use crate::session::metrics::{Direction, Outcome};
-use crate::session::outlier::{Outlier, Passage, passage, shows_outliers};
+use crate::session::outlier::{Outlier, Passage, Tail, Tails, passage, shows_outliers};
 use crate::session::relay::{Request, Sent, opened};
 use crate::session::route::Rewritten;
 use crate::wire::OpMsg;
@@ -58,9 +61,42 @@ impl Session<'_> {
             // The client's own words begin a transaction.
             begun: shown.is_some().into(),
             held: shown,
+            tails: &mut self.tails,
         };
         let answer = watched(head, run.run(), &mut self.client).await?;
         self.finish(message.opened, head, answer).await
+    }
+
+    /// Moves the tails that the connection has left. What cannot be moved is left to others.
+    pub(super) async fn move_tails(&mut self) -> Result<(), Closed> {
+        let settings = Arc::clone(self.settings.load());
+        self.link.compress_with(None);
+        while let Some(Tail { command, id }) = self.tails.take() {
+            let Ok(head) = Head::of_body(&command) else { continue };
+            let Some((namespace, shape)) = head
+                .namespace()
+                .and_then(|namespace| Some((namespace, settings.shapes.lookup(namespace)?)))
+            else {
+                continue;
+            };
+            let Shape::Outlier(shape) = &**shape else { continue };
+            let mut run = Outlier {
+                shared: self.shared,
+                settings: &settings,
+                link: &mut self.link,
+                upstream: self.upstream.kind(),
+                head: &head,
+                shape,
+                namespace,
+                begun: false.into(),
+                held: None,
+                tails: &mut Tails::default(),
+            };
+            if let Err(RunError::Link(error)) = run.move_tail(id.as_raw_bson_ref()).await {
+                return Err(error.into());
+            }
+        }
+        Ok(())
     }
 
     /// Relays a command that reads, and its reply unless that shows outliers.

@@ -12,42 +12,25 @@ use lru::LruCache;
 
 use crate::command::document::single;
 use crate::command::namespace::Namespace;
-use crate::pattern::outlier::page::Rest;
 use crate::session::first_page::Place;
 
 /// Documents remembered. One takes some 200 bytes.
 const MAX_DOCUMENTS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
 
-/// What an outlier was like.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Known {
-    /// It had this generation.
-    Generation(ObjectId),
-    /// It was at rest.
-    Rest(Rest),
-}
-
-impl Known {
-    /// Its generation.
-    pub(super) fn generation(self) -> ObjectId {
-        match self {
-            Self::Generation(generation) | Self::Rest(Rest { generation, .. }) => generation,
-        }
-    }
-}
-
 /// The outliers that a proxy knows of.
 #[derive(Debug)]
 pub(in crate::session) struct KnownOutliers {
-    all: Mutex<LruCache<Place, Known>>,
+    generations: Mutex<LruCache<Place, ObjectId>>,
 }
 
 impl Default for KnownOutliers {
     fn default() -> Self {
         // Grows as it is used.
-        let mut all = LruCache::unbounded();
-        all.resize(MAX_DOCUMENTS);
-        Self { all: Mutex::new(all) }
+        let mut generations = LruCache::unbounded();
+        generations.resize(MAX_DOCUMENTS);
+        Self {
+            generations: Mutex::new(generations),
+        }
     }
 }
 
@@ -57,14 +40,14 @@ impl KnownOutliers {
         Place::new(namespace, single("_id", id).into_bytes())
     }
 
-    /// What it was like.
-    pub(super) fn get(&self, place: &Place) -> Option<Known> {
+    /// The generation that one had.
+    pub(super) fn get(&self, place: &Place) -> Option<ObjectId> {
         self.lock().get(place).copied()
     }
 
-    /// Remembers it.
-    pub(super) fn learn(&self, place: Place, known: Known) {
-        self.lock().put(place, known);
+    /// Remembers one of this generation.
+    pub(super) fn learn(&self, place: Place, generation: ObjectId) {
+        self.lock().put(place, generation);
     }
 
     /// Forgets one that was found to be wrong.
@@ -72,7 +55,7 @@ impl KnownOutliers {
         self.lock().pop(place);
     }
 
-    fn lock(&self) -> MutexGuard<'_, LruCache<Place, Known>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LruCache<Place, ObjectId>> {
+        self.generations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

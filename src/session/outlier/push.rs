@@ -1,21 +1,22 @@
-//! A push to an outlier: to its tail, which is moved before the client is answered. What the move needs to know is asked for
-//! together with the push.
+//! A push to an outlier: to its tail, where it is left while there is room. A tail that is full is moved before the client is answered;
+//! what the move needs to know is asked for together with the push.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::Outlier;
-use super::known::{Known, KnownOutliers};
+use super::known::KnownOutliers;
 use super::send::{Part, Told};
-use super::spill::Looked;
 use super::update::{At, Statement};
 use crate::command::document::single;
 use crate::command::reply::succeeded;
-use crate::pattern::outlier::page::Rest;
-use crate::pattern::outlier::statement::{self, flagging, into_tail, outlier};
+use crate::pattern::outlier::statement::{self, flagging, into_tail, outlier, outlier_with_room};
 use crate::pattern::outlier::touch::Growth;
 use crate::session::error::RunError;
 use crate::session::link::Request;
+
+/// What pushes may weigh that are left in a tail: whoever reads the document reads them, too.
+const MAX_LEFT_BYTES: usize = 4096;
 
 /// A statement that does nothing to the array but push to its end, and does not depend on it.
 #[derive(Clone, Copy)]
@@ -35,22 +36,19 @@ impl<'a> Push<'a> {
     }
 }
 
-/// Pushes to a document that was an outlier when it was last written to. `None` where it is not known to be one, or is none.
+/// Pushes to a document that was an outlier when it was last looked at. `None` where it is not known to be one, or is none.
 pub(super) async fn to_known(
     run: &mut Outlier<'_>,
     (statement, push): (&Statement<'_, '_>, Push<'_>),
     (filter, id): (&RawDocument, RawBsonRef<'_>),
 ) -> Result<Option<At>, RunError> {
     let place = KnownOutliers::place(run.namespace, id);
-    let Some(known) = run.settings.known_outliers.get(&place) else {
+    let Some(generation) = run.settings.known_outliers.get(&place) else {
         return Ok(None);
     };
-    if let Known::Rest(rest) = known
-        && let Some(told) = at_rest(run, (statement, push), (filter, id), rest).await?
-    {
+    if let Some(told) = into_room(run, (statement, push), (filter, id)).await? {
         return Ok(Some(At::done(told)));
     }
-    let generation = known.generation();
     let told = to_tail(run, (statement, push), (filter, id), generation).await?;
     if told.is_none() {
         run.settings.known_outliers.forget(&place);
@@ -58,19 +56,22 @@ pub(super) async fn to_known(
     Ok(told.map(At::done))
 }
 
-/// Pushes to an outlier that is at rest as it is known, so that nobody need look what it is like. `None` where it is not.
-async fn at_rest(
+/// Pushes little to a tail that has room for it, and leaves it there. `None` where there is no room, or no outlier is meant.
+async fn into_room(
     run: &mut Outlier<'_>,
     (statement, push): (&Statement<'_, '_>, Push<'_>),
     (filter, id): (&RawDocument, RawBsonRef<'_>),
-    rest: Rest,
 ) -> Result<Option<Told>, RunError> {
-    let Some(pushed) = statement::pushed(run.shape, push.operators) else {
+    let weight = statement::pushed(run.shape, push.operators).map_or(usize::MAX, |pushed| pushed.as_bytes().len());
+    // A transaction's own tail can be moved by nobody else, and is held by it when others would.
+    if weight > MAX_LEFT_BYTES || run.head.in_transaction() {
+        return Ok(None);
+    }
+    let Some(filter) = outlier_with_room(run.shape, filter, push.count) else {
         return Ok(None);
     };
     let change = into_tail(run.shape, push.operators);
-    let change = RawBsonRef::Document(&change);
-    let element = statement.element(&statement::at_rest(run.shape, filter, &rest), change, (false, false));
+    let element = statement.element(&filter, RawBsonRef::Document(&change), (false, false));
     let told = run
         .write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
         .await?;
@@ -80,13 +81,7 @@ async fn at_rest(
     if told.n == 0 {
         return Ok(None);
     }
-    let looked = if told.resent {
-        // It was done when it was sent before, whatever the document is like now.
-        run.look(id, rest.generation).await?
-    } else {
-        Some(Looked::pushed_to(rest, pushed))
-    };
-    run.spill(id, looked).await?;
+    run.leave(id).await?;
     Ok(Some(told))
 }
 

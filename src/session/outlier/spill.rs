@@ -1,17 +1,16 @@
-//! Moving a tail into pages. Whoever has pushed to one does it before the client is answered; where somebody died before, the next
-//! does. Done twice it does nothing: pages only take what comes next, and the base document counts only what was not counted.
+//! Moving a tail into pages: by whoever finds it full, or has left it and pauses; where a proxy died before, by who pushes next. Done twice it does nothing: pages only take what comes next, and the base document counts only what was not counted.
 
 use bson::oid::ObjectId;
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::known::{Known, KnownOutliers};
+use super::known::KnownOutliers;
 use super::send::Part;
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::document::{put, single};
 use crate::command::error::ErrorCode;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::outlier::layout::{Extras, path};
-use crate::pattern::outlier::page::{PageFacts, Rest, moving, of_generation};
+use crate::pattern::outlier::page::{PageFacts, moving, of_generation};
 use crate::session::error::RunError;
 use crate::session::link::Request;
 
@@ -19,24 +18,6 @@ use crate::session::link::Request;
 pub(super) struct Looked {
     extras: Extras,
     last: Option<PageFacts>,
-}
-
-impl Looked {
-    /// That of an outlier that was at rest, and was pushed to since.
-    pub(super) fn pushed_to(rest: Rest, tail: RawArrayBuf) -> Self {
-        let Rest {
-            generation,
-            count,
-            last,
-        } = rest;
-        let extras = Extras {
-            generation,
-            count,
-            tail,
-        };
-        let last = Some(last);
-        Self { extras, last }
-    }
 }
 
 impl Outlier<'_> {
@@ -55,8 +36,6 @@ impl Outlier<'_> {
                     .write((self.namespace.collection, "update"), &moving.count, Part::Beside)
                     .await?;
                 if told.succeeded()?.n > 0 {
-                    let place = KnownOutliers::place(self.namespace, id);
-                    self.settings.known_outliers.learn(place, Known::Rest(moving.then));
                     return Ok(());
                 }
             }
@@ -140,9 +119,7 @@ impl Outlier<'_> {
             return Ok(None);
         };
         let place = KnownOutliers::place(self.namespace, id);
-        self.settings
-            .known_outliers
-            .learn(place, Known::Generation(extras.generation));
+        self.settings.known_outliers.learn(place, extras.generation);
         let page = if extras.generation == generation {
             found.next().flatten()
         } else {

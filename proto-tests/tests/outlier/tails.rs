@@ -1,0 +1,152 @@
+//! Tails that a connection leaves: they count at once, and are moved when it pauses or goes.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bson::{Document, doc};
+use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
+
+use crate::scene::{BOOKS, EXTRAS, Scene, buyers, on_each, typical, wooden_amulet};
+
+/// A push of one buyer to the book of that `_id`.
+fn push(id: i32, number: usize) -> Document {
+    let pushed = doc! { "$push": { "customers_purchased": format!("user{number:02}") } };
+    doc! { "update": BOOKS, "updates": [{ "q": { "_id": id }, "u": pushed }] }
+}
+
+/// An outlier of 60 buyers that the proxy knows to be one: an element more, which is at rest.
+fn known(scene: &mut Scene) -> Result<()> {
+    scene.run(doc! { "insert": BOOKS, "documents": [typical(), wooden_amulet(60)] })?;
+    scene.run(push(2, 60))?;
+    scene.rest()
+}
+
+#[test]
+fn all_see_what_is_in_a_tail() -> Result<()> {
+    on_each(|scene| {
+        known(scene)?;
+        let (_proxy, mut base) = scene.of_bases()?;
+        let mut other = scene.another()?;
+        let mut first = wooden_amulet(50);
+        first.insert("has_extras", true);
+        for number in 61..130 {
+            scene.run(push(2, number))?;
+            let database = scene.database.clone();
+            let seen = other.find(&database, BOOKS, doc! { "_id": 2 })?;
+            ensure!(seen == [wooden_amulet(number + 1)], "{number}: {seen:?}");
+            let last = doc! { "customers_purchased": format!("user{number:02}"), "_id": 2 };
+            let seen = scene.find(last)?;
+            ensure!(seen == [wooden_amulet(number + 1)], "{number}: {seen:?}");
+            let seen = base.find(&database, BOOKS, doc! { "_id": 2 })?;
+            ensure!(seen == [first.clone()], "{number}: {seen:?}");
+        }
+        scene.rest()?;
+        ensure!(scene.stored(EXTRAS)?[0].get_array("customers_purchased_extra")? == &buyers(50..130));
+        Ok(())
+    })
+}
+
+#[test]
+fn a_client_that_goes_leaves_nothing_behind() -> Result<()> {
+    on_each(|scene| {
+        known(scene)?;
+        let mut other = scene.another()?;
+        let mut last = push(2, 61);
+        last.insert("$db", &scene.database);
+        other.command_ok(&last)?;
+        drop(other);
+        scene.rest()
+    })
+}
+
+#[test]
+fn a_connection_leaves_tails_of_many_documents() -> Result<()> {
+    on_each(|scene| {
+        let books = (0..100).map(|id| {
+            let mut book = wooden_amulet(60);
+            book.insert("_id", id);
+            book
+        });
+        scene.run(doc! { "insert": BOOKS, "documents": books.collect::<Vec<_>>() })?;
+        for number in 60..63 {
+            let pushes: Vec<_> = (0..100)
+                .map(|id| push(id, number).get_array("updates").map(|updates| updates[0].clone()))
+                .collect::<Result<_, _>>()?;
+            let reply = scene.run(doc! { "update": BOOKS, "updates": pushes })?;
+            ensure!(reply.get_i32("nModified")? == 100, "{reply}");
+        }
+        let seen = scene.find(doc! {})?;
+        let are_whole = |book: &Document| {
+            let found = book.get_array("customers_purchased");
+            found.is_ok_and(|found| *found == buyers(0..63))
+        };
+        ensure!(seen.len() == 100 && seen.iter().all(are_whole));
+        scene.rest()
+    })
+}
+
+#[test]
+fn a_document_that_is_gone_has_no_pages() -> Result<()> {
+    on_each(|scene| {
+        let mut other = scene.another()?;
+        for _ in 0..20 {
+            scene.run(doc! { "insert": BOOKS, "documents": [wooden_amulet(60)] })?;
+            scene.run(push(2, 60))?;
+            scene.run(push(2, 61))?;
+            let delete =
+                doc! { "delete": BOOKS, "deletes": [{ "q": { "_id": 2 }, "limit": 1 }], "$db": &scene.database };
+            ensure!(other.command_ok(&delete)?.get_i32("n")? == 1);
+        }
+        scene.rest()?;
+        ensure!(scene.stored(EXTRAS)?.is_empty());
+        scene.run(doc! { "insert": BOOKS, "documents": [wooden_amulet(60)] })?;
+        for number in 60..70 {
+            scene.run(push(2, number))?;
+        }
+        other.command_ok(&doc! { "drop": BOOKS, "$db": &scene.database })?;
+        scene.rest()?;
+        ensure!(scene.stored(EXTRAS)?.is_empty());
+        Ok(())
+    })
+}
+
+/// A transaction that holds the document does not hold a connection that has left its tail.
+#[test]
+fn a_tail_does_not_wait_for_a_transaction() -> Result<()> {
+    let mut scene = Scene::on(proto_tests::mongod::shared_replica_set())?;
+    known(&mut scene)?;
+    let database = scene.database.clone();
+    let lsid = lsid("tails");
+    let in_transaction = |other: &mut Connection, transaction: usize, mut command: Document| -> Result<()> {
+        command.extend(doc! { "lsid": &lsid, "txnNumber": i64::try_from(transaction)?, "autocommit": false });
+        other.command_ok(&command).map(|_| ())
+    };
+    let mut other = scene.another()?;
+    let year = doc! { "q": { "_id": 2 }, "u": { "$inc": { "year": 1 } } };
+    // Behind the push, before the pause: tried until it is so.
+    let mut number = 61;
+    loop {
+        scene.run(push(2, number))?;
+        number += 1;
+        let begin = doc! { "update": BOOKS, "updates": [&year], "startTransaction": true, "$db": &database };
+        in_transaction(&mut other, number, begin)?;
+        let stored = scene.stored(BOOKS)?;
+        let control = stored[1].get_document("has_extras_control")?;
+        if !control.get_array("tail")?.is_empty() {
+            break;
+        }
+        in_transaction(&mut other, number, doc! { "abortTransaction": 1, "$db": "admin" })?;
+        ensure!(number < 200, "the tail is always moved before a transaction begins");
+    }
+    std::thread::sleep(Duration::from_millis(30));
+    let asked = Instant::now();
+    scene.application.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
+    ensure!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    in_transaction(&mut other, number, doc! { "commitTransaction": 1, "$db": "admin" })?;
+    let mut book = wooden_amulet(number + 1);
+    book.insert("year", 2024);
+    scene.run(push(2, number))?;
+    ensure!(scene.find(doc! { "_id": 2 })? == [book]);
+    scene.rest()
+}
