@@ -19,7 +19,7 @@ use super::at_least_one;
 use super::client::{Client, Prepared, Retries};
 use super::model::Write;
 use super::table::{Row, print_group, print_titles};
-use books::Books;
+use books::{Books, Buyers};
 use measure::Measured;
 use part::{Part, Turn};
 use ways::{DATABASE, Ways};
@@ -38,6 +38,9 @@ pub(crate) struct Options {
     /// Books that each collection has, one of 1,000 with 10,000 buyers
     #[arg(long, default_value_t = 100_000, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(2000..))]
     filled: usize,
+    /// What a buyer is
+    #[arg(long, value_enum, default_value_t = Buyers::Names)]
+    buyers: Buyers,
     /// Connection counts, separated by commas; what is done to one large book is done over one
     #[arg(long, value_delimiter = ',', default_value = "1,8", value_parser = at_least_one())]
     connections: Vec<usize>,
@@ -63,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Retries::None
     };
     let ways = Ways::start(&binary, retries)?;
-    let mut books = Books::new(options.filled);
+    let mut books = Books::new(options.filled, options.buyers);
     fill(&ways, &books)?;
     println!(
         "medians of {} rounds; {}; way/it: how many times as much time an operation takes as this mongoshape's",

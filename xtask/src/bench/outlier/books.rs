@@ -1,6 +1,6 @@
 //! The catalogue: the same books in every collection.
 
-use bson::{Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 
 /// The array that may grow.
 pub(super) const BUYERS: &str = "customers_purchased";
@@ -17,17 +17,39 @@ const FEW: usize = 20;
 /// Buyers of the books that are pushed to again and again, whose `_id`s are these numbers, negative.
 pub(super) const LENGTHS: [usize; 3] = [1000, 10_000, 100_000];
 
+/// What a buyer is in the array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Buyers {
+    /// A name of 11 or 12 letters
+    Names,
+    /// A document of a name, a date and a price
+    Documents,
+}
+
+impl Buyers {
+    fn buyer(self, name: String) -> Bson {
+        match self {
+            Self::Names => name.into(),
+            Self::Documents => {
+                doc! { "user": name, "date": DateTime::from_millis(1_700_000_000_000), "price": 9.75 }.into()
+            }
+        }
+    }
+}
+
 /// The books, and which of them were picked so far.
 #[derive(Debug)]
 pub(super) struct Books {
+    form: Buyers,
     typical: usize,
     picked: usize,
     pushed: usize,
 }
 
 impl Books {
-    pub(super) fn new(typical: usize) -> Self {
+    pub(super) fn new(typical: usize, form: Buyers) -> Self {
         Self {
+            form,
             typical,
             picked: 0,
             pushed: 0,
@@ -43,8 +65,8 @@ impl Books {
         let ids: Vec<usize> = (0..self.typical).collect();
         let chunks = ids
             .chunks(size)
-            .map(|ids| ids.iter().map(|id| book(number(*id), buyers(*id))).collect());
-        let large = LENGTHS.map(|length| vec![book(-number(length), length)]);
+            .map(|ids| ids.iter().map(|id| self.book(number(*id), buyers(*id))).collect());
+        let large = LENGTHS.map(|length| vec![self.book(-number(length), length)]);
         chunks.collect::<Vec<_>>().into_iter().chain(large)
     }
 
@@ -67,18 +89,24 @@ impl Books {
     }
 
     /// A buyer that nobody has been.
-    pub(super) fn next_buyer(&mut self) -> String {
+    pub(super) fn next_buyer(&mut self) -> Bson {
         self.pushed += 1;
-        format!("new{:08}", self.pushed)
+        self.form.buyer(format!("new{:08}", self.pushed))
     }
-}
 
-/// The name of a book's buyer.
-pub(super) fn buyer(id: i32, place: usize) -> String {
-    format!(
-        "user{:08}",
-        usize::try_from(id.unsigned_abs()).unwrap_or_default() * 31 + place
-    )
+    /// A book's buyer.
+    pub(super) fn buyer(&self, id: i32, place: usize) -> Bson {
+        let number = usize::try_from(id.unsigned_abs()).unwrap_or_default() * 31 + place;
+        self.form.buyer(format!("user{number:08}"))
+    }
+
+    fn book(&self, id: i32, buyers: usize) -> Document {
+        let all: Vec<Bson> = (0..buyers).map(|place| self.buyer(id, place)).collect();
+        doc! {
+            "_id": id, "title": format!("The Wooden Amulet, part {id}"), "year": 1972, "author": "Lesley Moreno", "stock": 0,
+            BUYERS: all,
+        }
+    }
 }
 
 fn buyers(id: usize) -> usize {
@@ -91,11 +119,4 @@ fn is_outlier(id: usize) -> bool {
 
 fn number(id: usize) -> i32 {
     i32::try_from(id).expect("fewer books than that")
-}
-
-fn book(id: i32, buyers: usize) -> Document {
-    let all: Vec<String> = (0..buyers).map(|place| buyer(id, place)).collect();
-    doc! {
-        "_id": id, "title": format!("The Wooden Amulet, part {id}"), "year": 1972, "author": "Lesley Moreno", "stock": 0, BUYERS: all,
-    }
 }

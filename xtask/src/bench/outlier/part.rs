@@ -3,7 +3,7 @@
 use bson::{Document, doc};
 use clap::ValueEnum;
 
-use super::books::{BUYERS, Books, LENGTHS, buyer};
+use super::books::{BUYERS, Books, LENGTHS};
 use super::ways::{Kind, Way};
 
 /// Books of one page of a listing.
@@ -127,7 +127,7 @@ impl Part {
             }
             Self::Buyer => {
                 let id = books.next_outlier();
-                Operation::Find(doc! { "filter": { BUYERS: buyer(id, 9000) } }, 1)
+                Operation::Find(doc! { "filter": { BUYERS: books.buyer(id, 9000) } }, 1)
             }
         }
     }
