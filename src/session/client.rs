@@ -10,8 +10,8 @@
 //! ```
 //!
 //! While idle, the connection ends at once when the upstream is retired: when the proxy drains, or another server has
-//! become the primary. When it has been so for some milliseconds, what pushes to outliers have left to be done is done. While busy, the command is finished first, unless it is one that waits for news and would never
-//! finish (see [`relay`](super::relay)).
+//! become the primary. After some milliseconds it does what pushes to outliers have left to be done. While busy, the command
+//! is finished first, unless it is one that waits for news and would never finish (see [`relay`](super::relay)).
 //!
 //! One upstream connection serves the client as long as it lives, so that authentication, sessions and cursors are its
 //! own; when that breaks the client's is closed too, and its driver tries again by its own rules. The same after an answer
