@@ -9,8 +9,8 @@ use crate::command::document::{array_of, get, put, single};
 use crate::pattern::same::same;
 use crate::pattern::shapes::OutlierShape;
 
-/// How many elements a tail has that is left as it is: enough that moving them costs a push little, and few beside what a document
-/// has of its array.
+/// How many elements a tail has that is left as it is, where a page holds as many: enough that moving them costs a push little, and
+/// few beside what a document has of its array.
 const TAIL_ROOM: u32 = 16;
 
 /// The client's filter, and that the document is a typical one which has room for what it may grow by. `None` where nobody knows
@@ -49,7 +49,7 @@ pub fn outlier(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
 pub fn outlier_with_room(shape: &OutlierShape, filter: &RawDocument, count: u32) -> Option<RawDocumentBuf> {
     let version = format!("{}.{}", shape.control(), field::VERSION);
     let mut conditions = single(&version, super::layout::VERSION);
-    let position = TAIL_ROOM.checked_sub(count)?;
+    let position = TAIL_ROOM.min(shape.max_items()).checked_sub(count)?;
     put(
         &mut conditions,
         &format!("{}.{position}", tail(shape)),
