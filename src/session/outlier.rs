@@ -17,6 +17,7 @@ mod read;
 mod scratch;
 mod send;
 mod spill;
+mod statements;
 mod update;
 mod write;
 

@@ -8,7 +8,8 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::compute::upserting;
 use super::push::{self, Push};
 use super::send::{Part, Told};
-use super::write::{Meant, Tally, has_expression, met_by_none};
+use super::statements::{self, Tally};
+use super::write::{Meant, has_expression, met_by_none};
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::document::{array_of, first_field, get, put, single};
 use crate::command::error::ErrorCode;
@@ -26,6 +27,7 @@ const MAX_TAKEN: u32 = 3;
 pub(super) struct Statement<'s, 'a> {
     pub(super) of: &'s UpdateStatement<'a>,
     variables: Option<&'a RawDocument>,
+    change: Change,
     pub(super) growth: Growth,
     pub(super) id: i32,
 }
@@ -56,53 +58,48 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         let what = format!("an update of `{}`, or of what is beside it,", run.shape.flag());
         return Err(run.unsupported(&what).into());
     }
-    let mut tally = Tally::of_update();
-    for (index, (of, change)) in command.statements.iter().zip(&changes).enumerate() {
-        let growth = match change {
-            Change::Array(growth) => *growth,
-            _ => Growth::None,
-        };
-        let statement = Statement {
+    let statements = command.statements.iter().zip(changes).enumerate();
+    let statements: Vec<_> = statements
+        .map(|(index, (of, change))| Statement {
             of,
             variables: command.let_variables,
-            growth,
+            change,
+            growth: match change {
+                Change::Array(growth) => growth,
+                _ => Growth::None,
+            },
             id: command.statement_ids.of(index),
-        };
-        // By mongod, whatever it meets.
-        let is_refused = (of.upsert && has_expression(of.filter))
-            || (of.multi && (run.head.is_retryable_write() || is_replacement(of.change)));
-        let is_plain = is_refused || (*change == Change::Elsewhere && !run.depends(Some(of.filter)));
-        let told = if is_plain {
-            verbatim(run, &statement).await.map(|told| vec![told])
-        } else if of.multi {
-            many(run, &statement).await
-        } else {
-            one(run, &statement).await.map(|told| vec![told])
-        };
-        let told = match told {
-            Err(RunError::Command(error)) => {
-                let judgement = statement.judgement();
-                let judged = run.judged(("update", &judgement), (statement.id, error)).await;
-                judged.map(|told| vec![told])
-            }
-            told => told,
-        };
-        let failed = match told {
-            Ok(told) => tally.add_all(index, &told),
-            Err(RunError::Command(error)) => {
-                tally.refuse(index, error)?;
-                true
-            }
-            Err(error) => return Err(error),
-        };
-        if failed && (command.ordered || run.head.in_transaction()) {
-            break;
-        }
-    }
-    Ok(tally.reply())
+        })
+        .map(statements::Statement::Update)
+        .collect();
+    statements::run_each(run, &statements, (Tally::of_update(), command.ordered)).await
 }
 
 impl<'a> Statement<'_, 'a> {
+    /// Does it; what was told of each document.
+    pub(super) async fn run(&self, run: &mut Outlier<'_>) -> Result<Vec<Told>, RunError> {
+        let of = self.of;
+        // By mongod, whatever it meets.
+        let is_refused = (of.upsert && has_expression(of.filter))
+            || (of.multi && (run.head.is_retryable_write() || is_replacement(of.change)));
+        let is_plain = is_refused || (self.change == Change::Elsewhere && !run.depends(Some(of.filter)));
+        if is_plain {
+            verbatim(run, self).await.map(|told| vec![told])
+        } else if of.multi {
+            many(run, self).await
+        } else {
+            one(run, self).await.map(|told| vec![told])
+        }
+    }
+
+    /// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
+    pub(super) async fn on_none(&self, run: &mut Outlier<'_>) -> Result<Told, RunError> {
+        let filter = met_by_none(self.of.filter);
+        let element = self.element(&filter, self.of.change, (self.of.multi, false));
+        run.write((run.namespace.collection, "update"), &element, Part::Own(self.id))
+            .await
+    }
+
     fn meant(&self) -> Meant<'a> {
         Meant {
             filter: Some(self.of.filter),
@@ -137,12 +134,6 @@ impl<'a> Statement<'_, 'a> {
             put(&mut element, "c", constants);
         }
         element
-    }
-
-    /// The element that mongod judges it by: it meets no document.
-    fn judgement(&self) -> RawDocumentBuf {
-        let filter = met_by_none(self.of.filter);
-        self.element(&filter, self.of.change, (self.of.multi, false))
     }
 
     /// Whether a document meets a filter that has this one's words.
@@ -198,14 +189,7 @@ async fn wrong_in_transaction(run: &mut Outlier<'_>, statement: &Statement<'_, '
     if !run.head.in_transaction() || statement.of.hint.is_none() {
         return Ok(None);
     }
-    let judgement = statement.judgement();
-    let told = run
-        .write(
-            (run.namespace.collection, "update"),
-            &judgement,
-            Part::Own(statement.id),
-        )
-        .await?;
+    let told = statement.on_none(run).await?;
     Ok(told.error.is_some().then_some(told))
 }
 
@@ -293,7 +277,7 @@ async fn rewrite(
         if told.error.is_some() || (told.n > 0 && told.modified == 0) {
             // Maybe since it was done when it was sent before.
             let remembered = if run.head.is_retryable_write() {
-                Some(on_none(run, statement).await?).filter(|remembered| remembered.n > 0)
+                Some(statement.on_none(run).await?).filter(|remembered| remembered.n > 0)
             } else {
                 None
             };
@@ -333,13 +317,6 @@ fn update(collection: &str, element: &RawDocumentBuf, variables: Option<&RawDocu
     command
 }
 
-/// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
-async fn on_none(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
-    let element = statement.judgement();
-    run.write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
-        .await
-}
-
 /// What comes of a statement where no document is meant. `None` where there may be one by now.
 async fn without_match(
     run: &mut Outlier<'_>,
@@ -348,7 +325,7 @@ async fn without_match(
 ) -> Result<Option<Told>, RunError> {
     let collection = run.namespace.collection;
     if run.head.is_retryable_write() || !statement.of.upsert || statement.of.hint.is_some() {
-        let told = on_none(run, statement).await?;
+        let told = statement.on_none(run).await?;
         if told.n > 0 || told.error.is_some() || !statement.of.upsert {
             return Ok(Some(told));
         }
