@@ -2,20 +2,18 @@
 //! words if it has room, and is an outlier by what it is afterwards. A push to an outlier goes to its tail; whatever else is done to
 //! one, mongod works out on a copy, and the document is replaced if it is still as it was found.
 
-use bson::oid::ObjectId;
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+mod on_copy;
 
-use super::compute::upserting;
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
 use super::push::{self, Push};
 use super::send::{Part, Told};
 use super::statements::{self, Tally};
 use super::write::{Meant, has_expression, met_by_none};
 use super::{MAX_ATTEMPTS, Outlier, pause};
-use crate::command::document::{array_of, first_field, get, put, single};
+use crate::command::document::{first_field, get, put, single};
 use crate::command::error::ErrorCode;
-use crate::command::reply::succeeded;
 use crate::command::update::{Update, UpdateStatement};
-use crate::pattern::outlier::layout::split;
 use crate::pattern::outlier::statement::typical_with_room;
 use crate::pattern::outlier::touch::{Change, Growth};
 use crate::session::error::RunError;
@@ -249,72 +247,12 @@ async fn at(
     {
         return Ok(at);
     }
-    rewrite(run, statement, (filter, id)).await
-}
-
-/// Has mongod work out what becomes of the document, and puts that in its place.
-async fn rewrite(
-    run: &mut Outlier<'_>,
-    statement: &Statement<'_, '_>,
-    (filter, id): (&RawDocument, RawBsonRef<'_>),
-) -> Result<At, RunError> {
-    for attempt in 0..MAX_ATTEMPTS {
-        pause(attempt).await;
-        let Some(stored) = run.base(id).await? else {
-            return Ok(At::NoMatch);
-        };
-        let Some(whole) = run.whole(&stored).await? else {
-            continue;
-        };
-        // An index that is hinted at is not there.
-        let element = without_hint(&statement.element(filter, statement.of.change, (false, false)));
-        let computed = run
-            .compute(Some(&whole), |collection| {
-                update(collection, &element, statement.variables)
-            })
-            .await?;
-        let told = Told::of(succeeded(computed.answer)?);
-        if told.error.is_some() || (told.n > 0 && told.modified == 0) {
-            // Maybe since it was done when it was sent before.
-            let remembered = if run.head.is_retryable_write() {
-                Some(statement.on_none(run).await?).filter(|remembered| remembered.n > 0)
-            } else {
-                None
-            };
-            return Ok(At::done(remembered.unwrap_or(told)));
-        }
-        let Some(then) = computed.then.filter(|_| told.n > 0) else {
-            return Ok(At::NoMatch);
-        };
-        if let Some(mut replaced) = run.replace(&stored, &then, ("update", statement.id)).await? {
-            // What is the same afterwards may be told as changed.
-            if replaced.error.is_none() && !replaced.resent {
-                replaced.modified = told.modified;
-            }
-            let told = replaced;
-            return Ok(At::done(told));
-        }
-    }
-    Err(run.lost_too_often().into())
+    on_copy::rewrite(run, statement, (filter, id)).await
 }
 
 fn is_replacement(change: RawBsonRef<'_>) -> bool {
     let first = change.as_document().map(first_field);
     first.is_some_and(|first| first.is_none_or(|(name, _)| !name.starts_with('$')))
-}
-
-fn without_hint(element: &RawDocument) -> RawDocumentBuf {
-    crate::command::arguments::with_replaced(element, &[("hint", None)])
-}
-
-fn update(collection: &str, element: &RawDocumentBuf, variables: Option<&RawDocument>) -> RawDocumentBuf {
-    let mut command = single("update", collection);
-    command.append(cstr!("updates"), array_of(std::slice::from_ref(element)));
-    command.append(cstr!("bypassDocumentValidation"), true);
-    if let Some(variables) = variables {
-        command.append(cstr!("let"), variables);
-    }
-    command
 }
 
 /// What comes of a statement where no document is meant. `None` where there may be one by now.
@@ -336,7 +274,7 @@ async fn without_match(
             run.write((collection, "update"), &element, Part::Own(statement.id))
                 .await?
         }
-        None => insert_computed(run, statement).await?,
+        None => on_copy::upsert(run, statement).await?,
     };
     let is_taken = told
         .error
@@ -352,32 +290,4 @@ async fn without_match(
 fn is_of_id(detail: &RawDocument) -> bool {
     let pattern = get(detail, "keyPattern").and_then(RawBsonRef::as_document);
     pattern.and_then(first_field).is_some_and(|(name, _)| name == "_id")
-}
-
-/// An upsert that makes a document of which nobody knows how long its array is.
-async fn insert_computed(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
-    let of = statement.of;
-    let element = without_hint(&statement.element(of.filter, of.change, (of.multi, true)));
-    let computed = run
-        .compute(None, |collection| update(collection, &element, statement.variables))
-        .await?;
-    let mut told = Told::of(succeeded(computed.answer)?);
-    let Some(made) = computed.then.filter(|_| told.error.is_none()) else {
-        return Ok(told);
-    };
-    let split = split(run.shape, &made, ObjectId::new());
-    run.write_pages(&split.pages).await?;
-    let element = upserting(&split.base);
-    let stored = run
-        .write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
-        .await?;
-    told.error = stored.error;
-    if told.error.is_some() {
-        told.n = 0;
-        told.answer = stored.answer;
-        if let (Some(extras), Some(id)) = (run.extras_of(&split.base)?, get(&made, "_id")) {
-            run.remove_pages(id, extras.generation).await?;
-        }
-    }
-    Ok(told)
 }
