@@ -26,7 +26,6 @@ use std::time::Duration;
 
 use bson::raw::{RawDocumentBuf, cstr};
 
-pub(super) use self::extras::IndexedExtras;
 pub(super) use self::known::KnownOutliers;
 pub(super) use self::passage::{Passage, passage, shows_outliers};
 pub(super) use self::read::put_together;

@@ -12,7 +12,7 @@ pub(crate) const EXTRAS: &str = "extra_sales";
 pub(crate) struct Scene {
     pub(crate) database: String,
     shape: Outlier,
-    _proxy: Proxy,
+    pub(crate) proxy: Proxy,
     uri: String,
     /// Through the proxy.
     pub(crate) application: Connection,
@@ -31,7 +31,7 @@ pub(crate) fn on_each(check: impl Fn(&mut Scene) -> Result<()>) -> Result<()> {
 }
 
 impl Scene {
-    fn on(mongod: &Mongod) -> Result<Self> {
+    pub(crate) fn on(mongod: &Mongod) -> Result<Self> {
         let database = database_name();
         let shape = Outlier {
             collection: Some(EXTRAS.to_owned()),
@@ -45,9 +45,19 @@ impl Scene {
             direct: Connection::open(mongod.address())?,
             database,
             shape,
-            _proxy: proxy,
+            proxy,
             uri,
         })
+    }
+
+    /// Another proxy before the same books.
+    pub(crate) fn another_proxy(&self) -> Result<Proxy> {
+        self.proxy_of(&self.shape)
+    }
+
+    fn proxy_of(&self, shape: &Outlier) -> Result<Proxy> {
+        let toml = shape.toml(&format!("{}.{BOOKS}", self.database));
+        Proxy::start(&ProxyOptions::new(&self.uri).config(&toml))
     }
 
     /// Another proxy before the same books, whose readers see base documents.
@@ -56,8 +66,7 @@ impl Scene {
             reads: Reads::Base,
             ..self.shape.clone()
         };
-        let toml = shape.toml(&format!("{}.{BOOKS}", self.database));
-        let proxy = Proxy::start(&ProxyOptions::new(&self.uri).config(&toml))?;
+        let proxy = self.proxy_of(&shape)?;
         let connection = Connection::open(proxy.address())?;
         Ok((proxy, connection))
     }
