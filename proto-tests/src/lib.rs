@@ -17,6 +17,7 @@ pub mod differential;
 pub mod frame;
 pub mod guarded;
 pub mod invariants;
+pub mod measure;
 pub mod mongod;
 pub mod paths;
 pub mod ports;
@@ -28,6 +29,7 @@ pub mod sessions;
 pub mod shape;
 pub mod shaped;
 pub mod sides;
+pub mod threads;
 mod uri;
 
 pub use certificates::{Certificates, Identity};
