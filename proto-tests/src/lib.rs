@@ -5,6 +5,7 @@
 //!
 //! It must not use `mongoshape`'s own code to speak the protocol: what is tested does not check itself.
 
+pub mod attempts;
 pub mod balancer;
 pub mod books;
 pub mod buckets;
