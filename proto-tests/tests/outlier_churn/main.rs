@@ -67,14 +67,16 @@ fn every_buyer_is_there_once_when_proxies_are_killed() -> Result<()> {
     let world = World::new((50, 100), (upstream.address(), Retries::Writes));
     let mut crashing = Crashing::new((seed, CUTS), upstream, world.proxies()?)?;
     let measure = Measure::chosen();
+    let mut kills = 0;
     let summary = world.run((seed, measure), &[crashing.address()], |progress| {
         while progress.goes_on() {
             crashing.crash()?;
+            kills += 1;
             progress.wait_for_some()?;
         }
         Ok(())
     })?;
-    show(&summary);
+    show(&format!("{summary}, {kills} kills"));
     ensure!(world.shelf.resent() > 0, "nothing was disturbed");
     world.judge()
 }

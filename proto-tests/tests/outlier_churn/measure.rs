@@ -18,7 +18,7 @@ impl Measure {
         let (buyers, seconds) = if is_full("MONGOSHAPE_CHURN") {
             (50_000, 60)
         } else {
-            (2_000, 6)
+            (1_000, 5)
         };
         Self {
             buyers,
