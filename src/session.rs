@@ -32,7 +32,7 @@ use self::first_page::FirstPages;
 use self::hint::Hints;
 use self::metrics::SessionMetrics;
 use self::mint::Timestamps;
-use self::outlier::{IndexedExtras, KnownOutliers, Scratches};
+use self::outlier::{KnownOutliers, Scratches};
 use self::readiness::Readiness;
 use self::room::Room;
 use crate::pattern::shapes::Shapes;
@@ -61,7 +61,6 @@ pub struct Settings {
     readiness: Readiness,
     hints: Hints,
     first_pages: FirstPages,
-    indexed_extras: IndexedExtras,
     known_outliers: KnownOutliers,
     scratches: Scratches,
 }
@@ -76,7 +75,6 @@ impl Settings {
             readiness: Readiness::default(),
             hints: Hints::default(),
             first_pages: FirstPages::default(),
-            indexed_extras: IndexedExtras::default(),
             known_outliers: KnownOutliers::default(),
             scratches: Scratches::default(),
         }

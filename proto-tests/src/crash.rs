@@ -1,14 +1,15 @@
 //! Crashes of proxies, at random.
 
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use rand::RngExt as _;
 use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 
-use crate::Proxy;
 use crate::balancer::Balancer;
+use crate::{Level, Proxy};
 
 /// What goes before a proxy is killed.
 #[derive(Debug, Clone, Copy)]
@@ -21,24 +22,59 @@ pub struct Cuts {
     pub upstream: f64,
 }
 
-/// Cuts links to mongod (the first) and to the proxies (the second), then kills one of the proxies and starts it again.
-pub fn crash(
-    random: &mut StdRng,
+/// Two proxies that crash at random: behind one address, and before mongod by links that can be cut too.
+#[derive(Debug)]
+pub struct Crashing {
+    random: StdRng,
     cuts: Cuts,
-    [upstream, downstream]: [&Balancer; 2],
-    proxies: &mut [Proxy],
-) -> Result<()> {
-    for _ in 0..cuts.number {
-        thread::sleep(Duration::from_millis(random.random_range(0..cuts.pause_ms)));
-        let link = if random.random_bool(cuts.upstream) {
-            upstream
-        } else {
-            downstream
-        };
-        link.cut(|open| random.random_range(0..open));
+    upstream: Balancer,
+    downstream: Balancer,
+    proxies: [Proxy; 2],
+}
+
+impl Crashing {
+    /// Of proxies whose upstream is this balancer.
+    pub fn new((seed, cuts): (u64, Cuts), upstream: Balancer, proxies: [Proxy; 2]) -> Result<Self> {
+        Ok(Self {
+            random: StdRng::seed_from_u64(seed),
+            cuts,
+            upstream,
+            downstream: Balancer::before(proxies.iter().map(Proxy::address).collect())?,
+            proxies,
+        })
     }
-    let number = random.random_range(0..proxies.len());
-    let proxy = &mut proxies[number];
-    proxy.kill()?;
-    proxy.restart()
+
+    /// The address before the proxies.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.downstream.address()
+    }
+
+    /// Cuts links to mongod and to the proxies, then kills one of the proxies and starts it again.
+    pub fn crash(&mut self) -> Result<()> {
+        for _ in 0..self.cuts.number {
+            thread::sleep(Duration::from_millis(self.random.random_range(0..self.cuts.pause_ms)));
+            let link = if self.random.random_bool(self.cuts.upstream) {
+                &self.upstream
+            } else {
+                &self.downstream
+            };
+            link.cut(|open| self.random.random_range(0..open));
+        }
+        let number = self.random.random_range(0..self.proxies.len());
+        let proxy = &mut self.proxies[number];
+        proxy.kill()?;
+        proxy.restart()
+    }
+}
+
+/// Lists what a proxy warns of when links to mongod are cut, or the primary goes.
+pub fn expect_cuts(proxy: &Proxy) {
+    for expected in [
+        "the upstream is gone",
+        "the upstream's primary is none any more",
+        "the upstream has no primary",
+    ] {
+        proxy.expect_log(Level::Warn, expected);
+    }
 }

@@ -5,6 +5,7 @@
 //!
 //! It must not use `mongoshape`'s own code to speak the protocol: what is tested does not check itself.
 
+pub mod attempts;
 pub mod balancer;
 pub mod books;
 pub mod buckets;
@@ -17,6 +18,7 @@ pub mod differential;
 pub mod frame;
 pub mod guarded;
 pub mod invariants;
+pub mod measure;
 pub mod mongod;
 pub mod paths;
 pub mod ports;
@@ -29,6 +31,7 @@ pub mod sessions;
 pub mod shape;
 pub mod shaped;
 pub mod sides;
+pub mod threads;
 mod uri;
 
 pub use certificates::{Certificates, Identity};

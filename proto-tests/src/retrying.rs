@@ -152,7 +152,7 @@ impl<'a> Client<'a> {
         for sent in 0.. {
             let answer = self.open().and_then(|connection| connection.command(command));
             match answer {
-                Ok(reply) if !is_to_be_sent_again(&reply) => {
+                Ok(reply) if !is_to_be_sent_again(command, &reply) => {
                     self.resent += u64::from(sent > 0);
                     return Ok(reply);
                 }
@@ -184,11 +184,12 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What a driver sends again, or an application since a proxy is not ready.
-fn is_to_be_sent_again(reply: &Document) -> bool {
+/// What a driver sends again, or an application since a proxy is not ready: that has no label where the command is not numbered.
+fn is_to_be_sent_again(command: &Document, reply: &Document) -> bool {
     let labels = reply.get_array("errorLabels").map(Vec::as_slice).unwrap_or_default();
+    let is_not_ready = reply.get_i32("code").is_ok_and(|code| code == NOT_WRITABLE_PRIMARY);
     labels.iter().any(|label| label.as_str() == Some("RetryableWriteError"))
-        || reply.get_i32("code").is_ok_and(|code| code == NOT_WRITABLE_PRIMARY)
+        || (is_not_ready && !command.contains_key("txnNumber"))
 }
 
 /// The codes of a reply's errors.

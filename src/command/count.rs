@@ -1,10 +1,11 @@
 //! The `count` command.
 
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::arguments::Field;
-use super::document::as_whole_number;
+use super::document::{as_whole_number, get};
 use super::error::{CommandError, ErrorCode};
+use super::reply::{CursorReply, carry};
 
 /// A `count`, read against the list of fields that mongod knows.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +43,29 @@ impl<'a> Count<'a> {
         }
         Ok(count)
     }
+
+    /// The reply where so many match, with what must be carried over from mongod's answer.
+    #[must_use]
+    pub fn reply(&self, all: u64, answer: &RawDocument) -> RawDocumentBuf {
+        let found = all.saturating_sub(self.skip);
+        let counted = if self.limit > 0 { found.min(self.limit) } else { found };
+        let mut reply = RawDocumentBuf::new();
+        match i32::try_from(counted) {
+            Ok(counted) => reply.append(cstr!("n"), counted),
+            Err(_) => reply.append(cstr!("n"), i64::try_from(counted).unwrap_or(i64::MAX)),
+        }
+        reply.append(cstr!("ok"), 1.0);
+        carry(&mut reply, answer);
+        reply
+    }
+}
+
+/// How many match, by mongod's answer to a pipeline that counts them as `n`: none where it answers no document.
+#[must_use]
+pub fn all_of(answer: &RawDocument) -> u64 {
+    let first = CursorReply::parse(answer).and_then(|cursor| cursor.documents().next());
+    let all = first.and_then(|first| get(first, "n")).and_then(as_whole_number);
+    all.and_then(|all| u64::try_from(all).ok()).unwrap_or(0)
 }
 
 /// mongod reads this field in a way of its own (`count_request.cpp`, `countParseLimit`): fractions are an error, not cut off.
@@ -58,5 +82,39 @@ fn limit(value: RawBsonRef<'_>) -> Result<i64, CommandError> {
             Err(CommandError::new(ErrorCode::BadValue, message))
         }
         _ => Ok(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Document, doc};
+
+    use super::*;
+
+    #[test]
+    fn what_is_passed_over_and_beyond_the_limit_is_not_counted() {
+        let check = |count: Document, n: Document, expected: Document| {
+            let count = RawDocumentBuf::try_from(&count).unwrap();
+            let answer = doc! { "cursor": { "firstBatch": [n], "id": 0_i64, "ns": "shop.sales" }, "ok": 1.0 };
+            let answer = RawDocumentBuf::try_from(&answer).unwrap();
+            let reply = Count::parse(&count).unwrap().reply(all_of(&answer), &answer);
+            assert_eq!(Document::try_from(reply.as_ref()).unwrap(), expected);
+        };
+        let said = |n: i32| doc! { "n": n, "ok": 1.0 };
+        check(doc! { "count": "sales" }, doc! { "n": 7 }, said(7));
+        check(doc! { "count": "sales", "skip": 3 }, doc! { "n": 7 }, said(4));
+        check(doc! { "count": "sales", "skip": 9 }, doc! { "n": 7 }, said(0));
+        check(
+            doc! { "count": "sales", "skip": 3, "limit": -2 },
+            doc! { "n": 7 },
+            said(2),
+        );
+        let many = 1_i64 << 40;
+        check(
+            doc! { "count": "sales" },
+            doc! { "n": many },
+            doc! { "n": many, "ok": 1.0 },
+        );
+        check(doc! { "count": "sales" }, doc! {}, said(0));
     }
 }

@@ -17,6 +17,7 @@ mod read;
 mod scratch;
 mod send;
 mod spill;
+mod statements;
 mod tails;
 mod update;
 mod write;
@@ -26,7 +27,6 @@ use std::time::Duration;
 
 use bson::raw::{RawDocumentBuf, cstr};
 
-pub(super) use self::extras::IndexedExtras;
 pub(super) use self::known::KnownOutliers;
 pub(super) use self::passage::{Passage, passage, shows_outliers};
 pub(super) use self::read::put_together;

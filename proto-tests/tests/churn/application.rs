@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
 use bson::{Bson, DateTime, Document, doc};
+use proto_tests::retrying::Client;
+use proto_tests::threads::Answered;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use crate::ledger::Ledger;
-use crate::world::{Answered, COLLECTION, KEYS, World};
-use proto_tests::retrying::Client;
+use crate::world::{COLLECTION, KEYS, World};
 
 /// One application.
 #[derive(Debug)]

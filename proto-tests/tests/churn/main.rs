@@ -12,23 +12,20 @@
 
 mod application;
 mod ledger;
-mod measure;
 mod own;
 mod queue;
 mod shared;
 mod world;
 
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use proto_tests::balancer::Balancer;
-use proto_tests::crash::{Cuts, crash};
+use proto_tests::crash::{Crashing, Cuts};
+use proto_tests::measure::{is_full, seed, show};
 use proto_tests::{Proxy, mongod};
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
 
-use crate::measure::{Measure, seed, show};
 use crate::world::World;
 
 const CUTS: Cuts = Cuts {
@@ -37,13 +34,18 @@ const CUTS: Cuts = Cuts {
     upstream: 0.4,
 };
 
+/// For how long.
+fn time() -> Duration {
+    Duration::from_secs(if is_full("MONGOSHAPE_CHURN") { 60 } else { 8 })
+}
+
 #[test]
 fn nothing_is_lost_or_doubled_between_sixteen_applications_on_two_proxies() -> Result<()> {
     let seed = seed();
     let world = World::new(mongod::shared_replica_set().address());
     let proxies = world.proxies()?;
     let addresses = proxies.each_ref().map(Proxy::address);
-    let until = Instant::now() + Measure::chosen().time;
+    let until = Instant::now() + time();
     let ledger = world.run(seed, &addresses, |_| {
         thread::sleep(until.saturating_duration_since(Instant::now()));
         Ok(())
@@ -56,17 +58,15 @@ fn nothing_is_lost_or_doubled_between_sixteen_applications_on_two_proxies() -> R
 #[test]
 fn nothing_is_lost_or_doubled_when_proxies_are_killed() -> Result<()> {
     let seed = seed();
-    let mut random = StdRng::seed_from_u64(seed);
     // Between the proxies and mongod, so that those links can be cut too.
     let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
     let world = World::retrying(upstream.address());
-    let mut proxies = world.proxies()?;
-    let downstream = Balancer::before(proxies.iter().map(Proxy::address).collect())?;
-    let until = Instant::now() + Measure::chosen().time;
-    let ledger = world.run(seed, &[downstream.address()], |answered| {
+    let mut crashing = Crashing::new((seed, CUTS), upstream, world.proxies()?)?;
+    let until = Instant::now() + time();
+    let ledger = world.run(seed, &[crashing.address()], |answered| {
         while Instant::now() < until {
-            crash(&mut random, CUTS, [&upstream, &downstream], &mut proxies)?;
-            answered.wait()?;
+            crashing.crash()?;
+            answered.wait_for(8, || true)?;
         }
         Ok(())
     })?;

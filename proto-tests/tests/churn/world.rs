@@ -2,18 +2,19 @@
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use bson::doc;
+use proto_tests::crash::expect_cuts;
 use proto_tests::raw::Connection;
-use proto_tests::{Level, Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
+use proto_tests::retrying::Retries;
+use proto_tests::threads::{self, Answered};
+use proto_tests::{Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
 
 use crate::application::Application;
 use crate::ledger::Ledger;
-use proto_tests::retrying::Retries;
 
 pub(crate) const COLLECTION: &str = "items";
 /// Keys that all share.
@@ -31,27 +32,6 @@ pub(crate) struct World {
     pub(crate) shared: Mutex<Vec<i64>>,
     shape: Shape,
     uri: String,
-}
-
-/// Commands that were answered.
-#[derive(Debug, Default)]
-pub(crate) struct Answered(AtomicU64);
-
-impl Answered {
-    pub(crate) fn count(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Waits until so many more were answered.
-    pub(crate) fn wait(&self) -> Result<()> {
-        let before = self.0.load(Ordering::Relaxed);
-        let deadline = Instant::now() + Duration::from_mins(1);
-        while self.0.load(Ordering::Relaxed) < before + 8 {
-            ensure!(Instant::now() < deadline, "the applications do not get on");
-            thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
-    }
 }
 
 impl World {
@@ -84,13 +64,7 @@ impl World {
         let start = || -> Result<Proxy> {
             let proxy = Proxy::start(&ProxyOptions::new(&self.uri).config(&toml))?;
             if self.retries == Retries::Writes {
-                for expected in [
-                    "the upstream is gone",
-                    "the upstream's primary is none any more",
-                    "the upstream has no primary",
-                ] {
-                    proxy.expect_log(Level::Warn, expected);
-                }
+                expect_cuts(&proxy);
             }
             Ok(proxy)
         };
@@ -120,8 +94,8 @@ impl World {
             let disturbed = disturb(&answered);
             done.store(true, Ordering::Relaxed);
             let mut ledger = Ledger::default();
-            for application in running {
-                ledger.add(application.join().map_err(|_| anyhow!("an application panicked"))??);
+            for application in threads::join(running)? {
+                ledger.add(application);
             }
             disturbed.map(|()| ledger)
         })

@@ -1,30 +1,25 @@
 //! Two attempts at one command: the first breaks at each of the proxy's commands in turn, or is held up there while the second,
 //! through another proxy, is done, and goes on then, though nobody waits for it any more.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
-use proto_tests::cut::{Cut, Moment};
+use proto_tests::attempts::{Attempts, Disturbance, Subject};
+use proto_tests::cut::Moment;
+use proto_tests::measure::is_full;
 use proto_tests::raw::Connection;
-use proto_tests::sessions::lsid;
-use proto_tests::{Level, Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
+use proto_tests::{Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
 
 const COLLECTION: &str = "items";
 /// Commands of the proxy for one of the client's, at most.
 const MOST: usize = 40;
-/// What the values of one run are away from those of the next.
-const APART: i64 = 100;
-/// The proxy's code for a `findAndModify` that was done and whose answer is not known any more.
-const ILLEGAL_OPERATION: i32 = 20;
 
-/// What happens to the first attempt.
-#[derive(Debug, Clone, Copy)]
-enum Disturbance {
-    IsHeldUp,
-    Breaks(Moment),
-}
+const SUBJECT: Subject = Subject {
+    collection: COLLECTION,
+    documents: items,
+    commands,
+    numbers: &["_id", "k", "u", "run"],
+    order: "u",
+};
 
 fn at(second: i64) -> DateTime {
     DateTime::from_millis(1_698_335_223_434 + second * 1000)
@@ -82,162 +77,20 @@ fn commands(base: i64) -> Vec<Document> {
     ]
 }
 
-struct World {
-    cut: Arc<Cut>,
-    ours: Proxy,
-    other: Proxy,
-    shape: Shape,
-    database: String,
-    runs: i64,
-}
-
-impl World {
-    fn new() -> Result<Self> {
-        let shape = Shape {
-            time: Some("at".to_owned()),
-            items_change: true,
-            ..Shape::new(&["k"])
-        };
-        let set = mongod::shared_replica_set();
-        let cut = Arc::new(Cut::counting_all(set.address())?);
-        let database = database_name();
-        let config = shape.toml(&format!("{database}.{COLLECTION}"));
-        let start = |address| {
-            let uri = format!("mongodb://{address}/?directConnection=true");
-            Proxy::start(&ProxyOptions::new(&uri).config(&config))
-        };
-        let (ours, other) = (start(cut.address())?, start(set.address())?);
-        for expected in [
-            "the upstream is gone",
-            "the upstream's primary",
-            "the upstream has no primary",
-        ] {
-            ours.expect_log(Level::Warn, expected);
-        }
-        Ok(Self {
-            cut,
-            ours,
-            other,
-            shape,
-            database,
-            runs: 0,
-        })
-    }
-
-    /// Does one command, disturbed at the proxy's command of that number; the reply and what is there then, and whether it
-    /// was disturbed.
-    fn run(&mut self, kind: usize, disturbed: Option<(Disturbance, usize)>) -> Result<(Document, Vec<Document>, bool)> {
-        self.runs += 1;
-        let base = self.runs * APART;
-        let mut other = Connection::open(self.other.address())?;
-        other.command_ok(&doc! { "insert": COLLECTION, "documents": items(base), "$db": &self.database })?;
-        let mut command = commands(base).swap_remove(kind);
-        let session = lsid(&format!("{} {base}", self.database));
-        command.extend(doc! { "lsid": session, "txnNumber": 1_i64, "$db": &self.database });
-        let (reply, is_disturbed) = match disturbed {
-            None => (other.command(&command)?, false),
-            Some((Disturbance::IsHeldUp, number)) => self.hold_up(&command, number)?,
-            Some((Disturbance::Breaks(moment), number)) => {
-                let mut ours = self.connect()?;
-                self.cut.arm(moment, number);
-                let reply = ours.command(&command);
-                let broke = self.cut.disarm();
-                match reply {
-                    Ok(reply) => (reply, broke),
-                    Err(_) => (other.command(&command)?, broke),
-                }
-            }
-        };
-        let mut there = other.find(&self.database, COLLECTION, doc! { "run": base })?;
-        there.sort_by_key(|item| item.get_i64("u").unwrap_or_default());
-        let there = there.into_iter().map(|item| relative(&item, base)).collect();
-        let reply = told(&reply, base);
-        Ok((reply, there, is_disturbed))
-    }
-
-    fn connect(&self) -> Result<Connection> {
-        let mut ours = Connection::open(self.ours.address())?;
-        // Whatever a proxy asks first.
-        ours.find(&self.database, COLLECTION, doc! { "_id": -1 })?;
-        Ok(ours)
-    }
-
-    fn hold_up(&self, command: &Document, number: usize) -> Result<(Document, bool)> {
-        let mut ours = self.connect()?;
-        let second = Arc::new(std::sync::Mutex::new(None));
-        let (result, address, sent) = (Arc::clone(&second), self.other.address(), command.clone());
-        let held = Arc::new(AtomicBool::new(false));
-        let is_held = Arc::clone(&held);
-        self.cut.meanwhile(number, move || {
-            is_held.store(true, Ordering::Relaxed);
-            let reply = Connection::open(address).and_then(|mut other| other.command(&sent));
-            *result.lock().expect("nobody panics") = Some(reply);
-        });
-        // Whatever it says, nobody listens.
-        let first = ours.command(command);
-        let _ = self.cut.disarm();
-        let second = second.lock().expect("nobody panics").take();
-        let reply = match second {
-            Some(second) => second.context("the second attempt")?,
-            None => first?,
-        };
-        Ok((reply, held.load(Ordering::Relaxed)))
-    }
-}
-
-/// An item without what differs from run to run.
-fn relative(item: &Document, base: i64) -> Document {
-    let fields = item.iter().map(|(name, value)| {
-        let value = match value {
-            Bson::Int64(number) if ["_id", "k", "u", "run"].contains(&name.as_str()) => Bson::Int64(number - base),
-            Bson::ObjectId(_) => Bson::Null,
-            value => value.clone(),
-        };
-        (name.clone(), value)
-    });
-    fields.collect()
-}
-
-fn told(reply: &Document, base: i64) -> Document {
-    let mut told = Document::new();
-    for name in ["ok", "n", "nModified", "code", "errmsg", "writeErrors"] {
-        told.extend(reply.get(name).map(|value| (name.to_owned(), value.clone())));
-    }
-    if let Ok(value) = reply.get_document("value") {
-        told.insert("value", relative(value, base));
-    }
-    told.insert("upserts", reply.contains_key("upserted"));
-    told
-}
-
 /// Disturbs each command at each of the proxy's commands in turn.
 fn is_done_once(disturbance: Disturbance) -> Result<()> {
-    let mut world = World::new()?;
-    let mut wrong = Vec::new();
-    for (kind, command) in commands(0).iter().enumerate() {
-        let (reply, there, _) = world.run(kind, None)?;
-        ensure!(
-            reply.get_f64("ok")? > 0.0 && !reply.contains_key("writeErrors"),
-            "{reply}"
-        );
-        for number in 1..=MOST {
-            let (said, is_there, is_disturbed) = world.run(kind, Some((disturbance, number)))?;
-            let is_forgotten = said.get_i32("code").is_ok_and(|code| code == ILLEGAL_OPERATION);
-            let which = format!("{command}, {disturbance:?} {number}");
-            if is_there != there {
-                wrong.push(format!("{which}:\n  {is_there:?}\n  {there:?}"));
-            }
-            if said != reply && !is_forgotten {
-                wrong.push(format!("{which}:\n  said {said}\n  for  {reply}"));
-            }
-            if !is_disturbed {
-                break;
-            }
-            ensure!(number < MOST, "{command} takes more than {MOST} commands");
-        }
-    }
+    let shape = Shape {
+        time: Some("at".to_owned()),
+        items_change: true,
+        ..Shape::new(&["k"])
+    };
+    let database = database_name();
+    let config = shape.toml(&format!("{database}.{COLLECTION}"));
+    let start = |uri: &str| Proxy::start(&ProxyOptions::new(uri).config(&config));
+    let mut attempts = Attempts::new(SUBJECT, &database, start)?;
+    let mut wrong = attempts.done_otherwise(disturbance, |_| 1..=MOST)?;
     let mut direct = Connection::open(mongod::shared_replica_set().address())?;
-    let found = invariants::violations(&mut direct, &world.database, COLLECTION, &world.shape)?;
+    let found = invariants::violations(&mut direct, &database, COLLECTION, &shape)?;
     // What an attempt leaves behind that broke.
     wrong.extend(
         found
@@ -261,7 +114,7 @@ fn an_attempt_whose_answers_are_lost_is_taken_up_by_the_next() -> Result<()> {
 #[test]
 fn an_attempt_that_is_cut_short_is_taken_up_by_the_next() -> Result<()> {
     // Nearly the same as the one before.
-    if std::env::var("MONGOSHAPE_CRASHES").as_deref() == Ok("full") {
+    if is_full("MONGOSHAPE_CRASHES") {
         is_done_once(Disturbance::Breaks(Moment::Before))?;
     }
     Ok(())

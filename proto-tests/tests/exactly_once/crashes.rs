@@ -8,18 +8,16 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
 use bson::doc;
 use proto_tests::balancer::Balancer;
-use proto_tests::crash::{Cuts, crash};
+use proto_tests::crash::{Crashing, Cuts, expect_cuts};
+use proto_tests::measure::{is_full, seed, show};
 use proto_tests::raw::Connection;
-use proto_tests::{ItemIds, Level, Mongod, Proxy, ProxyOptions, Shape, database_name, invariants};
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
+use proto_tests::threads::Answered;
+use proto_tests::{ItemIds, Mongod, Proxy, ProxyOptions, Shape, database_name, invariants};
 
 use crate::writers::{Writers, Written};
 
@@ -43,22 +41,13 @@ struct Measure {
 
 impl Measure {
     fn chosen() -> Self {
-        match std::env::var("MONGOSHAPE_CRASHES").as_deref() {
-            Ok("full") => Self {
-                kills: 200,
-                stepdowns: 10,
-            },
-            _ => Self { kills: 8, stepdowns: 2 },
-        }
+        let (kills, stepdowns) = if is_full("MONGOSHAPE_CRASHES") {
+            (200, 10)
+        } else {
+            (8, 2)
+        };
+        Self { kills, stepdowns }
     }
-}
-
-/// The seed of a run, which says how to see it again.
-fn seed() -> u64 {
-    let given = std::env::var("MONGOSHAPE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| rand::random_range(1..1_000_000));
-    show(&format!("MONGOSHAPE_SEED={seed}"));
-    seed
 }
 
 fn shape(item_ids: ItemIds) -> Shape {
@@ -72,13 +61,7 @@ fn shape(item_ids: ItemIds) -> Shape {
 fn start(uri: &str, database: &str) -> Result<Proxy> {
     let tables = COLLECTIONS.map(|(name, item_ids)| shape(item_ids).toml(&format!("{database}.{name}")));
     let proxy = Proxy::start(&ProxyOptions::new(uri).config(&tables.join("\n")))?;
-    for expected in [
-        "the upstream is gone",
-        "the upstream's primary is none any more",
-        "the upstream has no primary",
-    ] {
-        proxy.expect_log(Level::Warn, expected);
-    }
+    expect_cuts(&proxy);
     Ok(proxy)
 }
 
@@ -111,35 +94,18 @@ fn judge(set: &Mongod, database: &str, written: &Written) -> Result<()> {
     Ok(())
 }
 
-/// Waits until so many more commands have been answered.
-fn wait_for_progress(answered: &AtomicU64) -> Result<()> {
-    let before = answered.load(Ordering::Relaxed);
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while answered.load(Ordering::Relaxed) < before + 4 {
-        ensure!(Instant::now() < deadline, "the writers do not get on");
-        thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
-}
-
-/// One line for who runs this by hand; the test runner hides it otherwise.
-#[expect(
-    clippy::print_stdout,
-    reason = "the test's own output, which the test runner captures"
-)]
-fn show(text: &str) {
-    println!("{text}");
-}
+/// How many commands are answered between two disturbances.
+const BETWEEN: u64 = 4;
 
 /// Writes through a balancer before the proxies while `disturb` goes on, and judges what the set holds then.
 fn write_while(
     set: &Mongod,
-    (downstream, database): (&Balancer, &str),
+    (address, database): (SocketAddr, &str),
     (seed, what): (u64, &str),
-    disturb: impl FnOnce(&AtomicU64) -> Result<()>,
+    disturb: impl FnOnce(&Answered) -> Result<()>,
 ) -> Result<Written> {
     let writers = Writers {
-        address: downstream.address(),
+        address,
         database,
         collections: &COLLECTIONS.map(|(name, _)| name),
         seed,
@@ -154,27 +120,22 @@ fn write_while(
     Ok(written)
 }
 
-fn before(proxies: &[Proxy]) -> Result<Balancer> {
-    Balancer::before(proxies.iter().map(Proxy::address).collect())
-}
-
 #[test]
 fn crashes_of_proxies_lose_and_double_nothing() -> Result<()> {
     let seed = seed();
-    let mut random = StdRng::seed_from_u64(seed);
     let set = Mongod::replica_set(1)?;
     let database = database_name();
     // Between the proxies and mongod, so that those links can be cut too.
     let upstream = Balancer::before(vec![set.address()])?;
     let uri = format!("mongodb://{}/?directConnection=true", upstream.address());
-    let mut proxies = [start(&uri, &database)?, start(&uri, &database)?];
-    let downstream = before(&proxies)?;
+    let proxies = [start(&uri, &database)?, start(&uri, &database)?];
+    let mut crashing = Crashing::new((seed, CUTS), upstream, proxies)?;
     let kills = Measure::chosen().kills;
     let what = format!("{kills} kills");
-    let written = write_while(&set, (&downstream, &database), (seed, &what), |answered| {
+    let written = write_while(&set, (crashing.address(), &database), (seed, &what), |answered| {
         for _ in 0..kills {
-            crash(&mut random, CUTS, [&upstream, &downstream], &mut proxies)?;
-            wait_for_progress(answered)?;
+            crashing.crash()?;
+            answered.wait_for(BETWEEN, || true)?;
         }
         Ok(())
     })?;
@@ -188,15 +149,15 @@ fn crashes_of_primaries_lose_and_double_nothing() -> Result<()> {
     let set = Mongod::replica_set(3)?;
     let database = database_name();
     let proxies = [start(&set.uri(), &database)?, start(&set.uri(), &database)?];
-    let downstream = before(&proxies)?;
+    let downstream = Balancer::before(proxies.iter().map(Proxy::address).collect())?;
     let stepdowns = Measure::chosen().stepdowns;
     let what = format!("{stepdowns} stepdowns");
-    write_while(&set, (&downstream, &database), (seed, &what), |answered| {
+    write_while(&set, (downstream.address(), &database), (seed, &what), |answered| {
         for _ in 0..stepdowns {
-            wait_for_progress(answered)?;
+            answered.wait_for(BETWEEN, || true)?;
             set.step_down(5)?;
             set.primary()?;
-            wait_for_progress(answered)?;
+            answered.wait_for(BETWEEN, || true)?;
         }
         Ok(())
     })?;

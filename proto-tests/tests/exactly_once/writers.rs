@@ -1,14 +1,13 @@
 //! Applications that write, and send again what was not answered until it is.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bson::{DateTime, Document, doc};
-use proto_tests::raw::Connection;
-use proto_tests::sessions::lsid;
+use proto_tests::retrying::{Client, Retries};
+use proto_tests::threads::{self, Answered};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -17,10 +16,6 @@ use rand::{RngExt as _, SeedableRng as _};
 const WRITERS: u64 = 8;
 /// Keys that they share.
 const KEYS: i32 = 20;
-/// How long a command is sent again for.
-const PATIENCE: Duration = Duration::from_secs(90);
-/// How long an answer may take.
-const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
 /// What the writers were told is stored, and how many commands had to be sent again.
 #[derive(Debug, Default)]
@@ -42,8 +37,8 @@ pub(crate) struct Writers<'a> {
 
 impl Writers<'_> {
     /// Writes for as long as `disturb` takes, which is told how many commands have been answered.
-    pub(crate) fn write_while(self, disturb: impl FnOnce(&AtomicU64) -> Result<()>) -> Result<Written> {
-        let (done, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    pub(crate) fn write_while(self, disturb: impl FnOnce(&Answered) -> Result<()>) -> Result<Written> {
+        let (done, answered) = (AtomicBool::new(false), Answered::default());
         thread::scope(|scope| {
             let writers: Vec<_> = (0..WRITERS)
                 .map(|number| {
@@ -54,8 +49,7 @@ impl Writers<'_> {
             let disturbed = disturb(&answered);
             done.store(true, Ordering::Relaxed);
             let mut written = Written::default();
-            for writer in writers {
-                let of_writer = writer.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
+            for of_writer in threads::join(writers)? {
                 written.items.extend(of_writer.items);
                 written.resent += of_writer.resent;
             }
@@ -63,16 +57,13 @@ impl Writers<'_> {
         })
     }
 
-    fn write(self, number: u64, done: &AtomicBool, answered: &AtomicU64) -> Result<Written> {
+    fn write(self, number: u64, done: &AtomicBool, answered: &Answered) -> Result<Written> {
         let mut random = StdRng::seed_from_u64(self.seed.wrapping_mul(1000) + number);
-        let lsid = lsid(&format!("{}{number}", self.database));
+        let addresses = [self.address];
+        let mut client = Client::new(usize::try_from(number)?, &addresses, (self.database, Retries::Writes));
         let mut written = Written::default();
-        let mut connection = None;
         let mut next = i64::try_from(number)? * 1_000_000_000;
-        for transaction in 1_i64.. {
-            if done.load(Ordering::Relaxed) {
-                break;
-            }
+        while !done.load(Ordering::Relaxed) {
             let collection = *self.collections.choose(&mut random).context("no collection")?;
             let count = if random.random_ratio(2, 5) {
                 1
@@ -84,60 +75,22 @@ impl Writers<'_> {
                 "insert": collection,
                 "documents": &items,
                 "ordered": random.random_bool(0.5),
-                "lsid": lsid.clone(),
-                "txnNumber": transaction,
-                "$db": self.database,
             };
-            let sent = self.send(&mut connection, &command, count)?;
-            written.resent += u64::from(sent > 1);
+            let reply = client.write_told(&command)?;
+            ensure!(
+                reply.get_i32("n").is_ok_and(|n| i64::from(n) == count) && client.conflicts == 0,
+                "{command} was answered {reply}, with {} conflicts before",
+                client.conflicts
+            );
             written
                 .items
                 .extend((next..next + count).map(|item| (collection.to_owned(), item)));
             next += count;
-            answered.fetch_add(1, Ordering::Relaxed);
+            answered.count();
         }
+        written.resent = client.resent;
         Ok(written)
     }
-
-    /// Sends a command until it is answered with success; how often it was sent.
-    fn send(self, connection: &mut Option<Connection>, command: &Document, count: i64) -> Result<u32> {
-        let deadline = Instant::now() + PATIENCE;
-        for sent in 1.. {
-            let answer = open(connection, self.address).and_then(|open| open.command(command));
-            match answer {
-                Ok(answer) if answer.get_f64("ok")? > 0.0 && !answer.contains_key("writeConcernError") => {
-                    ensure!(!answer.contains_key("writeErrors"), "{command} was answered {answer}");
-                    ensure!(
-                        answer.get_i32("n").is_ok_and(|n| i64::from(n) == count),
-                        "{command} was answered {answer}"
-                    );
-                    return Ok(sent);
-                }
-                // What a driver sends again.
-                Ok(answer) => {
-                    let labels = answer.get_array("errorLabels").map(Vec::as_slice).unwrap_or_default();
-                    ensure!(
-                        labels.iter().any(|label| label.as_str() == Some("RetryableWriteError")),
-                        "{command} was answered {answer}"
-                    );
-                    *connection = None;
-                }
-                Err(_) => *connection = None,
-            }
-            ensure!(Instant::now() < deadline, "{command} was not answered in {PATIENCE:?}");
-            thread::sleep(Duration::from_millis(20));
-        }
-        bail!("never sent")
-    }
-}
-
-fn open(connection: &mut Option<Connection>, address: SocketAddr) -> Result<&mut Connection> {
-    if connection.is_none() {
-        let opened = Connection::open(address)?;
-        opened.stream().set_read_timeout(Some(ANSWER_LIMIT))?;
-        *connection = Some(opened);
-    }
-    connection.as_mut().context("just opened")
 }
 
 fn document(number: i64, random: &mut StdRng) -> Document {

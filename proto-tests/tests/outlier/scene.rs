@@ -12,7 +12,7 @@ pub(crate) const EXTRAS: &str = "extra_sales";
 pub(crate) struct Scene {
     pub(crate) database: String,
     shape: Outlier,
-    proxy: Proxy,
+    pub(crate) proxy: Proxy,
     uri: String,
     /// Through the proxy.
     pub(crate) application: Connection,
@@ -55,14 +55,23 @@ impl Scene {
         Connection::open(self.proxy.address())
     }
 
+    /// Another proxy before the same books.
+    pub(crate) fn another_proxy(&self) -> Result<Proxy> {
+        self.proxy_of(&self.shape)
+    }
+
+    fn proxy_of(&self, shape: &Outlier) -> Result<Proxy> {
+        let toml = shape.toml(&format!("{}.{BOOKS}", self.database));
+        Proxy::start(&ProxyOptions::new(&self.uri).config(&toml))
+    }
+
     /// Another proxy before the same books, whose readers see base documents.
     pub(crate) fn of_bases(&self) -> Result<(Proxy, Connection)> {
         let shape = Outlier {
             reads: Reads::Base,
             ..self.shape.clone()
         };
-        let toml = shape.toml(&format!("{}.{BOOKS}", self.database));
-        let proxy = Proxy::start(&ProxyOptions::new(&self.uri).config(&toml))?;
+        let proxy = self.proxy_of(&shape)?;
         let connection = Connection::open(proxy.address())?;
         Ok((proxy, connection))
     }

@@ -20,13 +20,12 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use proto_tests::balancer::Balancer;
-use proto_tests::crash::{Cuts, crash};
+use proto_tests::crash::{Crashing, Cuts};
+use proto_tests::measure::{seed, show};
 use proto_tests::retrying::Retries;
 use proto_tests::{Proxy, mongod};
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
 
-use crate::measure::{Measure, seed, show};
+use crate::measure::Measure;
 use crate::world::World;
 
 const CUTS: Cuts = Cuts {
@@ -63,21 +62,21 @@ fn every_buyer_is_there_once_in_small_pages() -> Result<()> {
 #[test]
 fn every_buyer_is_there_once_when_proxies_are_killed() -> Result<()> {
     let seed = seed();
-    let mut random = StdRng::seed_from_u64(seed);
     // Between the proxies and mongod, so that those links can be cut too.
     let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
     let world = World::new((50, 100), (upstream.address(), Retries::Writes));
-    let mut proxies = world.proxies()?;
-    let downstream = Balancer::before(proxies.iter().map(Proxy::address).collect())?;
+    let mut crashing = Crashing::new((seed, CUTS), upstream, world.proxies()?)?;
     let measure = Measure::chosen();
-    let summary = world.run((seed, measure), &[downstream.address()], |progress| {
+    let mut kills = 0;
+    let summary = world.run((seed, measure), &[crashing.address()], |progress| {
         while progress.goes_on() {
-            crash(&mut random, CUTS, [&upstream, &downstream], &mut proxies)?;
+            crashing.crash()?;
+            kills += 1;
             progress.wait_for_some()?;
         }
         Ok(())
     })?;
-    show(&summary);
+    show(&format!("{summary}, {kills} kills"));
     ensure!(world.shelf.resent() > 0, "nothing was disturbed");
     world.judge()
 }
@@ -100,15 +99,13 @@ fn changes_of_all_kinds_add_up() -> Result<()> {
 #[test]
 fn changes_of_all_kinds_add_up_when_proxies_are_killed() -> Result<()> {
     let seed = seed();
-    let mut random = StdRng::seed_from_u64(seed);
     let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
     let world = World::new((5, 7), (upstream.address(), Retries::Writes));
-    let mut proxies = world.proxies()?;
-    let downstream = Balancer::before(proxies.iter().map(Proxy::address).collect())?;
+    let mut crashing = Crashing::new((seed, CUTS), upstream, world.proxies()?)?;
     let until = Instant::now() + Measure::chosen().time;
-    let (done, resent) = mix::run(&world, (seed, &[downstream.address()]), |wait| {
+    let (done, resent) = mix::run(&world, (seed, &[crashing.address()]), |wait| {
         while Instant::now() < until {
-            crash(&mut random, CUTS, [&upstream, &downstream], &mut proxies)?;
+            crashing.crash()?;
             wait()?;
         }
         Ok(())

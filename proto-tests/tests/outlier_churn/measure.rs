@@ -1,6 +1,8 @@
-//! How much happens, and by which seed.
+//! How much happens.
 
 use std::time::Duration;
+
+use proto_tests::measure::is_full;
 
 /// How much happens.
 #[derive(Debug, Clone, Copy)]
@@ -13,30 +15,14 @@ pub(crate) struct Measure {
 
 impl Measure {
     pub(crate) fn chosen() -> Self {
-        let (buyers, seconds) = match std::env::var("MONGOSHAPE_CHURN").as_deref() {
-            Ok("full") => (50_000, 60),
-            _ => (2_000, 6),
+        let (buyers, seconds) = if is_full("MONGOSHAPE_CHURN") {
+            (50_000, 60)
+        } else {
+            (1_000, 5)
         };
         Self {
             buyers,
             time: Duration::from_secs(seconds),
         }
     }
-}
-
-/// The seed of a run, which says how to see it again, as far as threads allow.
-pub(crate) fn seed() -> u64 {
-    let given = std::env::var("MONGOSHAPE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| rand::random_range(1..1_000_000));
-    show(&format!("MONGOSHAPE_SEED={seed}"));
-    seed
-}
-
-/// One line for who runs this by hand; the test runner hides it otherwise.
-#[expect(
-    clippy::print_stdout,
-    reason = "the test's own output, which the test runner captures"
-)]
-pub(crate) fn show(text: &str) {
-    println!("{text}");
 }

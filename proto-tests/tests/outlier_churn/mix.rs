@@ -1,14 +1,14 @@
 //! Changes of all kinds to the same books. Each who changes them owns elements, and says what is there of them in the end.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::books::{BUYERS, COLLECTION};
 use proto_tests::retrying::Client;
+use proto_tests::threads::{self, Answered};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -160,7 +160,7 @@ pub(crate) fn run(
     let own = (0..WRITERS).map(|number| doc! { "_id": format!("own {number}"), BUYERS: [] });
     let books: Vec<Document> = shared.chain(own).collect();
     client.write_told(&doc! { "insert": COLLECTION, "documents": books })?;
-    let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (is_over, done) = (AtomicBool::new(false), Answered::default());
     let resent = thread::scope(|scope| {
         let mut running = Vec::new();
         for number in 0..WRITERS {
@@ -177,33 +177,18 @@ pub(crate) fn run(
                 let mut ran = Ok(());
                 while ran.is_ok() && !is_over.load(Ordering::SeqCst) {
                     ran = mixer.step();
-                    done.fetch_add(1, Ordering::SeqCst);
+                    done.count();
                 }
                 is_over.store(true, Ordering::SeqCst);
                 ran.and_then(|()| mixer.read())?;
                 Ok(mixer.client.resent)
             }));
         }
-        let wait = || -> Result<()> {
-            let (before, deadline) = (done.load(Ordering::SeqCst), Instant::now() + Duration::from_mins(1));
-            while done.load(Ordering::SeqCst) < before + 10 && !is_over.load(Ordering::SeqCst) {
-                ensure!(Instant::now() < deadline, "the writers do not get on");
-                thread::sleep(Duration::from_millis(5));
-            }
-            Ok(())
-        };
+        let wait = || done.wait_for(10, || !is_over.load(Ordering::SeqCst));
         let disturbed = disturb(&wait);
         is_over.store(true, Ordering::SeqCst);
-        let mut resent = 0;
-        let mut errors = Vec::new();
-        for one in running {
-            match one.join().map_err(|_| anyhow!("somebody panicked"))? {
-                Ok(number) => resent += number,
-                Err(error) => errors.push(format!("{error:#}")),
-            }
-        }
-        ensure!(errors.is_empty(), "{}:\n{}", world.books.database, errors.join("\n"));
-        disturbed.map(|()| resent)
+        let resent = threads::join(running).with_context(|| world.books.database.clone())?;
+        disturbed.map(|()| resent.iter().sum())
     })?;
-    Ok((done.into_inner(), resent))
+    Ok((done.number(), resent))
 }

@@ -1,16 +1,18 @@
 //! The collection, the proxies before it, and those who work on it.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bson::doc;
 use proto_tests::books::{BUYERS, Books, COLLECTION};
+use proto_tests::crash::expect_cuts;
 use proto_tests::raw::Connection;
 use proto_tests::retrying::{Client, Retries};
-use proto_tests::{Level, Proxy, mongod};
+use proto_tests::threads::{self, Answered};
+use proto_tests::{Proxy, mongod};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
@@ -31,7 +33,7 @@ pub(crate) struct World {
 /// How far the writers are.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    answered: AtomicU64,
+    answered: Answered,
     writing: AtomicUsize,
     failed: AtomicBool,
 }
@@ -44,13 +46,7 @@ impl Progress {
 
     /// Waits until some more commands were answered.
     pub(crate) fn wait_for_some(&self) -> Result<()> {
-        let before = self.answered.load(Ordering::SeqCst);
-        let deadline = Instant::now() + Duration::from_mins(1);
-        while self.goes_on() && self.answered.load(Ordering::SeqCst) < before + 50 {
-            ensure!(Instant::now() < deadline, "the writers do not get on");
-            thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
+        self.answered.wait_for(50, || self.goes_on())
     }
 }
 
@@ -68,13 +64,7 @@ impl World {
         let start = || -> Result<Proxy> {
             let proxy = self.books.proxy(&self.uri)?;
             if self.retries == Retries::Writes {
-                for expected in [
-                    "the upstream is gone",
-                    "the upstream's primary is none any more",
-                    "the upstream has no primary",
-                ] {
-                    proxy.expect_log(Level::Warn, expected);
-                }
+                expect_cuts(&proxy);
             }
             Ok(proxy)
         };
@@ -117,7 +107,7 @@ impl World {
                 running.push(scope.spawn(move || {
                     let buyers = measure.buyers / WRITERS;
                     let ran = writer.run(buyers, || {
-                        progress.answered.fetch_add(1, Ordering::SeqCst);
+                        progress.answered.count();
                     });
                     progress.writing.fetch_sub(1, Ordering::SeqCst);
                     guarded(ran.map(|()| 0))
@@ -134,15 +124,10 @@ impl World {
             running.push(scope.spawn(move || guarded(self.watch(progress))));
             let disturbed = disturb(progress);
             progress.failed.fetch_or(disturbed.is_err(), Ordering::SeqCst);
-            let mut reads = 0;
-            let mut errors = Vec::new();
-            for one in running {
-                match one.join().map_err(|_| anyhow!("somebody panicked"))? {
-                    Ok(number) => reads += number,
-                    Err(error) => errors.push(format!("{error:#}")),
-                }
-            }
-            ensure!(errors.is_empty(), "{}:\n{}", self.books.database, errors.join("\n"));
+            let reads: u64 = threads::join(running)
+                .with_context(|| self.books.database.clone())?
+                .iter()
+                .sum();
             disturbed.map(|()| reads)
         })?;
         Ok(format!(

@@ -8,58 +8,30 @@ mod world;
 
 use anyhow::{Result, ensure};
 use bson::doc;
+use proto_tests::attempts::Disturbance;
 use proto_tests::cut::Moment;
+use proto_tests::measure::is_full;
 use proto_tests::mongod;
 use proto_tests::raw::Connection;
 
 use crate::commands::commands;
-use crate::world::{Disturbance, Outcome, World};
+use crate::world::World;
 
 /// Of the commands that the proxy makes, an ordinary run disturbs each of so many; the whole measure all.
 const STEP: usize = 5;
 /// Commands of the proxy for one of the client's, at most.
 const MOST: usize = 60;
-/// The proxy's code for a `findAndModify` that was done and whose answer is not known any more.
-const ILLEGAL_OPERATION: i32 = 20;
 
 /// Which of the proxy's commands are disturbed.
 fn disturbed(kind: usize) -> impl Iterator<Item = usize> {
-    let is_full = std::env::var("MONGOSHAPE_CRASHES").as_deref() == Ok("full");
-    let step = if is_full { 1 } else { STEP };
+    let step = if is_full("MONGOSHAPE_CRASHES") { 1 } else { STEP };
     (1 + kind % step..=MOST).step_by(step)
 }
 
 /// Disturbs each command at each of the proxy's commands in turn, and sends it again.
 fn is_done_once(disturbance: Disturbance) -> Result<()> {
     let mut world = World::new()?;
-    let mut wrong = Vec::new();
-    for (kind, command) in commands(0).iter().enumerate() {
-        let undisturbed = world.run(kind, None)?;
-        let reply = &undisturbed.reply;
-        ensure!(
-            reply.get_f64("ok").is_ok_and(|ok| ok > 0.0) && !reply.contains_key("writeErrors"),
-            "{command}: {reply}"
-        );
-        for number in disturbed(kind) {
-            let outcome = world.run(kind, Some((disturbance, number)))?;
-            let is_forgotten = outcome
-                .reply
-                .get_i32("code")
-                .is_ok_and(|code| code == ILLEGAL_OPERATION);
-            let which = format!("{command}, {disturbance:?} {number}");
-            let Outcome { there, .. } = &outcome;
-            if *there != undisturbed.there {
-                wrong.push(format!("{which}:\n  {there:?}\n  {:?}", undisturbed.there));
-            }
-            if outcome.reply != *reply && !is_forgotten {
-                wrong.push(format!("{which}:\n  said {}\n  for  {reply}", outcome.reply));
-            }
-            if !outcome.is_disturbed {
-                break;
-            }
-            ensure!(number < MOST - STEP, "{command} takes more than {MOST} commands");
-        }
-    }
+    let mut wrong = world.attempts.done_otherwise(disturbance, disturbed)?;
     wrong.extend(world.wrong_layout()?);
     ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
@@ -83,7 +55,7 @@ fn an_attempt_that_is_cut_short_is_taken_up_by_the_next() -> Result<()> {
 #[test]
 fn what_nobody_sends_again_was_done_or_was_not() -> Result<()> {
     let mut world = World::new()?;
-    world.sends_again = false;
+    world.attempts.sends_again = false;
     let mut wrong = Vec::new();
     for (kind, command) in commands(0).iter().enumerate() {
         if command
@@ -93,11 +65,11 @@ fn what_nobody_sends_again_was_done_or_was_not() -> Result<()> {
             // It may end between two.
             continue;
         }
-        let before = world.before()?;
-        let after = world.run(kind, None)?.there;
+        let before = world.attempts.before()?;
+        let after = world.attempts.run(kind, None)?.there;
         for number in disturbed(kind) {
             let disturbance = Disturbance::Breaks(Moment::Before);
-            let outcome = world.run(kind, Some((disturbance, number)))?;
+            let outcome = world.attempts.run(kind, Some((disturbance, number)))?;
             if outcome.there != before && outcome.there != after {
                 wrong.push(format!("{command}, {number}:\n  {:?}", outcome.there));
             }

@@ -135,6 +135,12 @@ pub fn is_of_generation(shape: &OutlierShape, generation: ObjectId) -> RawDocume
     single(&path, single("$eq", generation))
 }
 
+/// How many elements lie in pages before this one. `None` where it does not say so.
+#[must_use]
+pub fn begins_at(page: &RawDocument) -> Option<i64> {
+    get(get(page, field::CONTROL)?.as_document()?, field::FROM).and_then(as_whole_number)
+}
+
 /// The path of the tail.
 #[must_use]
 pub fn tail(shape: &OutlierShape) -> String {

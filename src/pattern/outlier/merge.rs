@@ -2,16 +2,16 @@
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::layout::{Extras, field};
+use super::layout::{Extras, begins_at};
 use crate::command::batch::{begin, count_on, end};
-use crate::command::document::{Element, as_whole_number, elements, get};
+use crate::command::document::{Element, elements, get};
 use crate::pattern::shapes::OutlierShape;
 
 /// The type of an array.
 const ARRAY: u8 = 4;
 
-/// The document that a base and its pages are, in the order of [`field::FROM`]. `None` where pages are missing: the document is
-/// another one by now.
+/// The document that a base and its pages are, these in their order. `None` where pages are missing: the document is another one by
+/// now.
 #[must_use]
 pub fn merged(
     shape: &OutlierShape,
@@ -94,7 +94,7 @@ fn first_of<'a, T, I: Iterator<Item = T>>(
     let count = usize::try_from(count).ok()?;
     let mut all = Vec::new();
     for page in pages {
-        let from = get(get(page, field::CONTROL)?.as_document()?, field::FROM).and_then(as_whole_number)?;
+        let from = begins_at(page)?;
         if all.len() >= count {
             break;
         }

@@ -81,6 +81,5 @@ pub(super) async fn drop(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErr
     Carried::of(run.head.body()).append_identity(&mut command);
     // mongod says so if there is none.
     run.link.call(Request::plain(&command)).await?;
-    run.settings.indexed_extras.clear();
     Ok(answer)
 }

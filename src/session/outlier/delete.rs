@@ -3,7 +3,8 @@
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::send::{Part, Told};
-use super::write::{Meant, Tally, met_by_none};
+use super::statements::{self, Tally};
+use super::write::{Meant, met_by_none};
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::delete::DeleteStatement;
 use crate::command::document::{array_of, put, single};
@@ -13,7 +14,7 @@ use crate::pattern::outlier::statement::{replacing, typical};
 use crate::session::error::RunError;
 
 /// One statement of the command.
-struct Statement<'s, 'a> {
+pub(super) struct Statement<'s, 'a> {
     of: &'s DeleteStatement<'a>,
     variables: Option<&'a RawDocument>,
     id: i32,
@@ -34,48 +35,39 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         .map(|statement| DeleteStatement::parse(statement))
         .collect();
     run.is_retryable()?;
-    let mut tally = Tally::default();
-    for (index, of) in statements?.iter().enumerate() {
-        let statement = Statement {
-            of,
-            variables: let_variables,
-            id: batch.statement_ids.of(index),
-        };
-        let told = if of.one {
-            one(run, &statement).await.map(|told| vec![told])
-        } else if run.head.is_retryable_write() {
-            // mongod refuses it.
-            let element = statement.element(of.filter, 0);
-            let collection = run.namespace.collection;
-            let told = run.write((collection, "delete"), &element, Part::Own(statement.id));
-            told.await.map(|told| vec![told])
-        } else {
-            many(run, &statement).await
-        };
-        let told = match told {
-            Err(RunError::Command(error)) => {
-                let judgement = statement.element(&met_by_none(of.filter), i32::from(of.one));
-                let judged = run.judged(("delete", &judgement), (statement.id, error)).await;
-                judged.map(|told| vec![told])
-            }
-            told => told,
-        };
-        let failed = match told {
-            Ok(told) => tally.add_all(index, &told),
-            Err(RunError::Command(error)) => {
-                tally.refuse(index, error)?;
-                true
-            }
-            Err(error) => return Err(error),
-        };
-        if failed && (batch.ordered || run.head.in_transaction()) {
-            break;
-        }
-    }
-    Ok(tally.reply())
+    let statements = statements?;
+    let statements = statements.iter().enumerate().map(|(index, of)| Statement {
+        of,
+        variables: let_variables,
+        id: batch.statement_ids.of(index),
+    });
+    let statements: Vec<_> = statements.map(statements::Statement::Delete).collect();
+    statements::run_each(run, &statements, (Tally::default(), batch.ordered)).await
 }
 
 impl<'a> Statement<'_, 'a> {
+    /// Does it; what was told of each document.
+    pub(super) async fn run(&self, run: &mut Outlier<'_>) -> Result<Vec<Told>, RunError> {
+        if self.of.one {
+            one(run, self).await.map(|told| vec![told])
+        } else if run.head.is_retryable_write() {
+            // mongod refuses it.
+            let element = self.element(self.of.filter, 0);
+            let collection = run.namespace.collection;
+            let told = run.write((collection, "delete"), &element, Part::Own(self.id));
+            told.await.map(|told| vec![told])
+        } else {
+            many(run, self).await
+        }
+    }
+
+    /// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
+    pub(super) async fn on_none(&self, run: &mut Outlier<'_>) -> Result<Told, RunError> {
+        let element = self.element(&met_by_none(self.of.filter), i32::from(self.of.one));
+        run.write((run.namespace.collection, "delete"), &element, Part::Own(self.id))
+            .await
+    }
+
     fn meant(&self) -> Meant<'a> {
         Meant {
             filter: Some(self.of.filter),
@@ -100,7 +92,6 @@ impl<'a> Statement<'_, 'a> {
 }
 
 async fn one(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
-    let collection = run.namespace.collection;
     let meant = statement.meant();
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
@@ -118,9 +109,7 @@ async fn one(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Tol
         }
     }
     // Nothing is meant, or it was deleted when this was sent before.
-    let element = statement.element(&met_by_none(statement.of.filter), 1);
-    run.write((collection, "delete"), &element, Part::Own(statement.id))
-        .await
+    statement.on_none(run).await
 }
 
 async fn many(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Vec<Told>, RunError> {

@@ -1,8 +1,5 @@
 //! Writing pages, and removing those that nobody counts.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
-
 use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -10,34 +7,15 @@ use super::Outlier;
 use super::send::{Part, Told};
 use crate::command::arguments::Carried;
 use crate::command::document::{array_of, single};
-use crate::command::error::ErrorCode;
-use crate::command::namespace::Namespace;
-use crate::pattern::outlier::layout::is_of_generation;
+use crate::command::error::{CommandError, ErrorCode};
+use crate::pattern::outlier::layout::{begins_at, is_of_generation};
 use crate::pattern::outlier::{page, remains};
 use crate::session::error::RunError;
 
-/// The collections of extras that have been seen to have their index.
-#[derive(Debug, Default)]
-pub(in crate::session) struct IndexedExtras(Mutex<HashSet<String>>);
-
-impl IndexedExtras {
-    fn contains(&self, namespace: &str) -> bool {
-        self.lock().contains(namespace)
-    }
-
-    fn insert(&self, namespace: String) {
-        self.lock().insert(namespace);
-    }
-
-    /// Looks again at all of them.
-    pub(super) fn clear(&self) {
-        self.lock().clear();
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// How long a transaction waits for the index, in milliseconds: it may be its own locks that are in the way.
+const MAX_INDEX_TIME_MS: i32 = 100;
+/// mongod's code for what took longer (`MaxTimeMSExpired`).
+const MAX_TIME_EXPIRED: i32 = 50;
 
 /// Pages that were written for a document, which may not count them.
 #[derive(Clone, Debug)]
@@ -52,7 +30,9 @@ impl Outlier<'_> {
         if pages.is_empty() {
             return Ok(());
         }
-        self.index_extras().await?;
+        if pages.iter().any(|page| begins_at(page) == Some(0)) {
+            self.index_extras().await?;
+        }
         let pages: Vec<&RawDocument> = pages.iter().map(RawDocumentBuf::as_ref).collect();
         let extras = self.shape.extras_collection();
         let told = self
@@ -61,19 +41,26 @@ impl Outlier<'_> {
         told.succeeded().map(|_| ())
     }
 
-    /// Sees to the index on the reference. It is made outside of a transaction: one that has written extras sees it.
+    /// Sees to the index on the reference, each time that a document gets its first page: the collection may have been dropped since
+    /// the last time, by anybody, and where the index is there mongod does nothing. It is made outside of a transaction: one that has
+    /// written extras sees it.
     async fn index_extras(&mut self) -> Result<(), RunError> {
-        let extras = self.shape.extras_collection();
-        let namespace = Namespace::new(self.head.database, extras).to_string();
-        if self.settings.indexed_extras.contains(&namespace) {
-            return Ok(());
-        }
-        let mut command = single("createIndexes", extras);
+        let mut command = single("createIndexes", self.shape.extras_collection());
         command.append(cstr!("indexes"), array_of(&[remains::index(self.shape)]));
+        command.append(cstr!("writeConcern"), single("w", 1));
+        if self.head.in_transaction() {
+            command.append(cstr!("maxTimeMS"), MAX_INDEX_TIME_MS);
+        }
         Carried::of(self.head.body()).append_identity(&mut command);
-        self.link.run(&command).await?;
-        self.settings.indexed_extras.insert(namespace);
-        Ok(())
+        match self.link.run(&command).await {
+            // The next one sees to it.
+            Err(RunError::Command(CommandError::Upstream(reply)))
+                if self.head.in_transaction() && reply.get_i32("code").is_ok_and(|code| code == MAX_TIME_EXPIRED) =>
+            {
+                Ok(())
+            }
+            indexed => indexed.map(|_| ()),
+        }
     }
 
     /// Removes the pages of a generation that a document had, and cannot have again. What cannot be removed is nothing all the

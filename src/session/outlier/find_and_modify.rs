@@ -1,24 +1,23 @@
 //! `findAndModify`: a typical document is changed and answered by mongod itself; of an outlier, mongod works out the change and its
 //! answer on a copy.
 
-use bson::oid::ObjectId;
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+mod on_copy;
+
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::read::forgotten;
-use super::send::Told;
+use super::send::met;
 use super::write::{Meant, has_expression, met_by_none};
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::arguments::with_replaced;
-use crate::command::document::{as_whole_number, get, put, single};
+use crate::command::document::{get, put};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find_and_modify::FindAndModify;
-use crate::command::reply::succeeded;
-use crate::pattern::outlier::layout::{State, split};
+use crate::pattern::outlier::layout::State;
 use crate::pattern::outlier::merge::merged;
-use crate::pattern::outlier::statement::{inserting, replacing, typical_with_room};
+use crate::pattern::outlier::statement::typical_with_room;
 use crate::pattern::outlier::touch::{Change, Growth};
 use crate::session::error::RunError;
-use crate::session::link::Request;
 
 /// mongod's code for a `findAndModify` that inserted a document when it was sent before, and says nothing of an upsert now.
 const WAS_UPSERT: i32 = 40608;
@@ -80,7 +79,7 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
                 return Ok(answer);
             }
         }
-        match of_outlier(run, &command, (&filter, id)).await? {
+        match on_copy::of_outlier(run, &command, (&filter, id)).await? {
             Some(answer) => return Ok(answer),
             None if meant.id().is_some() => return without_match(run, &command, growth).await,
             None => {}
@@ -105,9 +104,7 @@ async fn typical_one(
     filter: &RawDocument,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let answer = without_upsert(run, filter).await?;
-    let n = get(&answer, "lastErrorObject").and_then(RawBsonRef::as_document);
-    let n = n.and_then(|of| get(of, "n")).and_then(as_whole_number);
-    if n.unwrap_or_default() == 0 {
+    if met(&answer) == 0 {
         return Ok(None);
     }
     told_again(run, command, answer).await.map(Some)
@@ -141,104 +138,6 @@ async fn told_again(
     Ok(with_replaced(&answer, &[("value", Some(RawBsonRef::Document(&whole)))]))
 }
 
-/// Of an outlier, or of a document that may become one. `None` where none of that `_id` is meant.
-async fn of_outlier(
-    run: &mut Outlier<'_>,
-    command: &FindAndModify<'_>,
-    (filter, id): (&RawDocument, RawBsonRef<'_>),
-) -> Result<Option<RawDocumentBuf>, RunError> {
-    if run.head.is_retryable_write() {
-        // mongod tells whether it was done before: what it would do now is another question.
-        let answer = met_by_nobody(run, command).await?;
-        if get(&answer, "retriedStmtId").is_some() {
-            return told_again(run, command, answer).await.map(Some);
-        }
-    }
-    for attempt in 0..MAX_ATTEMPTS {
-        pause(attempt).await;
-        let Some(stored) = run.base(id).await? else {
-            return Ok(None);
-        };
-        let Some(whole) = run.whole(&stored).await? else {
-            continue;
-        };
-        let computed = run
-            .compute(Some(&whole), |collection| on_copy(collection, command, Some(filter)))
-            .await?;
-        let answer = succeeded(computed.answer)?;
-        let n = get(&answer, "lastErrorObject").and_then(RawBsonRef::as_document);
-        let n = n.and_then(|of| get(of, "n")).and_then(as_whole_number);
-        if n.unwrap_or_default() == 0 {
-            return Ok(None);
-        }
-        let told = match computed.then {
-            Some(then) if then.as_bytes() == whole.as_bytes() => {
-                // Maybe since it was done when it was sent before.
-                let remembered = if run.head.is_retryable_write() {
-                    met_by_nobody(run, command).await?
-                } else {
-                    RawDocumentBuf::new()
-                };
-                if get(&remembered, "retriedStmtId").is_some() {
-                    return told_again(run, command, remembered).await.map(Some);
-                }
-                return Ok(Some(answer));
-            }
-            Some(then) => run.replace(&stored, &then, ("findAndModify", 0)).await?,
-            None => remove(run, &stored).await?,
-        };
-        let Some(told) = told else { continue };
-        if told.resent {
-            return told_again(run, command, told.answer).await.map(Some);
-        }
-        return Ok(Some(told_of(&answer, &told)));
-    }
-    Err(run.lost_too_often().into())
-}
-
-/// The client's command on a copy.
-fn on_copy(collection: &str, command: &FindAndModify<'_>, filter: Option<&RawDocument>) -> RawDocumentBuf {
-    let mut copy = single("findAndModify", collection);
-    let documents = [
-        ("query", filter.or(command.filter)),
-        ("fields", command.projection),
-        ("collation", command.collation),
-        ("let", command.let_variables),
-    ];
-    for (name, document) in documents {
-        if let Some(document) = document {
-            put(&mut copy, name, document);
-        }
-    }
-    match command.change {
-        Some(change) => put(&mut copy, "update", change),
-        None => put(&mut copy, "remove", true),
-    }
-    if let Some(filters) = command.array_filters {
-        put(&mut copy, "arrayFilters", filters);
-    }
-    put(&mut copy, "new", command.new);
-    put(&mut copy, "bypassDocumentValidation", true);
-    copy
-}
-
-/// Removes a stored document, and its pages. `None` where it is not as it was found.
-async fn remove(run: &mut Outlier<'_>, stored: &RawDocument) -> Result<Option<Told>, RunError> {
-    let (filter, _) = replacing(stored, stored).map_err(|what| run.unsupported(&what))?;
-    let mut command = single("findAndModify", run.namespace.collection);
-    put(&mut command, "query", &filter);
-    put(&mut command, "remove", true);
-    put(&mut command, "collation", single("locale", "simple"));
-    let told = run.find_and_modify(command).await?;
-    if told.n == 0 {
-        return Ok(None);
-    }
-    if let (Some(extras), Some(id)) = (run.extras_of(stored)?, get(stored, "_id")) {
-        run.remove_pages(id, extras.generation).await?;
-    }
-    Ok(Some(told))
-}
-
 /// Where no document is meant: nothing, or what an earlier attempt has done, or an upsert.
 async fn without_match(
     run: &mut Outlier<'_>,
@@ -249,7 +148,7 @@ async fn without_match(
     let filter = command.filter.unwrap_or(&all);
     if command.upsert {
         let Some(typical) = typical_with_room(run.shape, filter, growth) else {
-            return upsert_computed(run, command).await;
+            return on_copy::upsert(run, command).await;
         };
         let body = asking(run, &typical, &[]);
         let answer = run.link.run(&run.next(&body)).await?;
@@ -278,80 +177,5 @@ async fn without_upsert(run: &mut Outlier<'_>, filter: &RawDocument) -> Result<R
             run.link.run(&run.next(&body)).await
         }
         answer => answer,
-    }
-}
-
-/// An upsert that makes a document of which nobody knows how long its array is.
-async fn upsert_computed(run: &mut Outlier<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
-    if run.head.is_retryable_write() {
-        let answer = met_by_nobody(run, command).await?;
-        if get(&answer, "retriedStmtId").is_some() {
-            return told_again(run, command, answer).await;
-        }
-    }
-    let computed = run
-        .compute(None, |collection| {
-            let mut copy = on_copy(collection, command, None);
-            put(&mut copy, "upsert", true);
-            copy
-        })
-        .await?;
-    let answer = succeeded(computed.answer)?;
-    let Some(made) = computed.then else {
-        return Ok(answer);
-    };
-    let split = split(run.shape, &made, ObjectId::new());
-    run.write_pages(&split.pages).await?;
-    let (filter, change) = inserting(&split.base);
-    let mut insert = single("findAndModify", run.namespace.collection);
-    put(&mut insert, "query", &filter);
-    put(&mut insert, "update", change);
-    put(&mut insert, "upsert", true);
-    put(&mut insert, "collation", single("locale", "simple"));
-    match run.find_and_modify(insert).await {
-        Ok(told) => Ok(told_of(&answer, &told)),
-        Err(error) => {
-            if !run.head.in_transaction()
-                && let (Some(extras), Some(id)) = (run.extras_of(&split.base)?, get(&made, "_id"))
-            {
-                run.remove_pages(id, extras.generation).await?;
-            }
-            Err(error)
-        }
-    }
-}
-
-/// The answer that mongod gave of a copy, with what it told of the stored document.
-fn told_of(answer: &RawDocument, told: &Told) -> RawDocumentBuf {
-    let mut reply = RawDocumentBuf::new();
-    for (name, value) in answer.iter().flatten() {
-        if ["lastErrorObject", "value", "ok"].contains(&name.as_str()) {
-            reply.append(name, value);
-        }
-    }
-    if let Some(concern) = get(&told.answer, "writeConcernError") {
-        reply.append(cstr!("writeConcernError"), concern);
-    }
-    crate::command::reply::carry(&mut reply, &told.answer);
-    reply
-}
-
-impl Outlier<'_> {
-    /// Sends a `findAndModify` of the proxy's own as the client's.
-    pub(super) async fn find_and_modify(&mut self, mut command: RawDocumentBuf) -> Result<Told, RunError> {
-        self.carried().append_to_write(&mut command);
-        let answer = succeeded(self.link.call(Request::plain(&command)).await?)?;
-        let of = get(&answer, "lastErrorObject").and_then(RawBsonRef::as_document);
-        let n = of
-            .and_then(|of| get(of, "n"))
-            .and_then(as_whole_number)
-            .unwrap_or_default();
-        Ok(Told {
-            n,
-            modified: n,
-            resent: get(&answer, "retriedStmtId").is_some(),
-            error: None,
-            answer,
-        })
     }
 }

@@ -6,9 +6,9 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::with_replaced;
-use crate::command::count::Count;
+use crate::command::count::{Count, all_of};
 use crate::command::distinct::{Distinct, too_big};
-use crate::command::document::{array_of, as_flag, as_whole_number, first_field, get, single};
+use crate::command::document::{array_of, as_flag, first_field, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
 use crate::command::reply::{CursorReply, carry};
@@ -94,18 +94,7 @@ pub(super) async fn count(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunEr
     run.count_pipeline();
     run.carried().append_to_read(&mut command);
     let answer = run.put_together(&command).await?;
-    let first = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
-    let all = first.and_then(|first| get(first, "n")).and_then(as_whole_number);
-    let found = u64::try_from(all.unwrap_or(0)).unwrap_or(0).saturating_sub(count.skip);
-    let counted = if count.limit > 0 { found.min(count.limit) } else { found };
-    let mut reply = RawDocumentBuf::new();
-    match i32::try_from(counted) {
-        Ok(counted) => reply.append(cstr!("n"), counted),
-        Err(_) => reply.append(cstr!("n"), i64::try_from(counted).unwrap_or(i64::MAX)),
-    }
-    reply.append(cstr!("ok"), 1.0);
-    carry(&mut reply, &answer);
-    Ok(reply)
+    Ok(count.reply(all_of(&answer), &answer))
 }
 
 fn must_merge(run: &Outlier<'_>, words: &RawDocument) -> bool {

@@ -61,6 +61,13 @@ impl Told {
     }
 }
 
+/// How many documents a `findAndModify` met, by its answer.
+pub(super) fn met(answer: &RawDocument) -> i64 {
+    let of = get(answer, "lastErrorObject").and_then(RawBsonRef::as_document);
+    let n = of.and_then(|of| get(of, "n")).and_then(as_whole_number);
+    n.unwrap_or_default()
+}
+
 impl<'a> Outlier<'a> {
     /// The client's body, or one made of it, as it is sent next: what begins a transaction is said once.
     pub(super) fn next<'b>(&self, body: &'b RawDocument) -> Cow<'b, RawDocument> {
@@ -129,6 +136,20 @@ impl<'a> Outlier<'a> {
             sequence: Some((field, statements)),
         };
         Ok(Told::of(succeeded(self.link.call(request).await?)?))
+    }
+
+    /// Sends a `findAndModify` of the proxy's own as the client's.
+    pub(super) async fn find_and_modify(&mut self, mut command: RawDocumentBuf) -> Result<Told, RunError> {
+        self.carried().append_to_write(&mut command);
+        let answer = succeeded(self.link.call(Request::plain(&command)).await?)?;
+        let n = met(&answer);
+        Ok(Told {
+            n,
+            modified: n,
+            resent: get(&answer, "retriedStmtId").is_some(),
+            error: None,
+            answer,
+        })
     }
 
     /// Appends what a write carries of the client's command.

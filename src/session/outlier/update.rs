@@ -2,19 +2,18 @@
 //! words if it has room, and is an outlier by what it is afterwards. A push to an outlier goes to its tail; whatever else is done to
 //! one, mongod works out on a copy, and the document is replaced if it is still as it was found.
 
-use bson::oid::ObjectId;
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+mod on_copy;
 
-use super::compute::upserting;
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
 use super::push::{self, Push};
 use super::send::{Part, Told};
-use super::write::{Meant, Tally, has_expression, met_by_none};
+use super::statements::{self, Tally};
+use super::write::{Meant, has_expression, met_by_none};
 use super::{MAX_ATTEMPTS, Outlier, pause};
-use crate::command::document::{array_of, first_field, get, put, single};
+use crate::command::document::{first_field, get, put, single};
 use crate::command::error::ErrorCode;
-use crate::command::reply::succeeded;
 use crate::command::update::{Update, UpdateStatement};
-use crate::pattern::outlier::layout::split;
 use crate::pattern::outlier::statement::typical_with_room;
 use crate::pattern::outlier::touch::{Change, Growth};
 use crate::session::error::RunError;
@@ -26,6 +25,7 @@ const MAX_TAKEN: u32 = 3;
 pub(super) struct Statement<'s, 'a> {
     pub(super) of: &'s UpdateStatement<'a>,
     variables: Option<&'a RawDocument>,
+    change: Change,
     pub(super) growth: Growth,
     pub(super) id: i32,
 }
@@ -56,53 +56,48 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         let what = format!("an update of `{}`, or of what is beside it,", run.shape.flag());
         return Err(run.unsupported(&what).into());
     }
-    let mut tally = Tally::of_update();
-    for (index, (of, change)) in command.statements.iter().zip(&changes).enumerate() {
-        let growth = match change {
-            Change::Array(growth) => *growth,
-            _ => Growth::None,
-        };
-        let statement = Statement {
+    let statements = command.statements.iter().zip(changes).enumerate();
+    let statements: Vec<_> = statements
+        .map(|(index, (of, change))| Statement {
             of,
             variables: command.let_variables,
-            growth,
+            change,
+            growth: match change {
+                Change::Array(growth) => growth,
+                _ => Growth::None,
+            },
             id: command.statement_ids.of(index),
-        };
-        // By mongod, whatever it meets.
-        let is_refused = (of.upsert && has_expression(of.filter))
-            || (of.multi && (run.head.is_retryable_write() || is_replacement(of.change)));
-        let is_plain = is_refused || (*change == Change::Elsewhere && !run.depends(Some(of.filter)));
-        let told = if is_plain {
-            verbatim(run, &statement).await.map(|told| vec![told])
-        } else if of.multi {
-            many(run, &statement).await
-        } else {
-            one(run, &statement).await.map(|told| vec![told])
-        };
-        let told = match told {
-            Err(RunError::Command(error)) => {
-                let judgement = statement.judgement();
-                let judged = run.judged(("update", &judgement), (statement.id, error)).await;
-                judged.map(|told| vec![told])
-            }
-            told => told,
-        };
-        let failed = match told {
-            Ok(told) => tally.add_all(index, &told),
-            Err(RunError::Command(error)) => {
-                tally.refuse(index, error)?;
-                true
-            }
-            Err(error) => return Err(error),
-        };
-        if failed && (command.ordered || run.head.in_transaction()) {
-            break;
-        }
-    }
-    Ok(tally.reply())
+        })
+        .map(statements::Statement::Update)
+        .collect();
+    statements::run_each(run, &statements, (Tally::of_update(), command.ordered)).await
 }
 
 impl<'a> Statement<'_, 'a> {
+    /// Does it; what was told of each document.
+    pub(super) async fn run(&self, run: &mut Outlier<'_>) -> Result<Vec<Told>, RunError> {
+        let of = self.of;
+        // By mongod, whatever it meets.
+        let is_refused = (of.upsert && has_expression(of.filter))
+            || (of.multi && (run.head.is_retryable_write() || is_replacement(of.change)));
+        let is_plain = is_refused || (self.change == Change::Elsewhere && !run.depends(Some(of.filter)));
+        if is_plain {
+            verbatim(run, self).await.map(|told| vec![told])
+        } else if of.multi {
+            many(run, self).await
+        } else {
+            one(run, self).await.map(|told| vec![told])
+        }
+    }
+
+    /// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
+    pub(super) async fn on_none(&self, run: &mut Outlier<'_>) -> Result<Told, RunError> {
+        let filter = met_by_none(self.of.filter);
+        let element = self.element(&filter, self.of.change, (self.of.multi, false));
+        run.write((run.namespace.collection, "update"), &element, Part::Own(self.id))
+            .await
+    }
+
     fn meant(&self) -> Meant<'a> {
         Meant {
             filter: Some(self.of.filter),
@@ -137,12 +132,6 @@ impl<'a> Statement<'_, 'a> {
             put(&mut element, "c", constants);
         }
         element
-    }
-
-    /// The element that mongod judges it by: it meets no document.
-    fn judgement(&self) -> RawDocumentBuf {
-        let filter = met_by_none(self.of.filter);
-        self.element(&filter, self.of.change, (self.of.multi, false))
     }
 
     /// Whether a document meets a filter that has this one's words.
@@ -198,14 +187,7 @@ async fn wrong_in_transaction(run: &mut Outlier<'_>, statement: &Statement<'_, '
     if !run.head.in_transaction() || statement.of.hint.is_none() {
         return Ok(None);
     }
-    let judgement = statement.judgement();
-    let told = run
-        .write(
-            (run.namespace.collection, "update"),
-            &judgement,
-            Part::Own(statement.id),
-        )
-        .await?;
+    let told = statement.on_none(run).await?;
     Ok(told.error.is_some().then_some(told))
 }
 
@@ -265,79 +247,12 @@ async fn at(
     {
         return Ok(at);
     }
-    rewrite(run, statement, (filter, id)).await
-}
-
-/// Has mongod work out what becomes of the document, and puts that in its place.
-async fn rewrite(
-    run: &mut Outlier<'_>,
-    statement: &Statement<'_, '_>,
-    (filter, id): (&RawDocument, RawBsonRef<'_>),
-) -> Result<At, RunError> {
-    for attempt in 0..MAX_ATTEMPTS {
-        pause(attempt).await;
-        let Some(stored) = run.base(id).await? else {
-            return Ok(At::NoMatch);
-        };
-        let Some(whole) = run.whole(&stored).await? else {
-            continue;
-        };
-        // An index that is hinted at is not there.
-        let element = without_hint(&statement.element(filter, statement.of.change, (false, false)));
-        let computed = run
-            .compute(Some(&whole), |collection| {
-                update(collection, &element, statement.variables)
-            })
-            .await?;
-        let told = Told::of(succeeded(computed.answer)?);
-        if told.error.is_some() || (told.n > 0 && told.modified == 0) {
-            // Maybe since it was done when it was sent before.
-            let remembered = if run.head.is_retryable_write() {
-                Some(on_none(run, statement).await?).filter(|remembered| remembered.n > 0)
-            } else {
-                None
-            };
-            return Ok(At::done(remembered.unwrap_or(told)));
-        }
-        let Some(then) = computed.then.filter(|_| told.n > 0) else {
-            return Ok(At::NoMatch);
-        };
-        if let Some(mut replaced) = run.replace(&stored, &then, ("update", statement.id)).await? {
-            // What is the same afterwards may be told as changed.
-            if replaced.error.is_none() && !replaced.resent {
-                replaced.modified = told.modified;
-            }
-            let told = replaced;
-            return Ok(At::done(told));
-        }
-    }
-    Err(run.lost_too_often().into())
+    on_copy::rewrite(run, statement, (filter, id)).await
 }
 
 fn is_replacement(change: RawBsonRef<'_>) -> bool {
     let first = change.as_document().map(first_field);
     first.is_some_and(|first| first.is_none_or(|(name, _)| !name.starts_with('$')))
-}
-
-fn without_hint(element: &RawDocument) -> RawDocumentBuf {
-    crate::command::arguments::with_replaced(element, &[("hint", None)])
-}
-
-fn update(collection: &str, element: &RawDocumentBuf, variables: Option<&RawDocument>) -> RawDocumentBuf {
-    let mut command = single("update", collection);
-    command.append(cstr!("updates"), array_of(std::slice::from_ref(element)));
-    command.append(cstr!("bypassDocumentValidation"), true);
-    if let Some(variables) = variables {
-        command.append(cstr!("let"), variables);
-    }
-    command
-}
-
-/// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
-async fn on_none(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
-    let element = statement.judgement();
-    run.write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
-        .await
 }
 
 /// What comes of a statement where no document is meant. `None` where there may be one by now.
@@ -348,7 +263,7 @@ async fn without_match(
 ) -> Result<Option<Told>, RunError> {
     let collection = run.namespace.collection;
     if run.head.is_retryable_write() || !statement.of.upsert || statement.of.hint.is_some() {
-        let told = on_none(run, statement).await?;
+        let told = statement.on_none(run).await?;
         if told.n > 0 || told.error.is_some() || !statement.of.upsert {
             return Ok(Some(told));
         }
@@ -359,7 +274,7 @@ async fn without_match(
             run.write((collection, "update"), &element, Part::Own(statement.id))
                 .await?
         }
-        None => insert_computed(run, statement).await?,
+        None => on_copy::upsert(run, statement).await?,
     };
     let is_taken = told
         .error
@@ -375,32 +290,4 @@ async fn without_match(
 fn is_of_id(detail: &RawDocument) -> bool {
     let pattern = get(detail, "keyPattern").and_then(RawBsonRef::as_document);
     pattern.and_then(first_field).is_some_and(|(name, _)| name == "_id")
-}
-
-/// An upsert that makes a document of which nobody knows how long its array is.
-async fn insert_computed(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
-    let of = statement.of;
-    let element = without_hint(&statement.element(of.filter, of.change, (of.multi, true)));
-    let computed = run
-        .compute(None, |collection| update(collection, &element, statement.variables))
-        .await?;
-    let mut told = Told::of(succeeded(computed.answer)?);
-    let Some(made) = computed.then.filter(|_| told.error.is_none()) else {
-        return Ok(told);
-    };
-    let split = split(run.shape, &made, ObjectId::new());
-    run.write_pages(&split.pages).await?;
-    let element = upserting(&split.base);
-    let stored = run
-        .write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
-        .await?;
-    told.error = stored.error;
-    if told.error.is_some() {
-        told.n = 0;
-        told.answer = stored.answer;
-        if let (Some(extras), Some(id)) = (run.extras_of(&split.base)?, get(&made, "_id")) {
-            run.remove_pages(id, extras.generation).await?;
-        }
-    }
-    Ok(told)
 }

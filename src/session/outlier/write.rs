@@ -7,9 +7,8 @@ use super::Outlier;
 use super::extras::Written;
 use super::send::{Part, Told};
 use crate::command::document::{array_of, get, put, single};
-use crate::command::error::{CommandError, WriteError};
 use crate::command::find::Find;
-use crate::command::reply::{CursorReply, carry};
+use crate::command::reply::CursorReply;
 use crate::pattern::outlier::layout::{Split, split};
 use crate::pattern::outlier::pipeline;
 use crate::pattern::outlier::statement::replacing;
@@ -189,98 +188,6 @@ impl Outlier<'_> {
     }
 }
 
-/// What came of the statements of a command so far.
-#[derive(Debug, Default)]
-pub(super) struct Tally {
-    n: i64,
-    modified: Option<i64>,
-    upserted: Vec<RawDocumentBuf>,
-    errors: Vec<RawDocumentBuf>,
-    concern: Option<RawDocumentBuf>,
-    /// By which drivers know whether that may be tried again.
-    labels: Option<RawArrayBuf>,
-    last: RawDocumentBuf,
-}
-
-impl Tally {
-    /// For a command that tells how many were changed.
-    pub(super) fn of_update() -> Self {
-        Self {
-            modified: Some(0),
-            ..Self::default()
-        }
-    }
-
-    /// Adds what one statement was told of each document; whether any failed.
-    pub(super) fn add_all(&mut self, index: usize, told: &[Told]) -> bool {
-        for told in told {
-            self.add(index, told);
-        }
-        told.iter().any(|told| told.error.is_some())
-    }
-
-    fn add(&mut self, index: usize, told: &Told) {
-        self.n = self.n.saturating_add(told.n);
-        self.modified = self.modified.map(|modified| modified.saturating_add(told.modified));
-        let upserted = get(&told.answer, "upserted").and_then(RawBsonRef::as_array);
-        for upserted in upserted
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(RawBsonRef::as_document)
-        {
-            let mut here = single("index", i32::try_from(index).unwrap_or(i32::MAX));
-            if let Some(id) = get(upserted, "_id") {
-                here.append(cstr!("_id"), id);
-            }
-            self.upserted.push(here);
-        }
-        if let Some(error) = &told.error {
-            self.errors.push(error.to_document(index));
-        }
-        if let Some(concern) = get(&told.answer, "writeConcernError").and_then(RawBsonRef::as_document) {
-            self.concern = Some(concern.to_owned());
-            self.labels = get(&told.answer, "errorLabels")
-                .and_then(RawBsonRef::as_array)
-                .map(ToOwned::to_owned);
-        }
-        self.last = told.answer.clone();
-    }
-
-    /// Adds that one statement cannot be done.
-    pub(super) fn refuse(&mut self, index: usize, error: CommandError) -> Result<(), RunError> {
-        let Some(error) = WriteError::of_command(&error) else {
-            return Err(error.into());
-        };
-        self.errors.push(error.to_document(index));
-        Ok(())
-    }
-
-    /// The reply.
-    pub(super) fn reply(self) -> RawDocumentBuf {
-        let mut reply = RawDocumentBuf::new();
-        reply.append(cstr!("n"), i32::try_from(self.n).unwrap_or(i32::MAX));
-        if !self.upserted.is_empty() {
-            reply.append(cstr!("upserted"), array_of(&self.upserted));
-        }
-        if let Some(modified) = self.modified {
-            reply.append(cstr!("nModified"), i32::try_from(modified).unwrap_or(i32::MAX));
-        }
-        if !self.errors.is_empty() {
-            reply.append(cstr!("writeErrors"), array_of(&self.errors));
-        }
-        if let Some(concern) = &self.concern {
-            reply.append(cstr!("writeConcernError"), concern);
-        }
-        if let Some(labels) = &self.labels {
-            reply.append(cstr!("errorLabels"), labels);
-        }
-        reply.append(cstr!("ok"), 1.0);
-        carry(&mut reply, &self.last);
-        reply
-    }
-}
-
 /// Whether a filter has an expression, for which mongod refuses any upsert, whether or not a document meets it.
 pub(super) fn has_expression(filter: &RawDocument) -> bool {
     filter
@@ -294,27 +201,6 @@ pub(super) fn has_expression(filter: &RawDocument) -> bool {
             }
             _ => false,
         })
-}
-
-impl Outlier<'_> {
-    /// What came of a statement, where the documents that it means could not be looked for: mongod judges all of it, by this one that
-    /// meets none, and may find something else wrong first.
-    pub(super) async fn judged(
-        &mut self,
-        (name, judgement): (&str, &RawDocument),
-        (id, error): (i32, CommandError),
-    ) -> Result<Told, RunError> {
-        if self.head.in_transaction() {
-            return Err(error.into());
-        }
-        let told = self
-            .write((self.namespace.collection, name), judgement, Part::Own(id))
-            .await?;
-        if told.error.is_some() || told.n > 0 {
-            return Ok(told);
-        }
-        Err(error.into())
-    }
 }
 
 /// A filter with the client's words that no document meets.

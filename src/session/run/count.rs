@@ -5,10 +5,8 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use super::Run;
 use super::explain::Explained;
 use super::queries::{ask, complete, documents, first_bucket};
-use crate::command::count::Count;
-use crate::command::document::{as_whole_number, get};
+use crate::command::count::{Count, all_of};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::reply::carry;
 use crate::pattern::bucket::filter::Narrowing;
 use crate::pattern::bucket::page::Exceptions;
 use crate::pattern::bucket::pipeline;
@@ -25,17 +23,12 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let count = Count::parse(run.head.body())?;
     check(run, &count).await?;
     if let Some((all, answer)) = of_one_key(run, &count).await? {
-        return Ok(reply(&count, all, &answer));
+        return Ok(count.reply(all, &answer));
     }
     let mut command = by_pipeline(run, &count);
     run.carried().append_to_read(&mut command);
     let answer = run.link.run(&command).await?;
-    let first = documents(&answer).next();
-    let all = first
-        .and_then(|first| get(first, "n"))
-        .and_then(as_whole_number)
-        .unwrap_or(0);
-    Ok(reply(&count, u64::try_from(all).unwrap_or(0), &answer))
+    Ok(count.reply(all_of(&answer), &answer))
 }
 
 /// What is sent for it.
@@ -91,20 +84,6 @@ async fn of_one_key(run: &mut Run<'_>, count: &Count<'_>) -> Result<Option<(u64,
     let exceptions = Exceptions::parse(run.shape, documents(&answer));
     let all = exceptions.total(run.shape, first_bucket(run, &highest).as_ref());
     Ok((!exceptions.too_many).then_some((all, answer)))
-}
-
-/// The reply for so many that match.
-fn reply(count: &Count<'_>, all: u64, answer: &RawDocument) -> RawDocumentBuf {
-    let found = all.saturating_sub(count.skip);
-    let counted = if count.limit > 0 { found.min(count.limit) } else { found };
-    let mut reply = RawDocumentBuf::new();
-    match i32::try_from(counted) {
-        Ok(counted) => reply.append(cstr!("n"), counted),
-        Err(_) => reply.append(cstr!("n"), i64::try_from(counted).unwrap_or(i64::MAX)),
-    }
-    reply.append(cstr!("ok"), 1.0);
-    carry(&mut reply, answer);
-    reply
 }
 
 fn by_pipeline(run: &Run<'_>, count: &Count<'_>) -> RawDocumentBuf {

@@ -1,0 +1,240 @@
+//! Two attempts at one command. The first is disturbed at one of the commands that the proxy makes of it; the second comes through
+//! another proxy.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, Document, doc};
+
+use crate::crash::expect_cuts;
+use crate::cut::{Cut, Moment};
+use crate::raw::Connection;
+use crate::sessions::lsid;
+use crate::{Proxy, mongod};
+
+/// What the values of one run are away from those of the next.
+const APART: i64 = 100;
+/// The proxy's code for a `findAndModify` that was done and whose answer is not known any more.
+const ILLEGAL_OPERATION: i32 = 20;
+
+/// What happens to the first attempt.
+#[derive(Debug, Clone, Copy)]
+pub enum Disturbance {
+    /// It is held up while the second is done, and goes on then, though nobody waits for it any more.
+    IsHeldUp,
+    /// Its way to mongod breaks.
+    Breaks(Moment),
+}
+
+/// What the commands are about.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject {
+    /// The collection. Its documents have the number of their run as `run`.
+    pub collection: &'static str,
+    /// The documents of a run, before its command.
+    pub documents: fn(i64) -> Vec<Document>,
+    /// The commands, of which a run does one.
+    pub commands: fn(i64) -> Vec<Document>,
+    /// The fields that count from the run's number on.
+    pub numbers: &'static [&'static str],
+    /// The one of these that documents are compared in the order of.
+    pub order: &'static str,
+}
+
+/// Two proxies before a replica set, the way from the first of which can be disturbed.
+#[derive(Debug)]
+pub struct Attempts {
+    /// Whether the client sends again what was not answered.
+    pub sends_again: bool,
+    subject: Subject,
+    database: String,
+    cut: Arc<Cut>,
+    ours: Proxy,
+    other: Proxy,
+    runs: i64,
+}
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was answered, as far as it is alike from run to run.
+    pub reply: Document,
+    /// What is there then.
+    pub there: Vec<Document>,
+    /// Whether the proxy made so many commands of it that it was disturbed.
+    pub is_disturbed: bool,
+}
+
+impl Attempts {
+    /// Of commands on this database, through proxies that `start` starts before the server of a URI.
+    pub fn new(subject: Subject, database: &str, start: impl Fn(&str) -> Result<Proxy>) -> Result<Self> {
+        let set = mongod::shared_replica_set();
+        let cut = Arc::new(Cut::counting_all(set.address())?);
+        let start = |address| start(&format!("mongodb://{address}/?directConnection=true"));
+        let (ours, other) = (start(cut.address())?, start(set.address())?);
+        expect_cuts(&ours);
+        Ok(Self {
+            sends_again: true,
+            subject,
+            database: database.to_owned(),
+            cut,
+            ours,
+            other,
+            runs: 0,
+        })
+    }
+
+    /// The number of the last run.
+    #[must_use]
+    pub fn base(&self) -> i64 {
+        self.runs * APART
+    }
+
+    /// A connection to the proxy that nothing disturbs.
+    pub fn other(&self) -> Result<Connection> {
+        Connection::open(self.other.address())
+    }
+
+    /// The documents of a run as they are before a command.
+    pub fn before(&mut self) -> Result<Vec<Document>> {
+        self.begin()?;
+        self.there()
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.runs += 1;
+        let documents = (self.subject.documents)(self.base());
+        let insert = doc! { "insert": self.subject.collection, "documents": documents, "$db": &self.database };
+        self.other()?.command_ok(&insert).map(|_| ())
+    }
+
+    fn there(&self) -> Result<Vec<Document>> {
+        let base = self.base();
+        let mut there = self
+            .other()?
+            .find(&self.database, self.subject.collection, doc! { "run": base })?;
+        there.sort_by_key(|document| document.get_i64(self.subject.order).unwrap_or_default());
+        Ok(there.iter().map(|document| self.relative(document)).collect())
+    }
+
+    /// Does the command of that kind, disturbed at the proxy's command of that number.
+    pub fn run(&mut self, kind: usize, disturbed: Option<(Disturbance, usize)>) -> Result<Outcome> {
+        self.begin()?;
+        let mut other = self.other()?;
+        let mut command = (self.subject.commands)(self.base()).swap_remove(kind);
+        let session = lsid(&format!("{} {}", self.database, self.base()));
+        command.extend(doc! { "lsid": session, "txnNumber": 1_i64, "$db": &self.database });
+        let (reply, is_disturbed) = match disturbed {
+            None => (other.command(&command)?, false),
+            Some((Disturbance::IsHeldUp, number)) => self.hold_up(&command, number)?,
+            Some((Disturbance::Breaks(moment), number)) => {
+                let mut ours = self.connect()?;
+                self.cut.arm(moment, number);
+                let reply = ours.command(&command);
+                let broke = self.cut.disarm();
+                match reply {
+                    Ok(reply) => (reply, broke),
+                    Err(_) if self.sends_again => (other.command(&command)?, broke),
+                    Err(_) => (Document::new(), broke),
+                }
+            }
+        };
+        Ok(Outcome {
+            reply: self.told(&reply),
+            there: self.there()?,
+            is_disturbed,
+        })
+    }
+
+    fn connect(&self) -> Result<Connection> {
+        let mut ours = Connection::open(self.ours.address())?;
+        // Whatever a proxy asks first.
+        ours.find(&self.database, self.subject.collection, doc! { "_id": -1 })?;
+        Ok(ours)
+    }
+
+    fn hold_up(&self, command: &Document, number: usize) -> Result<(Document, bool)> {
+        let mut ours = self.connect()?;
+        let second = Arc::new(Mutex::new(None));
+        let (result, address, sent) = (Arc::clone(&second), self.other.address(), command.clone());
+        let held = Arc::new(AtomicBool::new(false));
+        let is_held = Arc::clone(&held);
+        self.cut.meanwhile(number, move || {
+            is_held.store(true, Ordering::Relaxed);
+            let reply = Connection::open(address).and_then(|mut other| other.command(&sent));
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply);
+        });
+        // Whatever it says, nobody listens.
+        let first = ours.command(command);
+        let _ = self.cut.disarm();
+        let second = second.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reply = match second {
+            Some(second) => second.context("the second attempt")?,
+            None => first?,
+        };
+        Ok((reply, held.load(Ordering::Relaxed)))
+    }
+
+    /// Disturbs the command of each kind at those of the proxy's commands that `numbers` names, until there are no more of them, and
+    /// sends it again: what was not as if it had been done once.
+    pub fn done_otherwise<N>(&mut self, disturbance: Disturbance, numbers: impl Fn(usize) -> N) -> Result<Vec<String>>
+    where
+        N: Iterator<Item = usize>,
+    {
+        let mut wrong = Vec::new();
+        for (kind, command) in (self.subject.commands)(0).iter().enumerate() {
+            let undisturbed = self.run(kind, None)?;
+            let reply = &undisturbed.reply;
+            ensure!(
+                reply.get_f64("ok").is_ok_and(|ok| ok > 0.0) && !reply.contains_key("writeErrors"),
+                "{command}: {reply}"
+            );
+            let mut is_over = false;
+            for number in numbers(kind) {
+                let outcome = self.run(kind, Some((disturbance, number)))?;
+                let code = outcome.reply.get_i32("code");
+                let is_forgotten = code.is_ok_and(|code| code == ILLEGAL_OPERATION);
+                let which = format!("{command}, {disturbance:?} {number}");
+                if outcome.there != undisturbed.there {
+                    wrong.push(format!("{which}:\n  {:?}\n  {:?}", outcome.there, undisturbed.there));
+                }
+                if outcome.reply != *reply && !is_forgotten {
+                    wrong.push(format!("{which}:\n  said {}\n  for  {reply}", outcome.reply));
+                }
+                if !outcome.is_disturbed {
+                    is_over = true;
+                    break;
+                }
+            }
+            ensure!(is_over, "{command} takes more commands than that");
+        }
+        Ok(wrong)
+    }
+
+    /// A document without what differs from run to run.
+    fn relative(&self, document: &Document) -> Document {
+        let base = self.base();
+        let fields = document.iter().map(|(name, value)| {
+            let value = match value {
+                Bson::Int64(number) if self.subject.numbers.contains(&name.as_str()) => Bson::Int64(number - base),
+                Bson::ObjectId(_) => Bson::Null,
+                value => value.clone(),
+            };
+            (name.clone(), value)
+        });
+        fields.collect()
+    }
+
+    fn told(&self, reply: &Document) -> Document {
+        let mut told = Document::new();
+        for name in ["ok", "n", "nModified", "code", "errmsg", "writeErrors"] {
+            told.extend(reply.get(name).map(|value| (name.to_owned(), value.clone())));
+        }
+        if let Ok(value) = reply.get_document("value") {
+            told.insert("value", self.relative(value));
+        }
+        told.insert("upserts", reply.contains_key("upserted"));
+        told
+    }
+}

@@ -1,0 +1,25 @@
+//! How much a test does, and by which seed: the environment says it.
+
+/// Whether the whole measure is asked for by the variable of this name.
+#[must_use]
+pub fn is_full(variable: &str) -> bool {
+    std::env::var(variable).as_deref() == Ok("full")
+}
+
+/// The seed of a run: that of `MONGOSHAPE_SEED`, or any. It is shown, so that the run can be seen again, as far as threads allow.
+#[must_use]
+pub fn seed() -> u64 {
+    let given = std::env::var("MONGOSHAPE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| rand::random_range(1..1_000_000));
+    show(&format!("MONGOSHAPE_SEED={seed}"));
+    seed
+}
+
+/// One line for who runs this by hand; the test runner hides it otherwise.
+#[expect(
+    clippy::print_stdout,
+    reason = "the test's own output, which the test runner captures"
+)]
+pub fn show(text: &str) {
+    println!("{text}");
+}

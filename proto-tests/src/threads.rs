@@ -1,0 +1,49 @@
+//! Threads that send commands, and whoever disturbs them meanwhile.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, ensure};
+
+/// Commands that were answered.
+#[derive(Debug, Default)]
+pub struct Answered(AtomicU64);
+
+impl Answered {
+    /// Counts one.
+    pub fn count(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many more were answered, or nobody goes on.
+    pub fn wait_for(&self, more: u64, goes_on: impl Fn() -> bool) -> Result<()> {
+        let before = self.number();
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while goes_on() && self.number() < before + more {
+            ensure!(Instant::now() < deadline, "those who send commands do not get on");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+/// What came of all of them. Where any failed, what they all failed with.
+pub fn join<T>(running: Vec<ScopedJoinHandle<'_, Result<T>>>) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    let mut errors = Vec::new();
+    for one in running {
+        match one.join().map_err(|_| anyhow!("somebody panicked"))? {
+            Ok(one) => all.push(one),
+            Err(error) => errors.push(format!("{error:#}")),
+        }
+    }
+    ensure!(errors.is_empty(), "{}", errors.join("\n"));
+    Ok(all)
+}
