@@ -16,7 +16,7 @@ use crate::command::reply::succeeded;
 use crate::pattern::outlier::layout::{State, split};
 use crate::pattern::outlier::merge::merged;
 use crate::pattern::outlier::statement::{inserting, replacing, typical_with_room};
-use crate::pattern::outlier::touch::{Change, Growth};
+use crate::pattern::outlier::touch::{Change, Growth, may_insert_long};
 use crate::session::error::RunError;
 use crate::session::link::Request;
 
@@ -33,9 +33,9 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         command => command?,
     };
     run.is_retryable()?;
-    let change = command
-        .change
-        .map_or(Change::Elsewhere, |change| Change::of(run.shape, change));
+    let change = command.change.map_or(Change::Elsewhere, |change| {
+        Change::of_upsert(run.shape, change, command.filter.filter(|_| command.upsert))
+    });
     let growth = match change {
         Change::Own => {
             let what = format!("an update of `{}`, or of what is beside it,", run.shape.flag());
@@ -248,6 +248,11 @@ async fn without_match(
     let all = RawDocumentBuf::new();
     let filter = command.filter.unwrap_or(&all);
     if command.upsert {
+        let growth = if may_insert_long(run.shape, filter) {
+            Growth::Unknown
+        } else {
+            growth
+        };
         let Some(typical) = typical_with_room(run.shape, filter, growth) else {
             return upsert_computed(run, command).await;
         };
@@ -339,6 +344,7 @@ fn told_of(answer: &RawDocument, told: &Told) -> RawDocumentBuf {
 impl Outlier<'_> {
     /// Sends a `findAndModify` of the proxy's own as the client's.
     pub(super) async fn find_and_modify(&mut self, mut command: RawDocumentBuf) -> Result<Told, RunError> {
+        self.append_bypass(&mut command);
         self.carried().append_to_write(&mut command);
         let answer = succeeded(self.link.call(Request::plain(&command)).await?)?;
         let of = get(&answer, "lastErrorObject").and_then(RawBsonRef::as_document);

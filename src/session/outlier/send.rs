@@ -144,11 +144,21 @@ impl<'a> Outlier<'a> {
                 {
                     put(body, "let", variables);
                 }
+                self.append_bypass(body);
                 self.carried()
             }
             Part::Beside => self.beside(),
         };
         carried.append_to_write(body);
+    }
+
+    /// Appends that documents need not meet the collection's validator, if the client says so.
+    pub(super) fn append_bypass(&self, body: &mut RawDocumentBuf) {
+        if let Some(bypass) = get(self.head.body(), "bypassDocumentValidation")
+            && get(body, "delete").is_none()
+        {
+            put(body, "bypassDocumentValidation", bypass);
+        }
     }
 
     fn beside(&self) -> Carried<'a> {
