@@ -87,6 +87,7 @@ pub(super) fn others() -> Of {
         .sent("$rename", on(DOCUMENTS, bson!({ "$rename": { "s": "tags" } })))
         .but("$rename", numbers(doc! { "$rename": { "s": "has_extras" } }))
         .sent("$setOnInsert", doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 99 }, "u": { "$setOnInsert": { "tags": [1, 2, 3, 4, 5, 6] } }, "upsert": true }] })
+        .wrong("together", numbers(doc! { "$push": { "tags": 20 }, "$pull": { "tags": 3 } }))
         .sent("together", numbers(doc! { "$push": { "tags": 20 }, "$set": { "s": "z" }, "$inc": { "n": 1 } }))
         .sent("replacement", numbers(doc! { "n": 1, "tags": (0..9).collect::<Vec<i32>>() }))
         .sent("replacement", numbers(doc! { "n": 1 }))

@@ -63,6 +63,16 @@ pub(super) fn update() -> Of {
     let german = doc! { "collation": { "locale": "de", "strength": 1 } };
     let of_many = |filter: Document, change: Bson| of(doc! { "q": filter, "u": change, "multi": true });
     let upserted = |filter: Document, change: Bson| of(doc! { "q": filter, "u": change, "upsert": true });
+    let appended = bson!([{ "$set": { "tags": { "$concatArrays": ["$tags", ["$$x"]] } } }]);
+    let cased = |change: Document| {
+        let filters = if change.contains_key("$set") {
+            bson!([{ "t": "W9" }])
+        } else {
+            bson!([])
+        };
+        let collation = doc! { "locale": "en", "strength": 2 };
+        of(doc! { "q": { "_id": 3 }, "u": change, "collation": collation, "arrayFilters": filters })
+    };
     let by_variable = doc! { "q": { "$expr": { "$eq": ["$n", "$$x"] } }, "u": { "$push": { "tags": 1 } } };
     let constant = doc! { "q": { "_id": 2 }, "u": [{ "$set": { "tags": { "$concatArrays": ["$tags", "$$z"] } } }], "c": { "z": [1, 2] } };
     Of::new("update", doc! {})
@@ -80,6 +90,7 @@ pub(super) fn update() -> Of {
         .wrong("bypassDocumentValidation", with(of(doc! { "q": { "_id": 2 }, "u": { "$pop": { "tags": 1 } } }), doc! { "comment": KEPT }))
         .sent("bypassDocumentValidation", without_validator())
         .sent("let", with(of(by_variable), doc! { "let": { "x": 2 } }))
+        .sent("let", with(of(doc! { "q": { "_id": 2 }, "u": appended.clone() }), doc! { "let": { "x": 2 } }))
         .sent_all("stmtId", command(doc! { "stmtId": 3 }))
         .sent_all("stmtIds", command(doc! { "stmtIds": [3] }))
         .sent("collectionUUID", with(of(push()), doc! { "collectionUUID": uuid() }))
@@ -100,6 +111,9 @@ pub(super) fn update() -> Of {
         .sent("updates.upsert", upserted(doc! { "_id": 100 }, bson!({ "tags": (0..9).collect::<Vec<i32>>() })))
         .but("updates.upsert", upserted(doc! { "_id": 100, "has_extras": true }, bson!({ "$set": { "n": 1 } })))
         .sent_all("updates.collation", both(german))
+        .sent("updates.collation", cased(doc! { "$pull": { "tags": "W9" } }))
+        .sent("updates.collation", cased(doc! { "$addToSet": { "tags": "W9" } }))
+        .sent("updates.collation", cased(doc! { "$set": { "tags.$[t]": 1 } }))
         .sent("updates.collation", of(doc! { "q": { "_id": 3, "tags": "W9" }, "u": { "$set": { "tags.$": 1 } }, "collation": { "locale": "en", "strength": 2 } }))
         .sent("updates.arrayFilters", of(doc! { "q": { "_id": 2 }, "u": { "$set": { "tags.$[t]": -1 } }, "arrayFilters": [{ "t": { "$gt": 17 } }] }))
         .sent_all("updates.hint", both(doc! { "hint": "_id_" }))
@@ -155,6 +169,7 @@ pub(super) fn find_and_modify() -> Of {
         .sent("fields", and(doc! { "query": { "tags": 19, "n": 2 }, "fields": { "tags.$": 1 } }))
         .sent("sort", and(doc! { "query": { "n": { "$lt": 4 } }, "sort": { "n": -1 } }))
         .sent("sort", and(doc! { "query": { "_id": { "$lt": 6 } }, "sort": { "tags.x": -1 } }))
+        .sent("collation", and(doc! { "query": { "_id": 3 }, "update": { "$pull": { "tags": "W9" } }, "collation": { "locale": "en", "strength": 2 }, "new": true }))
         .sent("collation", and(doc! { "query": { "tags": "W9" }, "collation": { "locale": "en", "strength": 2 } }))
         .sent("arrayFilters", and(doc! { "update": { "$set": { "tags.$[t]": -1 } }, "arrayFilters": [{ "t": { "$gt": 17 } }], "new": true }))
         .sent("hint", and(doc! { "hint": "_id_" }))
@@ -166,6 +181,7 @@ pub(super) fn find_and_modify() -> Of {
         .wrong("bypassDocumentValidation", and(doc! { "update": { "$pop": { "tags": 1 } }, "comment": KEPT }))
         .sent("bypassDocumentValidation", without_validator())
         .sent("let", and(doc! { "let": { "x": 2 }, "query": { "$expr": { "$eq": ["$n", "$$x"] } } }))
+        .sent("let", and(doc! { "let": { "x": 2 }, "update": [{ "$set": { "tags": { "$concatArrays": ["$tags", ["$$x"]] } } }], "new": true }))
         .sent("stmtId", and(doc! { "stmtId": 3 }))
         .wrong("collectionUUID", and(doc! { "collectionUUID": uuid() }))
 }
