@@ -32,7 +32,7 @@ use self::first_page::FirstPages;
 use self::hint::Hints;
 use self::metrics::SessionMetrics;
 use self::mint::Timestamps;
-use self::outlier::{IndexedExtras, KnownOutliers, Scratches};
+use self::outlier::{IndexedExtras, KnownOutliers, Scratches, WithoutCollation};
 use self::readiness::Readiness;
 use self::room::Room;
 use crate::pattern::shapes::Shapes;
@@ -62,6 +62,8 @@ pub struct Settings {
     hints: Hints,
     first_pages: FirstPages,
     indexed_extras: IndexedExtras,
+    /// The outlier collections that strings are compared in by their bytes.
+    without_collation: WithoutCollation,
     known_outliers: KnownOutliers,
     scratches: Scratches,
 }
@@ -77,6 +79,7 @@ impl Settings {
             hints: Hints::default(),
             first_pages: FirstPages::default(),
             indexed_extras: IndexedExtras::default(),
+            without_collation: WithoutCollation::default(),
             known_outliers: KnownOutliers::default(),
             scratches: Scratches::default(),
         }

@@ -284,3 +284,21 @@ fn every_row_is_tried() -> Result<()> {
     tried::none_is_left_out::<Outlier>(&probes)?;
     tried::no_refusal_is_left_out::<Outlier>(&probes)
 }
+
+/// `create` refuses one, but somebody else may have made it.
+#[test]
+fn no_outlier_is_changed_by_another_collation() -> Result<()> {
+    let mut sides = open()?;
+    let database = sides.shaped_database();
+    let collation = doc! { "locale": "en", "strength": 2 };
+    sides
+        .naive
+        .command_ok(&doc! { "create": COLLECTION, "collation": collation, "$db": database })?;
+    sides.run(&doc! { "insert": COLLECTION, "documents": documents() })?;
+    let before = sides.items(true)?;
+    let pull = doc! { "q": { "_id": 3 }, "u": { "$pull": { "tags": "W9" } } };
+    let [_, shaped] = sides.run(&doc! { "update": COLLECTION, "updates": [pull] })?;
+    ensure!(shaped.to_string().contains("a collation of its own"), "{shaped}");
+    ensure!(sides.items(true)? == before, "it was changed");
+    Ok(())
+}

@@ -25,7 +25,7 @@ pub(super) async fn create(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunE
     let locale = collation.and_then(|collation| get(collation, "locale"));
     if locale.is_some_and(|locale| locale != RawBsonRef::String("simple")) {
         // Changes are worked out on a copy elsewhere, which has none.
-        return Err(run.unsupported("a collation of its own").into());
+        return Err(run.own_collation().into());
     }
     check_validator(run)?;
     run.as_it_is().await
@@ -129,5 +129,6 @@ pub(super) async fn drop(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErr
     // mongod says so if there is none.
     run.link.call(Request::plain(&command)).await?;
     run.settings.indexed_extras.clear();
+    run.settings.without_collation.clear();
     Ok(answer)
 }
