@@ -32,7 +32,7 @@ use self::first_page::FirstPages;
 use self::hint::Hints;
 use self::metrics::SessionMetrics;
 use self::mint::Timestamps;
-use self::outlier::{KnownOutliers, Scratches};
+use self::outlier::{KnownOutliers, Scratches, WithoutCollation};
 use self::readiness::Readiness;
 use self::room::Room;
 use crate::pattern::shapes::Shapes;
@@ -61,6 +61,8 @@ pub struct Settings {
     readiness: Readiness,
     hints: Hints,
     first_pages: FirstPages,
+    /// The outlier collections that strings are compared in by their bytes.
+    without_collation: WithoutCollation,
     known_outliers: KnownOutliers,
     scratches: Scratches,
 }
@@ -75,6 +77,7 @@ impl Settings {
             readiness: Readiness::default(),
             hints: Hints::default(),
             first_pages: FirstPages::default(),
+            without_collation: WithoutCollation::default(),
             known_outliers: KnownOutliers::default(),
             scratches: Scratches::default(),
         }

@@ -29,6 +29,10 @@ pub struct Find<'a> {
     pub collation: Option<&'a RawDocument>,
     /// Variables.
     pub let_variables: Option<&'a RawDocument>,
+    /// Where in an index to begin.
+    pub min: Option<&'a RawDocument>,
+    /// Where to end.
+    pub max: Option<&'a RawDocument>,
     /// Whether a large sort may spill.
     pub allow_disk_use: Option<bool>,
     /// Names of the options given that no aggregation has and that change the answer, such as `min` or `tailable`.
@@ -56,11 +60,8 @@ impl<'a> Find<'a> {
                 "collation" => find.collation = field.document()?.filter(not_empty),
                 "let" => find.let_variables = field.document()?,
                 "allowDiskUse" => find.allow_disk_use = Some(field.flag()?),
-                "min" | "max" => {
-                    if field.document()?.is_some_and(|bound| !bound.is_empty()) {
-                        find.beyond_aggregation.push(name);
-                    }
-                }
+                "min" => find.min = field.document()?.filter(not_empty),
+                "max" => find.max = field.document()?.filter(not_empty),
                 "returnKey" | "showRecordId" | "tailable" | "awaitData" | "$_requestResumeToken" => {
                     if field.flag()? {
                         find.beyond_aggregation.push(name);
@@ -73,6 +74,9 @@ impl<'a> Find<'a> {
                 _ => return Err(field.unknown()),
             }
         }
+        let bounds = [("min", find.min), ("max", find.max)];
+        let bounds = bounds.into_iter().filter(|(_, bound)| bound.is_some());
+        find.beyond_aggregation.extend(bounds.map(|(name, _)| name));
         Ok(find)
     }
 }

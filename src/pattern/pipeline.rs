@@ -103,11 +103,11 @@ impl<'a> Pipelines<'a> {
     ///
     /// # Errors
     /// What cannot be done.
-    pub fn on(&mut self, collection: &str, stages: &[&RawDocument]) -> Result<Vec<RawDocumentBuf>, Refused> {
-        let stages = self.stages(stages, Place::Open)?;
+    pub fn on(&mut self, collection: &str, given: &[&RawDocument]) -> Result<Vec<RawDocumentBuf>, Refused> {
+        let stages = self.stages(given, Place::Open)?;
         match self.shaped(collection) {
             Some(shape) => {
-                let mut items = self.items(collection, &shape, &stages)?;
+                let mut items = self.items((collection, &shape), given, &stages)?;
                 if bucket(&shape).is_some() {
                     items.push(items_view::end());
                 }
@@ -155,23 +155,26 @@ impl<'a> Pipelines<'a> {
         put(
             &mut spec,
             "pipeline",
-            array_of(&self.items(collection, &shape, &nothing)?),
+            array_of(&self.items((collection, &shape), &nothing, &nothing)?),
         );
         Ok(Some(spec))
     }
 
     fn union_with(&mut self, spec: &RawDocument, place: Place) -> Result<Option<RawDocumentBuf>, Refused> {
-        let stages = match get(spec, "pipeline") {
+        let given = match get(spec, "pipeline") {
             None => Vec::new(),
             given => match documents(given) {
-                Some(stages) => self.stages(&stages, place)?,
+                Some(given) => given,
                 None => return Ok(None),
             },
         };
+        let stages = self.stages(&given, place)?;
         let of_collection = get(spec, "coll").and_then(RawBsonRef::as_str);
         let shaped = of_collection.and_then(|collection| Some((collection, self.shaped(collection)?)));
         let stages = match shaped {
-            Some((collection, shape)) if !begins_with_documents(&stages) => self.items(collection, &shape, &stages)?,
+            Some((collection, shape)) if !begins_with_documents(&stages) => {
+                self.items((collection, &shape), &given, &stages)?
+            }
             _ if stages.is_empty() => return Ok(None),
             _ => stages,
         };
@@ -189,16 +192,16 @@ impl<'a> Pipelines<'a> {
         Ok(rewritten)
     }
 
-    /// The pipeline that gives a shaped collection's items to stages that are rewritten already.
+    /// The pipeline that gives a shaped collection's items to stages, which were given by the client and are rewritten already.
     fn items(
         &mut self,
-        collection: &str,
-        shape: &Arc<Shape>,
+        (collection, shape): (&str, &Arc<Shape>),
+        given: &[&RawDocument],
         stages: &[impl AsRef<RawDocument>],
     ) -> Result<Vec<RawDocumentBuf>, Refused> {
         let unpacked = match &**shape {
             Shape::Bucket(shape) => of_aggregate(shape, stages),
-            Shape::Outlier(shape) => outlier::pipeline::of_aggregate(shape, stages),
+            Shape::Outlier(shape) => outlier::pipeline::of_aggregate(shape, given, stages),
         };
         let unpacked = unpacked.map_err(|what| self.refused(collection, shape, &what))?;
         self.reach(collection, shape, false);

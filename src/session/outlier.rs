@@ -3,6 +3,7 @@
 
 mod base;
 mod by_hand;
+mod collation;
 mod collection;
 mod compute;
 mod delete;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use bson::raw::{RawDocumentBuf, cstr};
 
+pub(super) use self::collation::WithoutCollation;
 pub(super) use self::known::KnownOutliers;
 pub(super) use self::passage::{Passage, passage, shows_outliers};
 pub(super) use self::read::put_together;

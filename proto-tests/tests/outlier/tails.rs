@@ -150,3 +150,21 @@ fn a_tail_does_not_wait_for_a_transaction() -> Result<()> {
     ensure!(scene.find(doc! { "_id": 2 })? == [book]);
     scene.rest()
 }
+
+/// What the client may do though the collection's validator says otherwise, is done to the end.
+#[test]
+fn tails_are_moved_past_a_validator() -> Result<()> {
+    on_each(|scene| {
+        scene.run(doc! { "create": BOOKS, "validator": { "year": { "$lt": 2000 } } })?;
+        let books = [typical(), wooden_amulet(60)];
+        scene.run(doc! { "insert": BOOKS, "documents": books, "bypassDocumentValidation": true })?;
+        for number in 60..100 {
+            let mut push = push(2, number);
+            push.insert("bypassDocumentValidation", true);
+            scene.run(push)?;
+        }
+        scene.rest()?;
+        ensure!(scene.find(doc! { "_id": 2 })? == [wooden_amulet(100)]);
+        Ok(())
+    })
+}

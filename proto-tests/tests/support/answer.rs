@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::Result;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
-use proto_tests::sides::Sides;
+use proto_tests::sides::{Pattern, Sides};
 
 /// What every answer has for the drivers alone, or what no two cursors have in common.
 const OF_SERVER: [&str; 5] = ["$clusterTime", "operationTime", "electionId", "opTime", "commitQuorum"];
@@ -21,7 +21,14 @@ impl Answer {
             let errors = self.0.get_array("writeErrors").ok()?;
             errors.first()?.as_document()?.get_i32("code").ok()
         };
-        self.0.get_i32("code").ok().or_else(of_statement)
+        // Some of mongod's errors have none.
+        let without = || self.is_error().then_some(0);
+        self.0.get_i32("code").ok().or_else(of_statement).or_else(without)
+    }
+
+    /// Whether nothing has been done.
+    pub(crate) fn is_error(&self) -> bool {
+        self.0.get("ok").and_then(Bson::as_f64) != Some(1.0)
     }
 }
 
@@ -31,11 +38,24 @@ impl fmt::Display for Answer {
     }
 }
 
-/// What both sides answer.
-pub(crate) fn of_both(sides: &mut Sides, command: &Document) -> Result<[Answer; 2]> {
-    let databases = [sides.naive_database(), sides.shaped_database()];
-    let [of_naive, of_shaped] = databases.map(|database| {
+/// The cursors of both sides that were last opened.
+pub(crate) type Cursors = [i64; 2];
+
+/// What both sides answer. A cursor 0 is the one that was last opened.
+pub(crate) fn of_both<P: Pattern>(
+    sides: &mut Sides<P>,
+    command: &Document,
+    cursors: &mut Cursors,
+) -> Result<[Answer; 2]> {
+    let databases = [
+        (sides.naive_database(), cursors[0]),
+        (sides.shaped_database(), cursors[1]),
+    ];
+    let [of_naive, of_shaped] = databases.map(|(database, cursor)| {
         let mut command = with_database(command, &database);
+        if command.get_i64("getMore").is_ok_and(|id| id == 0) {
+            command.insert("getMore", cursor);
+        }
         if !command.contains_key("$db") {
             command.insert("$db", &database);
         }
@@ -46,6 +66,10 @@ pub(crate) fn of_both(sides: &mut Sides, command: &Document) -> Result<[Answer; 
     });
     let naive = sides.naive.command(&of_naive.0)?;
     let shaped = sides.shaped.command(&of_shaped.0)?;
+    *cursors = [&naive, &shaped].map(|reply| {
+        let cursor = reply.get_document("cursor");
+        cursor.and_then(|cursor| cursor.get_i64("id")).unwrap_or_default()
+    });
     Ok([comparable(&naive, &of_naive.1), comparable(&shaped, &of_shaped.1)])
 }
 
@@ -84,6 +108,8 @@ fn replaced(value: &Bson, from: &str, to: &str) -> Bson {
         Bson::Document(document) => Bson::Document(
             document
                 .iter()
+                // When a snapshot was taken.
+                .filter(|(name, _)| *name != "atClusterTime")
                 .map(|(name, value)| {
                     // No two cursors have the same.
                     let is_cursor = name == "id" && matches!(value, Bson::Int64(id) if *id != 0);

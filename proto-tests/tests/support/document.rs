@@ -1,4 +1,4 @@
-//! The tables of `docs/support.md`.
+//! The tables of a document on what is supported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,14 +26,21 @@ pub(crate) enum Class {
 #[derive(Debug)]
 pub(crate) struct Support {
     commands: BTreeSet<String>,
-    rows: BTreeMap<(String, String), Class>,
+    rows: BTreeMap<(String, String), Row>,
+}
+
+/// What it says of an option.
+#[derive(Debug)]
+struct Row {
+    class: Class,
+    note: String,
 }
 
 impl Support {
-    /// Reads the document. The heading of a table of options has its command's names in backticks, the first cell of a row those
+    /// Reads the document of this name. The heading of a table of options has its command's names in backticks, the first cell of a row those
     /// of options, the second their class.
-    pub(crate) fn read() -> Result<Self> {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/support.md");
+    pub(crate) fn read(name: &str) -> Result<Self> {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         let mut support = Self {
             commands: BTreeSet::new(),
@@ -55,8 +62,8 @@ impl Support {
 
     fn add(&mut self, command: &str, row: &str) -> Result<()> {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let (options, class) = match cells.as_slice() {
-            [_, options, class, ..] => (in_backticks(options), *class),
+        let (options, class, note) = match cells.as_slice() {
+            [_, options, class, note, ..] => (in_backticks(options), *class, *note),
             _ => bail!("no row: {row}"),
         };
         let class = match class.split_once(' ') {
@@ -68,7 +75,11 @@ impl Support {
             _ => bail!("a class of its own: {row}"),
         };
         for option in options {
-            let twice = self.rows.insert((command.to_owned(), option.clone()), class);
+            let row = Row {
+                class,
+                note: note.to_owned(),
+            };
+            let twice = self.rows.insert((command.to_owned(), option.clone()), row);
             if twice.is_some() {
                 bail!("{command} has `{option}` twice");
             }
@@ -78,13 +89,31 @@ impl Support {
 
     /// What it says of an option.
     pub(crate) fn class(&self, command: &str, option: &str) -> Option<Class> {
-        self.rows.get(&(command.to_owned(), option.to_owned())).copied()
+        let row = self.rows.get(&(command.to_owned(), option.to_owned()))?;
+        Some(row.class)
     }
 
     /// All rows that can be tried, by command and option.
     pub(crate) fn rows(&self) -> BTreeSet<(String, String)> {
-        let tried = self.rows.iter().filter(|(_, class)| **class != Class::Passed);
+        let tried = self.rows.iter().filter(|(_, row)| row.class != Class::Passed);
         tried.map(|(row, _)| row.clone()).collect()
+    }
+
+    /// The rows that are refused, all or in part, in so many words.
+    pub(crate) fn refused_in_part(&self) -> BTreeSet<(String, String)> {
+        let in_part = |row: &Row| row.class == Class::Note && row.note.contains("refused");
+        let rows = self.rows.iter().filter(|(_, row)| in_part(row));
+        rows.map(|(row, _)| row.clone()).collect()
+    }
+
+    /// The rows that are refused without a reason.
+    pub(crate) fn without_reason(&self) -> Vec<&(String, String)> {
+        let lacks = |row: &Row| matches!(row.class, Class::Refused(_)) && row.note.is_empty();
+        self.rows
+            .iter()
+            .filter(|(_, row)| lacks(row))
+            .map(|(of, _)| of)
+            .collect()
     }
 
     /// Whether a command has an option, at its top or in a statement.

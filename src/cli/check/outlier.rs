@@ -91,16 +91,18 @@ pub(in crate::cli) fn unfit(target: &Target, described: Option<&Document>) -> Ve
     let Some(described) = described else {
         return vec![Finding::note(target.namespace(), "does not exist yet")];
     };
-    let is_capped = described
-        .get_document("options")
-        .is_ok_and(|options| options.contains_key("capped"));
-    let kind = match described.get_str("type") {
-        Ok("view") => "a view",
-        Ok("timeseries") => "a time-series collection",
-        _ if is_capped => "capped",
+    let has = |option: &str| {
+        described
+            .get_document("options")
+            .is_ok_and(|options| options.contains_key(option))
+    };
+    let text = match described.get_str("type") {
+        Ok("view") => "is a view, whose documents cannot be split",
+        Ok("timeseries") => "is a time-series collection, whose documents cannot be split",
+        _ if has("capped") => "is capped, and its documents cannot be split",
+        _ if has("collation") => "has a collation of its own, which outliers would not be changed by",
         _ => return Vec::new(),
     };
-    let text = format!("is {kind}, whose documents cannot be split");
     vec![Finding::error(target.namespace(), text)]
 }
 

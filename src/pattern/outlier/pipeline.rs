@@ -207,14 +207,18 @@ pub fn of_distinct(
     Ok(stages)
 }
 
-/// The stages that answer a client's own pipeline.
+/// The stages that answer a client's own pipeline: `given`, or what it became where it reaches other collections.
 ///
 /// # Errors
 /// What in it cannot be run, for a message.
-pub fn of_aggregate(shape: &OutlierShape, pipeline: &[impl AsRef<RawDocument>]) -> Result<Vec<RawDocumentBuf>, String> {
+pub fn of_aggregate(
+    shape: &OutlierShape,
+    given: &[&RawDocument],
+    pipeline: &[impl AsRef<RawDocument>],
+) -> Result<Vec<RawDocumentBuf>, String> {
     view::check(pipeline)?;
-    for stage in pipeline {
-        check(shape, stage.as_ref())?;
+    for stage in given {
+        check(shape, stage)?;
     }
     let filter = pipeline.first().and_then(|stage| only_match(stage.as_ref()));
     let mut stages = matching(shape, filter);

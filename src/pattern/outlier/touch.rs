@@ -7,6 +7,7 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use super::layout::is_long;
 use crate::command::document::{first_field, get};
+use crate::command::update::UpdateStatement;
 use crate::pattern::shapes::OutlierShape;
 
 /// Operators by which an expression or a filter sees fields that it does not name.
@@ -112,6 +113,41 @@ impl Change {
             // mongod's to refuse.
             _ => Self::Elsewhere,
         }
+    }
+
+    /// What a statement is about.
+    #[must_use]
+    pub fn of_statement(shape: &OutlierShape, statement: &UpdateStatement<'_>) -> Self {
+        Self::of_upsert(
+            shape,
+            statement.change,
+            Some(statement.filter).filter(|_| statement.upsert),
+        )
+    }
+
+    /// What an update is about that may insert a document: that has what its filter says, too.
+    #[must_use]
+    pub fn of_upsert(shape: &OutlierShape, update: RawBsonRef<'_>, inserted: Option<&RawDocument>) -> Self {
+        match inserted.map(RawBsonRef::Document) {
+            Some(filter) if names_own(shape, filter) => Self::Own,
+            _ => Self::of(shape, update),
+        }
+    }
+}
+
+/// Whether what a filter says may make an array of more elements than a base document may hold.
+#[must_use]
+pub fn may_insert_long(shape: &OutlierShape, filter: &RawDocument) -> bool {
+    holds_long(shape, RawBsonRef::Document(filter))
+}
+
+fn holds_long(shape: &OutlierShape, words: RawBsonRef<'_>) -> bool {
+    match words {
+        RawBsonRef::Array(array) => {
+            is_long(shape, array) || array.into_iter().flatten().any(|value| holds_long(shape, value))
+        }
+        RawBsonRef::Document(document) => document.iter().flatten().any(|(_, value)| holds_long(shape, value)),
+        _ => false,
     }
 }
 

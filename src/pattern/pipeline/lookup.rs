@@ -15,7 +15,7 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::filter::key_position;
 use crate::pattern::bucket::{items_view, pipeline};
-use crate::pattern::outlier::touch::depends_on_array;
+use crate::pattern::outlier::touch::{depends_on_array, names_own};
 use crate::pattern::shapes::{BucketShape, Shape};
 use crate::pattern::view;
 
@@ -47,12 +47,13 @@ impl Pipelines<'_> {
             }
             from => from.and_then(RawBsonRef::as_str),
         };
-        let given = get(spec, "pipeline");
-        let stages = match documents(given) {
-            Some(stages) => Some(self.stages(&stages, place)?),
-            None if given.is_some() => return Ok(None),
+        let given = documents(get(spec, "pipeline"));
+        let stages = match &given {
+            Some(given) => Some(self.stages(given, place)?),
+            None if get(spec, "pipeline").is_some() => return Ok(None),
             None => None,
         };
+        let given = given.unwrap_or_default();
         let shaped = from.and_then(|from| Some((from, self.shaped(from)?)));
         let Some((from, shape)) = shaped else {
             return Ok(stages.map(|stages| with_pipeline(spec, &stages)));
@@ -71,15 +72,18 @@ impl Pipelines<'_> {
         let stages = stages.unwrap_or_default();
         if let Shape::Outlier(outlier) = &*shape {
             let foreign = get(spec, "foreignField").and_then(RawBsonRef::as_str);
-            if foreign.is_some_and(|foreign| depends_on_array(outlier, &single(foreign, 1))) {
+            let sees = |path: &str| {
+                depends_on_array(outlier, &single(path, 1)) || names_own(outlier, RawBsonRef::String(path))
+            };
+            if foreign.is_some_and(sees) {
                 let what = format!("a $lookup by {}", outlier.array());
                 return Err(self.refused(from, &shape, &what));
             }
-            return Ok(Some(with_pipeline(spec, &self.items(from, &shape, &stages)?)));
+            return Ok(Some(with_pipeline(spec, &self.items((from, &shape), &given, &stages)?)));
         }
         let bucket = self.bucket(from, &shape)?;
         let Some(join) = Join::of(fields).filter(|join| key_position(bucket, join.foreign).is_none()) else {
-            return Ok(Some(with_pipeline(spec, &self.items(from, &shape, &stages)?)));
+            return Ok(Some(with_pipeline(spec, &self.items((from, &shape), &given, &stages)?)));
         };
         if place == Place::InFacet {
             return self.through_view(spec, from, &shape, &stages).map(Some);

@@ -26,6 +26,7 @@ impl Pages {
 impl Outlier<'_> {
     /// The stored document of that `_id`, which is about to be changed: one that was split by hand is adopted first.
     pub(super) async fn base(&mut self, id: RawBsonRef<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
+        self.check_collation().await?;
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;
             let stored = self.stored(id).await?;

@@ -1,11 +1,12 @@
 //! Commands about the collection itself.
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::Outlier;
 use crate::command::arguments::Carried;
 use crate::command::document::{as_flag, get, single};
 use crate::command::error::CommandError;
+use crate::command::reply::CursorReply;
 use crate::pattern::outlier::touch::{depends_on_array, names_own};
 use crate::session::error::RunError;
 use crate::session::link::Request;
@@ -20,13 +21,46 @@ pub(super) async fn create(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunE
             return Err(run.unsupported(&format!("the option '{option}'")).into());
         }
     }
+    let collation = get(body, "collation").and_then(RawBsonRef::as_document);
+    let locale = collation.and_then(|collation| get(collation, "locale"));
+    if locale.is_some_and(|locale| locale != RawBsonRef::String("simple")) {
+        // Changes are worked out on a copy elsewhere, which has none.
+        return Err(run.own_collation().into());
+    }
     check_validator(run)?;
     run.as_it_is().await
 }
 
 pub(super) async fn coll_mod(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
     check_validator(run)?;
+    let index = get(run.head.body(), "index").and_then(RawBsonRef::as_document);
+    if let Some(index) = index {
+        let key = modified_key(run, index).await?;
+        let mut made = index.to_owned();
+        made.append(cstr!("key"), &key);
+        if let Some(what) = impossible(run, &made) {
+            return Err(run.unsupported(&format!("{what} on {}", run.shape.array())).into());
+        }
+    }
     run.as_it_is().await
+}
+
+/// The key of the index that a `collMod` is about; empty where there is none.
+async fn modified_key(run: &mut Outlier<'_>, index: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+    if let Some(key) = get(index, "keyPattern").and_then(RawBsonRef::as_document) {
+        return Ok(key.to_owned());
+    }
+    let name = get(index, "name");
+    let mut list = single("listIndexes", run.namespace.collection);
+    Carried::of(run.head.body()).append_identity(&mut list);
+    // mongod says so if there is no collection.
+    let answer = run.link.call(Request::plain(&list)).await?;
+    let named =
+        CursorReply::parse(&answer).and_then(|cursor| cursor.documents().find(|index| get(index, "name") == name));
+    let key = named
+        .and_then(|named| get(named, "key"))
+        .and_then(RawBsonRef::as_document);
+    Ok(key.map(RawDocument::to_owned).unwrap_or_default())
 }
 
 /// mongod would hold it against base documents.
@@ -46,32 +80,45 @@ fn sees_array(run: &Outlier<'_>, words: &RawDocument) -> bool {
 
 pub(super) async fn create_indexes(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
     let indexes = get(run.head.body(), "indexes").and_then(RawBsonRef::as_array);
-    for index in indexes
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(RawBsonRef::as_document)
-    {
-        let key = get(index, "key").and_then(RawBsonRef::as_document);
-        let Some(key) = key else { continue };
-        let is_unique = get(index, "unique").and_then(as_flag) == Some(true);
-        let is_text = key.iter().flatten().any(|(name, value)| {
-            value == RawBsonRef::String("text")
-                && (name.as_str() == "$**" || sees_array(run, &single(name.as_str(), 1)))
-        });
-        let partial = get(index, "partialFilterExpression").and_then(RawBsonRef::as_document);
-        let what = if is_unique && sees_array(run, key) {
-            "a unique index"
-        } else if is_text {
-            "a text index"
-        } else if partial.is_some_and(|partial| sees_array(run, partial)) {
-            "a partial index that depends"
-        } else {
-            continue;
-        };
-        return Err(run.unsupported(&format!("{what} on {}", run.shape.array())).into());
+    let indexes = indexes.into_iter().flatten().flatten();
+    for index in indexes.filter_map(RawBsonRef::as_document) {
+        if let Some(what) = impossible(run, index) {
+            return Err(run.unsupported(&format!("{what} on {}", run.shape.array())).into());
+        }
     }
     run.as_it_is().await
+}
+
+/// What an index would be that mongod held against the first elements alone.
+fn impossible(run: &Outlier<'_>, index: &RawDocument) -> Option<&'static str> {
+    let document = |name| get(index, name).and_then(RawBsonRef::as_document);
+    let key = document("key")?;
+    let is = |name| get(index, name).and_then(as_flag) == Some(true);
+    let is_text = |(name, value): (&str, RawBsonRef<'_>)| {
+        value == RawBsonRef::String("text") && (name == "$**" || sees_array(run, &single(name, 1)))
+    };
+    let fields: Vec<_> = key
+        .iter()
+        .flatten()
+        .map(|(name, value)| (name.as_str(), value))
+        .collect();
+    // A document that has the array is in an index on all of it, whatever is in the array.
+    let is_of_elements = fields
+        .iter()
+        .any(|(name, _)| *name != run.shape.array() && sees_array(run, &single(name, 1)));
+    if (is("unique") || is("prepareUnique")) && sees_array(run, key) {
+        Some("a unique index")
+    } else if fields.into_iter().any(is_text) || document("weights").is_some_and(|weights| sees_array(run, weights)) {
+        Some("a text index")
+    } else if is("sparse") && is_of_elements {
+        Some("a sparse index")
+    } else if get(index, "expireAfterSeconds").is_some() && sees_array(run, key) {
+        Some("an index by which documents expire")
+    } else if document("partialFilterExpression").is_some_and(|partial| sees_array(run, partial)) {
+        Some("a partial index that depends")
+    } else {
+        None
+    }
 }
 
 /// The collection, then its extras: what is left of these is nothing.
@@ -81,5 +128,6 @@ pub(super) async fn drop(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErr
     Carried::of(run.head.body()).append_identity(&mut command);
     // mongod says so if there is none.
     run.link.call(Request::plain(&command)).await?;
+    run.settings.without_collation.clear();
     Ok(answer)
 }

@@ -71,26 +71,37 @@ pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<Way, String> 
         return Ok(Way::Complete(None));
     }
     let depends = |words: Option<&RawDocument>| words.is_some_and(|words| depends_on_array(shape, words));
+    let by_pipeline = || match find.beyond_aggregation.first() {
+        Some(option) => Err(format!("find with '{option}' that depends on {}", shape.array())),
+        None => Ok(Way::Pipeline),
+    };
     if depends(find.filter) || depends(find.sort) {
-        return match find.beyond_aggregation.first() {
-            Some(option) => Err(format!("find with '{option}' that depends on {}", shape.array())),
-            None => Ok(Way::Pipeline),
-        };
+        return by_pipeline();
+    }
+    // What an index on the array has is of first elements.
+    if depends(find.min) || depends(find.max) {
+        return Err(format!("find with a bound on {}", shape.array()));
+    }
+    if find.beyond_aggregation.contains(&"returnKey") {
+        return Err("find with 'returnKey'".to_owned());
     }
     let Some(projection) = find.projection else {
         return Ok(Way::Complete(None));
     };
-    if may_leave_id_out(shape, projection) && find.beyond_aggregation.is_empty() {
-        return Ok(Way::Pipeline);
-    }
-    if names_own(shape, RawBsonRef::Document(projection)) || !depends_on_array(shape, projection) {
-        return Ok(Way::Complete(None));
+    if may_leave_id_out(shape, projection) {
+        return by_pipeline();
     }
     let mut flags = projection.iter().flatten().map(|(_, value)| match value {
         RawBsonRef::Document(_) | RawBsonRef::Array(_) | RawBsonRef::String(_) => None,
         value => as_flag(value),
     });
     let are_plain = flags.all(|flag| flag.is_some());
+    if names_own(shape, RawBsonRef::Document(projection)) && !(are_plain && leaves_control(shape, projection)) {
+        return Err(format!("a projection of `{}`, or of what is beside it,", shape.flag()));
+    }
+    if !depends_on_array(shape, projection) {
+        return Ok(Way::Complete(None));
+    }
     match get(projection, shape.array()).filter(|_| are_plain).and_then(as_flag) {
         Some(true) => {
             let mut with_control = projection.to_owned();
@@ -98,8 +109,16 @@ pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<Way, String> 
             Ok(Way::Complete(Some(with_control)))
         }
         Some(false) => Ok(Way::Complete(None)),
-        None => Ok(Way::Pipeline),
+        None => by_pipeline(),
     }
+}
+
+/// Whether a projection names of the proxy's own fields none but the flag itself, which is shown to nobody anyway.
+fn leaves_control(shape: &OutlierShape, projection: &RawDocument) -> bool {
+    projection.iter().flatten().all(|(name, _)| {
+        let name = name.as_str();
+        name == shape.flag() || !names_own(shape, RawBsonRef::String(name))
+    })
 }
 
 /// Whether a projection may show the array, and not the `_id` by which its pages are found.

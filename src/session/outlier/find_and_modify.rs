@@ -16,7 +16,7 @@ use crate::command::find_and_modify::FindAndModify;
 use crate::pattern::outlier::layout::State;
 use crate::pattern::outlier::merge::merged;
 use crate::pattern::outlier::statement::typical_with_room;
-use crate::pattern::outlier::touch::{Change, Growth};
+use crate::pattern::outlier::touch::{Change, Growth, may_insert_long};
 use crate::session::error::RunError;
 
 /// mongod's code for a `findAndModify` that inserted a document when it was sent before, and says nothing of an upsert now.
@@ -32,9 +32,9 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         command => command?,
     };
     run.is_retryable()?;
-    let change = command
-        .change
-        .map_or(Change::Elsewhere, |change| Change::of(run.shape, change));
+    let change = command.change.map_or(Change::Elsewhere, |change| {
+        Change::of_upsert(run.shape, change, command.filter.filter(|_| command.upsert))
+    });
     let growth = match change {
         Change::Own => {
             let what = format!("an update of `{}`, or of what is beside it,", run.shape.flag());
@@ -147,6 +147,11 @@ async fn without_match(
     let all = RawDocumentBuf::new();
     let filter = command.filter.unwrap_or(&all);
     if command.upsert {
+        let growth = if may_insert_long(run.shape, filter) {
+            Growth::Unknown
+        } else {
+            growth
+        };
         let Some(typical) = typical_with_room(run.shape, filter, growth) else {
             return on_copy::upsert(run, command).await;
         };

@@ -55,7 +55,7 @@ pub(in crate::session) fn passage(
 /// Whether no statement depends on the array, or changes it.
 fn leaves_array(shape: &OutlierShape, update: &Update<'_>) -> bool {
     update.statements.iter().all(|statement| {
-        Change::of(shape, statement.change) == Change::Elsewhere && !depends_on_array(shape, statement.filter)
+        Change::of_statement(shape, statement) == Change::Elsewhere && !depends_on_array(shape, statement.filter)
     })
 }
 

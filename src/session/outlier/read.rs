@@ -103,6 +103,9 @@ fn must_merge(run: &Outlier<'_>, words: &RawDocument) -> bool {
 
 pub(super) async fn distinct(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
     let wanted = Distinct::parse(run.head.body())?;
+    if run.shape.reads() == Reads::Merged && names_own(run.shape, RawBsonRef::String(wanted.key)) {
+        return Err(run.unsupported(&format!("distinct of `{}`", wanted.key)).into());
+    }
     let of_array = must_merge(run, &single(wanted.key, 1));
     if !of_array && !wanted.query.is_some_and(|query| must_merge(run, query)) {
         return run.as_it_is().await;
@@ -146,7 +149,8 @@ pub(super) async fn aggregate(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, R
         return Err(run.unsupported("a change stream").into());
     }
     let reaches_others = stages.iter().any(|stage| reaches_others(stage));
-    if first.is_some_and(|name| OF_COLLECTION.contains(&name)) || (!reaches_others && leaves_array_out(run, stages)) {
+    let is_of_collection = first.is_some_and(|name| OF_COLLECTION.contains(&name));
+    if !reaches_others && (is_of_collection || leaves_array_out(run, stages)) {
         return run.as_it_is().await;
     }
     if run.shape.reads() == Reads::Base {
@@ -161,10 +165,14 @@ pub(super) async fn aggregate(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, R
     }
     let mut pipelines = Pipelines::new(&run.settings.shapes, run.head.database);
     let metrics = &run.shared.metrics;
-    let stages = pipelines
+    let rewritten = pipelines
         .stages(stages, Place::Open)
         .map_err(|refused| refuse(metrics, &refused))?;
-    let stages = pipeline::of_aggregate(run.shape, &stages).map_err(|what| run.unsupported(&what))?;
+    let stages = if is_of_collection {
+        rewritten
+    } else {
+        pipeline::of_aggregate(run.shape, stages, &rewritten).map_err(|what| run.unsupported(&what))?
+    };
     let mut reaching = Reaching {
         shared: run.shared,
         settings: run.settings,

@@ -140,6 +140,7 @@ impl<'a> Outlier<'a> {
 
     /// Sends a `findAndModify` of the proxy's own as the client's.
     pub(super) async fn find_and_modify(&mut self, mut command: RawDocumentBuf) -> Result<Told, RunError> {
+        self.append_bypass(&mut command);
         self.carried().append_to_write(&mut command);
         let answer = succeeded(self.link.call(Request::plain(&command)).await?)?;
         let n = met(&answer);
@@ -169,7 +170,17 @@ impl<'a> Outlier<'a> {
             }
             Part::Beside => self.beside(),
         };
+        self.append_bypass(body);
         carried.append_to_write(body);
+    }
+
+    /// Appends that documents need not meet the collection's validator, if the client says so.
+    fn append_bypass(&self, body: &mut RawDocumentBuf) {
+        if let Some(bypass) = get(self.head.body(), "bypassDocumentValidation")
+            && get(body, "delete").is_none()
+        {
+            put(body, "bypassDocumentValidation", bypass);
+        }
     }
 
     fn beside(&self) -> Carried<'a> {

@@ -17,7 +17,13 @@ const MAX_LEFT: usize = 32;
 const MAX_TIME_MS: i32 = 100;
 
 /// What a command about a tail repeats of the one that pushed to it.
-const CARRIED: &[&str] = &["apiVersion", "apiStrict", "apiDeprecationErrors", "$db"];
+const CARRIED: &[&str] = &[
+    "bypassDocumentValidation",
+    "apiVersion",
+    "apiStrict",
+    "apiDeprecationErrors",
+    "$db",
+];
 
 /// The tails that one connection has left.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ use crate::command::document::{first_field, get, put, single};
 use crate::command::error::ErrorCode;
 use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::outlier::statement::typical_with_room;
-use crate::pattern::outlier::touch::{Change, Growth};
+use crate::pattern::outlier::touch::{Change, Growth, may_insert_long};
 use crate::session::error::RunError;
 
 /// How often an upsert may find its `_id` taken by a document that is not meant.
@@ -50,7 +50,7 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
     let changes: Vec<Change> = command
         .statements
         .iter()
-        .map(|statement| Change::of(run.shape, statement.change))
+        .map(|statement| Change::of_statement(run.shape, statement))
         .collect();
     if changes.contains(&Change::Own) {
         let what = format!("an update of `{}`, or of what is beside it,", run.shape.flag());
@@ -268,7 +268,12 @@ async fn without_match(
             return Ok(Some(told));
         }
     }
-    let told = match typical_with_room(run.shape, statement.of.filter, statement.growth) {
+    let growth = if may_insert_long(run.shape, statement.of.filter) {
+        Growth::Unknown
+    } else {
+        statement.growth
+    };
+    let told = match typical_with_room(run.shape, statement.of.filter, growth) {
         Some(filter) => {
             let element = statement.element(&filter, statement.of.change, (statement.of.multi, true));
             run.write((collection, "update"), &element, Part::Own(statement.id))

@@ -3,7 +3,8 @@
 use bson::{DateTime, Document, doc};
 use proto_tests::sides::COLLECTION;
 
-use super::{Compared, Of, item, uuid};
+use super::item;
+use crate::probe::{Compared, Of, uuid};
 
 pub(super) fn insert() -> Of {
     let of = |id: i32| doc! { "insert": COLLECTION, "documents": [item(id, 1)] };

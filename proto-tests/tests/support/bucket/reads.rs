@@ -3,7 +3,7 @@
 use bson::{Document, doc};
 use proto_tests::sides::COLLECTION;
 
-use super::{Compared, Of, uuid};
+use crate::probe::{Compared, Of, uuid};
 
 pub(super) fn find() -> Of {
     let natural = doc! { "find": COLLECTION, "filter": { "q": { "$lt": 7 } } };

@@ -3,7 +3,7 @@
 use bson::{Document, doc};
 use proto_tests::sides::COLLECTION;
 
-use super::{Compared, Of, uuid};
+use crate::probe::{Compared, Of, uuid};
 
 pub(super) fn indexes() -> Of {
     let of = |spec: Document| {

@@ -3,7 +3,7 @@
 use bson::{Bson, doc};
 use proto_tests::sides::COLLECTION;
 
-use super::{Compared, Of};
+use crate::probe::{Compared, Of};
 
 pub(super) fn collection() -> Of {
     // It is there already: mongod says so where it has other options, and is content where it has the same.
