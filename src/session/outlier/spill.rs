@@ -1,4 +1,5 @@
-//! Moving a tail into pages: by whoever finds it full, or has left it and pauses; where a proxy died before, by who pushes next. Done twice it does nothing: pages only take what comes next, and the base document counts only what was not counted.
+//! Moving a tail into pages: by whoever finds it full, or has left it and pauses; where a proxy died before, by who pushes next.
+//! Done twice it does nothing: pages only take what comes next, and the base document counts only what was not counted.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
