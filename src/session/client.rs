@@ -52,7 +52,7 @@ use super::{Settings, Shared};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
 use crate::command::reply::says_not_primary;
-use crate::pattern::shapes::Shape;
+use crate::pattern::shapes::{BucketShape, Shape};
 use crate::wire::{Compressor, Compressors, Frame, OpCode, OpMsg, OpMsgFlags};
 
 /// A client that has connected.
@@ -250,41 +250,40 @@ impl Session<'_> {
                 }
                 Ok(Outcome::Rejected)
             }
-            // Boxed: an idle connection need not have room for the largest of them.
-            Route::Run(to) => Box::pin(self.rewrite(message, head, to)).await,
+            Route::Run(to) => {
+                // The one place where a checksum matters to the proxy: what is relayed is verified by mongod.
+                OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
+                match to.shape() {
+                    // Boxed: an idle connection need not have room for the largest of them.
+                    Shape::Bucket(shape) => Box::pin(self.bucket(message, head, (&to, shape))).await,
+                    Shape::Outlier(shape) => self.outlier(message, head, (&to, shape)).await,
+                }
+            }
             Route::Across(settings) => Box::pin(self.rewrite_across(frame, head, &settings)).await,
         }
     }
 
-    async fn rewrite(
+    async fn bucket(
         &mut self,
         message: Message<'_>,
         head: &Head<'_>,
-        to: route::Rewritten<'_>,
+        (to, shape): (&route::Rewritten<'_>, &BucketShape),
     ) -> Result<Outcome, Closed> {
-        let frame = message.opened;
         self.link.compress_with(self.compressor);
-        // The one place where a checksum matters to the proxy: what is relayed is verified by mongod.
-        OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
-        let answer = match to.shape() {
-            Shape::Bucket(shape) => {
-                let run = Run {
-                    shared: self.shared,
-                    settings: &to.settings,
-                    link: &mut self.link,
-                    upstream: self.upstream.kind(),
-                    term: self.upstream.term(),
-                    head,
-                    shape,
-                    namespace: to.namespace,
-                    collection: None,
-                    begun: false.into(),
-                };
-                watched(head, run.run(), &mut self.client).await?
-            }
-            Shape::Outlier(shape) => return self.outlier(message, head, (&to, shape)).await,
+        let run = Run {
+            shared: self.shared,
+            settings: &to.settings,
+            link: &mut self.link,
+            upstream: self.upstream.kind(),
+            term: self.upstream.term(),
+            head,
+            shape,
+            namespace: to.namespace,
+            collection: None,
+            begun: false.into(),
         };
-        self.finish(frame, head, answer).await
+        let answer = watched(head, run.run(), &mut self.client).await?;
+        self.finish(message.opened, head, answer).await
     }
 
     async fn rewrite_across(&mut self, frame: &Frame, head: &Head<'_>, settings: &Settings) -> Result<Outcome, Closed> {

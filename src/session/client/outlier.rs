@@ -32,6 +32,7 @@ impl Session<'_> {
         head: &Head<'_>,
         (to, shape): (&Rewritten<'_>, &OutlierShape),
     ) -> Result<Outcome, Closed> {
+        self.link.compress_with(self.compressor);
         let passage = match passage(shape, head, self.upstream.kind()) {
             Ok(passage) => passage,
             Err(error) => return self.finish(message.opened, head, Err(error.into())).await,
@@ -50,6 +51,18 @@ impl Session<'_> {
             },
             Passage::Rewritten => None,
         };
+        // Boxed: most commands do not come here.
+        Box::pin(self.rewrite_outlier(message, head, (to, shape), shown)).await
+    }
+
+    /// Answers one by the proxy's own words. `shown`: mongod's reply to it, which shows outliers.
+    async fn rewrite_outlier(
+        &mut self,
+        message: Message<'_>,
+        head: &Head<'_>,
+        (to, shape): (&Rewritten<'_>, &OutlierShape),
+        shown: Option<RawDocumentBuf>,
+    ) -> Result<Outcome, Closed> {
         let run = Outlier {
             shared: self.shared,
             settings: &to.settings,
@@ -67,36 +80,50 @@ impl Session<'_> {
         self.finish(message.opened, head, answer).await
     }
 
-    /// Moves the tails that the connection has left. What cannot be moved is left to others.
+    /// Moves the tails that the connection has left. Those that cannot be moved are left again.
     pub(super) async fn move_tails(&mut self) -> Result<(), Closed> {
-        let settings = Arc::clone(self.settings.load());
-        self.link.compress_with(None);
-        while let Some(Tail { command, id }) = self.tails.take() {
-            let Ok(head) = Head::of_body(&command) else { continue };
-            let Some((namespace, shape)) = head
-                .namespace()
-                .and_then(|namespace| Some((namespace, settings.shapes.lookup(namespace)?)))
-            else {
-                continue;
-            };
-            let Shape::Outlier(shape) = &**shape else { continue };
-            let mut run = Outlier {
-                shared: self.shared,
-                settings: &settings,
-                link: &mut self.link,
-                upstream: self.upstream.kind(),
-                head: &head,
-                shape,
-                namespace,
-                begun: false.into(),
-                held: None,
-                tails: &mut Tails::default(),
-            };
-            if let Err(RunError::Link(error)) = run.move_tail(id.as_raw_bson_ref()).await {
-                return Err(error.into());
+        let mut failed = Vec::new();
+        for tail in self.tails.take() {
+            // Boxed: an idle connection need not have room for it.
+            if !Box::pin(self.move_tail(&tail)).await? {
+                failed.push(tail);
             }
         }
+        self.tails.leave_again(failed);
         Ok(())
+    }
+
+    /// Moves one; whether there is nothing more to be done about it.
+    async fn move_tail(&mut self, Tail { command, id }: &Tail) -> Result<bool, Closed> {
+        let settings = Arc::clone(self.settings.load());
+        let Ok(head) = Head::of_body(command) else {
+            return Ok(true);
+        };
+        let Some(namespace) = head.namespace() else {
+            return Ok(true);
+        };
+        // Not if the collection has another shape by now.
+        let Some(Shape::Outlier(shape)) = settings.shapes.lookup(namespace).map(AsRef::as_ref) else {
+            return Ok(true);
+        };
+        self.link.compress_with(None);
+        let mut run = Outlier {
+            shared: self.shared,
+            settings: &settings,
+            link: &mut self.link,
+            upstream: self.upstream.kind(),
+            head: &head,
+            shape,
+            namespace,
+            begun: false.into(),
+            held: None,
+            tails: &mut Tails::default(),
+        };
+        match run.move_tail(id.as_raw_bson_ref()).await {
+            Ok(()) => Ok(true),
+            Err(RunError::Command(_)) => Ok(false),
+            Err(RunError::Link(error)) => Err(error.into()),
+        }
     }
 
     /// Relays a command that reads, and its reply unless that shows outliers.

@@ -9,8 +9,10 @@ use super::known::KnownOutliers;
 use crate::command::document::{put, single};
 use crate::session::error::RunError;
 
-/// How long a connection says nothing before it pauses.
+/// How long a connection says nothing before it pauses. Where moves have failed, each time four times as long.
 const PAUSE: Duration = Duration::from_millis(10);
+/// How often a connection tries. What it could not move then, whoever pushes next does.
+const MAX_TRIES: u32 = 5;
 /// How many a connection leaves at once. One more is moved before its client is answered.
 const MAX_LEFT: usize = 32;
 /// How long a statement of a move may wait for the document: a transaction may hold it whose client is about to speak here.
@@ -27,7 +29,11 @@ const CARRIED: &[&str] = &[
 
 /// The tails that one connection has left.
 #[derive(Debug, Default)]
-pub(in crate::session) struct Tails(Vec<Tail>);
+pub(in crate::session) struct Tails {
+    left: Vec<Tail>,
+    /// How often in a row some could not be moved.
+    failures: u32,
+}
 
 /// A tail that was left.
 #[derive(Debug, PartialEq)]
@@ -41,25 +47,35 @@ pub(in crate::session) struct Tail {
 impl Tails {
     /// Waits until the connection pauses: for ever where it has left none.
     pub(in crate::session) async fn paused(&self) {
-        if self.0.is_empty() {
+        if self.left.is_empty() {
             return std::future::pending().await;
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(PAUSE.saturating_mul(4_u32.saturating_pow(self.failures))).await;
     }
 
-    /// Takes one of those that are left.
-    pub(in crate::session) fn take(&mut self) -> Option<Tail> {
-        self.0.pop()
+    /// Takes all that are left.
+    pub(in crate::session) fn take(&mut self) -> Vec<Tail> {
+        std::mem::take(&mut self.left)
+    }
+
+    /// Leaves again those that could not be moved, unless that was tried often enough.
+    pub(in crate::session) fn leave_again(&mut self, tails: Vec<Tail>) {
+        self.failures = self.failures.saturating_add(1);
+        if tails.is_empty() || self.failures >= MAX_TRIES {
+            self.failures = 0;
+        } else {
+            self.left = tails;
+        }
     }
 
     /// Leaves one more; whether there is room for it.
     fn leave(&mut self, tail: Tail) -> bool {
-        if self.0.contains(&tail) {
+        if self.left.contains(&tail) {
             return true;
         }
-        let has_room = self.0.len() < MAX_LEFT;
+        let has_room = self.left.len() < MAX_LEFT;
         if has_room {
-            self.0.push(tail);
+            self.left.push(tail);
         }
         has_room
     }
@@ -113,7 +129,19 @@ mod tests {
         }
         assert!(!tails.leave(tail(-1)));
         assert!(tails.leave(tail(0)));
-        let taken = std::iter::from_fn(|| tails.take()).count();
-        assert_eq!(taken, MAX_LEFT);
+        assert_eq!(tails.take().len(), MAX_LEFT);
+        assert!(tails.take().is_empty());
+    }
+
+    #[test]
+    fn moves_that_fail_are_tried_so_often() {
+        let mut tails = Tails::default();
+        for _ in 1..MAX_TRIES {
+            tails.leave_again(vec![tail(1)]);
+            assert_eq!(tails.take(), [tail(1)]);
+        }
+        tails.leave_again(vec![tail(1)]);
+        assert!(tails.take().is_empty());
+        assert_eq!(tails.failures, 0);
     }
 }
