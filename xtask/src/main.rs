@@ -3,6 +3,7 @@
 
 mod bench;
 mod demo;
+mod deploy;
 mod drivers;
 mod pymongo;
 
@@ -22,6 +23,8 @@ struct Arguments {
 enum Command {
     /// Shows the bucket pattern at work: starts mongod and mongoshape, and an application that knows of neither
     Demo(demo::Options),
+    /// Checks what stands in deploy/, and the Dockerfile
+    Deploy(deploy::Options),
     /// Measures
     #[command(subcommand)]
     Bench(bench::Command),
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(command) => bench::run(&command),
+        Command::Deploy(options) => deploy::run(&options),
         Command::Drivers(options) => drivers::run(&options),
         Command::Pymongo(options) => pymongo::run(&options),
     };
