@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = options.binary.clone().map_or_else(|| build_binary(Profile::Dev), Ok)?;
     let mut report = Report::default();
     metrics::check(&mut report, &binary)?;
-    prometheus::check(&mut report);
+    prometheus::check(&mut report)?;
     dashboard::check(&mut report)?;
     configurations::check(&mut report, &binary)?;
     systemd::check(&mut report, &binary)?;

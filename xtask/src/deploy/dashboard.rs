@@ -51,3 +51,23 @@ fn covered(panel: &Value) -> Option<impl Iterator<Item = (u64, u64)>> {
     let (x, y, w, h) = (side("x")?, side("y")?, side("w")?, side("h")?);
     Some((x..x + w).flat_map(move |column| (y..y + h).map(move |row| (column, row))))
 }
+
+/// What panels and annotations ask Prometheus.
+pub(super) fn expressions(dashboard: &Value) -> Vec<String> {
+    texts(dashboard, "expr")
+}
+
+/// The strings of all fields of this name, at any depth.
+pub(super) fn texts(value: &Value, name: &str) -> Vec<String> {
+    match value {
+        Value::Object(fields) => {
+            let of_field = |(field, value): (&String, &Value)| match value {
+                Value::String(text) if field == name => vec![text.clone()],
+                nested => texts(nested, name),
+            };
+            fields.iter().flat_map(of_field).collect()
+        }
+        Value::Array(values) => values.iter().flat_map(|value| texts(value, name)).collect(),
+        _ => Vec::new(),
+    }
+}

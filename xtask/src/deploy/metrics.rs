@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use proto_tests::{Level, Proxy, ProxyOptions};
-use serde_json::Value;
 
 use super::exposition::Exposition;
 use super::expression::{grouped_by, selectors};
@@ -32,7 +31,7 @@ pub(super) fn check(report: &mut Report, binary: &Path) -> Result<()> {
     for (file, expressions) in [
         (RULES, rules(&read(RULES)?)),
         (TESTS, vec![read(TESTS)?]),
-        (dashboard::FILE, dashboard_expressions(&dashboard::parsed()?)),
+        (dashboard::FILE, dashboard_texts()?),
     ] {
         ensure!(!expressions.is_empty(), "{file} has no expressions");
         let faults: BTreeSet<String> = expressions.iter().flat_map(|text| faults(&shown, text)).collect();
@@ -89,16 +88,10 @@ fn rules(file: &str) -> Vec<String> {
     alerts.map(expression).collect()
 }
 
-fn dashboard_expressions(value: &Value) -> Vec<String> {
-    match value {
-        Value::Object(fields) => {
-            let of_field = |(name, value): (&String, &Value)| match value {
-                Value::String(text) if ["expr", "definition"].contains(&name.as_str()) => vec![text.clone()],
-                nested => dashboard_expressions(nested),
-            };
-            fields.iter().flat_map(of_field).collect()
-        }
-        Value::Array(values) => values.iter().flat_map(dashboard_expressions).collect(),
-        _ => Vec::new(),
-    }
+/// The dashboard's expressions, and what it asks for the values of its variables.
+fn dashboard_texts() -> Result<Vec<String>> {
+    let dashboard = dashboard::parsed()?;
+    let mut texts = dashboard::expressions(&dashboard);
+    texts.extend(dashboard::texts(&dashboard["templating"], "definition"));
+    Ok(texts)
 }
