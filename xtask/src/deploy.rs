@@ -12,7 +12,6 @@ mod prometheus;
 mod report;
 mod systemd;
 mod times;
-mod tool;
 mod versions;
 
 use std::path::PathBuf;
@@ -22,8 +21,8 @@ use clap::Args;
 use proto_tests::paths;
 use proto_tests::proxy::{Profile, build_binary};
 
+use crate::tool::Tool;
 use report::Report;
-use tool::Tool;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {

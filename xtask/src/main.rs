@@ -5,7 +5,9 @@ mod bench;
 mod demo;
 mod deploy;
 mod drivers;
+mod package;
 mod pymongo;
+mod tool;
 
 use std::process::ExitCode;
 
@@ -30,6 +32,8 @@ enum Command {
     Bench(bench::Command),
     /// Compares what the drivers of all languages see through mongoshape with what they see without it
     Drivers(drivers::Options),
+    /// Builds the Debian package, and installs it for a look into a folder of its own
+    Package(package::Options),
     /// Runs `PyMongo`'s own test suite directly and through mongoshape, and compares
     Pymongo(pymongo::Options),
 }
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
         Command::Bench(command) => bench::run(&command),
         Command::Deploy(options) => deploy::run(&options),
         Command::Drivers(options) => drivers::run(&options),
+        Command::Package(options) => package::run(&options),
         Command::Pymongo(options) => pymongo::run(&options),
     };
     match done {

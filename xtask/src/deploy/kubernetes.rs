@@ -6,7 +6,7 @@ use anyhow::Result;
 use tempfile::TempDir;
 
 use super::report::Report;
-use super::tool::Tool;
+use crate::tool::Tool;
 
 const KUBECTL: Tool = Tool::new(
     "kubectl",

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::dashboard;
 use super::report::Report;
-use super::tool::Tool;
+use crate::tool::Tool;
 
 const PROMTOOL: Tool = Tool::new("promtool", "apt-get install prometheus");
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use proto_tests::paths;
 
-use super::tool::Tool;
+use crate::tool::Tool;
 
 #[derive(Debug, Default)]
 pub(super) struct Report {

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::read;
 use super::report::Report;
-use super::tool::Tool;
+use crate::tool::Tool;
 
 const ANALYZE: Tool = Tool::new("systemd-analyze", "apt-get install systemd");
 const FILE: &str = "deploy/systemd/mongoshape.service";
