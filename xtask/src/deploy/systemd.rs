@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
-use proto_tests::paths;
 use tempfile::TempDir;
 
 use super::read;
@@ -21,7 +20,7 @@ pub(super) fn check(report: &mut Report, binary: &Path) -> Result<()> {
     // It looks for the program that the unit starts, which need not be installed here.
     let folder = TempDir::with_prefix("mongoshape-unit-")?;
     let copy = folder.path().join("mongoshape.service");
-    let binary = paths::workspace().join(binary);
+    let binary = std::path::absolute(binary)?;
     fs::write(&copy, read(FILE)?.replace(INSTALLED, &binary.display().to_string()))?;
     report.run_to_silence(&ANALYZE, &["verify", "--man=no", &copy.display().to_string()]);
     let security = ["security", "--offline=yes", "--no-pager", THRESHOLD, FILE];
