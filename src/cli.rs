@@ -1,20 +1,24 @@
-//! The command line: `serve`, `check`, `setup`, `compact`. The only floor that reads the process's arguments and environment.
+//! The command line: `serve`, `check`, `setup`, `compact`, `health` and what describes them. The only floor that reads the process's arguments and environment.
 
 mod check;
 mod compact;
 mod environment;
 mod finding;
+mod health;
+mod manual;
 mod readiness;
 mod serve;
 mod setup;
 mod survey;
 mod upstream;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 use self::environment::Environment;
 use crate::config::{Config, ConfigErrors};
@@ -41,6 +45,28 @@ enum Verb {
     Setup(Setup),
     /// Packs short pages again, while clients work; may be stopped and run again at any time.
     Compact(Compact),
+    /// Asks a running proxy whether it is ready; exits with 1 if it is not.
+    Health(Health),
+    /// Prints completions for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Writes the manual pages.
+    Man {
+        /// Where to.
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Health {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// The proxy's admin address; else the one that its configuration has.
+    #[arg(long, value_name = "IP:PORT", conflicts_with = "config")]
+    address: Option<SocketAddr>,
 }
 
 #[derive(Debug, Args)]
@@ -128,6 +154,21 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             let config = file.load(&environment)?;
             Ok(runtime.block_on(check::run(config, environment.unknown())))
         }
+        Verb::Health(health) => {
+            let address = match health.address {
+                Some(address) => address,
+                None => health.file.load_or_fail(&environment)?.admin.address,
+            };
+            Ok(runtime.block_on(health::run(address)))
+        }
+        Verb::Completions { shell } => {
+            manual::completions(shell);
+            Ok(ExitCode::SUCCESS)
+        }
+        Verb::Man { folder } => {
+            manual::write_pages(&folder)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Verb::Compact(compact) => {
             let config = compact.file.load_or_fail(&environment)?;
             runtime.block_on(compact::run(&config, compact.namespace.as_deref()))
@@ -157,7 +198,7 @@ mod tests {
 
     #[test]
     fn each_verb_takes_a_file_or_leaves_it_to_the_environment() {
-        for verb in ["serve", "check", "setup", "compact"] {
+        for verb in ["serve", "check", "setup", "compact", "health"] {
             assert!(Arguments::try_parse_from(["mongoshape", verb, "--config", "m.toml"]).is_ok());
             assert!(Arguments::try_parse_from(["mongoshape", verb]).is_ok());
             assert!(Arguments::try_parse_from(["mongoshape", verb, "m.toml"]).is_err());

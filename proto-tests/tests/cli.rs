@@ -201,6 +201,7 @@ fn readiness_follows_the_upstream() -> Result<()> {
         ensure!(Instant::now() < deadline, "still ready");
         std::thread::sleep(Duration::from_millis(50));
     }
+    assert_says(&proxy.run("health")?, 1, &["error: ", "the upstream cannot be reached"]);
     assert_eq!(proxy.admin_get("/livez")?.status, 200);
     assert_eq!(proxy.admin_get("/metrics")?.status, 200);
     proxy.expect_log(Level::Warn, "the upstream is gone");
@@ -210,5 +211,40 @@ fn readiness_follows_the_upstream() -> Result<()> {
     assert_says(&proxy.run("check")?, 1, &["error: upstream"]);
     // The others' server is not concerned.
     Connection::open(mongod::shared().address())?.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
+    Ok(())
+}
+
+#[test]
+fn health_is_asked_by_configuration_or_address() -> Result<()> {
+    let mut proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()))?;
+    let address = proxy.admin_address().to_string();
+    let ready = format!("ok: {address}: ready");
+    assert_says(&proxy.run("health")?, 0, &[&ready]);
+    assert_says(&run(&["health", "--address", &address])?, 0, &[&ready]);
+    let of_clients = proxy.address().to_string();
+    assert_says(&run(&["health", "--address", &of_clients])?, 1, &["error: "]);
+    proxy.expect_log(Level::Warn, "does not keep to the protocol");
+    proxy.stop()?;
+    assert_says(&proxy.run("health")?, 1, &["error: ", "cannot be reached"]);
+    Ok(())
+}
+
+#[test]
+fn shells_and_man_are_told_of_every_verb() -> Result<()> {
+    let verbs = ["serve", "check", "setup", "compact", "health"];
+    for shell in ["bash", "zsh", "fish"] {
+        assert_says(&run(&["completions", shell])?, 0, &verbs);
+    }
+    let folder = tempfile::tempdir()?;
+    let pages = folder.path().join("man1");
+    assert_says(&run(&["man", &pages.display().to_string()])?, 0, &[]);
+    let page = |name: &str| std::fs::read_to_string(pages.join(name));
+    for verb in verbs {
+        assert!(page("mongoshape.1")?.contains(verb), "{verb}");
+        assert!(
+            page(&format!("mongoshape-{verb}.1"))?.contains("\\-\\-config"),
+            "{verb}"
+        );
+    }
     Ok(())
 }

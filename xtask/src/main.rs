@@ -3,8 +3,11 @@
 
 mod bench;
 mod demo;
+mod deploy;
 mod drivers;
+mod package;
 mod pymongo;
+mod tool;
 
 use std::process::ExitCode;
 
@@ -22,11 +25,15 @@ struct Arguments {
 enum Command {
     /// Shows the bucket pattern at work: starts mongod and mongoshape, and an application that knows of neither
     Demo(demo::Options),
+    /// Checks what stands in deploy/, and the Dockerfile
+    Deploy(deploy::Options),
     /// Measures
     #[command(subcommand)]
     Bench(bench::Command),
     /// Compares what the drivers of all languages see through mongoshape with what they see without it
     Drivers(drivers::Options),
+    /// Builds the Debian package, and installs it for a look into a folder of its own
+    Package(package::Options),
     /// Runs `PyMongo`'s own test suite directly and through mongoshape, and compares
     Pymongo(pymongo::Options),
 }
@@ -35,7 +42,9 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(command) => bench::run(&command),
+        Command::Deploy(options) => deploy::run(&options),
         Command::Drivers(options) => drivers::run(&options),
+        Command::Package(options) => package::run(&options),
         Command::Pymongo(options) => pymongo::run(&options),
     };
     match done {

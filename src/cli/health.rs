@@ -1,0 +1,112 @@
+//! `health`: asks a running proxy's `/readyz`, for containers whose image has nothing else to ask it with.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::finding::{Finding, Findings};
+
+/// `/readyz` itself takes 2 s at most.
+const DEADLINE: Duration = Duration::from_secs(4);
+/// An answer of ours has a few hundred bytes. What else may answer is not read to its end.
+const MAX_ANSWER: u64 = 4096;
+
+/// Prints what the proxy says of itself; the exit code is 1 unless it is ready.
+pub(super) async fn run(address: SocketAddr) -> ExitCode {
+    let address = reachable(address);
+    let answered = timeout(DEADLINE, ask(address)).await;
+    let finding = match answered {
+        Ok(Ok((true, words))) => Finding::fine(address.to_string(), words),
+        Ok(Ok((false, words))) => Finding::error(address.to_string(), words),
+        Ok(Err(error)) => Finding::error(address.to_string(), format!("{error:#}")),
+        Err(_) => Finding::error(
+            address.to_string(),
+            format!("no answer within {} s", DEADLINE.as_secs()),
+        ),
+    };
+    let mut findings = Findings::default();
+    findings.add(&finding);
+    findings.exit_code()
+}
+
+/// Where a listener on this address is found from its own machine: one on all addresses is on the loopback, too.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
+}
+
+/// Whether the answer is 200, and its first line.
+async fn ask(address: SocketAddr) -> anyhow::Result<(bool, String)> {
+    let mut stream = TcpStream::connect(address).await.context("cannot be reached")?;
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    match stream.take(MAX_ANSWER).read_to_end(&mut answer).await {
+        Err(error) if error.kind() != io::ErrorKind::ConnectionReset => return Err(error.into()),
+        _ => {}
+    }
+    verdict(&String::from_utf8_lossy(&answer))
+}
+
+fn verdict(answer: &str) -> anyhow::Result<(bool, String)> {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
+    let mut words = head.split_whitespace();
+    let protocol = words.next().unwrap_or_default();
+    ensure!(
+        protocol.starts_with("HTTP/1."),
+        "what answers there is no admin address"
+    );
+    let status = words.next().unwrap_or_default();
+    let said = body.lines().next().unwrap_or_default().trim();
+    let text = if said.is_empty() {
+        format!("HTTP {status}")
+    } else {
+        said.to_owned()
+    };
+    Ok((status == "200", text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_listens_on_all_addresses_is_asked_on_the_loopback() {
+        let check = |address: &str, expected: &str| {
+            assert_eq!(
+                reachable(address.parse().unwrap()),
+                expected.parse::<SocketAddr>().unwrap()
+            );
+        };
+        check("0.0.0.0:9216", "127.0.0.1:9216");
+        check("[::]:9216", "[::1]:9216");
+        check("10.1.2.3:9216", "10.1.2.3:9216");
+    }
+
+    #[test]
+    fn only_200_is_ready() {
+        let check = |answer: &str, expected: (bool, &str)| {
+            let (is_ready, text) = verdict(answer).unwrap();
+            assert_eq!((is_ready, text.as_str()), expected, "{answer}");
+        };
+        check("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nready\n", (true, "ready"));
+        check(
+            "HTTP/1.1 503 Service Unavailable\r\n\r\nstopping\n",
+            (false, "stopping"),
+        );
+        check("HTTP/1.1 404 Not Found\r\n\r\n", (false, "HTTP 404"));
+        assert!(verdict("220 mail.example.com ESMTP\r\n").is_err());
+        assert!(verdict("").is_err());
+    }
+}

@@ -1,0 +1,35 @@
+//! Whether mongoshape takes the configurations that stand here.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+use proto_tests::paths;
+
+use super::report::Report;
+
+const FILES: [&str; 3] = [
+    "deploy/compose/mongoshape.toml",
+    "deploy/kubernetes/overlays/shared/mongoshape.toml",
+    "deploy/kubernetes/overlays/sidecar/mongoshape.toml",
+];
+/// Their upstreams' names mean nothing here: nothing listens on this one, and that is found out at once.
+const UPSTREAM: [(&str, &str); 2] = [
+    ("MONGOSHAPE_UPSTREAM_URI", "mongodb://127.0.0.1:1/"),
+    ("MONGOSHAPE_UPSTREAM_CONNECT_TIMEOUT_MS", "100"),
+];
+
+pub(super) fn check(report: &mut Report, binary: &Path) -> Result<()> {
+    for file in FILES {
+        let path = paths::workspace().join(file);
+        let mut command = Command::new(binary);
+        let checked = command.arg("check").arg("--config").arg(path).envs(UPSTREAM).output()?;
+        let said = String::from_utf8_lossy(&checked.stdout);
+        if said.contains("ok: configuration: no mistakes") {
+            report.fine(file, "a configuration without mistakes");
+        } else {
+            report.error(file, &format!("\n{said}"));
+        }
+    }
+    Ok(())
+}

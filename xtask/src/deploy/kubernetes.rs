@@ -1,0 +1,63 @@
+//! The overlays as Kustomize renders them, against the schemas of Kubernetes.
+
+use std::fs;
+
+use anyhow::Result;
+use tempfile::TempDir;
+
+use super::report::Report;
+use crate::tool::Tool;
+
+const KUBECTL: Tool = Tool::new(
+    "kubectl",
+    "see https://kubernetes.io/docs/tasks/tools/ for 1.27 or later",
+);
+const KUSTOMIZE: Tool = Tool::new(
+    "kustomize",
+    "see https://kubectl.docs.kubernetes.io/installation/kustomize/",
+);
+const VALIDATE: Tool = Tool::new(
+    "kubernetes-validate",
+    "python3 -m venv target/tools/venv && target/tools/venv/bin/pip install kubernetes-validate",
+);
+const OVERLAYS: [&str; 2] = ["shared", "sidecar"];
+/// Kinds that an operator brings, whose schemas are not among those of Kubernetes.
+const CUSTOM: [&str; 2] = ["ServiceMonitor", "PodMonitor"];
+
+pub(super) fn check(report: &mut Report) -> Result<()> {
+    let (tool, verb) = if KUSTOMIZE.find().is_some() {
+        (&KUSTOMIZE, "build")
+    } else {
+        (&KUBECTL, "kustomize")
+    };
+    if tool.find().is_none() {
+        report.missing(tool);
+        return Ok(());
+    }
+    let folder = TempDir::with_prefix("mongoshape-manifests-")?;
+    for overlay in OVERLAYS {
+        let Some(rendered) = report.run(
+            tool,
+            &[verb.to_owned(), format!("deploy/kubernetes/overlays/{overlay}")],
+        ) else {
+            continue;
+        };
+        let file = folder.path().join(format!("{overlay}.yaml"));
+        fs::write(&file, &rendered)?;
+        // Unknown fields are mistakes, too.
+        let Some(said) = report.run(&VALIDATE, &["--strict", &file.display().to_string()]) else {
+            continue;
+        };
+        for line in said.lines().filter(|line| line.starts_with("WARN")) {
+            let is_custom = CUSTOM
+                .iter()
+                .any(|kind| line.contains(&format!("schema for kind {kind} ")));
+            if is_custom {
+                report.note(overlay, &format!("not validated: {line}"));
+            } else {
+                report.error(overlay, line);
+            }
+        }
+    }
+    Ok(())
+}

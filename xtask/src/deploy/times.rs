@@ -1,0 +1,56 @@
+//! Whoever ends the proxy gives it the time that it may take.
+
+use anyhow::{Context as _, Result};
+
+use super::read;
+use super::report::Report;
+
+/// What requests to the admin address may take after the drain, in seconds: `EXCHANGE_TIMEOUT` of `telemetry::admin`.
+const ADMIN: u64 = 15;
+
+/// Where the time is given, and what else it must hold, in seconds.
+const GIVEN: [(&str, &str, u64); 4] = [
+    ("deploy/systemd/mongoshape.service", "TimeoutStopSec=", 0),
+    ("deploy/compose/compose.yaml", "stop_grace_period:", 0),
+    // A preStop of 5 s.
+    (
+        "deploy/kubernetes/base/deployment.yaml",
+        "terminationGracePeriodSeconds:",
+        5,
+    ),
+    // 20 s of the example's application.
+    (
+        "deploy/kubernetes/overlays/sidecar/application.yaml",
+        "terminationGracePeriodSeconds:",
+        20,
+    ),
+];
+
+pub(super) fn check(report: &mut Report) -> Result<()> {
+    let options = "config/mongoshape.toml";
+    let drain =
+        number(&read(options)?, "#drain_timeout_ms =").with_context(|| format!("no drain timeout in {options}"))?;
+    for (file, option, beside) in GIVEN {
+        let given = number(&read(file)?, option).with_context(|| format!("no {option} in {file}"))?;
+        let wanted = beside + drain / 1000 + ADMIN;
+        if given < wanted {
+            report.error(
+                file,
+                &format!("{option} {given} s is less than the {wanted} s that an end may take"),
+            );
+        } else {
+            report.fine(
+                file,
+                &format!("{option} {given} s, and an end takes {wanted} s at most"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The number behind what a line begins with.
+fn number(text: &str, option: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.trim().strip_prefix(option))?.trim();
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    value[..digits].parse().ok()
+}

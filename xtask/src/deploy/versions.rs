@@ -1,0 +1,28 @@
+//! Whoever names the image names its version.
+
+use anyhow::Result;
+
+use super::read;
+use super::report::Report;
+
+/// The workspace's.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+const NAMED: [(&str, &str); 4] = [
+    ("Dockerfile", "ARG VERSION=@"),
+    ("deploy/compose/compose.yaml", "image: mongoshape:@"),
+    ("deploy/kubernetes/overlays/shared/kustomization.yaml", "newTag: \"@\""),
+    ("deploy/kubernetes/overlays/sidecar/kustomization.yaml", "newTag: \"@\""),
+];
+
+pub(super) fn check(report: &mut Report) -> Result<()> {
+    let mut errors = Vec::new();
+    for (file, pattern) in NAMED {
+        let wanted = pattern.replace('@', VERSION);
+        if !read(file)?.lines().any(|line| line.trim() == wanted) {
+            errors.push(format!("{file} has no line {wanted}"));
+        }
+    }
+    report.all("versions", &errors, &format!("{VERSION} everywhere"));
+    Ok(())
+}
