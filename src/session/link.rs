@@ -1,7 +1,7 @@
 //! The upstream connection of one client: relayed frames and the proxy's own commands, in order.
 
 use std::io::ErrorKind;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -67,12 +67,34 @@ impl From<StreamError> for LinkError {
 #[derive(Debug)]
 pub(super) struct Link {
     stream: FrameStream,
+    waiting: Waiting,
     last_request_id: i32,
     compressor: Option<Compressor>,
     /// The users that it is authenticated as, once they were asked for.
     users: Option<Vec<u8>>,
     /// The session of the proxy's own transactions, and the number of the last.
     own_session: (u128, i64),
+}
+
+/// How long the upstream was waited for, in a command. Two looks at the clock for each time.
+#[derive(Debug, Default)]
+struct Waiting {
+    since: Option<Instant>,
+    whole: Duration,
+}
+
+impl Waiting {
+    /// From now on, unless it is already.
+    fn begin(&mut self) {
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// Until now.
+    fn end(&mut self) {
+        if let Some(since) = self.since.take() {
+            self.whole += since.elapsed();
+        }
+    }
 }
 
 /// A command of the proxy's own: the body, and documents that go in a sequence beside it.
@@ -99,6 +121,7 @@ impl Link {
     pub(super) fn new(socket: Socket, max_message_bytes: usize) -> Self {
         Self {
             stream: FrameStream::new(socket, max_message_bytes, PATIENCE),
+            waiting: Waiting::default(),
             last_request_id: 0,
             compressor: None,
             users: None,
@@ -118,29 +141,51 @@ impl Link {
         self.compressor = compressor;
     }
 
+    /// Forgets how long the upstream was waited for: another command begins.
+    pub(super) fn begin_command(&mut self) {
+        self.waiting = Waiting::default();
+    }
+
+    /// How long the upstream was waited for since, ending with now if it still is: to take what was sent, and to answer.
+    pub(super) fn waited(&mut self) -> Duration {
+        self.waiting.end();
+        self.waiting.whole
+    }
+
     /// Sends a client's frame as it is. Not cancel safe.
     pub(super) async fn forward(&mut self, frame: &Frame) -> Result<(), LinkError> {
+        self.waiting.begin();
         Ok(self.stream.send(frame).await?)
     }
 
     /// Sends a client's long frame as it comes in. Not cancel safe.
     pub(super) async fn forward_long(&mut self, long: LongFrame, client: &mut FrameStream) -> Result<(), PassError> {
+        self.waiting.begin();
         client.pass_on(long, &mut self.stream).await
     }
 
     /// The next frame from the upstream, or the beginning of a long one. Cancel safe.
     pub(super) async fn arrive(&mut self) -> Result<Arrived, LinkError> {
-        self.stream.arrive(None).await?.ok_or(LinkError::Closed)
+        self.waiting.begin();
+        let arrived = self.stream.arrive(None).await?.ok_or(LinkError::Closed)?;
+        self.waiting.end();
+        Ok(arrived)
     }
 
     /// Sends the client the upstream's long frame as it comes in. Not cancel safe.
     pub(super) async fn pass_on(&mut self, long: LongFrame, client: &mut FrameStream) -> Result<(), PassError> {
-        self.stream.pass_on(long, client).await
+        self.waiting.begin();
+        let passed = self.stream.pass_on(long, client).await;
+        self.waiting.end();
+        passed
     }
 
     /// The next frame from the upstream. Cancel safe.
     pub(super) async fn receive(&mut self) -> Result<Frame, LinkError> {
-        self.stream.next().await?.ok_or(LinkError::Closed)
+        self.waiting.begin();
+        let received = self.stream.next().await?.ok_or(LinkError::Closed)?;
+        self.waiting.end();
+        Ok(received)
     }
 
     /// Returns when the upstream has closed the connection. Cancel safe.
@@ -151,6 +196,7 @@ impl Link {
     /// Runs one command of the proxy's own and gives its answer, which may say `ok: 0`. Not cancel safe.
     pub(super) async fn call(&mut self, request: Request<'_>) -> Result<RawDocumentBuf, LinkError> {
         let request = self.encode(&request)?;
+        self.waiting.begin();
         self.stream.send(&request).await?;
         self.answer(request.header().request_id).await
     }
@@ -159,6 +205,7 @@ impl Link {
     /// anything else is sent. Not cancel safe.
     pub(super) async fn send(&mut self, request: Request<'_>) -> Result<Sent, LinkError> {
         let request = self.encode(&request)?;
+        self.waiting.begin();
         self.stream.send(&request).await?;
         Ok(Sent(request.header().request_id))
     }
@@ -220,6 +267,7 @@ impl Link {
 
     /// Sends what is in the window, which is empty afterwards, and reads the answers.
     async fn exchange(&mut self, window: &mut Vec<Frame>, answers: &mut Vec<RawDocumentBuf>) -> Result<(), LinkError> {
+        self.waiting.begin();
         self.stream.send_all(window).await?;
         for request in window.drain(..) {
             answers.push(self.answer(request.header().request_id).await?);

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::error::RunError;
 use super::link::Link;
+use super::metrics::{Refusal, SessionMetrics};
 use crate::command::arguments::Carried;
 use crate::command::collection::CLUSTERED;
 use crate::command::document::{array_of, get, put, single};
@@ -63,6 +64,8 @@ pub(super) struct Ready {
 
 /// Someone who asks for a collection to be ready.
 pub(super) struct Asker<'a> {
+    /// What counts a collection that cannot be read, where the client is told.
+    pub(super) metrics: Option<&'a SessionMetrics>,
     pub(super) link: &'a mut Link,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,
@@ -236,6 +239,7 @@ impl Asker<'_> {
         let is_impossible = |name: &&str| IMPOSSIBLE_OPTIONS.contains(name) || (*name == CLUSTERED && !are_unique);
         let impossible = given.into_iter().find(is_impossible);
         if let Some(option) = impossible {
+            self.count_misfit();
             let message = format!(
                 "mongoshape is configured to store {} in the bucket pattern, but the collection has the option '{option}', \
                  under which it cannot",
@@ -340,10 +344,17 @@ impl Asker<'_> {
     }
 
     fn misfit(&self, what: &str, remedy: &str) -> CommandError {
+        self.count_misfit();
         let namespace = self.namespace;
         let message =
             format!("mongoshape is configured to store {namespace} in the bucket pattern, but it {what}: {remedy}");
         CommandError::new(ErrorCode::InvalidOptions, message)
+    }
+
+    fn count_misfit(&self) {
+        if let Some(metrics) = self.metrics {
+            metrics.rejected(&self.shape.namespace().to_string(), Refusal::Misfit);
+        }
     }
 
     fn vanished(&self) -> RunError {

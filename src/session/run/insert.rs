@@ -48,7 +48,7 @@ async fn store(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError>
     if batch.has_work() {
         let settings = run.settings;
         let ready = settings.readiness.for_writing(&mut run.asker()).await?;
-        batch.learn(run.namespace, &ready);
+        batch.learn(run, &ready);
         let turns = take_turns(run, batch, &ready.uuid).await;
         let order = turns.order;
         rounds(run, batch, (ready, &turns.turns)).await?;
@@ -126,7 +126,7 @@ async fn still_ready(run: &mut Run<'_>, batch: &mut Batch<'_>, ready: Ready) -> 
     if now != ready {
         // Dropped and made again: nothing that was known is true.
         batch.groups.iter_mut().for_each(Group::begin_anew);
-        batch.learn(run.namespace, &now);
+        batch.learn(run, &now);
     }
     Ok(now)
 }
