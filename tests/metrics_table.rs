@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use mongoshape::server::metrics::ServerMetrics;
 use mongoshape::session::metrics::SessionMetrics;
 use mongoshape::telemetry::Telemetry;
-use prometheus::proto::MetricFamily;
+use prometheus::proto::{LabelPair, Metric, MetricFamily};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
 /// Between these lines, the file is made of the registry.
@@ -20,20 +20,21 @@ fn families() -> Vec<MetricFamily> {
     ServerMetrics::register(&telemetry.registry).expect("metrics of the server");
     let session = SessionMetrics::register(&telemetry.registry).expect("metrics of sessions");
     session.expect_namespace("shop.trades");
+    session.observed().expect_namespace("shop.trades");
     telemetry.registry.gather()
 }
 
 /// Each label, with its values where those are a short closed set.
 fn labels(family: &MetricFamily) -> String {
     let metrics = family.get_metric();
-    let names = metrics.first().map(|metric| metric.get_label()).unwrap_or_default();
+    let names = metrics.first().map(Metric::get_label).unwrap_or_default();
     let told = names.iter().map(|label| {
         let name = label.name();
         let values: BTreeSet<&str> = metrics
             .iter()
-            .flat_map(prometheus::proto::Metric::get_label)
+            .flat_map(Metric::get_label)
             .filter(|label| label.name() == name)
-            .map(prometheus::proto::LabelPair::value)
+            .map(LabelPair::value)
             .collect();
         match name {
             "namespace" => "`namespace`: as configured".to_owned(),

@@ -216,6 +216,21 @@ impl Shapes {
         }
     }
 
+    /// The same, with those rewriting that are only observed.
+    #[must_use]
+    pub fn rehearsed(&self) -> Self {
+        let rewriting = |shape: &Arc<Shape>| match &**shape {
+            shape if shape.mode() != Mode::Observe => Arc::new(shape.clone()),
+            Shape::Bucket(shape) => Arc::new(Shape::Bucket(shape.rewriting())),
+            Shape::Outlier(shape) => Arc::new(Shape::Outlier(shape.rewriting())),
+        };
+        let shapes = self.by_collection.iter();
+        let shapes = shapes.map(|(name, of_name)| (name.clone(), of_name.iter().map(rewriting).collect()));
+        Self {
+            by_collection: shapes.collect(),
+        }
+    }
+
     /// Every shape, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Shape>> {
         self.by_collection.values().flatten()

@@ -212,8 +212,14 @@ impl Session<'_> {
             Err(error) => return self.reply_in_kind(frame, error).await,
         };
         let begun = self.begin();
-        let done = self.dispatch(message, &head).await;
-        self.count(head.name, begun, done)
+        let route = route::decide(self.settings.load(), &head);
+        let is_relayed = matches!(route, Route::Relay);
+        let done = self.dispatch(message, &head, route).await;
+        self.count(head.name, begun, done)?;
+        if is_relayed && let Some(observer) = self.shared.observer.load_full() {
+            observer.observe(&head, (&mut self.link, self.upstream)).await;
+        }
+        Ok(())
     }
 
     /// A command begins.
@@ -233,9 +239,9 @@ impl Session<'_> {
         done.map(|_| ())
     }
 
-    async fn dispatch(&mut self, message: Message<'_>, head: &Head<'_>) -> Result<Outcome, Closed> {
+    async fn dispatch(&mut self, message: Message<'_>, head: &Head<'_>, route: Route<'_>) -> Result<Outcome, Closed> {
         let frame = message.opened;
-        match route::decide(self.settings.load(), head) {
+        match route {
             Route::Relay => {
                 if handshake::changes_users(head.name) {
                     self.link.forget_users();

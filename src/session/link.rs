@@ -1,10 +1,13 @@
 //! The upstream connection of one client: relayed frames and the proxy's own commands, in order.
 
+mod waiting;
+
 use std::io::ErrorKind;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use self::waiting::Waiting;
 use super::error::RunError;
 use super::socket::Socket;
 use super::stream::{Arrived, FrameStream, LongFrame, PassError, Patience, StreamError};
@@ -45,6 +48,9 @@ pub(super) enum LinkError {
         "the upstream broke off TLS: it ended, or it wants a certificate (tlsCertificateKeyFile) and was shown none"
     )]
     BrokenOff,
+    /// The upstream was not to be asked: nothing is wrong with it.
+    #[error("the command is only rehearsed")]
+    Rehearsed,
     /// The stream failed.
     #[error("the upstream connection failed: {0}")]
     Stream(StreamError),
@@ -68,33 +74,14 @@ impl From<StreamError> for LinkError {
 pub(super) struct Link {
     stream: FrameStream,
     waiting: Waiting,
+    /// Whether commands of the proxy's own are only rehearsed.
+    rehearses: bool,
     last_request_id: i32,
     compressor: Option<Compressor>,
     /// The users that it is authenticated as, once they were asked for.
     users: Option<Vec<u8>>,
     /// The session of the proxy's own transactions, and the number of the last.
     own_session: (u128, i64),
-}
-
-/// How long the upstream was waited for, in a command. Two looks at the clock for each time.
-#[derive(Debug, Default)]
-struct Waiting {
-    since: Option<Instant>,
-    whole: Duration,
-}
-
-impl Waiting {
-    /// From now on, unless it is already.
-    fn begin(&mut self) {
-        self.since.get_or_insert_with(Instant::now);
-    }
-
-    /// Until now.
-    fn end(&mut self) {
-        if let Some(since) = self.since.take() {
-            self.whole += since.elapsed();
-        }
-    }
 }
 
 /// A command of the proxy's own: the body, and documents that go in a sequence beside it.
@@ -122,6 +109,7 @@ impl Link {
         Self {
             stream: FrameStream::new(socket, max_message_bytes, PATIENCE),
             waiting: Waiting::default(),
+            rehearses: false,
             last_request_id: 0,
             compressor: None,
             users: None,
@@ -141,6 +129,16 @@ impl Link {
         self.compressor = compressor;
     }
 
+    /// From now on commands of the proxy's own are not sent and fail as [`LinkError::Rehearsed`], or they are sent again.
+    pub(super) fn rehearse(&mut self, rehearses: bool) {
+        self.rehearses = rehearses;
+    }
+
+    /// Whether nothing is sent.
+    pub(super) fn rehearses(&self) -> bool {
+        self.rehearses
+    }
+
     /// Forgets how long the upstream was waited for: another command begins.
     pub(super) fn begin_command(&mut self) {
         self.waiting = Waiting::default();
@@ -148,8 +146,7 @@ impl Link {
 
     /// How long the upstream was waited for since, ending with now if it still is: to take what was sent, and to answer.
     pub(super) fn waited(&mut self) -> Duration {
-        self.waiting.end();
-        self.waiting.whole
+        self.waiting.whole()
     }
 
     /// Sends a client's frame as it is. Not cancel safe.
@@ -275,7 +272,10 @@ impl Link {
         Ok(())
     }
 
-    fn encode(&mut self, request: &Request<'_>) -> Result<Frame, WireError> {
+    fn encode(&mut self, request: &Request<'_>) -> Result<Frame, LinkError> {
+        if self.rehearses {
+            return Err(LinkError::Rehearsed);
+        }
         self.last_request_id = self.last_request_id.wrapping_add(1);
         let mut builder = OpMsgBuilder::new(self.last_request_id, 0).body(request.body);
         if let Some((identifier, documents)) = request.sequence {
@@ -283,7 +283,7 @@ impl Link {
         }
         let message = builder.build()?;
         match self.compressor {
-            Some(compressor) => OpCompressed::compress(&message, compressor),
+            Some(compressor) => Ok(OpCompressed::compress(&message, compressor)?),
             None => Ok(message),
         }
     }

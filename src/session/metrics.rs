@@ -6,6 +6,7 @@
 mod commands;
 mod inserts;
 mod label;
+mod observed;
 mod outliers;
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
@@ -14,7 +15,9 @@ use self::commands::CommandMetrics;
 pub use self::commands::Spent;
 pub use self::inserts::{HintUse, InsertMetrics, Placing};
 pub use self::label::{Direction, Limit, Outcome, Refusal, Strategy};
+pub use self::observed::ObservedMetrics;
 pub use self::outliers::OutlierMetrics;
+use crate::pattern::shapes::BucketShape;
 
 /// The handles.
 #[derive(Clone, Debug)]
@@ -29,7 +32,7 @@ pub struct SessionMetrics {
     items_inserted: IntCounterVec,
     reads: IntCounterVec,
     rejected: IntCounterVec,
-    observed: IntCounterVec,
+    observed: ObservedMetrics,
     limits_hit: IntCounterVec,
     /// What inserts on bucket collections count.
     pub inserts: InsertMetrics,
@@ -62,7 +65,7 @@ impl SessionMetrics {
             items_inserted: counters("bucket_items_inserted_total", ITEMS_INSERTED, &["namespace"])?,
             reads: counters("reads_total", READS, &["namespace", "strategy"])?,
             rejected: counters("rejected_total", REJECTED, &["namespace", "reason"])?,
-            observed: counters("observed_total", OBSERVED, &["namespace"])?,
+            observed: ObservedMetrics::register(registry)?,
             limits_hit: counters("limits_hit_total", LIMITS_HIT, &["limit"])?,
             inserts: InsertMetrics::register(registry)?,
             outliers: OutlierMetrics::register(registry)?,
@@ -81,7 +84,6 @@ impl SessionMetrics {
     /// Lets every series of a shape exist at zero. `namespace` is the shape's, as configured.
     pub fn expect_namespace(&self, namespace: &str) {
         self.items_inserted.with_label_values(&[namespace]);
-        self.observed.with_label_values(&[namespace]);
         self.outliers.expect_namespace(namespace);
         for strategy in Strategy::ALL {
             self.reads.with_label_values(&[namespace, strategy.label()]);
@@ -125,9 +127,15 @@ impl SessionMetrics {
         self.limits_hit.with_label_values(&[limit.label()]).inc();
     }
 
-    /// Counts a command that was only observed.
-    pub fn observed(&self, namespace: &str) {
-        self.observed.with_label_values(&[namespace]).inc();
+    /// What shapes in observe mode count.
+    #[must_use]
+    pub fn observed(&self) -> &ObservedMetrics {
+        &self.observed
+    }
+
+    /// Counts items that would have been inserted, and buckets that would have been begun for them.
+    pub fn would_insert(&self, namespace: &str, shape: &BucketShape, counts: (u64, u64)) {
+        self.observed.inserted(namespace, shape, counts);
     }
 }
 
@@ -145,8 +153,6 @@ const REJECTED: &str = "Refusals of what a shape cannot do, by shape and by what
     a whole, a command, a mention by a command on another collection, a change_stream, a name by uuid, a sharded cluster, or anything, \
     as stored documents are a misfit for the shape. When it moves, the application was answered an error that names the reason and \
     docs/support.md has the alternatives; on misfit, run `mongoshape check`.";
-const OBSERVED: &str = "Commands that a shape in observe mode would have rewritten. When it stays 0, the namespace is not the one that \
-    the application uses.";
 const LIMITS_HIT: &str = "Connections closed or refused because a client wanted more than it may have, by the limit. When it moves, the \
     log names the client: mend that, or raise the limit in [listen].";
 

@@ -60,7 +60,14 @@ impl<'a> Session<'a> {
             return None;
         }
         let route = route::decide(self.settings.load(), &head);
-        matches!(route, Route::Relay).then_some(Beginning { name: head.name, flags })
+        // What is observed is read whole.
+        let is_observed = self
+            .shared
+            .observer
+            .load()
+            .as_ref()
+            .is_some_and(|observer| observer.concerns(&head));
+        (matches!(route, Route::Relay) && !is_observed).then_some(Beginning { name: head.name, flags })
     }
 
     pub(super) async fn relay_beginning(&mut self, sent: Sent<'_>, command: &Beginning<'_>) -> Result<(), Closed> {

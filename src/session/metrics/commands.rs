@@ -45,6 +45,9 @@ const COMMANDS: &[&str] = &[
     "validate",
 ];
 
+/// The name of every other command.
+const OTHER: &str = "other";
+
 /// Seconds, from what a relayed command spends in the proxy to what one does that waits for other writers.
 const OVERHEAD_BOUNDS: [f64; 13] = [
     0.000_01, 0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
@@ -80,10 +83,9 @@ impl CommandMetrics {
              log; when failed grows, see the proxy's log for who closed connections.",
             &["command", "outcome"],
         )?;
-        let names = COMMANDS.iter().copied().chain(["other"]);
         let of_name = |name| Outcome::ALL.map(|outcome| commands.with_label_values(&[name, outcome.label()]));
         Ok(Self {
-            commands: names.map(of_name).collect(),
+            commands: names().map(of_name).collect(),
             durations: durations(registry)?,
             upstream: histogram(
                 registry,
@@ -115,6 +117,20 @@ impl CommandMetrics {
         }
         self.overhead
             .observe(spent.whole.saturating_sub(spent.upstream).as_secs_f64());
+    }
+}
+
+/// Every name that a label may have.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    COMMANDS.iter().copied().chain([OTHER])
+}
+
+/// What a command is called in a label.
+pub(super) fn name_of(command: &str) -> &str {
+    if COMMANDS.binary_search(&command).is_ok() {
+        command
+    } else {
+        OTHER
     }
 }
 

@@ -32,6 +32,9 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Insert::parse(run.head)?;
     let retryable = run.is_retryable()?;
     let mut batch = Batch::prepare(run, &command);
+    if let Some(rehearsal) = &run.shared.rehearsal {
+        rehearsal.insert(run.shared, run.shape, &batch.groups);
+    }
     let stored = store(run, &mut batch).await.map_err(|error| {
         error.map_command(|error| {
             let error = error.of_write();
