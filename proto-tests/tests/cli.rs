@@ -134,7 +134,10 @@ fn observe_mode_relays_and_counts() -> Result<()> {
     application.command_ok(&delete)?;
     assert_eq!(shaped.stored()?, items[1..]);
     let namespace = format!("namespace=\"{}.{COLLECTION}\"", shaped.database);
-    metric(&shaped.proxy, &format!("observed_total{{{namespace}}}"), 3.0);
+    for command in ["insert", "find", "delete"] {
+        let series = format!("observed_total{{command=\"{command}\",{namespace}}}");
+        metric(&shaped.proxy, &series, 1.0);
+    }
     metric(
         &shaped.proxy,
         "commands_total{command=\"insert\",outcome=\"relayed\"}",
