@@ -209,7 +209,7 @@ fn saved(observing: &Proxy, rewriting: &Proxy, (database, other): (&str, &str)) 
     for (name, count) in [
         ("insert", 6.0),
         ("find", 6.0),
-        ("aggregate", 4.0),
+        ("aggregate", 3.0),
         ("delete", 1.0),
         ("ping", 0.0),
     ] {

@@ -189,12 +189,20 @@ impl Shapes {
         })
     }
 
-    /// A collection of a database whose commands are rewritten, if there is one.
+    /// The first by name of a database's collections whose commands are rewritten, if there is one.
     #[must_use]
-    pub fn any_rewritten_in(&self, database: &str) -> Option<&Arc<Shape>> {
+    pub fn first_rewritten_in(&self, database: &str) -> Option<&Arc<Shape>> {
         let collections = self.by_collection.keys();
-        let mut shapes = collections.filter_map(|collection| self.lookup(Namespace::new(database, collection)));
-        shapes.find(|shape| shape.mode() == Mode::Rewrite)
+        let shapes = collections.filter_map(|collection| self.lookup(Namespace::new(database, collection)));
+        let rewritten = shapes.filter(|shape| shape.mode() == Mode::Rewrite);
+        rewritten.min_by_key(|shape| shape.namespace().collection())
+    }
+
+    /// The same of all databases.
+    #[must_use]
+    pub fn first_rewritten(&self) -> Option<&Arc<Shape>> {
+        let rewritten = self.iter().filter(|shape| shape.mode() == Mode::Rewrite);
+        rewritten.min_by_key(|shape| (shape.namespace().collection(), shape.namespace().database()))
     }
 
     /// The outlier collections of a database, in no particular order.

@@ -97,9 +97,9 @@ fn change_stream(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<Refused> {
     let of_cluster = options.and_then(|options| get(options, "allChangesForCluster"));
     let settings = shapes.settings;
     let found = if of_cluster.and_then(as_flag) == Some(true) {
-        settings.shapes.iter().find(|shape| shape.mode() == Mode::Rewrite)?
+        settings.shapes.first_rewritten()?
     } else {
-        settings.shapes.any_rewritten_in(head.database)?
+        settings.shapes.first_rewritten_in(head.database)?
     };
     let name = found.namespace().to_string();
     let message = format!(
@@ -116,10 +116,9 @@ fn by_uuid(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<Refused> {
         return None;
     }
     let settings = shapes.settings;
-    let is_anywhere = head.database == "admin";
-    let mut rewritten = settings.shapes.iter().filter(|shape| shape.mode() == Mode::Rewrite);
-    let here = settings.shapes.any_rewritten_in(head.database);
-    let shape = here.or_else(|| rewritten.next().filter(|_| is_anywhere))?;
+    let here = settings.shapes.first_rewritten_in(head.database);
+    let anywhere = || settings.shapes.first_rewritten().filter(|_| head.database == "admin");
+    let shape = here.or_else(anywhere)?;
     let pattern = shape.pattern();
     let message = format!(
         "mongoshape stores collections of this database in the {pattern} pattern: {} of a collection by its UUID is not supported",
