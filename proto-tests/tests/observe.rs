@@ -4,6 +4,8 @@
 use anyhow::{Result, ensure};
 use bson::{DateTime, Document, doc};
 use proto_tests::raw::Connection;
+use proto_tests::replies::succeeded;
+use proto_tests::sessions::Transaction;
 use proto_tests::{Proxy, ProxyOptions, database_name, mongod};
 
 /// Stands in documents, and nowhere in a log.
@@ -254,5 +256,30 @@ fn a_long_message_is_observed_whole() -> Result<()> {
     let series = format!("mongoshape_observed_buckets_opened_total{{namespace=\"{database}.items\"}}");
     let buckets = proxy.metric(&series);
     ensure!((buckets - 200.0).abs() < 0.5, "{buckets} buckets");
+    Ok(())
+}
+
+#[test]
+fn a_transaction_goes_on_as_if_nobody_looked() -> Result<()> {
+    let database = database_name();
+    let options = ProxyOptions::new(&mongod::shared_replica_set().uri()).config(&config(&database, "observe"));
+    let proxy = Proxy::start(&options)?;
+    let mut application = Connection::open(proxy.address())?;
+    application.command_ok(&doc! { "insert": "items", "documents": [item(1, 1)], "$db": &database })?;
+    let push = doc! { "q": { "_id": 1 }, "u": { "$set": { "seen": true } } };
+    let mut transaction = Transaction::new(&database, &database);
+    for command in [
+        doc! { "insert": "items", "documents": [item(2, 1), item(3, 2)] },
+        doc! { "update": "items", "updates": [push] },
+        doc! { "find": "items", "filter": { "k": 1 } },
+    ] {
+        succeeded(transaction.run(&mut application, &command)?)?;
+    }
+    succeeded(transaction.end(&mut application, "commitTransaction")?)?;
+    let seen = application.find(&database, "items", doc! { "seen": true })?;
+    ensure!(seen.len() == 1, "{seen:?}");
+    let series = format!("mongoshape_observed_items_inserted_total{{namespace=\"{database}.items\"}}");
+    let items = proxy.metric(&series);
+    ensure!((items - 3.0).abs() < 0.5, "{items} items");
     Ok(())
 }
