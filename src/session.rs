@@ -14,6 +14,7 @@ pub mod metrics;
 mod mint;
 mod outlier;
 mod readiness;
+mod rehearsal;
 mod relay;
 mod room;
 mod route;
@@ -25,7 +26,7 @@ pub mod upstream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use self::cursor::CursorRegistry;
 use self::first_page::FirstPages;
@@ -34,6 +35,7 @@ use self::metrics::SessionMetrics;
 use self::mint::Timestamps;
 use self::outlier::{KnownOutliers, Scratches, WithoutCollation};
 use self::readiness::Readiness;
+use self::rehearsal::{Observer, Rehearsal};
 use self::room::Room;
 use crate::pattern::shapes::Shapes;
 
@@ -92,6 +94,10 @@ pub struct Shared {
     cursors: CursorRegistry,
     timestamps: Timestamps,
     room: Room,
+    /// What observes the shapes that are only observed, if there are any.
+    observer: ArcSwapOption<Observer>,
+    /// Of an observer: what it writes down.
+    rehearsal: Option<Rehearsal>,
 }
 
 impl Shared {
@@ -99,12 +105,23 @@ impl Shared {
     #[must_use]
     pub fn new(settings: Settings, metrics: SessionMetrics) -> Self {
         expect_namespaces(&settings, &metrics);
+        let observer = Observer::of(&settings, &metrics).map(Arc::new);
+        Self {
+            observer: observer.into(),
+            ..Self::plain(settings, metrics, None)
+        }
+    }
+
+    /// Without an observer.
+    fn plain(settings: Settings, metrics: SessionMetrics, rehearsal: Option<Rehearsal>) -> Self {
         Self {
             settings: ArcSwap::from_pointee(settings),
             metrics,
             cursors: CursorRegistry::default(),
             timestamps: Timestamps::default(),
             room: Room::default(),
+            observer: ArcSwapOption::empty(),
+            rehearsal,
         }
     }
 
@@ -112,6 +129,8 @@ impl Shared {
     /// hold for new connections.
     pub fn exchange(&self, settings: Settings) {
         expect_namespaces(&settings, &self.metrics);
+        self.observer
+            .store(Observer::of(&settings, &self.metrics).map(Arc::new));
         self.settings.store(Arc::new(settings));
     }
 

@@ -189,12 +189,20 @@ impl Shapes {
         })
     }
 
-    /// A collection of a database whose commands are rewritten, if there is one.
+    /// The first by name of a database's collections whose commands are rewritten, if there is one.
     #[must_use]
-    pub fn any_rewritten_in(&self, database: &str) -> Option<&Arc<Shape>> {
+    pub fn first_rewritten_in(&self, database: &str) -> Option<&Arc<Shape>> {
         let collections = self.by_collection.keys();
-        let mut shapes = collections.filter_map(|collection| self.lookup(Namespace::new(database, collection)));
-        shapes.find(|shape| shape.mode() == Mode::Rewrite)
+        let shapes = collections.filter_map(|collection| self.lookup(Namespace::new(database, collection)));
+        let rewritten = shapes.filter(|shape| shape.mode() == Mode::Rewrite);
+        rewritten.min_by_key(|shape| shape.namespace().collection())
+    }
+
+    /// The same of all databases.
+    #[must_use]
+    pub fn first_rewritten(&self) -> Option<&Arc<Shape>> {
+        let rewritten = self.iter().filter(|shape| shape.mode() == Mode::Rewrite);
+        rewritten.min_by_key(|shape| (shape.namespace().collection(), shape.namespace().database()))
     }
 
     /// The outlier collections of a database, in no particular order.
@@ -213,6 +221,21 @@ impl Shapes {
         match &**self.lookup(namespace)? {
             Shape::Bucket(shape) if shape.mode() == Mode::Rewrite => Some(shape),
             _ => None,
+        }
+    }
+
+    /// The same, with those rewriting that are only observed.
+    #[must_use]
+    pub fn rehearsed(&self) -> Self {
+        let rewriting = |shape: &Arc<Shape>| match &**shape {
+            shape if shape.mode() != Mode::Observe => Arc::new(shape.clone()),
+            Shape::Bucket(shape) => Arc::new(Shape::Bucket(shape.rewriting())),
+            Shape::Outlier(shape) => Arc::new(Shape::Outlier(shape.rewriting())),
+        };
+        let shapes = self.by_collection.iter();
+        let shapes = shapes.map(|(name, of_name)| (name.clone(), of_name.iter().map(rewriting).collect()));
+        Self {
+            by_collection: shapes.collect(),
         }
     }
 

@@ -15,7 +15,8 @@ impl ServerMetrics {
     /// # Errors
     /// A name that is registered already.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let help = "1 while the upstream is there: a standalone that answers, a replica set with a primary.";
+        let help = "1 while the upstream is there: a standalone that answers, a replica set with a primary; else 0. When it is 0, no client is \
+                    served: see to mongod, or to the network between.";
         let upstream_up = IntGauge::new("mongoshape_upstream_up", help)?;
         registry.register(Box::new(upstream_up.clone()))?;
         Ok(Self { upstream_up })

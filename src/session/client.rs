@@ -40,7 +40,7 @@ use self::reply::error_reply;
 use super::error::RunError;
 use super::handshake::{self, Presentation};
 use super::link::{Link, LinkError};
-use super::metrics::{Direction, Outcome};
+use super::metrics::{Direction, Outcome, Spent};
 use super::outlier::Tails;
 use super::relay::{Look, Relay, RelayError, Request, Seen, Sent};
 use super::route::{self, Route};
@@ -211,18 +211,37 @@ impl Session<'_> {
             Err(_) if is_unanswered(frame) => return Ok(()),
             Err(error) => return self.reply_in_kind(frame, error).await,
         };
-        let begun = Instant::now();
-        let done = self.dispatch(message, &head).await;
+        let begun = self.begin();
+        let route = route::decide(self.settings.load(), &head);
+        let is_relayed = matches!(route, Route::Relay);
+        let done = self.dispatch(message, &head, route).await;
+        self.count(head.name, begun, done)?;
+        if is_relayed && let Some(observer) = self.shared.observer.load_full() {
+            observer.observe(&head, (&mut self.link, self.upstream)).await;
+        }
+        Ok(())
+    }
+
+    /// A command begins.
+    fn begin(&mut self) -> Instant {
+        self.link.begin_command();
+        Instant::now()
+    }
+
+    /// Counts a command that ended.
+    fn count(&mut self, name: &str, begun: Instant, done: Result<Outcome, Closed>) -> Result<(), Closed> {
         let outcome = *done.as_ref().unwrap_or(&Outcome::Failed);
-        self.shared
-            .metrics
-            .command(head.name, outcome, begun.elapsed().as_secs_f64());
+        let spent = Spent {
+            upstream: self.link.waited(),
+            whole: begun.elapsed(),
+        };
+        self.shared.metrics.command(name, outcome, spent);
         done.map(|_| ())
     }
 
-    async fn dispatch(&mut self, message: Message<'_>, head: &Head<'_>) -> Result<Outcome, Closed> {
+    async fn dispatch(&mut self, message: Message<'_>, head: &Head<'_>, route: Route<'_>) -> Result<Outcome, Closed> {
         let frame = message.opened;
-        match route::decide(self.settings.load(), &self.shared.metrics, head) {
+        match route {
             Route::Relay => {
                 if handshake::changes_users(head.name) {
                     self.link.forget_users();
@@ -244,7 +263,10 @@ impl Session<'_> {
                 };
                 self.relay(request, Look::Handshake(self.presentation)).await
             }
-            Route::Refuse(error) => {
+            Route::Refuse(error, refused) => {
+                if let Some((namespace, refusal)) = &refused {
+                    self.shared.metrics.rejected(namespace, *refusal);
+                }
                 if !head.unanswered {
                     self.reply_in_kind(frame, error).await?;
                 }

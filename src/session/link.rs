@@ -1,10 +1,13 @@
 //! The upstream connection of one client: relayed frames and the proxy's own commands, in order.
 
+mod waiting;
+
 use std::io::ErrorKind;
 use std::time::Duration;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use self::waiting::Waiting;
 use super::error::RunError;
 use super::socket::Socket;
 use super::stream::{Arrived, FrameStream, LongFrame, PassError, Patience, StreamError};
@@ -45,6 +48,9 @@ pub(super) enum LinkError {
         "the upstream broke off TLS: it ended, or it wants a certificate (tlsCertificateKeyFile) and was shown none"
     )]
     BrokenOff,
+    /// The upstream was not to be asked: nothing is wrong with it.
+    #[error("the command is only rehearsed")]
+    Rehearsed,
     /// The stream failed.
     #[error("the upstream connection failed: {0}")]
     Stream(StreamError),
@@ -67,6 +73,9 @@ impl From<StreamError> for LinkError {
 #[derive(Debug)]
 pub(super) struct Link {
     stream: FrameStream,
+    waiting: Waiting,
+    /// Whether commands of the proxy's own are only rehearsed.
+    rehearses: bool,
     last_request_id: i32,
     compressor: Option<Compressor>,
     /// The users that it is authenticated as, once they were asked for.
@@ -99,6 +108,8 @@ impl Link {
     pub(super) fn new(socket: Socket, max_message_bytes: usize) -> Self {
         Self {
             stream: FrameStream::new(socket, max_message_bytes, PATIENCE),
+            waiting: Waiting::default(),
+            rehearses: false,
             last_request_id: 0,
             compressor: None,
             users: None,
@@ -118,29 +129,60 @@ impl Link {
         self.compressor = compressor;
     }
 
+    /// From now on commands of the proxy's own are not sent and fail as [`LinkError::Rehearsed`], or they are sent again.
+    pub(super) fn rehearse(&mut self, rehearses: bool) {
+        self.rehearses = rehearses;
+    }
+
+    /// Whether nothing is sent.
+    pub(super) fn rehearses(&self) -> bool {
+        self.rehearses
+    }
+
+    /// Forgets how long the upstream was waited for: another command begins.
+    pub(super) fn begin_command(&mut self) {
+        self.waiting = Waiting::default();
+    }
+
+    /// How long the upstream was waited for since, ending with now if it still is: to take what was sent, and to answer.
+    pub(super) fn waited(&mut self) -> Duration {
+        self.waiting.whole()
+    }
+
     /// Sends a client's frame as it is. Not cancel safe.
     pub(super) async fn forward(&mut self, frame: &Frame) -> Result<(), LinkError> {
+        self.waiting.begin();
         Ok(self.stream.send(frame).await?)
     }
 
     /// Sends a client's long frame as it comes in. Not cancel safe.
     pub(super) async fn forward_long(&mut self, long: LongFrame, client: &mut FrameStream) -> Result<(), PassError> {
+        self.waiting.begin();
         client.pass_on(long, &mut self.stream).await
     }
 
     /// The next frame from the upstream, or the beginning of a long one. Cancel safe.
     pub(super) async fn arrive(&mut self) -> Result<Arrived, LinkError> {
-        self.stream.arrive(None).await?.ok_or(LinkError::Closed)
+        self.waiting.begin();
+        let arrived = self.stream.arrive(None).await?.ok_or(LinkError::Closed)?;
+        self.waiting.end();
+        Ok(arrived)
     }
 
     /// Sends the client the upstream's long frame as it comes in. Not cancel safe.
     pub(super) async fn pass_on(&mut self, long: LongFrame, client: &mut FrameStream) -> Result<(), PassError> {
-        self.stream.pass_on(long, client).await
+        self.waiting.begin();
+        let passed = self.stream.pass_on(long, client).await;
+        self.waiting.end();
+        passed
     }
 
     /// The next frame from the upstream. Cancel safe.
     pub(super) async fn receive(&mut self) -> Result<Frame, LinkError> {
-        self.stream.next().await?.ok_or(LinkError::Closed)
+        self.waiting.begin();
+        let received = self.stream.next().await?.ok_or(LinkError::Closed)?;
+        self.waiting.end();
+        Ok(received)
     }
 
     /// Returns when the upstream has closed the connection. Cancel safe.
@@ -151,6 +193,7 @@ impl Link {
     /// Runs one command of the proxy's own and gives its answer, which may say `ok: 0`. Not cancel safe.
     pub(super) async fn call(&mut self, request: Request<'_>) -> Result<RawDocumentBuf, LinkError> {
         let request = self.encode(&request)?;
+        self.waiting.begin();
         self.stream.send(&request).await?;
         self.answer(request.header().request_id).await
     }
@@ -159,6 +202,7 @@ impl Link {
     /// anything else is sent. Not cancel safe.
     pub(super) async fn send(&mut self, request: Request<'_>) -> Result<Sent, LinkError> {
         let request = self.encode(&request)?;
+        self.waiting.begin();
         self.stream.send(&request).await?;
         Ok(Sent(request.header().request_id))
     }
@@ -220,6 +264,7 @@ impl Link {
 
     /// Sends what is in the window, which is empty afterwards, and reads the answers.
     async fn exchange(&mut self, window: &mut Vec<Frame>, answers: &mut Vec<RawDocumentBuf>) -> Result<(), LinkError> {
+        self.waiting.begin();
         self.stream.send_all(window).await?;
         for request in window.drain(..) {
             answers.push(self.answer(request.header().request_id).await?);
@@ -227,7 +272,10 @@ impl Link {
         Ok(())
     }
 
-    fn encode(&mut self, request: &Request<'_>) -> Result<Frame, WireError> {
+    fn encode(&mut self, request: &Request<'_>) -> Result<Frame, LinkError> {
+        if self.rehearses {
+            return Err(LinkError::Rehearsed);
+        }
         self.last_request_id = self.last_request_id.wrapping_add(1);
         let mut builder = OpMsgBuilder::new(self.last_request_id, 0).body(request.body);
         if let Some((identifier, documents)) = request.sequence {
@@ -235,7 +283,7 @@ impl Link {
         }
         let message = builder.build()?;
         match self.compressor {
-            Some(compressor) => OpCompressed::compress(&message, compressor),
+            Some(compressor) => Ok(OpCompressed::compress(&message, compressor)?),
             None => Ok(message),
         }
     }

@@ -1,164 +1,28 @@
 //! What sessions count. Labels are closed sets or configured namespaces, never a client's data.
+//!
+//! A metric's HELP text says what is counted and in which unit, and, from its first "When" on, what to do about it:
+//! `docs/metrics.md` is made of them.
 
+mod commands;
 mod inserts;
+mod label;
+mod observed;
+mod outliers;
 
-use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, exponential_buckets,
-};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
+use self::commands::CommandMetrics;
+pub use self::commands::Spent;
 pub use self::inserts::{HintUse, InsertMetrics, Placing};
-
-/// Commands that have a label of their own, sorted; every other one counts as `other`.
-const COMMANDS: &[&str] = &[
-    "abortTransaction",
-    "aggregate",
-    "buildInfo",
-    "collMod",
-    "collStats",
-    "commitTransaction",
-    "count",
-    "create",
-    "createIndexes",
-    "dbStats",
-    "delete",
-    "distinct",
-    "drop",
-    "dropDatabase",
-    "dropIndexes",
-    "endSessions",
-    "explain",
-    "find",
-    "findAndModify",
-    "getMore",
-    "hello",
-    "insert",
-    "isMaster",
-    "killCursors",
-    "listCollections",
-    "listDatabases",
-    "listIndexes",
-    "mapReduce",
-    "ping",
-    "renameCollection",
-    "saslContinue",
-    "saslStart",
-    "update",
-    "validate",
-];
-
-/// What became of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Its bytes were passed on.
-    Relayed,
-    /// It was rewritten and answered.
-    Rewritten,
-    /// It was refused by the proxy.
-    Rejected,
-    /// It could not be answered: a peer went away.
-    Failed,
-}
-
-impl Outcome {
-    const ALL: [Self; 4] = [Self::Relayed, Self::Rewritten, Self::Rejected, Self::Failed];
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::Relayed => "relayed",
-            Self::Rewritten => "rewritten",
-            Self::Rejected => "rejected",
-            Self::Failed => "failed",
-        }
-    }
-}
-
-/// The way a read was answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
-    /// By looking at the pages that hold the answer.
-    Page,
-    /// By unpacking buckets as they come, batch after batch.
-    Stream,
-    /// By a pipeline that unpacks in mongod.
-    Pipeline,
-}
-
-impl Strategy {
-    const ALL: [Self; 3] = [Self::Page, Self::Stream, Self::Pipeline];
-
-    /// What it is called.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Page => "page",
-            Self::Stream => "stream",
-            Self::Pipeline => "pipeline",
-        }
-    }
-}
-
-/// What a peer wanted more of than it may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// Connections at a time.
-    Connections,
-    /// Bytes in one message.
-    MessageBytes,
-    /// Bytes in one message once it is inflated.
-    InflatedBytes,
-    /// Room for long messages, which all clients share.
-    LongMessages,
-    /// Time until the first message, or for the TLS handshake.
-    HandshakeTimeout,
-    /// Time for a message that has begun.
-    FrameTimeout,
-    /// Time between two messages.
-    IdleTimeout,
-    /// Time in which a reply is not read.
-    SendTimeout,
-}
-
-impl Limit {
-    const ALL: [Self; 8] = [
-        Self::Connections,
-        Self::MessageBytes,
-        Self::InflatedBytes,
-        Self::LongMessages,
-        Self::HandshakeTimeout,
-        Self::FrameTimeout,
-        Self::IdleTimeout,
-        Self::SendTimeout,
-    ];
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::Connections => "connections",
-            Self::MessageBytes => "message_bytes",
-            Self::InflatedBytes => "inflated_bytes",
-            Self::LongMessages => "long_messages",
-            Self::HandshakeTimeout => "handshake_timeout",
-            Self::FrameTimeout => "frame_timeout",
-            Self::IdleTimeout => "idle_timeout",
-            Self::SendTimeout => "send_timeout",
-        }
-    }
-}
-
-/// Which way bytes went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From clients.
-    Received,
-    /// To clients.
-    Sent,
-}
+pub use self::label::{Direction, Limit, Outcome, Refusal, Strategy};
+pub use self::observed::ObservedMetrics;
+pub use self::outliers::OutlierMetrics;
+use crate::pattern::shapes::BucketShape;
 
 /// The handles.
 #[derive(Clone, Debug)]
 pub struct SessionMetrics {
-    /// By the position of the name in [`COMMANDS`], the last for others, and by outcome: looked up for every command.
-    commands: Vec<[IntCounter; Outcome::ALL.len()]>,
-    durations: [Histogram; Outcome::ALL.len()],
+    commands: CommandMetrics,
     bytes_received: IntCounter,
     bytes_sent: IntCounter,
     /// Client connections open now.
@@ -168,10 +32,12 @@ pub struct SessionMetrics {
     items_inserted: IntCounterVec,
     reads: IntCounterVec,
     rejected: IntCounterVec,
-    observed: IntCounterVec,
+    observed: ObservedMetrics,
     limits_hit: IntCounterVec,
     /// What inserts on bucket collections count.
     pub inserts: InsertMetrics,
+    /// What commands on outlier collections count.
+    pub outliers: OutlierMetrics,
 }
 
 impl SessionMetrics {
@@ -180,55 +46,29 @@ impl SessionMetrics {
     /// # Errors
     /// A name that is registered already.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let counter =
-            |name: &str, help: &str| registered(registry, IntCounter::new(format!("mongoshape_{name}"), help)?);
-        let counters = |name: &str, help: &str, labels: &[&str]| {
-            registered(
-                registry,
-                IntCounterVec::new(Opts::new(format!("mongoshape_{name}"), help), labels)?,
-            )
-        };
-        let bytes = counters("bytes_total", "Bytes from and to clients.", &["direction"])?;
+        let counters = |name: &str, help: &str, labels: &[&str]| counters(registry, name, help, labels);
+        let bytes = counters(
+            "bytes_total",
+            "Bytes of messages from clients (received) and to them (sent), compressed as they came. When it moves without \
+             mongoshape_commands_total, documents have changed in size.",
+            &["direction"],
+        )?;
         let metrics = Self {
-            commands: command_counters(&counters(
-                "commands_total",
-                "Commands by name and by what became of them.",
-                &["command", "outcome"],
-            )?),
-            durations: durations(registry)?,
+            commands: CommandMetrics::register(registry)?,
             bytes_received: bytes.with_label_values(&["received"]),
             bytes_sent: bytes.with_label_values(&["sent"]),
             connections: registered(
                 registry,
-                IntGauge::new("mongoshape_client_connections", "Client connections open now.")?,
+                IntGauge::new("mongoshape_client_connections", CLIENT_CONNECTIONS)?,
             )?,
-            connections_total: counter("client_connections_total", "Client connections accepted.")?,
-            items_inserted: counters(
-                "bucket_items_inserted_total",
-                "Items inserted, by shape.",
-                &["namespace"],
-            )?,
-            reads: counters(
-                "reads_total",
-                "Reads of shaped collections, by the way they were answered.",
-                &["namespace", "strategy"],
-            )?,
-            rejected: counters(
-                "rejected_total",
-                "Commands on shaped collections that were refused.",
-                &["namespace", "reason"],
-            )?,
-            observed: counters(
-                "observed_total",
-                "Commands that a shape in observe mode would have rewritten.",
-                &["namespace"],
-            )?,
-            limits_hit: counters(
-                "limits_hit_total",
-                "Connections closed or refused because a client wanted more than it may have.",
-                &["limit"],
-            )?,
+            connections_total: counter(registry, "client_connections_total", CLIENT_CONNECTIONS_TOTAL)?,
+            items_inserted: counters("bucket_items_inserted_total", ITEMS_INSERTED, &["namespace"])?,
+            reads: counters("reads_total", READS, &["namespace", "strategy"])?,
+            rejected: counters("rejected_total", REJECTED, &["namespace", "reason"])?,
+            observed: ObservedMetrics::register(registry)?,
+            limits_hit: counters("limits_hit_total", LIMITS_HIT, &["limit"])?,
             inserts: InsertMetrics::register(registry)?,
+            outliers: OutlierMetrics::register(registry)?,
         };
         metrics.begin_at_zero();
         Ok(metrics)
@@ -244,20 +84,18 @@ impl SessionMetrics {
     /// Lets every series of a shape exist at zero. `namespace` is the shape's, as configured.
     pub fn expect_namespace(&self, namespace: &str) {
         self.items_inserted.with_label_values(&[namespace]);
-        self.observed.with_label_values(&[namespace]);
+        self.outliers.expect_namespace(namespace);
         for strategy in Strategy::ALL {
             self.reads.with_label_values(&[namespace, strategy.label()]);
         }
-        self.rejected.with_label_values(&[namespace, "unsupported"]);
+        for reason in Refusal::ALL {
+            self.rejected.with_label_values(&[namespace, reason.label()]);
+        }
     }
 
     /// Counts a command that ended.
-    pub fn command(&self, name: &str, outcome: Outcome, seconds: f64) {
-        let position = COMMANDS.binary_search(&name).unwrap_or(COMMANDS.len());
-        if let Some(counters) = self.commands.get(position) {
-            counters[outcome as usize].inc();
-        }
-        self.durations[outcome as usize].observe(seconds);
+    pub fn command(&self, name: &str, outcome: Outcome, spent: Spent) {
+        self.commands.ended(name, outcome, spent);
     }
 
     /// Counts the bytes of a frame.
@@ -280,8 +118,8 @@ impl SessionMetrics {
     }
 
     /// Counts a refusal.
-    pub fn rejected(&self, namespace: &str) {
-        self.rejected.with_label_values(&[namespace, "unsupported"]).inc();
+    pub fn rejected(&self, namespace: &str, reason: Refusal) {
+        self.rejected.with_label_values(&[namespace, reason.label()]).inc();
     }
 
     /// Counts a connection that a limit ended.
@@ -289,24 +127,42 @@ impl SessionMetrics {
         self.limits_hit.with_label_values(&[limit.label()]).inc();
     }
 
-    /// Counts a command that was only observed.
-    pub fn observed(&self, namespace: &str) {
-        self.observed.with_label_values(&[namespace]).inc();
+    /// What shapes in observe mode count.
+    #[must_use]
+    pub fn observed(&self) -> &ObservedMetrics {
+        &self.observed
+    }
+
+    /// Counts items that would have been inserted, and buckets that would have been begun for them.
+    pub fn would_insert(&self, namespace: &str, shape: &BucketShape, counts: (u64, u64)) {
+        self.observed.inserted(namespace, shape, counts);
     }
 }
 
-fn command_counters(commands: &IntCounterVec) -> Vec<[IntCounter; Outcome::ALL.len()]> {
-    let names = COMMANDS.iter().copied().chain(["other"]);
-    let of_name = |name| Outcome::ALL.map(|outcome| commands.with_label_values(&[name, outcome.label()]));
-    names.map(of_name).collect()
+const CLIENT_CONNECTIONS: &str = "Client connections open now, each of which has an upstream connection of its own. When it nears \
+    listen.max_connections, or mongod's own limit, clients will be turned away: make their pools smaller, raise the limit, or run \
+    more proxies.";
+const CLIENT_CONNECTIONS_TOTAL: &str = "Client connections accepted. When it grows faster than clients start, they do not keep their \
+    connections: look for pools that are made for each request, for idle timeouts and for closed connections in the log.";
+const ITEMS_INSERTED: &str = "Items inserted into bucket collections, by shape. When it stops while the application writes, see \
+    mongoshape_rejected_total and mongoshape_commands_total.";
+const READS: &str = "Reads of shaped collections that were rewritten, by the way they were answered: from pages that hold the answer, as \
+    a stream of all pages, or by a pipeline in mongod. When pipeline grows, questions are not about one key in the order of time: give \
+    filters the key, sort by the time field, or add an index on the fields they ask for.";
+const REJECTED: &str = "Refusals of what a shape cannot do, by shape and by what was refused: a read, a write, an index, the collection as \
+    a whole, a command, a mention by a command on another collection, a change_stream, a name by uuid, a sharded cluster, or anything, \
+    as stored documents are a misfit for the shape. When it moves, the application was answered an error that names the reason and \
+    docs/support.md has the alternatives; on misfit, run `mongoshape check`.";
+const LIMITS_HIT: &str = "Connections closed or refused because a client wanted more than it may have, by the limit. When it moves, the \
+    log names the client: mend that, or raise the limit in [listen].";
+
+fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
+    registered(registry, IntCounter::new(format!("mongoshape_{name}"), help)?)
 }
 
-fn durations(registry: &Registry) -> Result<[Histogram; Outcome::ALL.len()], prometheus::Error> {
-    let help = "Seconds from a command's last byte to its answer's, by what became of it.";
-    let options = HistogramOpts::new("mongoshape_command_duration_seconds", help)
-        .buckets(exponential_buckets(0.000_05, 2.0, 20)?);
-    let durations = registered(registry, HistogramVec::new(options, &["outcome"])?)?;
-    Ok(Outcome::ALL.map(|outcome| durations.with_label_values(&[outcome.label()])))
+fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, prometheus::Error> {
+    let options = Opts::new(format!("mongoshape_{name}"), help);
+    registered(registry, IntCounterVec::new(options, labels)?)
 }
 
 fn registered<C: prometheus::core::Collector + Clone + 'static>(
@@ -315,17 +171,4 @@ fn registered<C: prometheus::core::Collector + Clone + 'static>(
 ) -> Result<C, prometheus::Error> {
     registry.register(Box::new(collector.clone()))?;
     Ok(collector)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_sorted_and_outcomes_in_their_places() {
-        assert!(COMMANDS.is_sorted());
-        for (place, outcome) in Outcome::ALL.into_iter().enumerate() {
-            assert_eq!(outcome as usize, place);
-        }
-    }
 }

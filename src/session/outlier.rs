@@ -36,6 +36,7 @@ pub(super) use self::scratch::Scratches;
 pub(super) use self::tails::{Tail, Tails};
 use super::error::RunError;
 use super::link::{Link, Request};
+use super::metrics::Refusal;
 use super::upstream::UpstreamKind;
 use super::{Settings, Shared};
 use crate::command::arguments::Carried;
@@ -83,7 +84,8 @@ impl<'a> Outlier<'a> {
     /// Runs one that has its [`passage`] and gives the reply. Not cancel safe: the link is of no use after.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
         if self.upstream == UpstreamKind::Mongos {
-            return Err(self.unsupported("a sharded cluster").into());
+            self.rejected(Refusal::Cluster);
+            return Err(CommandError::unsupported((self.namespace, OutlierShape::PATTERN), "a sharded cluster").into());
         }
         Ok(succeeded(self.dispatch().await?)?)
     }
@@ -142,12 +144,22 @@ impl<'a> Outlier<'a> {
 
     /// The error for what the shape cannot do, counted.
     fn unsupported(&self, what: &str) -> CommandError {
-        self.shared.metrics.rejected(&self.shape.namespace().to_string());
+        self.rejected(Refusal::of_command(self.head.name));
         CommandError::unsupported((self.namespace, OutlierShape::PATTERN), what)
     }
 
-    /// The error for a document whose extras cannot be read.
+    fn rejected(&self, reason: Refusal) {
+        self.shared.metrics.rejected(&self.label(), reason);
+    }
+
+    /// The namespace as metrics name it: as configured.
+    fn label(&self) -> String {
+        self.shape.namespace().to_string()
+    }
+
+    /// The error for a document whose extras cannot be read, counted.
     fn misfit(&self) -> CommandError {
+        self.rejected(Refusal::Misfit);
         let message = format!(
             "mongoshape is configured to store {} in the outlier pattern, but what a document of it says of its extras is not of \
              layout version 1",

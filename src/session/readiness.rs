@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::error::RunError;
 use super::link::Link;
+use super::metrics::{Refusal, SessionMetrics};
 use crate::command::arguments::Carried;
 use crate::command::collection::CLUSTERED;
 use crate::command::document::{array_of, get, put, single};
@@ -63,6 +64,8 @@ pub(super) struct Ready {
 
 /// Someone who asks for a collection to be ready.
 pub(super) struct Asker<'a> {
+    /// What counts a collection that cannot be read, where the client is told.
+    pub(super) metrics: Option<&'a SessionMetrics>,
     pub(super) link: &'a mut Link,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,
@@ -89,6 +92,14 @@ pub(super) fn uncommitted() -> Binary {
     }
 }
 
+/// A collection that nobody looks at: what is written to it is only rehearsed.
+fn assumed() -> Ready {
+    Ready {
+        uuid: uncommitted(),
+        is_clustered: Some(false),
+    }
+}
+
 /// A collection as `listCollections` describes it.
 struct Found {
     ready: Ready,
@@ -101,6 +112,9 @@ impl Readiness {
     /// Makes the collection ready to be written to, creating it and its indexes where they are missing, and gives its UUID.
     /// A transaction makes it as a part of itself: its UUID is [`uncommitted`].
     pub(super) async fn for_writing(&self, asker: &mut Asker<'_>) -> Result<Ready, RunError> {
+        if asker.link.rehearses() {
+            return Ok(assumed());
+        }
         if let Some(ready) = self.known(asker.namespace) {
             return Ok(ready);
         }
@@ -127,6 +141,9 @@ impl Readiness {
     /// Refuses a collection that holds what a shape cannot read. One that is missing reads as empty: gives the UUID of one
     /// that is there.
     pub(super) async fn for_reading(&self, asker: &mut Asker<'_>) -> Result<Option<Binary>, RunError> {
+        if asker.link.rehearses() {
+            return Ok(Some(assumed().uuid));
+        }
         if let Some(ready) = self.known(asker.namespace) {
             return Ok(Some(ready.uuid));
         }
@@ -236,6 +253,7 @@ impl Asker<'_> {
         let is_impossible = |name: &&str| IMPOSSIBLE_OPTIONS.contains(name) || (*name == CLUSTERED && !are_unique);
         let impossible = given.into_iter().find(is_impossible);
         if let Some(option) = impossible {
+            self.count_misfit();
             let message = format!(
                 "mongoshape is configured to store {} in the bucket pattern, but the collection has the option '{option}', \
                  under which it cannot",
@@ -340,10 +358,17 @@ impl Asker<'_> {
     }
 
     fn misfit(&self, what: &str, remedy: &str) -> CommandError {
+        self.count_misfit();
         let namespace = self.namespace;
         let message =
             format!("mongoshape is configured to store {namespace} in the bucket pattern, but it {what}: {remedy}");
         CommandError::new(ErrorCode::InvalidOptions, message)
+    }
+
+    fn count_misfit(&self) {
+        if let Some(metrics) = self.metrics {
+            metrics.rejected(&self.shape.namespace().to_string(), Refusal::Misfit);
+        }
     }
 
     fn vanished(&self) -> RunError {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Settings;
 use super::handshake::check_mechanism;
-use super::metrics::SessionMetrics;
+use super::metrics::Refusal;
 use super::run::Across;
 use crate::command::document::{as_flag, first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
@@ -12,7 +12,7 @@ use crate::command::head::Head;
 use crate::command::mentions;
 use crate::command::namespace::Namespace;
 use crate::pattern::pipeline::documents;
-use crate::pattern::shapes::{BucketShape, Mode, Shape};
+use crate::pattern::shapes::{Mode, Shape};
 
 /// Where a command goes.
 pub(super) enum Route<'a> {
@@ -24,8 +24,8 @@ pub(super) enum Route<'a> {
     Run(Rewritten<'a>),
     /// To the code that rewrites the shaped collections which a command on another one names, under these settings.
     Across(Arc<Settings>),
-    /// Back, with an error.
-    Refuse(CommandError),
+    /// Back, with an error, and what is refused of which shapes, as configured.
+    Refuse(CommandError, Option<(String, Refusal)>),
 }
 
 /// A namespace whose commands are rewritten, and the settings that say so: the command ends under them.
@@ -48,33 +48,35 @@ pub(super) fn is_handshake(name: &str) -> bool {
 }
 
 /// Decides. Costs one look-up for a command that touches no shaped collection and may touch no other than its own.
-pub(super) fn decide<'a>(settings: &Arc<Settings>, metrics: &SessionMetrics, head: &Head<'a>) -> Route<'a> {
+pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &Head<'a>) -> Route<'a> {
     if is_handshake(head.name) {
         return Route::Handshake;
     }
     if let Err(error) = check_mechanism(head.name, head.body()) {
-        return Route::Refuse(error);
+        return Route::Refuse(error, None);
     }
     if settings.shapes.is_empty() {
         return Route::Relay;
     }
-    let shapes = Lookup { settings, metrics };
+    let shapes = Lookup { settings };
     let mut refused = change_stream(&shapes, head).or_else(|| by_uuid(&shapes, head));
     if refused.is_none() && Across::may_tell_of_ours(&settings.shapes, head) {
         return Route::Across(Arc::clone(settings));
     }
     let mut across = Across::changes_half_a_view(head);
     mentions::for_each(head, &mut |namespace| {
-        if refused.is_none() && shapes.rewritten(namespace).is_some() {
+        if refused.is_none()
+            && let Some(rewritten) = shapes.rewritten(namespace)
+        {
             if Across::has(head.name) {
                 across = true;
             } else {
-                refused = Some(shapes.reached_by_side_door(head.name, namespace));
+                refused = Some(Lookup::reached_by_side_door(&rewritten, head.name));
             }
         }
     });
-    if let Some(error) = refused {
-        return Route::Refuse(error);
+    if let Some((error, refused)) = refused {
+        return Route::Refuse(error, Some(refused));
     }
     match head.namespace().and_then(|namespace| shapes.rewritten(namespace)) {
         Some(rewritten) => Route::Run(rewritten),
@@ -85,7 +87,7 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, metrics: &SessionMetrics, hea
 
 /// The refusal of a change stream of a whole database or cluster in which a collection is shaped: it would tell of buckets, and
 /// that they were pushed to.
-fn change_stream(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<CommandError> {
+fn change_stream(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<Refused> {
     if head.name != "aggregate" || head.target.is_some() {
         return None;
     }
@@ -95,42 +97,42 @@ fn change_stream(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<CommandError> {
     let of_cluster = options.and_then(|options| get(options, "allChangesForCluster"));
     let settings = shapes.settings;
     let found = if of_cluster.and_then(as_flag) == Some(true) {
-        settings.shapes.iter().find(|shape| shape.mode() == Mode::Rewrite)?
+        settings.shapes.first_rewritten()?
     } else {
-        settings.shapes.any_rewritten_in(head.database)?
+        settings.shapes.first_rewritten_in(head.database)?
     };
     let name = found.namespace().to_string();
-    shapes.metrics.rejected(&name);
     let message = format!(
         "mongoshape stores {name} in the {} pattern: a change stream that includes it is not supported",
         found.pattern()
     );
-    Some(CommandError::new(ErrorCode::CommandNotSupported, message))
+    let error = CommandError::new(ErrorCode::CommandNotSupported, message);
+    Some((error, (name, Refusal::ChangeStream)))
 }
 
 /// The refusal of a collection that is named by its UUID, where it may be a shaped one.
-fn by_uuid(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<CommandError> {
+fn by_uuid(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<Refused> {
     if !mentions::names_by_uuid(head) {
         return None;
     }
     let settings = shapes.settings;
-    let is_anywhere = head.database == "admin";
-    let mut rewritten = settings.shapes.iter().filter(|shape| shape.mode() == Mode::Rewrite);
-    let here = settings.shapes.any_rewritten_in(head.database);
-    let pattern = match here.or_else(|| rewritten.next().filter(|_| is_anywhere)) {
-        Some(shape) => shape.pattern(),
-        None => return None,
-    };
+    let here = settings.shapes.first_rewritten_in(head.database);
+    let anywhere = || settings.shapes.first_rewritten().filter(|_| head.database == "admin");
+    let shape = here.or_else(anywhere)?;
+    let pattern = shape.pattern();
     let message = format!(
         "mongoshape stores collections of this database in the {pattern} pattern: {} of a collection by its UUID is not supported",
         head.name
     );
-    Some(CommandError::new(ErrorCode::CommandNotSupported, message))
+    let error = CommandError::new(ErrorCode::CommandNotSupported, message);
+    Some((error, (shape.namespace().to_string(), Refusal::Uuid)))
 }
+
+/// An error, and what it refuses of which shape.
+type Refused = (CommandError, (String, Refusal));
 
 struct Lookup<'a> {
     settings: &'a Arc<Settings>,
-    metrics: &'a SessionMetrics,
 }
 
 impl Lookup<'_> {
@@ -138,7 +140,6 @@ impl Lookup<'_> {
     fn rewritten<'n>(&self, namespace: Namespace<'n>) -> Option<Rewritten<'n>> {
         let shape = self.settings.shapes.lookup(namespace)?;
         if shape.mode() == Mode::Observe {
-            self.metrics.observed(&shape.namespace().to_string());
             return None;
         }
         Some(Rewritten {
@@ -148,14 +149,13 @@ impl Lookup<'_> {
         })
     }
 
-    fn reached_by_side_door(&self, command: &str, namespace: Namespace<'_>) -> CommandError {
-        let shape = self.settings.shapes.lookup(namespace);
-        if let Some(shape) = shape {
-            self.metrics.rejected(&shape.namespace().to_string());
-        }
-        let pattern = shape.map_or(BucketShape::PATTERN, |shape| shape.pattern());
+    /// The refusal of a shaped namespace in a place where the command cannot have one.
+    fn reached_by_side_door(rewritten: &Rewritten<'_>, command: &str) -> Refused {
+        let (namespace, shape) = (rewritten.namespace, rewritten.shape());
+        let pattern = shape.pattern();
         let message =
             format!("mongoshape stores {namespace} in the {pattern} pattern: {command} cannot name it here yet");
-        CommandError::new(ErrorCode::CommandNotSupported, message)
+        let error = CommandError::new(ErrorCode::CommandNotSupported, message);
+        (error, (shape.namespace().to_string(), Refusal::Mention))
     }
 }

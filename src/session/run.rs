@@ -43,6 +43,7 @@ pub(super) use self::reaching::{Reaching, refuse};
 pub(super) use self::source::Source;
 use super::error::RunError;
 use super::link::Link;
+use super::metrics::Refusal;
 use super::readiness::{Asker, Transaction};
 use super::upstream::UpstreamKind;
 use super::{Settings, Shared};
@@ -82,7 +83,11 @@ impl<'a> Run<'a> {
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
         self.head.validate()?;
         match self.upstream {
-            UpstreamKind::Mongos => return Err(self.unsupported("a sharded cluster").into()),
+            UpstreamKind::Mongos => {
+                self.rejected(Refusal::Cluster);
+                let what = "a sharded cluster";
+                return Err(CommandError::unsupported((self.namespace, BucketShape::PATTERN), what).into());
+            }
             UpstreamKind::Unknown => return Err(unknown_upstream(self.head).into()),
             UpstreamKind::Standalone | UpstreamKind::Member => {}
         }
@@ -149,6 +154,7 @@ impl<'a> Run<'a> {
             makes_none: self.head.begins_with_read_concern(),
         });
         Asker {
+            metrics: Some(&self.shared.metrics),
             link: self.link,
             shape: self.shape,
             namespace: self.namespace,
@@ -195,12 +201,17 @@ impl<'a> Run<'a> {
 
     /// The error for what the shape cannot do, counted.
     fn unsupported(&self, what: &str) -> CommandError {
-        self.shared.metrics.rejected(&self.label());
+        self.rejected(Refusal::of_command(self.head.name));
         CommandError::unsupported((self.namespace, BucketShape::PATTERN), what)
     }
 
-    /// The error for a document in the collection that is none of the shape's buckets.
+    fn rejected(&self, reason: Refusal) {
+        self.shared.metrics.rejected(&self.label(), reason);
+    }
+
+    /// The error for a document in the collection that is none of the shape's buckets, counted.
     fn misfit(&self) -> CommandError {
+        self.rejected(Refusal::Misfit);
         let message = format!(
             "mongoshape is configured to store {} in the bucket pattern, but it holds a document that is no bucket of layout \
              version 1: `mongoshape check` names it",

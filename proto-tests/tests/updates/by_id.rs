@@ -92,7 +92,7 @@ fn every_change_is_made_as_on_a_naive_collection() -> Result<()> {
     }
     sides.check()?;
     let series = format!(
-        "mongoshape_rejected_total{{namespace=\"{}_s.{COLLECTION}\",reason=\"unsupported\"}}",
+        "mongoshape_rejected_total{{namespace=\"{}_s.{COLLECTION}\",reason=\"write\"}}",
         sides.database
     );
     ensure!(sides.proxy.metric(&series) < 0.5, "something was refused");

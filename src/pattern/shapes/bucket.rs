@@ -158,6 +158,13 @@ impl BucketShape {
         self.options.mode
     }
 
+    /// The same, with its commands rewritten.
+    pub(super) fn rewriting(&self) -> Self {
+        let mut rewriting = self.clone();
+        rewriting.options.mode = Mode::Rewrite;
+        rewriting
+    }
+
     /// Whether what is stored under this shape may be read and written under the other.
     #[must_use]
     pub fn is_stored_as(&self, other: &Self) -> bool {

@@ -130,6 +130,13 @@ impl OutlierShape {
         self.options.mode
     }
 
+    /// The same, with its commands rewritten.
+    pub(super) fn rewriting(&self) -> Self {
+        let mut rewriting = self.clone();
+        rewriting.options.mode = Mode::Rewrite;
+        rewriting
+    }
+
     /// The array that may grow.
     #[must_use]
     pub fn array(&self) -> &str {

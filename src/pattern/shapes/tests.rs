@@ -69,6 +69,30 @@ fn a_shape_that_is_off_is_not_there() {
 }
 
 #[test]
+fn what_is_observed_is_rewritten_in_rehearsal() {
+    let shape = |namespace, mode| {
+        let options = BucketOptions {
+            mode,
+            ..bucket(namespace)
+        };
+        Shape::Bucket(BucketShape::new(options).unwrap())
+    };
+    let shapes = [
+        shape("shop.b", Mode::Observe),
+        shape("shop.a", Mode::Observe),
+        shape("shop.c", Mode::Rewrite),
+    ];
+    let shapes = Shapes::new(shapes.into()).unwrap();
+    let first = |shapes: &Shapes| shapes.first_rewritten_in("shop").unwrap().namespace().to_string();
+    assert_eq!(first(&shapes), "shop.c");
+    let rehearsed = shapes.rehearsed();
+    assert_eq!(first(&rehearsed), "shop.a");
+    assert_eq!(rehearsed.first_rewritten().unwrap().namespace().to_string(), "shop.a");
+    assert!(rehearsed.bucket(Namespace::new("shop", "b")).is_some());
+    assert!(shapes.bucket(Namespace::new("shop", "b")).is_none());
+}
+
+#[test]
 fn every_contradiction_is_reported() {
     let options = BucketOptions {
         key: vec!["_id".into(), "a.b".into()],

@@ -1,12 +1,10 @@
 //! Messages of which the beginning is enough to know that they are none of the proxy's business.
 
-use std::time::Instant;
-
 use tokio::sync::SemaphorePermit;
 
 use super::{Closed, Session};
 use crate::command::head::Head;
-use crate::session::metrics::{Direction, Outcome};
+use crate::session::metrics::Direction;
 use crate::session::relay::{Request, Sent};
 use crate::session::route::{self, Route};
 use crate::session::stream::LongFrame;
@@ -61,18 +59,21 @@ impl<'a> Session<'a> {
         if READ_WHOLE.contains(&head.name) {
             return None;
         }
-        let route = route::decide(self.settings.load(), &self.shared.metrics, &head);
-        matches!(route, Route::Relay).then_some(Beginning { name: head.name, flags })
+        let route = route::decide(self.settings.load(), &head);
+        // What is observed is read whole.
+        let is_observed = self
+            .shared
+            .observer
+            .load()
+            .as_ref()
+            .is_some_and(|observer| observer.concerns(&head));
+        (matches!(route, Route::Relay) && !is_observed).then_some(Beginning { name: head.name, flags })
     }
 
     pub(super) async fn relay_beginning(&mut self, sent: Sent<'_>, command: &Beginning<'_>) -> Result<(), Closed> {
-        let begun = Instant::now();
+        let begun = self.begin();
         let flags = command.flags;
         let relayed = self.relay(Request { sent, flags }, self.look()).await;
-        let outcome = *relayed.as_ref().unwrap_or(&Outcome::Failed);
-        self.shared
-            .metrics
-            .command(command.name, outcome, begun.elapsed().as_secs_f64());
-        relayed.map(|_| ())
+        self.count(command.name, begun, relayed)
     }
 }

@@ -1,14 +1,11 @@
 //! OP_QUERY: the handshake, or nothing that is answered with success.
 
-use std::time::Instant;
-
 use bson::raw::RawDocument;
 
 use super::{Closed, Session};
 use crate::command::document::first_field;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::session::link::LinkError;
-use crate::session::metrics::Outcome;
 use crate::session::relay::{Look, Request, Sent};
 use crate::session::{handshake, route};
 use crate::wire::{Frame, OpMsgFlags, OpQuery, OpReply};
@@ -42,7 +39,7 @@ impl Session<'_> {
         if let Err(error) = handshake::check_mechanism(name, command) {
             return self.reply_in_kind(frame, error).await;
         }
-        let begun = Instant::now();
+        let begun = self.begin();
         let flags = OpMsgFlags::default();
         let done = if route::is_handshake(name) {
             let edited = handshake::edit_query(
@@ -72,11 +69,7 @@ impl Session<'_> {
             )
             .await
         };
-        let outcome = *done.as_ref().unwrap_or(&Outcome::Failed);
-        self.shared
-            .metrics
-            .command(name, outcome, begun.elapsed().as_secs_f64());
-        done.map(|_| ())
+        self.count(name, begun, done)
     }
 }
 

@@ -1,8 +1,8 @@
 //! What inserts on bucket collections count.
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, IntCounter, Registry};
 
-use super::registered;
+use super::{counter, counters, registered};
 
 /// What a statement did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,36 +73,16 @@ pub struct InsertMetrics {
 
 impl InsertMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let counter =
-            |name: &str, help: &str| registered(registry, IntCounter::new(format!("mongoshape_{name}"), help)?);
-        let counters = |name: &str, help: &str, label: &str| {
-            let options = Opts::new(format!("mongoshape_{name}"), help);
-            registered(registry, IntCounterVec::new(options, &[label])?)
-        };
-        let placed = counters(
-            "bucket_statements_total",
-            "Statements that inserts were written with, by what they did.",
-            "kind",
-        )?;
-        let hints = counters(
-            "bucket_hints_total",
-            "Keys of inserts whose highest page was known, or had to be looked up.",
-            "outcome",
-        )?;
+        let placed = counters(registry, "bucket_statements_total", STATEMENTS, &["kind"])?;
+        let hints = counters(registry, "bucket_hints_total", HINTS, &["outcome"])?;
         Ok(Self {
             placed: Placing::ALL.map(|placing| placed.with_label_values(&[placing.label()])),
             hints: HintUse::ALL.map(|hint| hints.with_label_values(&[hint.label()])),
-            conflicts: counter(
-                "bucket_conflicts_total",
-                "Statements that lost a race for a page and were planned again.",
-            )?,
-            resent_items: counter(
-                "bucket_resent_items_total",
-                "Items that an earlier attempt at the same command had stored.",
-            )?,
-            late_items: counter("late_items_total", "Items stored behind newer ones, or without a time.")?,
+            conflicts: counter(registry, "bucket_conflicts_total", CONFLICTS)?,
+            resent_items: counter(registry, "bucket_resent_items_total", RESENT_ITEMS)?,
+            late_items: counter(registry, "late_items_total", LATE_ITEMS)?,
             bucket_fill: bucket_fill(registry)?,
-            buckets_opened: counter("buckets_opened_total", "Buckets begun.")?,
+            buckets_opened: counter(registry, "buckets_opened_total", BUCKETS_OPENED)?,
         })
     }
 
@@ -117,8 +97,23 @@ impl InsertMetrics {
     }
 }
 
+const STATEMENTS: &str = "Statements that inserts on bucket collections were written with, by what they did: push items onto an open \
+    page, begin a page, announce the next, close one, mark a first page before another becomes late. When push grows as fast as items, \
+    inserts come one by one: insertMany puts the items of a key into one statement.";
+const HINTS: &str = "Keys of inserts whose highest page was known (hit), or had to be looked up (miss). When miss grows, more keys are \
+    written than a proxy remembers, or writers of one key are spread over many proxies.";
+const CONFLICTS: &str = "Statements that lost a race for a page and were planned again. When it grows with the rate of inserts, several \
+    proxies write the same keys: let the writers of a key go through one proxy.";
+const RESENT_ITEMS: &str = "Items that an earlier attempt at the same command had stored. When it grows, drivers send writes again: look \
+    for broken connections and elections.";
+const LATE_ITEMS: &str = "Items stored behind newer ones of their key, or without a date in the time field. When it grows, reads by time \
+    have to merge pages: have the items of a key sent by one writer, in their order.";
+const BUCKETS_OPENED: &str = "Buckets begun. When it grows as fast as items do, a key has few of them: the pattern saves nothing there, \
+    choose a key with more items.";
+
 fn bucket_fill(registry: &Registry) -> Result<Histogram, prometheus::Error> {
-    let help = "Items in a bucket when the next one of its key is begun.";
+    let help = "Items in a bucket when it is closed, that is when the next one of its key is begun. When most are below max_items, \
+                max_bytes closes them: raise it, or lower max_items.";
     let bounds = vec![1.0, 2.0, 5.0, 9.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 10_000.0];
     let options = HistogramOpts::new("mongoshape_bucket_fill_items", help).buckets(bounds);
     registered(registry, Histogram::with_opts(options)?)

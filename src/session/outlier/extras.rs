@@ -25,8 +25,17 @@ pub(super) struct Written {
 }
 
 impl Outlier<'_> {
-    /// Writes pages that nobody counts yet.
+    /// Writes whole arrays' pages, which nobody counts yet.
     pub(super) async fn write_pages(&mut self, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
+        self.store_pages(pages).await?;
+        for _ in pages.iter().filter(|page| begins_at(page) == Some(0)) {
+            self.shared.metrics.outliers.spilled(&self.label());
+        }
+        Ok(())
+    }
+
+    /// Stores pages.
+    pub(super) async fn store_pages(&mut self, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
         if pages.is_empty() {
             return Ok(());
         }

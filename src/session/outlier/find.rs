@@ -218,6 +218,9 @@ async fn completed(
             wanted.push((id, extras));
         }
     }
+    if !wanted.is_empty() {
+        run.shared.metrics.outliers.merged(&run.label());
+    }
     let of: Vec<_> = wanted.iter().map(|(id, extras)| (*id, extras.generation)).collect();
     let pages = run.pages(&of).await?;
     let mut all = RawArrayBuf::new();
@@ -282,9 +285,7 @@ async fn by_pipeline(run: &mut Outlier<'_>, find: &Find<'_>) -> Result<RawDocume
     if let Some(allow) = find.allow_disk_use {
         command.append(cstr!("allowDiskUse"), allow);
     }
-    run.shared
-        .metrics
-        .read(&run.shape.namespace().to_string(), Strategy::Pipeline);
+    run.shared.metrics.read(&run.label(), Strategy::Pipeline);
     run.carried().append_to_read(&mut command);
     let reply = run.put_together(&command).await?;
     let Some(cursor) = CursorReply::parse(&reply) else {

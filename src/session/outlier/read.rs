@@ -62,8 +62,7 @@ impl Outlier<'_> {
     }
 
     fn count_pipeline(&self) {
-        let label = self.shape.namespace().to_string();
-        self.shared.metrics.read(&label, Strategy::Pipeline);
+        self.shared.metrics.read(&self.label(), Strategy::Pipeline);
     }
 }
 

@@ -37,6 +37,7 @@ impl Outlier<'_> {
                     .write((self.namespace.collection, "update"), &moving.count, Part::Beside)
                     .await?;
                 if told.succeeded()?.n > 0 {
+                    self.shared.metrics.outliers.spilled(&self.label());
                     return Ok(());
                 }
             }
@@ -62,7 +63,7 @@ impl Outlier<'_> {
 
     /// Begins pages: whether nobody else has begun one of them.
     async fn begin_pages(&mut self, pages: &[RawDocumentBuf]) -> Result<bool, RunError> {
-        match self.write_pages(pages).await {
+        match self.store_pages(pages).await {
             Err(RunError::Command(error)) if error.is(ErrorCode::DuplicateKey) && !self.head.in_transaction() => {
                 Ok(false)
             }

@@ -16,6 +16,7 @@ use crate::pattern::pipeline::{Pipelines, Place, Reached, documents};
 use crate::pattern::shapes::{Mode, Shapes};
 use crate::session::error::RunError;
 use crate::session::link::Link;
+use crate::session::metrics::Refusal;
 use crate::session::outlier::put_together;
 use crate::session::upstream::UpstreamKind;
 use crate::session::{Settings, Shared};
@@ -96,14 +97,14 @@ impl<'a> Across<'a> {
 
     /// Refuses what cannot be done with a shaped collection at all.
     fn check(&self, body: &RawDocument, reached: &Reached) -> Result<(), CommandError> {
-        let what = if self.upstream == UpstreamKind::Mongos {
-            "a sharded cluster"
+        let (what, reason) = if self.upstream == UpstreamKind::Mongos {
+            ("a sharded cluster", Refusal::Cluster)
         } else if self.head.name == "aggregate" && get(body, "explain").and_then(as_flag).unwrap_or(false) {
-            "explain"
+            ("explain", Refusal::Mention)
         } else {
             return Ok(());
         };
-        self.shared.metrics.rejected(&reached.configured());
+        self.shared.metrics.rejected(&reached.configured(), reason);
         let namespace = Namespace::new(self.head.database, &reached.collection);
         Err(CommandError::unsupported((namespace, reached.pattern()), what))
     }
@@ -130,7 +131,8 @@ impl<'a> Across<'a> {
             let namespace = Namespace::new(self.head.database, collection);
             let shape = self.settings.shapes.lookup(namespace);
             if let Some(shape) = shape.filter(|shape| shape.mode() == Mode::Rewrite) {
-                self.shared.metrics.rejected(&shape.namespace().to_string());
+                let label = shape.namespace().to_string();
+                self.shared.metrics.rejected(&label, Refusal::Mention);
                 let what = "collMod of a view without its pipeline";
                 return Err(CommandError::unsupported((namespace, shape.pattern()), what).into());
             }

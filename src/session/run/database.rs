@@ -82,6 +82,7 @@ async fn add_collection(
 ) -> Result<(), RunError> {
     let carried = Carried::of(across.head.body());
     let mut asker = Asker {
+        metrics: None,
         link: across.link,
         shape,
         namespace,

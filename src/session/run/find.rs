@@ -90,6 +90,9 @@ pub(super) async fn from_buckets(
     if (!closes && run.head.in_transaction()) || run.head.wants_snapshot() {
         return Ok(None);
     }
+    if run.link.rehearses() {
+        run.shared.metrics.read(&run.label(), terms.strategy());
+    }
     let (mut stream, first) = match way::choose(run, question, terms).await? {
         Way::Walk(stream, first) => (stream, first),
         Way::Nothing(answer) => {

@@ -32,6 +32,9 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Insert::parse(run.head)?;
     let retryable = run.is_retryable()?;
     let mut batch = Batch::prepare(run, &command);
+    if let Some(rehearsal) = &run.shared.rehearsal {
+        rehearsal.insert(run.shared, run.shape, &batch.groups);
+    }
     let stored = store(run, &mut batch).await.map_err(|error| {
         error.map_command(|error| {
             let error = error.of_write();
@@ -48,7 +51,7 @@ async fn store(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError>
     if batch.has_work() {
         let settings = run.settings;
         let ready = settings.readiness.for_writing(&mut run.asker()).await?;
-        batch.learn(run.namespace, &ready);
+        batch.learn(run, &ready);
         let turns = take_turns(run, batch, &ready.uuid).await;
         let order = turns.order;
         rounds(run, batch, (ready, &turns.turns)).await?;
@@ -126,7 +129,7 @@ async fn still_ready(run: &mut Run<'_>, batch: &mut Batch<'_>, ready: Ready) -> 
     if now != ready {
         // Dropped and made again: nothing that was known is true.
         batch.groups.iter_mut().for_each(Group::begin_anew);
-        batch.learn(run.namespace, &now);
+        batch.learn(run, &now);
     }
     Ok(now)
 }

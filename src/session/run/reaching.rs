@@ -13,7 +13,7 @@ use crate::pattern::pipeline::{Reached, Refused};
 use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
 use crate::session::link::Link;
-use crate::session::metrics::{SessionMetrics, Strategy};
+use crate::session::metrics::{Refusal, SessionMetrics, Strategy};
 use crate::session::readiness::Asker;
 use crate::session::{Settings, Shared};
 
@@ -27,7 +27,7 @@ pub(in crate::session) struct Reaching<'a, 'l> {
 
 /// The error for what a pipeline cannot do with a shaped collection, counted.
 pub(in crate::session) fn refuse(metrics: &SessionMetrics, refused: &Refused) -> CommandError {
-    metrics.rejected(&refused.configured);
+    metrics.rejected(&refused.configured, Refusal::Mention);
     let namespace = Namespace::new(&refused.database, &refused.collection);
     CommandError::unsupported((namespace, refused.pattern), &refused.what)
 }
@@ -39,6 +39,7 @@ impl Reaching<'_, '_> {
             let Some(shape) = reached.shape() else { continue };
             let namespace = Namespace::new(self.head.database, &reached.collection);
             let mut asker = Asker {
+                metrics: Some(&self.shared.metrics),
                 link: self.link,
                 shape,
                 namespace,
@@ -118,7 +119,8 @@ impl Reaching<'_, '_> {
     }
 
     fn unsupported(&self, shape: &BucketShape, namespace: Namespace<'_>, what: &str) -> CommandError {
-        self.shared.metrics.rejected(&shape.namespace().to_string());
+        let label = shape.namespace().to_string();
+        self.shared.metrics.rejected(&label, Refusal::Mention);
         CommandError::unsupported((namespace, BucketShape::PATTERN), what)
     }
 

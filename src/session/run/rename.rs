@@ -10,6 +10,7 @@ use crate::command::error::CommandError;
 use crate::command::namespace::Namespace;
 use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
+use crate::session::metrics::Refusal;
 use crate::session::readiness::Asker;
 use crate::session::upstream::UpstreamKind;
 
@@ -31,6 +32,7 @@ pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunEr
     let there = in_database(body, from.database);
     settings.readiness.forget(from);
     let mut asker = Asker {
+        metrics: Some(&across.shared.metrics),
         link: across.link,
         shape,
         namespace: from,
@@ -66,7 +68,10 @@ fn alike<'a>(across: &Across<'a>, from: Namespace<'_>, to: Namespace<'_>) -> Res
 fn refuse(across: &Across<'_>, namespace: Namespace<'_>, what: &str) -> CommandError {
     let shape = across.settings.shapes.lookup(namespace);
     if let Some(shape) = shape {
-        across.shared.metrics.rejected(&shape.namespace().to_string());
+        across
+            .shared
+            .metrics
+            .rejected(&shape.namespace().to_string(), Refusal::Collection);
     }
     let pattern = shape.map_or(BucketShape::PATTERN, |shape| shape.pattern());
     CommandError::unsupported((namespace, pattern), what)

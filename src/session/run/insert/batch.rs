@@ -7,7 +7,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf, cstr};
 use super::concern::Concern;
 use crate::command::document::{array_of, as_flag, get, single};
 use crate::command::duplicate::{duplicate_id, duplicate_id_in_clustered, duplicate_of};
-use crate::command::error::{CommandError, ErrorCode, WriteError, is_retryable, label_retryable};
+use crate::command::error::{ErrorCode, WriteError, is_retryable, label_retryable};
 use crate::command::insert::Insert;
 use crate::command::namespace::Namespace;
 use crate::command::reply::carry;
@@ -17,7 +17,7 @@ use crate::pattern::bucket::insert::{
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::canonical;
 use crate::pattern::bucket::layout::PageFacts;
-use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::pattern::shapes::ItemIds;
 use crate::session::hint::Hint;
 use crate::session::metrics::{InsertMetrics, Placing};
 use crate::session::mint::SystemMint;
@@ -148,7 +148,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Takes in what the collection is. A clustered one takes no `_id` that is too long for the number of a record.
-    pub(super) fn learn(&mut self, namespace: Namespace<'_>, ready: &Ready) {
+    pub(super) fn learn(&mut self, run: &Run<'_>, ready: &Ready) {
         self.is_clustered = ready.is_clustered == Some(true);
         if ready.is_clustered == Some(false) {
             return;
@@ -163,7 +163,7 @@ impl<'a> Batch<'a> {
             for position in long {
                 group.refuse(position);
                 let what = "an _id of more than 4 MiB where it is clustered, or may be,";
-                let error = CommandError::unsupported((namespace, BucketShape::PATTERN), what);
+                let error = run.unsupported(what);
                 let error = WriteError::new(ErrorCode::CommandNotSupported, error.message());
                 refused.extend(group.item(position).map(|item| (item.index(), error)));
             }

@@ -13,9 +13,11 @@ use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::insert::{Care, Facts, Group, Hits, append_facts_query, ids_query};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageFacts;
-use crate::pattern::shapes::ItemIds;
+use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::session::Shared;
 use crate::session::error::RunError;
 use crate::session::link::Request;
+use crate::session::metrics::Refusal;
 use crate::session::run::Run;
 
 /// Keys, or `_id`s, in one query: few enough for a query that is short and an answer that is one batch, as a rule.
@@ -131,9 +133,9 @@ async fn together(
 ) -> Result<(), RunError> {
     let mut found: HashMap<Vec<u8>, PageFacts> = HashMap::new();
     let shape = run.shape;
-    let namespace = run.namespace;
+    let place = (run.shared, run.namespace);
     each(run, answer, |page| {
-        let (key, facts) = Facts::parse(shape, page).ok_or_else(|| unreadable(namespace))?;
+        let (key, facts) = Facts::parse(shape, page).ok_or_else(|| unreadable(place, shape))?;
         found.insert(key, facts);
         Ok(())
     })
@@ -149,7 +151,9 @@ async fn together(
 
 fn apart(run: &Run<'_>, batch: &mut Batch<'_>, group: usize, answer: &RawDocument) -> Result<(), CommandError> {
     let bucket = CursorReply::parse(answer).and_then(|cursor| cursor.documents().next());
-    let facts = bucket.map(|bucket| PageFacts::parse(run.shape, bucket).ok_or_else(|| unreadable(run.namespace)));
+    let facts = bucket.map(|bucket| {
+        PageFacts::parse(run.shape, bucket).ok_or_else(|| unreadable((run.shared, run.namespace), run.shape))
+    });
     let facts = facts.transpose()?;
     if let Some(group) = batch.groups.get_mut(group) {
         group.know(facts);
@@ -207,7 +211,8 @@ pub(super) fn refuse(run: &Run<'_>, batch: &mut Batch<'_>, number: usize, taken:
     batch.refuse(refused);
 }
 
-fn unreadable(namespace: Namespace<'_>) -> CommandError {
+fn unreadable((shared, namespace): (&Shared, Namespace<'_>), shape: &BucketShape) -> CommandError {
+    shared.metrics.rejected(&shape.namespace().to_string(), Refusal::Misfit);
     let message = format!("{namespace} holds a document that is no bucket of layout version 1: run `mongoshape check`");
     CommandError::new(ErrorCode::InvalidOptions, message)
 }

@@ -1,0 +1,5 @@
+//! What `/metrics` says after a known workload, every value of it; and what Prometheus makes of it.
+
+mod exposition;
+mod prometheus;
+mod workload;

@@ -1,0 +1,160 @@
+//! What every command counts: how it ended, how long it took, and how much of that was mongod's time.
+
+use std::time::Duration;
+
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, Registry, exponential_buckets};
+
+use super::label::Outcome;
+use super::{counters, registered};
+
+/// Commands that have a label of their own, sorted; every other one counts as `other`.
+const COMMANDS: &[&str] = &[
+    "abortTransaction",
+    "aggregate",
+    "buildInfo",
+    "collMod",
+    "collStats",
+    "commitTransaction",
+    "count",
+    "create",
+    "createIndexes",
+    "dbStats",
+    "delete",
+    "distinct",
+    "drop",
+    "dropDatabase",
+    "dropIndexes",
+    "endSessions",
+    "explain",
+    "find",
+    "findAndModify",
+    "getMore",
+    "hello",
+    "insert",
+    "isMaster",
+    "killCursors",
+    "listCollections",
+    "listDatabases",
+    "listIndexes",
+    "mapReduce",
+    "ping",
+    "renameCollection",
+    "saslContinue",
+    "saslStart",
+    "update",
+    "validate",
+];
+
+/// The name of every other command.
+const OTHER: &str = "other";
+
+/// Seconds, from what a relayed command spends in the proxy to what one does that waits for other writers.
+const OVERHEAD_BOUNDS: [f64; 13] = [
+    0.000_01, 0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
+];
+
+/// How long a command took.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent {
+    /// In all.
+    pub whole: Duration,
+    /// While mongod was waited for.
+    pub upstream: Duration,
+}
+
+/// The handles.
+#[derive(Clone, Debug)]
+pub(super) struct CommandMetrics {
+    /// By the position of the name in [`COMMANDS`], the last for others, and by outcome: looked up for every command.
+    commands: Vec<[IntCounter; Outcome::ALL.len()]>,
+    durations: [Histogram; Outcome::ALL.len()],
+    upstream: Histogram,
+    overhead: Histogram,
+}
+
+impl CommandMetrics {
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let commands = counters(
+            registry,
+            "commands_total",
+            "Commands that ended, by name (other: one without a label of its own) and by what became of them: relayed as they came; \
+             rewritten for a shape; rejected, which is answered with an error by the proxy; failed, as a peer went away. When it moves \
+             from relayed to rewritten, shapes are at work; when rejected grows, see mongoshape_rejected_total and the application's \
+             log; when failed grows, see the proxy's log for who closed connections.",
+            &["command", "outcome"],
+        )?;
+        let of_name = |name| Outcome::ALL.map(|outcome| commands.with_label_values(&[name, outcome.label()]));
+        Ok(Self {
+            commands: names().map(of_name).collect(),
+            durations: durations(registry)?,
+            upstream: histogram(
+                registry,
+                "upstream_duration_seconds",
+                "Seconds that a command waited for mongod, over all that it asked of it; none for one that asked nothing. A message that \
+                 is passed on while it comes in counts as waiting. When it grows, look at mongod: slow queries, missing indexes, a busy \
+                 disk; a rewritten command that asks often is told by explain.",
+                exponential_buckets(0.000_05, 2.0, 20)?,
+            )?,
+            overhead: histogram(
+                registry,
+                "proxy_overhead_seconds",
+                "Seconds of a command in which it did not wait for mongod: reading and rewriting it, waiting for other writers of its key, \
+                 sending its answer. When it grows for relayed commands, the proxy lacks CPU (see process_cpu_seconds_total) or clients \
+                 are slow to read; else many writers of one key wait for each other.",
+                OVERHEAD_BOUNDS.to_vec(),
+            )?,
+        })
+    }
+
+    pub(super) fn ended(&self, name: &str, outcome: Outcome, spent: Spent) {
+        let position = COMMANDS.binary_search(&name).unwrap_or(COMMANDS.len());
+        if let Some(counters) = self.commands.get(position) {
+            counters[outcome as usize].inc();
+        }
+        self.durations[outcome as usize].observe(spent.whole.as_secs_f64());
+        if !spent.upstream.is_zero() {
+            self.upstream.observe(spent.upstream.as_secs_f64());
+        }
+        self.overhead
+            .observe(spent.whole.saturating_sub(spent.upstream).as_secs_f64());
+    }
+}
+
+/// Every name that a label may have.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    COMMANDS.iter().copied().chain([OTHER])
+}
+
+/// What a command is called in a label.
+pub(super) fn name_of(command: &str) -> &str {
+    if COMMANDS.binary_search(&command).is_ok() {
+        command
+    } else {
+        OTHER
+    }
+}
+
+fn durations(registry: &Registry) -> Result<[Histogram; Outcome::ALL.len()], prometheus::Error> {
+    let help = "Seconds from a command's last byte to its answer's (of one that is passed on while it comes in, from its beginning), by \
+                what became of it. When it grows, mongoshape_upstream_duration_seconds and mongoshape_proxy_overhead_seconds say where \
+                the time goes.";
+    let options = HistogramOpts::new("mongoshape_command_duration_seconds", help)
+        .buckets(exponential_buckets(0.000_05, 2.0, 20)?);
+    let durations = registered(registry, HistogramVec::new(options, &["outcome"])?)?;
+    Ok(Outcome::ALL.map(|outcome| durations.with_label_values(&[outcome.label()])))
+}
+
+fn histogram(registry: &Registry, name: &str, help: &str, bounds: Vec<f64>) -> Result<Histogram, prometheus::Error> {
+    let options = HistogramOpts::new(format!("mongoshape_{name}"), help).buckets(bounds);
+    registered(registry, Histogram::with_opts(options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_sorted() {
+        assert!(COMMANDS.is_sorted());
+    }
+}

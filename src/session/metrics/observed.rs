@@ -1,0 +1,133 @@
+//! What shapes in observe mode count: what would have been done, and what would have been saved.
+
+use prometheus::{IntCounterVec, Registry};
+
+use super::commands::name_of;
+use super::label::{Refusal, Strategy};
+use super::{SessionMetrics, counters};
+use crate::pattern::shapes::{BucketShape, ItemIds};
+
+/// Entries of indexes that an item has in a naive collection at the least: `_id`'s, and those of one on the key (and the time), which the
+/// same reads take.
+const NAIVE_ENTRIES: u64 = 2;
+/// How items are stored.
+const NAIVE: &str = "naive";
+const SHAPED: &str = "shaped";
+
+/// The handles.
+#[derive(Clone, Debug)]
+pub struct ObservedMetrics {
+    commands: IntCounterVec,
+    rejected: IntCounterVec,
+    reads: IntCounterVec,
+    unplanned: IntCounterVec,
+    items: IntCounterVec,
+    buckets: IntCounterVec,
+    saved_documents: IntCounterVec,
+    index_entries: IntCounterVec,
+}
+
+impl ObservedMetrics {
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let counters = |name: &str, help: &str, labels: &[&str]| counters(registry, name, help, labels);
+        Ok(Self {
+            commands: counters("observed_total", COMMANDS, &["namespace", "command"])?,
+            rejected: counters("observed_rejected_total", REJECTED, &["namespace", "reason"])?,
+            reads: counters("observed_reads_total", READS, &["namespace", "strategy"])?,
+            unplanned: counters("observed_unplanned_total", UNPLANNED, &["namespace"])?,
+            items: counters("observed_items_inserted_total", ITEMS, &["namespace"])?,
+            buckets: counters("observed_buckets_opened_total", BUCKETS, &["namespace"])?,
+            saved_documents: counters("observed_saved_documents_total", SAVED_DOCUMENTS, &["namespace"])?,
+            index_entries: counters("observed_index_entries_total", INDEX_ENTRIES, &["namespace", "layout"])?,
+        })
+    }
+
+    /// Lets every series of an observed shape exist at zero.
+    pub fn expect_namespace(&self, namespace: &str) {
+        for reason in Refusal::ALL {
+            self.rejected.with_label_values(&[namespace, reason.label()]);
+        }
+        for strategy in Strategy::ALL {
+            self.reads.with_label_values(&[namespace, strategy.label()]);
+        }
+        for name in super::commands::names() {
+            self.commands.with_label_values(&[namespace, name]);
+        }
+        for of_namespace in [&self.unplanned, &self.items, &self.buckets, &self.saved_documents] {
+            of_namespace.with_label_values(&[namespace]);
+        }
+        for layout in [NAIVE, SHAPED] {
+            self.index_entries.with_label_values(&[namespace, layout]);
+        }
+    }
+
+    /// Handles for the code that rewrites, which count as observed; what they count else is seen by nobody. `None` in theory only.
+    pub(in crate::session) fn counting(&self) -> Option<SessionMetrics> {
+        let metrics = SessionMetrics::register(&Registry::new()).ok()?;
+        Some(SessionMetrics {
+            rejected: self.rejected.clone(),
+            reads: self.reads.clone(),
+            observed: self.clone(),
+            ..metrics
+        })
+    }
+
+    /// Counts a command that would have been rewritten.
+    pub fn rewritten(&self, namespace: &str, command: &str) {
+        self.commands.with_label_values(&[namespace, name_of(command)]).inc();
+    }
+
+    /// Counts one of which only mongod could tell what would have become of it.
+    pub fn unplanned(&self, namespace: &str) {
+        self.unplanned.with_label_values(&[namespace]).inc();
+    }
+
+    pub(super) fn inserted(&self, namespace: &str, shape: &BucketShape, (items, buckets): (u64, u64)) {
+        let of = |counters: &IntCounterVec, count| counters.with_label_values(&[namespace]).inc_by(count);
+        of(&self.items, items);
+        of(&self.buckets, buckets);
+        of(&self.saved_documents, items.saturating_sub(buckets));
+        // `_id`, the page, and the times; and an entry for each item's own `_id`.
+        let a_bucket = if shape.time().is_some() { 3 } else { 2 };
+        let an_item = u64::from(shape.item_ids() == ItemIds::Unique);
+        let entries = buckets
+            .saturating_mul(a_bucket)
+            .saturating_add(items.saturating_mul(an_item));
+        let of = |layout, count| self.index_entries.with_label_values(&[namespace, layout]).inc_by(count);
+        of(NAIVE, items.saturating_mul(NAIVE_ENTRIES));
+        of(SHAPED, entries);
+    }
+}
+
+const COMMANDS: &str = "Commands that a shape in observe mode would have rewritten or refused, by name; what an outlier shape would have \
+    relayed is not among them. When it stays 0, the namespace is not the one that the application uses.";
+const REJECTED: &str = "Refusals of what a shape in observe mode could not have done, by what would have been refused (see \
+    mongoshape_rejected_total). When it moves, change the application first, or leave the collection as it is: the log at level debug \
+    has the reasons, docs/support.md the alternatives.";
+const READS: &str = "Reads that a shape in observe mode would have rewritten, by the way they would have been answered if no page was in the \
+    way. When most are by pipeline, another key serves the application better.";
+const UNPLANNED: &str = "Commands on a namespace in observe mode that would have been rewritten, but may be refused for what mongod has \
+    stored: updates, deletes and commands on indexes and collections. When they are many, try the shape on a copy with the application's \
+    own tests before the mode is changed.";
+const ITEMS: &str = "Items of inserts that a shape in observe mode would have put into buckets. When it stays 0, nothing is inserted, or \
+    each insert would be refused.";
+const BUCKETS: &str = "Buckets that a shape in observe mode would have begun for them, as if each key had none before it was first seen. \
+    When it grows nearly as fast as the items, the key has few items: choose another.";
+const SAVED_DOCUMENTS: &str = "Documents that the inserts would not have made: items less buckets, an estimate. When it stays far below \
+    the items, the pattern saves little here.";
+const INDEX_ENTRIES: &str = "Index entries of those items, an estimate: as they are (naive: _id's and those of one index on the key, for the \
+    same reads), and as they would be (shaped: of buckets and, with item_ids = \"unique\", of each item's _id). When shaped is not far \
+    below naive, item_ids = \"stored\" saves more, if the application does not rely on unique _ids.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_by_rewriting_code_counts_as_observed() {
+        let registry = Registry::new();
+        let observed = ObservedMetrics::register(&registry).unwrap();
+        observed.counting().unwrap().read("a.b", Strategy::Page);
+        assert_eq!(observed.reads.with_label_values(&["a.b", "page"]).get(), 1);
+    }
+}

@@ -1,0 +1,49 @@
+//! What commands on outlier collections count.
+
+use prometheus::{IntCounterVec, Registry};
+
+use super::counters;
+
+/// The handles.
+#[derive(Clone, Debug)]
+pub struct OutlierMetrics {
+    spills: IntCounterVec,
+    merged_reads: IntCounterVec,
+}
+
+impl OutlierMetrics {
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            spills: counters(
+                registry,
+                "outlier_spills_total",
+                "Times that elements of a document were written to the collection of extras: a tail was moved there, or a long array was \
+                 stored or changed. When it grows faster than the application pushes to long arrays, the threshold is too low for them, or \
+                 they are changed by more than pushes, each of which costs the array's length.",
+                &["namespace"],
+            )?,
+            merged_reads: counters(
+                registry,
+                "outlier_merged_reads_total",
+                "Replies in which at least one document was put together from its extras. When it grows towards the number of reads, \
+                 outliers are not the exception: raise the threshold, or leave the array out of projections that do not need it.",
+                &["namespace"],
+            )?,
+        })
+    }
+
+    pub(super) fn expect_namespace(&self, namespace: &str) {
+        self.spills.with_label_values(&[namespace]);
+        self.merged_reads.with_label_values(&[namespace]);
+    }
+
+    /// Counts elements that were moved out of their document.
+    pub fn spilled(&self, namespace: &str) {
+        self.spills.with_label_values(&[namespace]).inc();
+    }
+
+    /// Counts a reply with outliers that were put together.
+    pub fn merged(&self, namespace: &str) {
+        self.merged_reads.with_label_values(&[namespace]).inc();
+    }
+}

@@ -1,0 +1,243 @@
+//! What a shape in observe mode would do: its commands are rewritten as far as that goes without asking mongod anything, by the code that
+//! rewrites them, after they were relayed and answered.
+//!
+//! That code is given the observer's settings, under which observed shapes rewrite, handles that count as `observed`, and a
+//! [link](super::link) that sends nothing: the first command of the proxy's own ends the rehearsal. Collections are taken for ready,
+//! and for empty.
+
+mod pages;
+
+use bson::raw::RawDocumentBuf;
+
+use self::pages::Pages;
+use super::error::RunError;
+use super::link::Link;
+use super::metrics::{ObservedMetrics, Refusal, SessionMetrics};
+use super::outlier::{Outlier, Passage, Tails, passage};
+use super::route::{self, Rewritten, Route};
+use super::run::{Across, Run};
+use super::upstream::Upstream;
+use super::{Settings, Shared};
+use crate::command::error::CommandError;
+use crate::command::head::Head;
+use crate::command::mentions;
+use crate::command::namespace::Namespace;
+use crate::pattern::bucket::insert::Group;
+use crate::pattern::shapes::{BucketShape, Mode, Shape, Shapes};
+
+/// What sessions observe with.
+#[derive(Debug)]
+pub(super) struct Observer {
+    /// As a proxy would have them that rewrites what is observed. Its metrics count as observed.
+    shared: Shared,
+    /// The shapes as they are.
+    shapes: Shapes,
+    metrics: ObservedMetrics,
+}
+
+/// What a rehearsal writes down, in place of the answers that it does not get.
+#[derive(Debug, Default)]
+pub(super) struct Rehearsal {
+    pages: Pages,
+}
+
+/// How a rehearsal ended.
+enum End {
+    /// mongod would have to be asked.
+    Asked,
+    /// It is refused by the shape, or as a mistake of the client's.
+    Refused(CommandError),
+    /// It would be relayed.
+    Relayed,
+}
+
+impl Observer {
+    /// Of these settings; `None` where nothing is observed.
+    pub(super) fn of(settings: &Settings, metrics: &SessionMetrics) -> Option<Self> {
+        let shapes = settings.shapes.clone();
+        let observed: Vec<String> = shapes
+            .iter()
+            .filter(|shape| shape.mode() == Mode::Observe)
+            .map(|shape| shape.namespace().to_string())
+            .collect();
+        if observed.is_empty() {
+            return None;
+        }
+        let metrics = metrics.observed();
+        for namespace in &observed {
+            metrics.expect_namespace(namespace);
+        }
+        let counting = metrics.counting()?;
+        let settings = Settings::new(shapes.rehearsed(), settings.limits);
+        Some(Self {
+            shared: Shared::plain(settings, counting, Some(Rehearsal::default())),
+            shapes,
+            metrics: metrics.clone(),
+        })
+    }
+
+    /// Whether a command that is relayed would be anything else.
+    pub(super) fn concerns(&self, head: &Head<'_>) -> bool {
+        !matches!(
+            route::decide(&self.shared.settings(), head),
+            Route::Relay | Route::Handshake
+        )
+    }
+
+    /// Counts what would have become of a command that was relayed.
+    pub(super) async fn observe(&self, head: &Head<'_>, (link, upstream): (&mut Link, &Upstream)) {
+        let settings = self.shared.settings();
+        let route = route::decide(&settings, head);
+        let end = match route {
+            Route::Relay | Route::Handshake | Route::Refuse(_, None) => return,
+            Route::Refuse(error, Some((namespace, reason))) => {
+                self.shared.metrics.rejected(&namespace, reason);
+                return self.tell(&namespace, head, &End::Refused(error));
+            }
+            Route::Run(to) => {
+                link.rehearse(true);
+                Box::pin(self.rewrite(head, &to, (link, upstream))).await
+            }
+            Route::Across(settings) => {
+                link.rehearse(true);
+                Box::pin(self.rewrite_across(head, &settings, (link, upstream))).await
+            }
+        };
+        link.rehearse(false);
+        for namespace in self.named(head) {
+            self.tell(&namespace, head, &end);
+        }
+    }
+
+    async fn rewrite(&self, head: &Head<'_>, to: &Rewritten<'_>, (link, upstream): (&mut Link, &Upstream)) -> End {
+        match to.shape() {
+            // Their cursors are mongod's own.
+            Shape::Bucket(_) if matches!(head.name, "getMore" | "killCursors") => End::Asked,
+            Shape::Bucket(shape) => {
+                let run = Run {
+                    shared: &self.shared,
+                    settings: &to.settings,
+                    link,
+                    upstream: upstream.kind(),
+                    term: upstream.term(),
+                    head,
+                    shape,
+                    namespace: to.namespace,
+                    collection: None,
+                    begun: false.into(),
+                };
+                End::of(run.run().await)
+            }
+            Shape::Outlier(shape) => {
+                match passage(shape, head, upstream.kind()) {
+                    // Whether a reply shows outliers depends on what is stored.
+                    Ok(Passage::Relayed | Passage::LookedAt) => return End::Relayed,
+                    Ok(Passage::Rewritten) => {}
+                    Err(error) => return End::Refused(error),
+                }
+                let run = Outlier {
+                    shared: &self.shared,
+                    settings: &to.settings,
+                    link,
+                    upstream: upstream.kind(),
+                    head,
+                    shape,
+                    namespace: to.namespace,
+                    begun: false.into(),
+                    held: None,
+                    tails: &mut Tails::default(),
+                };
+                End::of(run.run().await)
+            }
+        }
+    }
+
+    async fn rewrite_across(
+        &self,
+        head: &Head<'_>,
+        settings: &Settings,
+        (link, upstream): (&mut Link, &Upstream),
+    ) -> End {
+        let across = Across {
+            shared: &self.shared,
+            settings,
+            link,
+            upstream: upstream.kind(),
+            head,
+        };
+        End::of(across.run().await)
+    }
+
+    /// The observed shapes that a command names, as configured.
+    fn named(&self, head: &Head<'_>) -> Vec<String> {
+        let mut named = Vec::new();
+        let mut add = |namespace: Namespace<'_>| {
+            let shape = self
+                .shapes
+                .lookup(namespace)
+                .filter(|shape| shape.mode() == Mode::Observe);
+            let label = shape.map(|shape| shape.namespace().to_string());
+            if let Some(label) = label.filter(|label| !named.contains(label)) {
+                named.push(label);
+            }
+        };
+        if let Some(namespace) = head.namespace() {
+            add(namespace);
+        }
+        mentions::for_each(head, &mut add);
+        named
+    }
+
+    fn tell(&self, namespace: &str, head: &Head<'_>, end: &End) {
+        let command = head.name;
+        match end {
+            End::Relayed => {}
+            End::Asked => {
+                self.metrics.rewritten(namespace, command);
+                if depends_on_what_is_stored(command) {
+                    self.metrics.unplanned(namespace);
+                }
+                tracing::debug!(namespace, command, "observed: would be rewritten");
+            }
+            End::Refused(error) => {
+                self.metrics.rewritten(namespace, command);
+                // Those of the proxy's own have no contents of documents in them.
+                let reason = match error {
+                    CommandError::Own { message, .. } => message.as_str(),
+                    CommandError::Upstream(_) => "as mongod would",
+                };
+                tracing::debug!(namespace, command, reason, "observed: would be answered with an error");
+            }
+        }
+    }
+}
+
+/// Whether a command may still be refused when mongod has been asked.
+fn depends_on_what_is_stored(command: &str) -> bool {
+    matches!(
+        Refusal::of_command(command),
+        Refusal::Write | Refusal::Index | Refusal::Collection
+    ) && command != "insert"
+}
+
+impl End {
+    fn of(answer: Result<RawDocumentBuf, RunError>) -> Self {
+        match answer {
+            // Nothing is wrong with the link: nothing was sent.
+            Ok(_) | Err(RunError::Link(_)) => Self::Asked,
+            Err(RunError::Command(error)) => Self::Refused(error),
+        }
+    }
+}
+
+impl Rehearsal {
+    /// Counts what an insert would have made.
+    pub(super) fn insert(&self, shared: &Shared, shape: &BucketShape, groups: &[Group]) {
+        let items: usize = groups.iter().map(|group| group.pending().count()).sum();
+        let pages = groups.iter().map(|group| self.pages.place(shape, group)).sum();
+        let items = u64::try_from(items).unwrap_or(u64::MAX);
+        shared
+            .metrics
+            .would_insert(&shape.namespace().to_string(), shape, (items, pages));
+    }
+}
