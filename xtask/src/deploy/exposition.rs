@@ -44,10 +44,6 @@ impl Exposition {
         parsed
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
-    }
-
     /// Why no series has this name, or one of these labels and values; `None`: it is there.
     pub(super) fn fault(&self, series: &str, matchers: &[Matcher]) -> Option<String> {
         let Some(family) = self.family_name(series).and_then(|name| self.0.get(&name)) else {
