@@ -34,7 +34,7 @@ impl Report {
             let questions = u64::try_from(self.questions).unwrap_or(u64::MAX);
             let _ = write!(
                 text,
-                " {} documents of {} bytes; {} of them were looked at, and {} questions about it seen",
+                " {} documents of {} bytes; {} of them were looked at; {} questions to it were seen",
                 grouped(self.documents),
                 grouped(self.mean_bytes),
                 grouped(self.seen),
@@ -44,7 +44,7 @@ impl Report {
         text.push('\n');
         match &self.proposal {
             Some(Proposal::Bucket(bucket)) => add_bucket(&mut text, bucket),
-            Some(Proposal::Outlier(outlier)) => add_outlier(&mut text, outlier, self.seen),
+            Some(Proposal::Outlier(outlier)) => add_outlier(&mut text, outlier, (self.seen, self.documents)),
             None => text.push_str("  nothing is proposed\n"),
         }
         for (pattern, reason) in &self.against {
@@ -133,7 +133,7 @@ fn per_key(bucket: &Bucket) -> String {
     )
 }
 
-fn add_outlier(text: &mut String, outlier: &Outlier, seen: u64) {
+fn add_outlier(text: &mut String, outlier: &Outlier, (seen, documents): (u64, u64)) {
     let _ = writeln!(text, "  an outlier collection");
     add_row(text, "array", &outlier.array);
     add_row(text, "threshold", &format!("{}: {}", outlier.threshold, outlier.why));
@@ -153,11 +153,15 @@ fn add_outlier(text: &mut String, outlier: &Outlier, seen: u64) {
         let _ = writeln!(text, "{}", line.trim_end());
         above = Some(*limit);
     }
+    let missed = if seen < documents {
+        format!("; what is rarer than 1 in {} may have been missed", grouped(seen / 3))
+    } else {
+        String::new()
+    };
     let of_all = format!(
-        "about {} ({} of those looked at); what is rarer than 1 in {} may have been missed",
+        "about {} ({} of those looked at){missed}",
         grouped(outlier.outliers),
-        grouped(outlier.seen),
-        grouped(seen / 3)
+        grouped(outlier.seen)
     );
     add_row(text, "outliers", &of_all);
     let moved = format!(
