@@ -30,7 +30,7 @@ use anyhow::{Context as _, bail};
 use bson::{Document, doc};
 use mongodb::Client;
 
-use self::ask::Ask;
+use self::ask::{Ask, reason};
 use self::configuration::{Proposal, configuration, public};
 use self::facts::Facts;
 use self::look::Look;
@@ -79,10 +79,14 @@ async fn through(client: &Client, advise: &Advise<'_>) -> anyhow::Result<()> {
     let (mut proposals, mut looked_at) = (Vec::new(), 0_u64);
     for name in databases(client, advise).await? {
         let database = client.database(&name);
-        let collections = ask.collections(&database).await;
-        let collections = collections.map_err(|error| {
-            anyhow::anyhow!("collections of {name} cannot be listed: {}", upstream::explain(&error))
-        })?;
+        let collections = match ask.collections(&database).await {
+            Ok(collections) => collections,
+            Err(error) if advise.namespaces.is_empty() => {
+                ask.note(format!("collections cannot be listed: {}", reason(&error)), &name);
+                continue;
+            }
+            Err(error) => bail!("collections of {name} cannot be listed: {}", upstream::explain(&error)),
+        };
         let wanted = wanted(&name, &collections, advise)?;
         if wanted.is_empty() {
             continue;

@@ -131,7 +131,7 @@ fn collections_are_told_apart_and_nothing_is_written() -> Result<()> {
         assert_says(
             of(&said, &world.namespace(collection)),
             &["nothing is proposed", reason],
-        )
+        );
     };
     unfit("users", "no bucket shape: has the index email_1, which is unique");
     unfit("capped", "no shape: is capped");

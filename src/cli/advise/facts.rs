@@ -5,6 +5,7 @@ use bson::{Bson, Document};
 use crate::cli::upstream::as_integer;
 use crate::pattern::bucket::index;
 use crate::pattern::outlier::layout::PAGES_INDEX;
+use crate::pattern::shapes::NamespacePattern;
 
 /// One collection.
 #[derive(Debug, Default)]
@@ -88,6 +89,9 @@ impl Facts {
             namespace: format!("{database}.{name}"),
             ..Self::default()
         };
+        if NamespacePattern::parse(&facts.namespace).is_none() {
+            facts.unfit.push("has a name that cannot be configured".to_owned());
+        }
         match described.get_str("type") {
             Ok("view") => facts.unfit.push("is a view".to_owned()),
             Ok("timeseries") => facts.unfit.push("is a time-series collection".to_owned()),
@@ -197,6 +201,7 @@ mod tests {
         };
         check(doc! { "name": "c", "type": "collection", "options": {} }, &[]);
         check(doc! { "name": "c", "type": "view" }, &["is a view"]);
+        check(doc! { "name": "a$b" }, &["has a name that cannot be configured"]);
         check(doc! { "name": "c", "options": { "capped": false } }, &[]);
         let options = doc! { "capped": true, "size": 1, "validator": {} };
         check(
