@@ -1,5 +1,7 @@
-//! The command line: `serve`, `check`, `setup`, `compact`, `health` and what describes them. The only floor that reads the process's arguments and environment.
+//! The command line: `serve`, `check`, `setup`, `compact`, `advise`, `health` and what describes them. The only floor that reads the
+//! process's arguments and environment.
 
+mod advise;
 mod check;
 mod compact;
 mod environment;
@@ -25,6 +27,8 @@ use crate::config::{Config, ConfigErrors};
 
 /// Names the configuration when `--config` does not.
 const CONFIG_VARIABLE: &str = "MONGOSHAPE_CONFIG";
+/// Names the server when `advise --uri` does not; `serve` and the others know it as an option of the configuration.
+const URI_VARIABLE: &str = "MONGOSHAPE_UPSTREAM_URI";
 
 /// A proxy that stores MongoDB collections in the bucket or outlier pattern while applications see plain ones.
 #[derive(Debug, Parser)]
@@ -45,6 +49,9 @@ enum Verb {
     Setup(Setup),
     /// Packs short pages again, while clients work; may be stopped and run again at any time.
     Compact(Compact),
+    /// Looks at collections as they are, and proposes shapes for those that would gain by one. Only reads; prints names of
+    /// fields, and never a value.
+    Advise(Advise),
     /// Asks a running proxy whether it is ready; exits with 1 if it is not.
     Health(Health),
     /// Prints completions for a shell.
@@ -58,6 +65,23 @@ enum Verb {
         #[arg(value_name = "FOLDER")]
         folder: PathBuf,
     },
+}
+
+#[derive(Debug, Args)]
+struct Advise {
+    /// The server, as a connection string; else what `MONGOSHAPE_UPSTREAM_URI` says, which other users of this machine do
+    /// not see.
+    #[arg(long, value_name = "URI")]
+    uri: Option<String>,
+    /// A collection to look at, as `database.collection`; may be given several times. Else all that there are.
+    #[arg(long, value_name = "NAMESPACE")]
+    namespace: Vec<String>,
+    /// Documents of each collection that are looked at, drawn at random; at most 32 MiB of them.
+    #[arg(long, value_name = "DOCUMENTS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    sample: u64,
+    /// Prints nothing but the configuration that is proposed.
+    #[arg(long)]
+    toml: bool,
 }
 
 #[derive(Debug, Args)]
@@ -172,6 +196,17 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Compact(compact) => {
             let config = compact.file.load_or_fail(&environment)?;
             runtime.block_on(compact::run(&config, compact.namespace.as_deref()))
+        }
+        Verb::Advise(arguments) => {
+            let uri = arguments.uri.or_else(|| environment.variable(URI_VARIABLE));
+            let uri = uri.with_context(|| format!("no server: give --uri URI, or set {URI_VARIABLE}"))?;
+            let advise = advise::Advise {
+                uri: &uri,
+                namespaces: &arguments.namespace,
+                sample: arguments.sample,
+                is_toml: arguments.toml,
+            };
+            runtime.block_on(advise::run(&advise))
         }
         Verb::Setup(setup) => {
             let config = setup.file.load_or_fail(&environment)?;

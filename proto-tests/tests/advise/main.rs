@@ -1,0 +1,390 @@
+//! `mongoshape advise`: what it proposes for collections as applications have them, that what it proposes is configuration,
+//! that it writes nothing, and that it shows no value of a document.
+
+use std::process::{Command, Output};
+
+use anyhow::{Result, ensure};
+use bson::{Document, doc};
+use proto_tests::mongod::Options;
+use proto_tests::proxy::find_binary;
+use proto_tests::raw::Connection;
+use proto_tests::{Mongod, Proxy, ProxyOptions, database_name};
+
+mod collections;
+
+use collections::{BOOKS, SECRET, TRADES};
+
+fn run(arguments: &[&str]) -> Result<Output> {
+    Ok(Command::new(find_binary()?).args(arguments).output()?)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What `advise` prints, and it must succeed.
+fn advise(uri: &str, options: &[&str]) -> Result<String> {
+    let mut arguments = vec!["advise", "--uri", uri];
+    arguments.extend_from_slice(options);
+    let output = run(&arguments)?;
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    ensure!(output.status.success(), "{out}{err}");
+    for printed in [&out, &err] {
+        ensure!(!printed.contains(SECRET), "it shows a value:\n{printed}");
+    }
+    Ok(out)
+}
+
+/// What it says of one collection: all between its name and the next one's.
+fn of<'a>(said: &'a str, namespace: &str) -> &'a str {
+    let start = said
+        .find(&format!("{namespace}:"))
+        .unwrap_or_else(|| panic!("no {namespace} in:\n{said}"));
+    let rest = &said[start..];
+    let end = rest
+        .match_indices('\n')
+        .map(|(at, _)| at)
+        .find(|at| !rest[at + 1..].starts_with("  "));
+    &rest[..end.unwrap_or(rest.len())]
+}
+
+#[track_caller]
+fn assert_says(said: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(said.contains(part), "no {part:?} in:\n{said}");
+    }
+}
+
+/// A mongod with collections of every kind, by whose hashes one sees whether anything was written.
+struct World {
+    mongod: Mongod,
+    database: String,
+}
+
+impl World {
+    fn start() -> Result<Self> {
+        let world = Self {
+            mongod: Mongod::standalone()?,
+            database: database_name(),
+        };
+        collections::fill(&mut world.direct()?, &world.database)?;
+        Ok(world)
+    }
+
+    fn direct(&self) -> Result<Connection> {
+        Connection::open(self.mongod.address())
+    }
+
+    fn namespace(&self, collection: &str) -> String {
+        format!("{}.{collection}", self.database)
+    }
+
+    /// Everything that is stored, as hashes and counts.
+    fn stored(&self) -> Result<Document> {
+        let mut direct = self.direct()?;
+        let mut stored = direct.command_ok(&doc! { "dbHash": 1, "$db": &self.database })?;
+        for changing in ["timeMillis", "host"] {
+            stored.remove(changing);
+        }
+        let databases = direct.command_ok(&doc! { "listDatabases": 1, "nameOnly": true, "$db": "admin" })?;
+        stored.insert("databases", databases.get_array("databases")?);
+        let indexes: Vec<Document> = direct.all(&doc! { "listIndexes": TRADES, "$db": &self.database })?;
+        stored.insert("indexes", indexes);
+        Ok(stored)
+    }
+}
+
+#[test]
+fn collections_are_told_apart_and_nothing_is_written() -> Result<()> {
+    let world = World::start()?;
+    let before = world.stored()?;
+    let said = advise(&world.mongod.uri(), &[])?;
+    assert_eq!(world.stored()?, before);
+    let trades = of(&said, &world.namespace(TRADES));
+    assert_says(
+        trades,
+        &[
+            "a bucket collection",
+            "customerId: an index begins with it, and goes on with the time (used 0 times since it is counted)",
+            "time          date",
+            "max_items     10: the default",
+            "about 200 documents, there are about 30 keys (all documents were looked at)",
+            "documents              6,000           600",
+            "index entries         12,000         8,400",
+            "quantity as q",
+            "no outlier shape: no top-level field is an array",
+        ],
+    );
+    let books = of(&said, &world.namespace(BOOKS));
+    assert_says(
+        books,
+        &[
+            "an outlier collection",
+            "array         buyers",
+            "threshold     50: the default",
+            "outliers      about 5 (5 of those looked at)\n",
+            "501-1,000         5 #",
+            "no bucket shape: a collection has one shape",
+        ],
+    );
+    let unfit = |collection, reason| {
+        assert_says(
+            of(&said, &world.namespace(collection)),
+            &["nothing is proposed", reason],
+        );
+    };
+    unfit("users", "no bucket shape: has the index email_1, which is unique");
+    unfit("capped", "no shape: is capped");
+    unfit("view", "no shape: is a view");
+    unfit("weather", "no shape: is a time-series collection");
+    unfit("validated", "no shape: has a validator");
+    unfit("few", "no bucket shape: has only 3 documents");
+    unfit(
+        "sessions",
+        "a key by userId has 1.0 documents on average, which fills no page",
+    );
+    unfit("blobs", "its documents are large");
+    unfit("pages", "its documents look like pages already");
+    unfit("countries", "country leads an index, but nothing tells");
+    assert_says(&said, &["there is no system.profile", "looked at 12 collections"]);
+    Ok(())
+}
+
+#[test]
+fn what_is_proposed_is_a_configuration_that_serves() -> Result<()> {
+    let world = World::start()?;
+    let uri = world.mongod.uri();
+    let toml = advise(&uri, &["--toml"])?;
+    let said = advise(&uri, &[])?;
+    assert!(said.ends_with(&toml), "{said}");
+    assert_eq!(toml.matches("[[").count(), 2, "{toml}");
+    let folder = tempfile::tempdir()?;
+    let check = |toml: &str| -> Result<Output> {
+        let file = folder.path().join("m.toml");
+        std::fs::write(&file, toml)?;
+        run(&["check", "--config", &file.display().to_string()])
+    };
+    let checked = check(&toml)?;
+    assert!(checked.status.success(), "{}{toml}", text(&checked.stdout));
+    assert_says(&text(&checked.stdout), &["ok: configuration: no mistakes"]);
+    // What it leaves to be chosen is configuration, too.
+    let chosen = toml
+        .replace("\n#rename", "\nrename")
+        .replace("\n#item_ids", "\nitem_ids");
+    assert!(check(&chosen)?.status.success(), "{chosen}");
+    // A proxy with these shapes serves the application as before.
+    let shapes = toml.find("[[").map_or("", |start| &toml[start..]);
+    let proxy = Proxy::start(&ProxyOptions::new(&uri).config(shapes))?;
+    let count = doc! { "count": TRADES, "$db": &world.database };
+    assert_eq!(
+        Connection::open(proxy.address())?.command_ok(&count)?.get_i32("n")?,
+        collections::TRADES_THERE
+    );
+    Ok(())
+}
+
+#[test]
+fn pages_come_to_what_was_projected() -> Result<()> {
+    let world = World::start()?;
+    let toml = advise(
+        &world.mongod.uri(),
+        &["--toml", "--namespace", &world.namespace(TRADES)],
+    )?;
+    // The same trades again, stored by the shape that was proposed.
+    let other = database_name();
+    let shape = toml.find("[[").map_or("", |start| &toml[start..]);
+    let shape = shape
+        .replace(&world.database, &other)
+        .replace("\"observe\"", "\"rewrite\"");
+    let proxy = Proxy::start(&ProxyOptions::new(&world.mongod.uri()).config(&shape))?;
+    collections::add_trades(&mut Connection::open(proxy.address())?, &other)?;
+    let stored = world
+        .direct()?
+        .command_ok(&doc! { "collStats": TRADES, "$db": &other })?;
+    let said = advise(&world.mongod.uri(), &["--namespace", &world.namespace(TRADES)])?;
+    assert_eq!(stored.get_i32("count")?, 600);
+    let line = said
+        .lines()
+        .find(|line| line.starts_with("    data "))
+        .unwrap_or_default();
+    let projected: f64 = line.split_whitespace().rev().nth(1).unwrap_or_default().parse()?;
+    let really = f64::from(stored.get_i32("size")?) / 1000.0;
+    assert!(
+        (projected - really).abs() < really * 0.03,
+        "{projected} kB projected, {really} kB stored:\n{said}"
+    );
+    let shaped = advise(&world.mongod.uri(), &["--namespace", &format!("{other}.{TRADES}")])?;
+    assert_says(&shaped, &["no shape: belongs to a shape already"]);
+    Ok(())
+}
+
+#[test]
+fn traffic_says_more_than_indexes() -> Result<()> {
+    let world = World::start()?;
+    let mut direct = world.direct()?;
+    let database = &world.database;
+    direct.command_ok(&doc! { "profile": 2, "$db": database })?;
+    for country in 0..20 {
+        let find = doc! {
+            "find": "countries", "filter": { "country": country, "name": { "$ne": SECRET } }, "sort": { "born": -1 }, "limit": 30,
+            "$db": database,
+        };
+        direct.command_ok(&find)?;
+    }
+    let slice =
+        doc! { "find": BOOKS, "filter": { "_id": 1 }, "projection": { "buyers": { "$slice": 100 } }, "$db": database };
+    direct.command_ok(&slice)?;
+    let text = doc! { "find": "sessions", "filter": { "$where": "false" }, "$db": database };
+    direct.command_ok(&text)?;
+    direct.command_ok(&doc! { "profile": 0, "$db": database })?;
+    let said = advise(&world.mongod.uri(), &[])?;
+    assert_says(
+        of(&said, &world.namespace("countries")),
+        &[
+            "20 of 20 questions that were seen (100 %) ask by its value",
+            "max_items     50: reads of a key",
+            "time          born",
+        ],
+    );
+    assert_says(
+        of(&said, &world.namespace(BOOKS)),
+        &["threshold     100: reads that were seen ask for the first 100"],
+    );
+    assert_says(
+        of(&said, &world.namespace("sessions")),
+        &["it is asked for $where, which is refused on buckets"],
+    );
+    assert!(!said.contains("there is no system.profile"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn keys_of_large_collections_are_counted_by_their_index() -> Result<()> {
+    let world = World::start()?;
+    let namespace = world.namespace(TRADES);
+    let said = advise(&world.mongod.uri(), &["--namespace", &namespace, "--sample", "500"])?;
+    let counted = "about 200 documents, there are about 30 keys (from 40 keys, each counted by an index up to 10,000)";
+    assert_says(
+        &said,
+        &[
+            "500 of them were looked at",
+            counted,
+            "documents              6,000           600",
+        ],
+    );
+    Ok(())
+}
+
+#[test]
+fn large_collections_are_not_read_as_a_whole() -> Result<()> {
+    let mongod = Mongod::standalone()?;
+    let database = database_name();
+    let mut direct = Connection::open(mongod.address())?;
+    collections::add_large(&mut direct, &database)?;
+    let mut scanned = || -> Result<i64> {
+        let status = direct.command_ok(&doc! { "serverStatus": 1, "$db": "admin" })?;
+        let executor = status.get_document("metrics")?.get_document("queryExecutor")?;
+        Ok(executor.get_i64("scannedObjects")?)
+    };
+    let before = scanned()?;
+    let said = advise(&mongod.uri(), &[])?;
+    let documents = scanned()? - before;
+    assert!(documents < 5000, "{documents} documents were read:\n{said}");
+    assert_says(
+        of(&said, &format!("{database}.events")),
+        &[
+            "a bucket collection",
+            "1,600 of them were looked at",
+            "about 400 documents, there are about 100 keys (from 40",
+        ],
+    );
+    assert_says(
+        of(&said, &format!("{database}.files")),
+        &["10 of them were looked at", "no bucket shape: has only 40 documents"],
+    );
+    assert_says(
+        &said,
+        &["its few documents are large: those at its beginning were looked at"],
+    );
+    Ok(())
+}
+
+#[test]
+fn a_change_stream_is_seen() -> Result<()> {
+    let mongod = proto_tests::mongod::shared_replica_set();
+    let database = database_name();
+    let mut direct = Connection::open(mongod.address())?;
+    collections::add_trades(&mut direct, &database)?;
+    let namespace = format!("{database}.{TRADES}");
+    let options = ["--namespace", &namespace];
+    assert_says(&advise(&mongod.uri(), &options)?, &["a bucket collection"]);
+    let stages = [doc! { "$changeStream": {} }];
+    direct.command_ok(&doc! { "aggregate": TRADES, "pipeline": stages.to_vec(), "cursor": {}, "$db": &database })?;
+    let said = advise(&mongod.uri(), &options)?;
+    assert_says(
+        &said,
+        &[
+            "no bucket shape: it is asked for $changeStream",
+            "no outlier shape: a change stream watches it",
+        ],
+    );
+    Ok(())
+}
+
+#[test]
+fn missing_privileges_are_said() -> Result<()> {
+    let mongod = Options::default().auth().standalone()?;
+    let database = database_name();
+    let uri = mongod.uri();
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async {
+        let admin = proto_tests::client(&uri).await?;
+        let trades = admin.database(&database).collection::<Document>(TRADES);
+        trades.insert_many(collections::trades()).await?;
+        trades.create_index(collections::trades_index()).await?;
+        let roles = [doc! { "role": "read", "db": &database }];
+        let reader = doc! { "createUser": "reader", "pwd": "hidden", "roles": roles.to_vec() };
+        admin.database("admin").run_command(reader).await?;
+        anyhow::Ok(())
+    })?;
+    let namespace = format!("{database}.{TRADES}");
+    let said = advise(&mongod.uri_as("reader", "hidden"), &["--namespace", &namespace])?;
+    assert_says(
+        &said,
+        &[
+            "customerId: an index begins with it, and goes on with the time",
+            "$indexStats is not available: this user lacks the privilege",
+            "$currentOp is not available",
+        ],
+    );
+    assert!(!said.contains("hidden"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_asked_is_an_error() -> Result<()> {
+    let world = World::start()?;
+    let uri = world.mongod.uri();
+    let fails = |arguments: &[&str], part: &str| -> Result<()> {
+        let output = run(arguments)?;
+        let said = text(&output.stderr);
+        ensure!(
+            output.status.code() == Some(1) && said.contains(part),
+            "no {part:?} in:\n{said}"
+        );
+        Ok(())
+    };
+    fails(&["advise"], "give --uri URI")?;
+    fails(
+        &["advise", "--uri", "mongodb://me:secret@:x"],
+        "the connection string cannot be used",
+    )?;
+    fails(
+        &["advise", "--uri", &uri, "--namespace", "nothing"],
+        "write database.collection",
+    )?;
+    fails(
+        &["advise", "--uri", &uri, "--namespace", "a.b"],
+        "there is no collection a.b",
+    )
+}

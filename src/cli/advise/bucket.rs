@@ -1,0 +1,188 @@
+//! Whether a collection is one for buckets, and how. Pure: statistics in, a proposal or reasons against it out.
+
+use super::candidate::Candidate;
+use super::cost::{self, Cost};
+use super::facts::Facts;
+use super::number::{count, real, round_up, whole};
+use super::rename::{Renames, renames};
+use super::sample::Sample;
+use super::sizes::Sizes;
+use super::traffic::Traffic;
+use crate::pattern::shapes::{BucketOptions, BucketShape, NamespacePattern};
+
+/// Fewer documents are not worth it.
+const FEW_DOCUMENTS: u64 = 1000;
+/// Documents that are larger gain nothing from a page.
+const LARGE_DOCUMENT: u64 = 8 << 10;
+/// Keys that have fewer documents, on average, fill no pages.
+const FEW_PER_KEY: f64 = 3.0;
+/// Items a page unless something speaks for more, and the most that is proposed.
+const PAGE: u32 = 10;
+const LARGEST_PAGE: u64 = 1000;
+/// Where whole keys are read, and have so many documents, pages are larger.
+const LONG_KEY: f64 = 1000.0;
+const PAGE_OF_LONG_KEYS: u64 = 100;
+/// A page is rewritten by every insert: a larger one is not proposed.
+const PAGE_BYTES: u64 = 64 << 10;
+
+/// A shape that is proposed.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    pub(super) key: Vec<String>,
+    pub(super) time: Option<String>,
+    pub(super) max_items: u32,
+    /// What speaks for the key.
+    pub(super) why: Vec<String>,
+    /// What speaks for the size of pages.
+    pub(super) why_page: String,
+    pub(super) sizes: Sizes,
+    pub(super) now: Cost,
+    pub(super) then: Cost,
+    /// Of `then`, what `item_ids = "stored"` would not need.
+    pub(super) ids: u64,
+    /// How often the index on `_id` was used.
+    pub(super) ids_used: Option<u64>,
+    pub(super) renames: Renames,
+}
+
+/// Why there can be no bucket shape, whatever its key; none if there can.
+pub(super) fn against(facts: &Facts, sample: &Sample, traffic: &Traffic) -> Vec<String> {
+    let mut reasons: Vec<String> = facts.unfit.iter().chain(&facts.unfit_for_buckets).cloned().collect();
+    let refused: Vec<&str> = traffic.refused().iter().copied().collect();
+    if !refused.is_empty() {
+        let text = format!("it is asked for {}, which is refused on buckets", refused.join(", "));
+        reasons.push(text);
+    }
+    if sample.are_buckets() {
+        reasons.push("its documents look like pages already; see docs/hand-written-buckets.md".to_owned());
+    }
+    if facts.documents < FEW_DOCUMENTS {
+        reasons.push(format!("has only {} documents", facts.documents));
+    }
+    if facts.mean_bytes() > LARGE_DOCUMENT {
+        let text = format!("its documents are large, {} bytes on average", facts.mean_bytes());
+        reasons.push(text);
+    }
+    reasons
+}
+
+/// The best of some keys.
+///
+/// # Errors
+/// Why none of them will do.
+pub(super) fn decide(
+    (facts, sample, traffic): (&Facts, &Sample, &Traffic),
+    candidates: Vec<(Candidate, Sizes)>,
+) -> Result<Bucket, Vec<String>> {
+    if candidates.is_empty() {
+        let text = "no field of repeated values leads an index, or is asked for by its value";
+        return Err(vec![text.to_owned()]);
+    }
+    let mut reasons = Vec::new();
+    let mut good = Vec::new();
+    for (candidate, sizes) in candidates {
+        let name = candidate.key.join(", ");
+        if sizes.mean() < FEW_PER_KEY {
+            reasons.push(format!(
+                "a key by {name} has {:.1} documents on average, which fills no page",
+                sizes.mean()
+            ));
+        } else if !candidate.is_read_in_order(traffic) {
+            reasons.push(format!(
+                "{name} leads an index, but nothing tells that documents are read by it in order of time: no index goes \
+                 on with a date, and no traffic that was seen does"
+            ));
+        } else {
+            good.push((candidate, sizes));
+        }
+    }
+    good.sort_by_key(|(candidate, sizes)| candidate.rank(traffic, sizes.mean() >= f64::from(PAGE)));
+    let Some((candidate, sizes)) = good.pop() else {
+        return Err(reasons);
+    };
+    propose((facts, sample, traffic), candidate, sizes)
+}
+
+fn propose(
+    (facts, sample, traffic): (&Facts, &Sample, &Traffic),
+    candidate: Candidate,
+    sizes: Sizes,
+) -> Result<Bucket, Vec<String>> {
+    let (max_items, why_page) = page_size(facts, &traffic.limits_by(&candidate.key), &sizes);
+    let namespace = NamespacePattern::parse(&facts.namespace);
+    let namespace = namespace.ok_or_else(|| vec!["its name cannot be configured".to_owned()])?;
+    let mut options = BucketOptions::new(namespace, candidate.key.clone());
+    options.time.clone_from(&candidate.time);
+    options.max_items = max_items;
+    let shape = BucketShape::new(options);
+    let shape = shape.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    let then = cost::in_buckets(facts, sample, &shape, &sizes);
+    let then = then.ok_or_else(|| vec!["its documents cannot be items".to_owned()])?;
+    let mut why = candidate.reasons(traffic);
+    if candidate.time.is_none() {
+        why.push("no date is in nearly all documents: items keep the order of their insertion".to_owned());
+    }
+    let keys = whole(sizes.keys(facts.documents));
+    if keys < u64::from(PAGE) {
+        why.push(format!(
+            "there are few keys, about {keys}: writers of one key wait for each other"
+        ));
+    }
+    Ok(Bucket {
+        renames: renames(sample, &candidate.key, facts.documents),
+        why,
+        key: candidate.key,
+        time: candidate.time,
+        max_items,
+        why_page,
+        now: cost::now(facts),
+        then,
+        ids_used: facts.id_index().and_then(|index| index.used),
+        ids: facts.id_index().map_or(0, |index| index.bytes),
+        sizes,
+    })
+}
+
+/// Items a page, and why.
+fn page_size(facts: &Facts, limits: &[u64], sizes: &Sizes) -> (u32, String) {
+    let most = LARGEST_PAGE
+        .min(PAGE_BYTES / facts.mean_bytes().max(1))
+        .min(whole(sizes.mean()));
+    let larger = |wanted: u64| u32::try_from(wanted.min(most)).unwrap_or(PAGE).max(PAGE);
+    let default = || (PAGE, "the default".to_owned());
+    match limits.get(limits.len() / 2) {
+        Some(0) if sizes.mean() >= LONG_KEY => {
+            let why = "most reads of a key that were seen have no limit, and keys are long".to_owned();
+            (larger(PAGE_OF_LONG_KEYS), why)
+        }
+        Some(limit) if *limit > u64::from(PAGE) => {
+            let why = format!(
+                "reads of a key that were seen ask for {limit}, in the median of {}",
+                limits.len()
+            );
+            (larger(round_up(*limit)), why)
+        }
+        _ => default(),
+    }
+}
+
+impl Bucket {
+    /// How many pages of `max_items` would hold all, if none were short.
+    pub(super) fn fill(&self) -> f64 {
+        let full = real(self.now.documents) / f64::from(self.max_items);
+        full / real(self.then.documents.max(1))
+    }
+
+    /// Entries that `item_ids = "stored"` would not need.
+    pub(super) fn id_entries(&self) -> u64 {
+        self.now.documents
+    }
+
+    /// How many keys there are.
+    pub(super) fn keys(&self) -> u64 {
+        whole(self.sizes.keys(self.now.documents)).max(count(1))
+    }
+}
+
+#[cfg(test)]
+mod tests;

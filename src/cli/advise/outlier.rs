@@ -1,0 +1,171 @@
+//! Whether an array of a collection has a long tail, and where it would be cut. Pure: statistics in, a proposal or reasons
+//! against it out.
+
+use super::facts::Facts;
+use super::number::{count, real, round_up, share, whole};
+use super::sample::{Field, Sample};
+use super::traffic::Traffic;
+
+/// Elements kept in a document unless something speaks for more.
+const THRESHOLD: u64 = 50;
+/// How much longer than the threshold the longest must be for a tail to be long.
+const LONG_TAIL: u64 = 4;
+/// Parts of all documents that may be typical, the most first.
+const TYPICAL: [f64; 3] = [0.99, 0.95, 0.90];
+/// The most elements that a base document may be configured to keep.
+const MOST: u64 = 100_000;
+
+/// A shape that is proposed.
+#[derive(Debug, PartialEq)]
+pub(super) struct Outlier {
+    pub(super) array: String,
+    pub(super) threshold: u32,
+    pub(super) why: String,
+    /// The extras' collection, where the default is another's.
+    pub(super) extras: Option<String>,
+    /// How many documents of the sample have arrays of lengths up to these, in ascending order.
+    pub(super) histogram: Vec<(u64, u64)>,
+    pub(super) median: u64,
+    pub(super) longest: u64,
+    /// Documents of the sample that are longer than the threshold.
+    pub(super) seen: u64,
+    /// Of all documents, about so many.
+    pub(super) outliers: u64,
+    /// Bytes that would be moved to extras, about.
+    pub(super) moved: u64,
+    /// Documents of extras that they would be in, about.
+    pub(super) pages: u64,
+}
+
+/// Elements that a document of extras has, by default.
+const PAGE: f64 = 1000.0;
+
+/// The array with the longest tail, if one has any.
+///
+/// # Errors
+/// Why there is none that could be cut.
+pub(super) fn decide(facts: &Facts, sample: &Sample, traffic: &Traffic) -> Result<Outlier, Vec<String>> {
+    let mut reasons = facts.unfit.clone();
+    if traffic.refused().contains("$changeStream") {
+        reasons.push("a change stream watches it".to_owned());
+    }
+    if sample.field("has_extras").is_some() {
+        let text = "documents have a field has_extras: they may have been split already; see docs/outliers.md";
+        reasons.push(text.to_owned());
+    }
+    if !reasons.is_empty() {
+        return Err(reasons);
+    }
+    let arrays = || sample.fields().filter(|(_, field)| !field.lengths.is_empty());
+    let mut found: Vec<Outlier> = Vec::new();
+    for (name, field) in arrays() {
+        match look(name, field, (facts, sample, traffic)) {
+            Ok(outlier) => found.push(outlier),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    if arrays().next().is_none() {
+        reasons.push("no top-level field is an array".to_owned());
+    }
+    found.sort_by_key(|outlier| outlier.moved);
+    found.pop().ok_or(reasons)
+}
+
+fn look(name: &str, field: &Field, (facts, sample, traffic): (&Facts, &Sample, &Traffic)) -> Result<Outlier, String> {
+    if name == "_id" || name.is_empty() || name.starts_with('$') || name.contains('.') {
+        return Err(format!("{name} cannot be configured"));
+    }
+    let is_of_array = |indexed: &String| indexed.split('.').next() == Some(name);
+    let in_the_way = facts
+        .indexes
+        .iter()
+        .find(|index| !index.is_plain() && index.fields.iter().any(is_of_array));
+    if let Some(index) = in_the_way {
+        return Err(format!(
+            "{name} has the index {}, which is {}",
+            index.name,
+            index.kinds.join(", ")
+        ));
+    }
+    let mut lengths = field.lengths.clone();
+    // A document without the array is as one that has none of it.
+    lengths.resize(sample.documents.len(), 0);
+    lengths.sort_unstable();
+    let longest = lengths.last().copied().unwrap_or(0);
+    let slice = traffic.slice(name).unwrap_or(0);
+    let cut = TYPICAL.into_iter().find_map(|typical| {
+        let threshold = round_up(quantile(&lengths, typical).max(THRESHOLD).max(slice));
+        (longest >= threshold.saturating_mul(LONG_TAIL) && threshold <= MOST).then_some((threshold, typical))
+    });
+    let Some((threshold, typical)) = cut else {
+        let (median, most) = (quantile(&lengths, 0.5), quantile(&lengths, 0.99));
+        return Err(format!(
+            "the lengths of {name} have no long tail: {median} in the median, {most} at the 99th percentile, {longest} at most"
+        ));
+    };
+    let why = if slice > 0 && threshold == round_up(slice) {
+        format!("reads that were seen ask for the first {slice}")
+    } else if threshold == THRESHOLD {
+        "the default: typical documents have no more".to_owned()
+    } else {
+        format!("a round number not below the {}th percentile", whole(typical * 100.0))
+    };
+    let beyond = lengths.iter().filter(|length| **length > threshold);
+    let (seen, elements) = beyond.fold((0, 0), |(seen, sum), length| (seen + 1, sum + (length - threshold)));
+    let of_element = share(field.array_bytes, lengths.iter().sum());
+    let of_all = real(facts.documents) / real(sample.len().max(1));
+    Ok(Outlier {
+        array: name.to_owned(),
+        threshold: u32::try_from(threshold).unwrap_or(u32::MAX),
+        why,
+        extras: extras(facts),
+        histogram: histogram(&lengths),
+        median: quantile(&lengths, 0.5),
+        longest,
+        seen,
+        outliers: whole(real(seen) * of_all),
+        moved: whole(real(elements) * of_element * of_all),
+        pages: whole(real(seen) * of_all * (real(elements) / real(seen.max(1)) / PAGE).ceil()),
+    })
+}
+
+/// Another name for the extras' collection, where the default one is taken.
+fn extras(facts: &Facts) -> Option<String> {
+    let name = facts.collection();
+    let is_taken = |name: &String| facts.beside.contains(name);
+    is_taken(&format!("extra_{name}")).then(|| {
+        let numbered = (2_u64..).map(|number| format!("extra_{name}_{number}"));
+        numbered
+            .take(facts.beside.len() + 1)
+            .find(|name| !is_taken(name))
+            .unwrap_or_default()
+    })
+}
+
+/// The length that so large a part of all do not exceed.
+fn quantile(sorted: &[u64], part: f64) -> u64 {
+    let place = whole((real(count(sorted.len())) * part).ceil()).saturating_sub(1);
+    sorted
+        .get(usize::try_from(place).unwrap_or(usize::MAX))
+        .copied()
+        .unwrap_or(0)
+}
+
+/// How many are of lengths up to 0, 10, 20, 50, 100, ..., to the longest.
+fn histogram(sorted: &[u64]) -> Vec<(u64, u64)> {
+    let mut histogram = vec![(0, 0)];
+    for length in sorted {
+        while let Some((limit, _)) = histogram.last().copied()
+            && *length > limit
+        {
+            histogram.push((round_up(limit + 1), 0));
+        }
+        if let Some((_, number)) = histogram.last_mut() {
+            *number += 1;
+        }
+    }
+    histogram
+}
+
+#[cfg(test)]
+mod tests;

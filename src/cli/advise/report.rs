@@ -1,0 +1,263 @@
+//! What was found, for a person to read. Pure. Names of fields and collections stand in it, values of documents do not.
+
+use std::fmt::Write as _;
+
+use super::bucket::Bucket;
+use super::configuration::Proposal;
+use super::number::{real, share, whole};
+use super::outlier::Outlier;
+use super::sizes::{Known, Sizes};
+
+/// The longest bar of a histogram, in characters.
+const BAR: f64 = 40.0;
+
+/// A collection that was looked at.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) namespace: String,
+    pub(super) documents: u64,
+    pub(super) mean_bytes: u64,
+    /// Documents that were looked at.
+    pub(super) seen: u64,
+    /// Questions that were seen.
+    pub(super) questions: usize,
+    pub(super) proposal: Option<Proposal>,
+    /// (pattern, why it is not proposed).
+    pub(super) against: Vec<(&'static str, String)>,
+}
+
+impl Report {
+    /// Some lines. Control characters of names are left out: a terminal obeys them.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("{}:", self.namespace);
+        if self.seen > 0 {
+            let questions = u64::try_from(self.questions).unwrap_or(u64::MAX);
+            let _ = write!(
+                text,
+                " {} documents of {} bytes; {} of them were looked at; {} questions to it were seen",
+                grouped(self.documents),
+                grouped(self.mean_bytes),
+                grouped(self.seen),
+                grouped(questions)
+            );
+        }
+        text.push('\n');
+        match &self.proposal {
+            Some(Proposal::Bucket(bucket)) => add_bucket(&mut text, bucket),
+            Some(Proposal::Outlier(outlier)) => add_outlier(&mut text, outlier, (self.seen, self.documents)),
+            None => text.push_str("  nothing is proposed\n"),
+        }
+        for (pattern, reason) in &self.against {
+            let _ = writeln!(text, "  no {pattern}: {reason}");
+        }
+        text.replace(
+            |character: char| character.is_control() && character != '\n',
+            "\u{fffd}",
+        )
+    }
+}
+
+fn add_bucket(text: &mut String, bucket: &Bucket) {
+    let _ = writeln!(text, "  a bucket collection");
+    add_row(
+        text,
+        "key",
+        &format!("{}: {}", bucket.key.join(", "), bucket.why.join("; ")),
+    );
+    add_row(text, "time", bucket.time.as_deref().unwrap_or("none"));
+    add_row(text, "max_items", &format!("{}: {}", bucket.max_items, bucket.why_page));
+    add_row(text, "a key has", &per_key(bucket));
+    add_row(text, "pages are", &format!("{} % full", whole(bucket.fill() * 100.0)));
+    let _ = writeln!(text, "    {:<14}{:>14}{:>14}", "", "now", "as pages");
+    let (now, then) = (&bucket.now, &bucket.then);
+    let counts = [
+        ("documents", now.documents, then.documents),
+        ("index entries", now.entries, then.entries),
+    ];
+    for (name, now, then) in counts {
+        let _ = writeln!(text, "    {name:<14}{:>14}{:>14}", grouped(now), grouped(then));
+    }
+    let sizes = [
+        ("index bytes", now.indexes, then.indexes),
+        ("data", now.data, then.data),
+        ("storage", now.storage, then.storage),
+    ];
+    for (name, now, then) in sizes {
+        let _ = writeln!(text, "    {name:<14}{:>14}{:>14}", bytes(now), bytes(then));
+    }
+    let stored = format!(
+        "item_ids = \"stored\" saves {} index entries, {}: where no _id comes twice, and none is asked for{}",
+        grouped(bucket.id_entries()),
+        bytes(bucket.ids),
+        bucket.ids_used.map_or(String::new(), |times| format!(
+            " (its index was used {} times)",
+            grouped(times)
+        ))
+    );
+    add_row(text, "options", &stored);
+    if !bucket.renames.names.is_empty() {
+        let pair = |(name, short): (&String, &String)| format!("{name} as {short}");
+        let pairs: Vec<String> = bucket.renames.names.iter().map(pair).collect();
+        let saved = bytes(bucket.renames.saved);
+        add_row(
+            text,
+            "",
+            &format!(
+                "rename saves {saved} of data, less when compressed: {}",
+                pairs.join(", ")
+            ),
+        );
+    }
+}
+
+fn per_key(bucket: &Bucket) -> String {
+    let mean = bucket.sizes.mean();
+    let mean = if mean < 100.0 {
+        format!("{mean:.1}")
+    } else {
+        grouped(whole(mean))
+    };
+    let known = match bucket.sizes.known {
+        Known::Whole => "all documents were looked at".to_owned(),
+        Known::Counted(keys) => format!(
+            "from {keys} keys, each counted by an index up to {}",
+            grouped(Sizes::COUNTED)
+        ),
+        Known::Guessed => {
+            "a guess from how often values repeat in the sample; there may be more, smaller keys".to_owned()
+        }
+    };
+    format!(
+        "about {mean} documents, there are about {} keys ({known})",
+        grouped(bucket.keys())
+    )
+}
+
+fn add_outlier(text: &mut String, outlier: &Outlier, (seen, documents): (u64, u64)) {
+    let _ = writeln!(text, "  an outlier collection");
+    add_row(text, "array", &outlier.array);
+    add_row(text, "threshold", &format!("{}: {}", outlier.threshold, outlier.why));
+    let lengths = format!(
+        "{} elements in the median, {} at most",
+        grouped(outlier.median),
+        grouped(outlier.longest)
+    );
+    add_row(text, "lengths", &lengths);
+    let mut above = None;
+    for (limit, number) in &outlier.histogram {
+        let range = match above {
+            None => "0".to_owned(),
+            Some(above) => format!("{}-{}", grouped(above + 1), grouped(*limit)),
+        };
+        let line = format!("    {range:>17} {:>9} {}", grouped(*number), bar(*number, seen));
+        let _ = writeln!(text, "{}", line.trim_end());
+        above = Some(*limit);
+    }
+    let missed = if seen < documents {
+        format!("; what is rarer than 1 in {} may have been missed", grouped(seen / 3))
+    } else {
+        String::new()
+    };
+    let of_all = format!(
+        "about {} ({} of those looked at){missed}",
+        grouped(outlier.outliers),
+        grouped(outlier.seen)
+    );
+    add_row(text, "outliers", &of_all);
+    let moved = format!(
+        "about {}, to {} documents of extras",
+        bytes(outlier.moved),
+        grouped(outlier.pages)
+    );
+    add_row(text, "moved", &moved);
+}
+
+fn add_row(text: &mut String, name: &str, value: &str) {
+    let _ = writeln!(text, "    {name:<14}{value}");
+}
+
+/// As long as its part of all; what is there at all is seen.
+fn bar(number: u64, all: u64) -> String {
+    let length = (share(number, all) * BAR).ceil();
+    "#".repeat(usize::try_from(whole(length)).unwrap_or(0))
+}
+
+/// 1234567 as 1,234,567.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// In the unit that leaves at most four digits before the point.
+fn bytes(number: u64) -> String {
+    let mut rest = real(number);
+    for unit in ["B", "kB", "MB", "GB"] {
+        if rest < 1000.0 {
+            return if unit == "B" {
+                format!("{rest:.0} B")
+            } else {
+                format!("{rest:.1} {unit}")
+            };
+        }
+        rest /= 1000.0;
+    }
+    format!("{rest:.1} TB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{books, trades};
+    use super::*;
+
+    fn report(proposal: Option<Proposal>) -> Report {
+        Report {
+            namespace: "shop.trades".to_owned(),
+            documents: 100_000,
+            mean_bytes: 97,
+            seen: 200,
+            questions: 0,
+            proposal,
+            against: vec![("outlier shape", "no top-level field is an array".to_owned())],
+        }
+    }
+
+    #[test]
+    fn buckets_are_a_table() {
+        insta::assert_snapshot!(report(Some(Proposal::Bucket(trades()))).text());
+    }
+
+    #[test]
+    fn outliers_are_a_histogram() {
+        insta::assert_snapshot!(report(Some(Proposal::Outlier(books()))).text());
+    }
+
+    #[test]
+    fn a_terminal_is_told_nothing() {
+        let mut report = report(None);
+        report.namespace = "shop.\u{1b}[2J".to_owned();
+        assert!(
+            report
+                .text()
+                .starts_with("shop.\u{fffd}[2J: 100,000 documents of 97 bytes")
+        );
+    }
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(
+            [grouped(7), grouped(1000), grouped(1_234_567)],
+            ["7", "1,000", "1,234,567"]
+        );
+        assert_eq!(
+            [bytes(999), bytes(1500), bytes(2_000_000_000_000)],
+            ["999 B", "1.5 kB", "2.0 TB"]
+        );
+    }
+}

@@ -1,0 +1,79 @@
+//! Collections that the other tests decide on.
+
+use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
+use bson::{DateTime, doc, rawdoc};
+
+use super::bucket::{self, Bucket};
+use super::candidate::candidates;
+use super::facts::Facts;
+use super::outlier::{self, Outlier};
+use super::sample::Sample;
+use super::sizes::Sizes;
+use super::traffic::Traffic;
+
+pub(super) fn key(fields: &[&str]) -> Vec<String> {
+    fields.iter().map(|field| (*field).to_owned()).collect()
+}
+
+/// 100,000 trades with an index on customer and date.
+pub(super) fn trade_facts() -> Facts {
+    let mut facts = Facts::of("shop", &doc! { "name": "trades", "type": "collection", "options": {} });
+    facts.add_indexes(&[
+        doc! { "key": { "_id": 1 }, "name": "_id_" },
+        doc! { "key": { "customerId": 1, "date": 1 }, "name": "reading" },
+    ]);
+    let sizes = doc! { "_id_": 2_000_000, "reading": 1_200_000 };
+    facts.add_statistics(&doc! { "count": 100_000, "size": 9_730_000, "storageSize": 2_900_000, "indexSizes": sizes });
+    facts
+}
+
+/// Some of them, of 20 customers.
+pub(super) fn trade_sample() -> Sample {
+    let document = |number: i32| {
+        let ticker = ["MDB", "AAPL", "GOOG"][usize::try_from(number).unwrap() % 3];
+        rawdoc! {
+            "_id": bson::oid::ObjectId::from_bytes([7; 12]),
+            "customerId": number % 20,
+            "date": DateTime::from_millis(1_700_000_000_000 + i64::from(number)),
+            "ticker": ticker,
+            "quantity": number % 100,
+            "side": "buy",
+        }
+    };
+    Sample::new((0..2000).map(document).collect(), false)
+}
+
+pub(super) fn trades() -> Bucket {
+    let (facts, sample, traffic) = (trade_facts(), trade_sample(), Traffic::default());
+    let sized = candidates(&facts, &sample, &traffic).into_iter().map(|candidate| {
+        let sizes = Sizes::guessed(&sample.groups(&candidate.key), facts.documents);
+        (candidate, sizes)
+    });
+    bucket::decide((&facts, &sample, &traffic), sized.collect()).unwrap()
+}
+
+/// 2,000 books.
+pub(super) fn book_facts() -> Facts {
+    let mut facts = Facts::of("shop", &doc! { "name": "sales", "type": "collection", "options": {} });
+    facts.add_indexes(&[doc! { "key": { "_id": 1 }, "name": "_id_" }]);
+    facts.add_statistics(&doc! { "count": 2000, "size": 500_000, "storageSize": 200_000 });
+    facts
+}
+
+/// Some of them: two have 1,000 buyers, the others 20.
+pub(super) fn book_sample() -> Sample {
+    let document = |number: i32| {
+        let buyers = if number % 100 == 0 { 1000 } else { 20 };
+        let mut array = RawArrayBuf::new();
+        (0..buyers).for_each(|buyer| array.push(buyer));
+        let mut document = RawDocumentBuf::new();
+        document.append(cstr!("_id"), number);
+        document.append(cstr!("buyers"), array);
+        document
+    };
+    Sample::new((0..200).map(document).collect(), false)
+}
+
+pub(super) fn books() -> Outlier {
+    outlier::decide(&book_facts(), &book_sample(), &Traffic::default()).unwrap()
+}
