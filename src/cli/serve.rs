@@ -1,15 +1,16 @@
 //! `serve`: runs the proxy until it is told to stop.
 
 mod listeners;
-mod reload;
+pub(super) mod reload;
 mod signals;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use self::reload::Reload;
 use self::signals::Signals;
@@ -46,6 +47,7 @@ pub(super) async fn run(config: Config, file: &ConfigFile, environment: &Environ
         SessionMetrics::register(&telemetry.registry)?,
     );
     let (admission, shared) = (Arc::new(Admission::new(reload::admission(&config)?)), Arc::new(shared));
+    let access = Arc::new(ArcSwap::from_pointee(reload::access(&config)?));
     let sockets = listeners::bind(&config).await?;
     let admin_listener = listeners::bind_one(config.admin.address, "admin.address").await?;
     info!(
@@ -56,6 +58,9 @@ pub(super) async fn run(config: Config, file: &ConfigFile, environment: &Environ
         shapes = config.shapes.iter().count(),
         "serving"
     );
+    if let Some(exposure) = config.admin.exposure() {
+        warn!(address = %config.admin.address, "`admin.address`: {exposure}");
+    }
     let options = driver_options(&config).await?;
     let dialing = upstream::dialing(&options, &stopping)?;
     let (driver, upstreams) = topology::watch(options, dialing.clone(), metrics)?;
@@ -66,13 +71,18 @@ pub(super) async fn run(config: Config, file: &ConfigFile, environment: &Environ
         workers: workers(&config),
         drain_timeout: config.listen.drain_timeout,
     };
-    let admin = Admin::new(telemetry, UpstreamProbe::new(driver.clone(), stopping.clone()));
+    let admin = Admin::new(
+        telemetry,
+        Arc::clone(&access),
+        UpstreamProbe::new(driver.clone(), stopping.clone()),
+    );
     let admin = tokio::spawn(admin.serve(admin_listener, admin_stopping.clone()));
     let server = tokio::spawn(server.run(stopping.clone()));
 
     let reload = Reload {
         running: config,
         admission,
+        access,
         shared,
     };
     let name = signals.until_the_end(|| reload.run(file, environment)).await;
