@@ -2,6 +2,7 @@
 
 mod listeners;
 pub(super) mod reload;
+mod shown;
 mod signals;
 
 use std::sync::Arc;
@@ -24,18 +25,25 @@ use crate::server::topology;
 use crate::session::Shared;
 use crate::session::metrics::SessionMetrics;
 use crate::telemetry::Telemetry;
-use crate::telemetry::admin::Admin;
+use crate::telemetry::admin::{Admin, Page};
+use crate::telemetry::recent::Recent;
 
 /// How long `/readyz` waits for the upstream to be found.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often the driver asks servers that do not tell by themselves, and those that were not there.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Serves until SIGTERM or SIGINT, then lets running commands finish and returns. SIGHUP reads the file anew.
+/// Serves until SIGTERM or SIGINT, then lets running commands finish and returns. SIGHUP reads the file anew. `recent` is what
+/// the log gathers.
 ///
 /// # Errors
 /// When an address cannot be bound, or a certificate cannot be used.
-pub(super) async fn run(config: Config, file: &ConfigFile, environment: &Environment) -> anyhow::Result<()> {
+pub(super) async fn run(
+    config: Config,
+    file: &ConfigFile,
+    environment: &Environment,
+    recent: Recent,
+) -> anyhow::Result<()> {
     // Before anything is bound: whoever sees the port open may already send the signal.
     let mut signals = Signals::catch()?;
     let telemetry = Telemetry::new()?;
@@ -75,6 +83,7 @@ pub(super) async fn run(config: Config, file: &ConfigFile, environment: &Environ
         telemetry,
         Arc::clone(&access),
         UpstreamProbe::new(driver.clone(), stopping.clone()),
+        page(Arc::clone(&shared), recent),
     );
     let admin = tokio::spawn(admin.serve(admin_listener, admin_stopping.clone()));
     let server = tokio::spawn(server.run(stopping.clone()));
@@ -105,6 +114,11 @@ async fn driver_options(config: &Config) -> anyhow::Result<mongodb::options::Cli
     options.heartbeat_freq = Some(HEARTBEAT);
     options.max_pool_size = Some(1);
     Ok(options)
+}
+
+/// What is known of shapes and of warnings, as the page asks for them.
+fn page(shared: Arc<Shared>, recent: Recent) -> Page {
+    Page::new(move || shown::rows(&shared.shapes()), recent)
 }
 
 fn workers(config: &Config) -> usize {

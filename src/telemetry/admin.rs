@@ -1,8 +1,9 @@
-//! The admin endpoints: `/metrics`, `/livez`, `/readyz`. Does not know what being ready means: a probe says so.
+//! The admin endpoints: `/metrics`, `/livez`, `/readyz`, and at `/` the operator's page. Does not know what being ready means: a probe says so.
 //!
 //! Where there is a token, `/livez` and `/readyz` answer without it: probes have no secrets, and learn a word. TLS is for all.
 
 mod access;
+mod page;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -11,7 +12,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -19,13 +23,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 pub use self::access::{Access, Token, TokenError, TokenFileError};
+pub use self::page::{Page, ShapeRow};
 use super::Telemetry;
 
 type Body = http_body_util::Full<bytes::Bytes>;
@@ -39,6 +44,7 @@ const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long to wait after a failed accept, which usually means that the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// Says whether the proxy can serve clients now. To answer within a few seconds; asked on every `/readyz`.
@@ -53,16 +59,18 @@ pub struct Admin<R> {
     telemetry: Telemetry,
     access: Arc<ArcSwap<Access>>,
     readiness: R,
+    page: Page,
 }
 
 impl<R: Readiness> Admin<R> {
     /// Endpoints that show these metrics and ask this probe. What access there is may be exchanged while they are served;
     /// it holds for new connections.
-    pub fn new(telemetry: Telemetry, access: Arc<ArcSwap<Access>>, readiness: R) -> Self {
+    pub fn new(telemetry: Telemetry, access: Arc<ArcSwap<Access>>, readiness: R, page: Page) -> Self {
         Self {
             telemetry,
             access,
             readiness,
+            page,
         }
     }
 
@@ -71,6 +79,7 @@ impl<R: Readiness> Admin<R> {
         let admin = Arc::new(self);
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let connections = TaskTracker::new();
+        connections.spawn(Arc::clone(&admin).remember(stop.clone()));
         while let Some(accepted) = stop.run_until_cancelled(accept(&listener, &places)).await {
             if let Some((stream, place)) = accepted {
                 connections.spawn(Arc::clone(&admin).connection(stream, stop.clone(), place));
@@ -79,6 +88,14 @@ impl<R: Readiness> Admin<R> {
         drop(listener);
         connections.close();
         connections.wait().await;
+    }
+
+    async fn remember(self: Arc<Self>, stop: CancellationToken) {
+        let mut ticks = interval(page::INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+            self.page.remember(&self.telemetry.registry);
+        }
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream, stop: CancellationToken, _place: OwnedSemaphorePermit) {
@@ -126,10 +143,10 @@ impl<R: Readiness> Admin<R> {
 
     async fn respond(&self, request: &Request<Incoming>, access: &Access) -> Response<Body> {
         let path = request.uri().path();
-        if !["/metrics", "/livez", "/readyz"].contains(&path) {
+        if !["/", "/metrics", "/livez", "/readyz"].contains(&path) {
             return reply(
                 StatusCode::NOT_FOUND,
-                "not found: /metrics, /livez and /readyz are here\n",
+                "not found: /, /metrics, /livez and /readyz are here\n",
             );
         }
         if request.method() != Method::GET {
@@ -141,8 +158,22 @@ impl<R: Readiness> Admin<R> {
             "/readyz" => self.ready().await,
             "/livez" => reply(StatusCode::OK, "alive\n"),
             _ if !access.is_granted(request.headers()) => unauthorized(),
-            _ => self.metrics(),
+            "/metrics" => self.metrics(),
+            _ => self.page(),
         }
+    }
+
+    fn page(&self) -> Response<Body> {
+        let (html, policy) = self.page.render(&self.telemetry.registry);
+        let mut response = reply(StatusCode::OK, html);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HTML);
+        headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        // Made of a constant and base64, which a header may hold.
+        if let Ok(policy) = HeaderValue::from_str(&policy) {
+            headers.insert(CONTENT_SECURITY_POLICY, policy);
+        }
+        response
     }
 
     fn metrics(&self) -> Response<Body> {
@@ -203,6 +234,7 @@ fn reply(status: StatusCode, text: impl Into<bytes::Bytes>) -> Response<Body> {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, TEXT);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 

@@ -4,6 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::telemetry::recent::Recent;
 
 struct Answer(Result<(), &'static str>);
 
@@ -24,7 +25,12 @@ async fn start_with(
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let admin = Admin::new(Telemetry::new().unwrap(), access, readiness);
+    let admin = Admin::new(
+        Telemetry::new().unwrap(),
+        access,
+        readiness,
+        Page::new(Vec::new, Recent::default()),
+    );
     let served = tokio::spawn(admin.serve(listener, stop.clone()));
     (address, stop, served)
 }
@@ -51,11 +57,15 @@ async fn each_path_answers() {
     check(address, "GET /livez", ("200", "alive\n")).await;
     check(address, "GET /readyz?verbose", ("200", "ready\n")).await;
     check(address, "POST /metrics", ("405", "only GET\n")).await;
-    let missing = "not found: /metrics, /livez and /readyz are here\n";
-    check(address, "GET /", ("404", missing)).await;
+    let missing = "not found: /, /metrics, /livez and /readyz are here\n";
+    check(address, "GET /none", ("404", missing)).await;
     let metrics = ask(address, "GET /metrics").await;
     assert!(metrics.contains("content-type: text/plain; version=0.0.4"), "{metrics}");
     assert!(metrics.contains("mongoshape_build_info{version="), "{metrics}");
+    let page = ask(address, "GET /").await;
+    assert!(page.contains("content-type: text/html; charset=utf-8"), "{page}");
+    assert!(page.contains("content-security-policy: default-src 'none';"), "{page}");
+    assert!(page.ends_with("</html>\n"), "{page}");
     stop.cancel();
     served.await.unwrap();
 }
@@ -112,6 +122,7 @@ async fn what_tells_more_than_a_word_demands_the_token() {
     check(address, "GET /livez", ("200", "alive\n")).await;
     check(address, "GET /readyz", ("200", "ready\n")).await;
     check(address, "GET /metrics", ("401", REFUSAL)).await;
+    check(address, "GET /", ("401", REFUSAL)).await;
     let refused = ask(address, "GET /metrics").await;
     assert!(refused.contains("www-authenticate: Bearer realm="), "{refused}");
     assert!(refused.contains("www-authenticate: Basic realm="), "{refused}");
@@ -162,12 +173,12 @@ async fn ask_encrypted(address: SocketAddr, client: &Arc<rustls::ClientConfig>) 
 
 #[tokio::test]
 async fn tls_is_for_every_path_and_may_be_exchanged() {
-    let (server, client) = tls();
+    let (certified, client) = tls();
     let encrypted = |server| Access {
         tls: Some(server),
         token: None,
     };
-    let access = Arc::new(ArcSwap::from_pointee(encrypted(server)));
+    let access = Arc::new(ArcSwap::from_pointee(encrypted(certified)));
     let (address, stop, served) = start_with(Arc::clone(&access), Answer(Ok(()))).await;
     let answer = ask_encrypted(address, &client).await.unwrap();
     assert!(answer.ends_with("\r\n\r\nalive\n"), "{answer}");
