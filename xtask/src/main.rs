@@ -4,6 +4,7 @@
 mod bench;
 mod demo;
 mod drivers;
+mod page;
 mod pymongo;
 
 use std::process::ExitCode;
@@ -27,6 +28,8 @@ enum Command {
     Bench(bench::Command),
     /// Compares what the drivers of all languages see through mongoshape with what they see without it
     Drivers(drivers::Options),
+    /// Takes a picture of the operator's page under a workload, for the documents
+    Page(page::Options),
     /// Runs `PyMongo`'s own test suite directly and through mongoshape, and compares
     Pymongo(pymongo::Options),
 }
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(command) => bench::run(&command),
         Command::Drivers(options) => drivers::run(&options),
+        Command::Page(options) => page::run(&options),
         Command::Pymongo(options) => pymongo::run(&options),
     };
     match done {
