@@ -85,7 +85,7 @@ fn shows_the_metrics(html: &str, proxy: &Proxy) -> Result<()> {
         "books",
         "rewrite",
         "does not keep to the protocol",
-        "10 items or 1024 KiB a page",
+        "pages of 10",
     ] {
         ensure!(html.contains(words), "no {words} in {html}");
     }

@@ -30,22 +30,13 @@ fn row(shape: &Shape) -> ShapeRow {
 
 fn of_bucket(shape: &BucketShape) -> String {
     let order = shape.time().map_or(String::new(), |time| format!(", by {time}"));
-    format!(
-        "{} items or {} KiB a page{order}",
-        shape.max_items(),
-        shape.max_bytes() / 1024
-    )
+    format!("pages of {}{order}", shape.max_items())
 }
 
 fn of_outlier(shape: &OutlierShape) -> String {
     let reads = match shape.reads() {
-        Reads::Merged => "merged",
-        Reads::Base => "base",
+        Reads::Merged => "",
+        Reads::Base => "; reads base",
     };
-    format!(
-        "{} elements, {} a page in {}; reads {reads}",
-        shape.threshold(),
-        shape.max_items(),
-        shape.extras_collection()
-    )
+    format!("{}, then pages of {}{reads}", shape.threshold(), shape.max_items())
 }

@@ -20,6 +20,8 @@ pub(super) enum Cell {
     Number(Option<f64>, String),
     /// Things a second.
     Rate(Option<f64>),
+    /// Bytes a second.
+    BytesRate(Option<f64>),
     /// A time, in seconds.
     Seconds(Option<f64>),
     /// A size.
@@ -57,6 +59,7 @@ impl Cell {
             Self::Code(text) => format!("<code>{}</code>", escape(text)),
             Self::Number(value, _) => value.map_or(NOTHING.to_owned(), count),
             Self::Rate(value) => value.map_or(NOTHING.to_owned(), rate),
+            Self::BytesRate(value) => value.map_or(NOTHING.to_owned(), |value| format!("{}/s", bytes(value))),
             Self::Seconds(value) => value.map_or(NOTHING.to_owned(), seconds),
             Self::Bytes(value) => value.map_or(NOTHING.to_owned(), bytes),
             Self::Bar(share) => bar(*share),

@@ -47,16 +47,16 @@
     return last[0];
   };
 
-  const digits = (value) => (value >= 99.95 ? value.toFixed(0) : value >= 9.995 ? value.toFixed(1) : value === 0 ? "0" : value.toFixed(2));
+  const digits = (value) => String(Number(value.toFixed(value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2)));
   const scaled = (value, step, units) => {
     let place = 0;
     while (place + 1 < units.length && value >= step * 0.9995) { value /= step; place += 1; }
-    return digits(value) + " " + units[place];
+    return digits(value) + units[place];
   };
-  const perSecond = (value) => scaled(value, 1000, ["/s", "k/s", "M/s"]);
-  const time = (value) => scaled(value * 1e6, 1000, ["\u00b5s", "ms", "s"]);
-  const bytes = (value) => scaled(value, 1024, ["B/s", "KiB/s", "MiB/s", "GiB/s"]);
-  const plain = (value) => digits(value).replace(/\.00$/, "");
+  const perSecond = (value) => scaled(value, 1000, ["/s", "\u202fk/s", "\u202fM/s"]);
+  const time = (value) => scaled(value * 1e6, 1000, ["\u202f\u00b5s", "\u202fms", "\u202fs"]);
+  const bytes = (value) => scaled(value, 1024, ["\u202fB/s", "\u202fKiB/s", "\u202fMiB/s", "\u202fGiB/s"]);
+  const plain = (value) => digits(value);
 
   const within = (name) => [["half of all", quantile(name, 0.5)], ["95 %", quantile(name, 0.95)], ["99 %", quantile(name, 0.99)]];
   const PLOTS = [
@@ -82,10 +82,12 @@
     made.textContent = text;
     return made;
   };
-  const niceTop = (value) => {
+  /* The next round number, of a unit that is so many of the one below it. */
+  const niceTop = (value, step) => {
     if (!(value > 0)) return 1;
-    const power = 10 ** Math.floor(Math.log10(value));
-    return [1, 2, 2.5, 5, 10].map((step) => step * power).find((top) => top >= value * 0.999);
+    const unit = step === 1024 ? 1024 ** Math.floor(Math.log2(value) / 10) : 1;
+    const power = 10 ** Math.floor(Math.log10(value / unit));
+    return [1, 2, 4, 6, 8, 10].map((round) => round * power * unit).find((top) => top >= value * 0.999);
   };
 
   const begin = (plot) => {
@@ -98,7 +100,7 @@
   };
   const draw = (plot, times) => {
     const values = plot.points.flat().filter((value) => value !== null);
-    const top = niceTop(Math.max(0, ...values));
+    const top = niceTop(Math.max(0, ...values), plot.unit === bytes ? 1024 : 1000);
     const end = times[times.length - 1], start = Math.min(times[0], end - 60000);
     const x = (at) => LEFT + ((at - start) / (end - start)) * (WIDTH - LEFT - 4);
     const y = (value) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - BOTTOM - TOP);

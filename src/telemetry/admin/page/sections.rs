@@ -14,6 +14,9 @@ const DURATION: &str = "mongoshape_command_duration_seconds";
 const UPSTREAM: &str = "mongoshape_upstream_duration_seconds";
 const OVERHEAD: &str = "mongoshape_proxy_overhead_seconds";
 const FILL: &str = "mongoshape_bucket_fill_items";
+const BYTES: &str = "mongoshape_bytes_total";
+const SPILLS: &str = "mongoshape_outlier_spills_total";
+const MERGED: &str = "mongoshape_outlier_merged_reads_total";
 const REJECTED: &str = "mongoshape_rejected_total";
 const LIMITS: &str = "mongoshape_limits_hit_total";
 const CONNECTIONS: &str = "mongoshape_client_connections";
@@ -106,11 +109,7 @@ pub(super) fn summary(span: &Span<'_>) -> Vec<(&'static str, Cell, String)> {
             span.quantiles(OVERHEAD),
         ));
     }
-    tiles.push((
-        "Refused",
-        span.number(REJECTED, &[]),
-        "commands, since the start".to_owned(),
-    ));
+    tiles.push(("Refused", span.number(REJECTED, &[]), "since the start".to_owned()));
     tiles.push((
         "Memory",
         Cell::Bytes(now.sum("process_resident_memory_bytes", &[])),
@@ -121,59 +120,56 @@ pub(super) fn summary(span: &Span<'_>) -> Vec<(&'static str, Cell, String)> {
 
 /// The tables, in their order.
 pub(super) fn tables(span: &Span<'_>, rows: &[ShapeRow], recent: &[Entry]) -> Vec<Table> {
-    let mut tables = vec![
-        shapes(span, rows),
-        outcomes(span),
-        latencies(span),
-        commands(span),
-        fill(span),
-        pages(span),
-    ];
-    tables.extend([refusals(span), limits(span), warnings(recent)]);
+    let mut tables = vec![shapes(span, rows), rates(span), refusals(span), latencies(span)];
+    tables.extend([commands(span), fill(span), pages(span), limits(span), warnings(recent)]);
     tables
 }
 
 fn shapes(span: &Span<'_>, rows: &[ShapeRow]) -> Table {
     let row = |shape: &ShapeRow| {
         let namespace = [("namespace", shape.namespace.as_str())];
+        // What the other pattern alone counts is no zero.
+        let own = |pattern: &str, name: &str| {
+            if shape.pattern == pattern {
+                span.number(name, &namespace)
+            } else {
+                Cell::Number(None, String::new())
+            }
+        };
         let mut cells = vec![
             Cell::code(&shape.namespace),
             Cell::text(shape.pattern),
             Cell::text(shape.mode),
             Cell::code(&shape.by),
             Cell::text(&shape.holds),
-            span.number("mongoshape_bucket_items_inserted_total", &namespace),
+            own("bucket", "mongoshape_bucket_items_inserted_total"),
         ];
         for strategy in ["page", "stream", "pipeline"] {
             cells.push(span.number("mongoshape_reads_total", &[namespace[0], ("strategy", strategy)]));
         }
-        cells.push(span.number(REJECTED, &namespace));
-        cells.push(span.number("mongoshape_observed_total", &namespace));
+        cells.extend([own("outlier", SPILLS), own("outlier", MERGED)]);
+        cells.extend([
+            span.number(REJECTED, &namespace),
+            span.number("mongoshape_observed_total", &namespace),
+        ]);
         cells
     };
     Table {
         title: "Shapes",
         width: Width::Whole,
-        note: "Numbers since the start; reads by the way that they were answered.".to_owned(),
+        note: "Since the start: items inserted; reads by the way that they were answered; arrays that were moved to extras, and put \
+               together; commands refused, and only observed."
+            .to_owned(),
         head: vec![
-            "Namespace",
-            "Pattern",
-            "Mode",
-            "Key or array",
-            "Holds",
-            "Items inserted",
-            "Page reads",
-            "Stream reads",
-            "Pipeline reads",
-            "Refused",
-            "Observed",
+            "Namespace", "Pattern", "Mode", "Key or array", "Holds", "Inserted", "By page", "By stream", "By pipeline", "Spills", "Merged",
+            "Refused", "Observed",
         ],
         rows: rows.iter().map(row).collect(),
         empty: "No collection has a shape.",
     }
 }
 
-fn outcomes(span: &Span<'_>) -> Table {
+fn rates(span: &Span<'_>) -> Table {
     let row = |outcome: &str| {
         let labels = [("outcome", outcome)];
         vec![
@@ -183,13 +179,13 @@ fn outcomes(span: &Span<'_>) -> Table {
         ]
     };
     let mut rows: Vec<_> = OUTCOMES.map(row).into();
-    for (name, direction) in [("bytes received", "received"), ("bytes sent", "sent")] {
+    for direction in ["received", "sent"] {
         let labels = [("direction", direction)];
-        let total = span.number("mongoshape_bytes_total", &labels);
+        let rate = Cell::BytesRate(span.rate(BYTES, &labels));
         rows.push(vec![
-            Cell::text(name),
-            Cell::Rate(span.rate("mongoshape_bytes_total", &labels)),
-            total,
+            Cell::text(format!("bytes {direction}")),
+            rate,
+            span.number(BYTES, &labels),
         ]);
     }
     Table {
