@@ -22,7 +22,7 @@ const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "goog
 pub const INSTALL: &str = "apt-get install --no-install-recommends chromium fonts-dejavu-core";
 /// The pipe is descriptors 3 and 4. `sh` moves them there, and its process becomes Chromium's.
 const SCRIPT: &str = r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1"#;
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// Whether a page's own scripts run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,11 +96,11 @@ impl Browser {
     }
 
     fn attach(&mut self) -> Result<()> {
-        let target = self.call("Target.createTarget", json!({ "url": "about:blank" }))?;
+        let target = self.call("Target.createTarget", &json!({ "url": "about:blank" }))?;
         let target = json!({ "targetId": target["targetId"], "flatten": true });
-        self.session = self.call("Target.attachToTarget", target)?["sessionId"].take();
+        self.session = self.call("Target.attachToTarget", &target)?["sessionId"].take();
         for domain in ["Page", "Runtime", "Log", "Network"] {
-            self.call(&format!("{domain}.enable"), json!({}))?;
+            self.call(&format!("{domain}.enable"), &json!({}))?;
         }
         Ok(())
     }
@@ -108,8 +108,8 @@ impl Browser {
     /// Opens a page of the admin address, and waits until it is loaded.
     pub fn open(&mut self, address: SocketAddr, scripts: Scripts) -> Result<()> {
         let disabled = json!({ "value": scripts == Scripts::Off });
-        self.call("Emulation.setScriptExecutionDisabled", disabled)?;
-        let went = self.call("Page.navigate", json!({ "url": format!("http://{address}/") }))?;
+        self.call("Emulation.setScriptExecutionDisabled", &disabled)?;
+        let went = self.call("Page.navigate", &json!({ "url": format!("http://{address}/") }))?;
         ensure!(went["errorText"].is_null(), "{went}");
         self.wait("document.readyState === 'complete' && document.URL !== 'about:blank'")
     }
@@ -118,21 +118,21 @@ impl Browser {
     pub fn password(&mut self, password: &str) -> Result<()> {
         let value = format!("Basic {}", BASE64_STANDARD.encode(format!("operator:{password}")));
         let headers = json!({ "headers": { "Authorization": value } });
-        self.call("Network.setExtraHTTPHeaders", headers).map(drop)
+        self.call("Network.setExtraHTTPHeaders", &headers).map(drop)
     }
 
     /// Shows pages as on a dark or a light screen of this width.
     pub fn screen(&mut self, scheme: &str, width: u32) -> Result<()> {
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-        self.call("Emulation.setEmulatedMedia", features)?;
+        self.call("Emulation.setEmulatedMedia", &features)?;
         let size = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
-        self.call("Emulation.setDeviceMetricsOverride", size).map(drop)
+        self.call("Emulation.setDeviceMetricsOverride", &size).map(drop)
     }
 
     /// The value of an expression.
     pub fn evaluate(&mut self, expression: &str) -> Result<Value> {
         let asked = json!({ "expression": expression, "returnByValue": true });
-        let mut answer = self.call("Runtime.evaluate", asked)?;
+        let mut answer = self.call("Runtime.evaluate", &asked)?;
         ensure!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
         Ok(answer["result"]["value"].take())
     }
@@ -149,15 +149,15 @@ impl Browser {
 
     /// The document as it stands now.
     pub fn html(&mut self) -> Result<String> {
-        let root = self.call("DOM.getDocument", json!({}))?["root"]["nodeId"].take();
-        let html = self.call("DOM.getOuterHTML", json!({ "nodeId": root }))?;
+        let root = self.call("DOM.getDocument", &json!({}))?["root"]["nodeId"].take();
+        let html = self.call("DOM.getOuterHTML", &json!({ "nodeId": root }))?;
         Ok(html["outerHTML"].as_str().context("no HTML")?.to_owned())
     }
 
     /// The whole page as a PNG.
     pub fn screenshot(&mut self) -> Result<Vec<u8>> {
         let asked = json!({ "format": "png", "captureBeyondViewport": true, "optimizeForSpeed": false });
-        let picture = self.call("Page.captureScreenshot", asked)?;
+        let picture = self.call("Page.captureScreenshot", &asked)?;
         Ok(BASE64_STANDARD.decode(picture["data"].as_str().context("no picture")?)?)
     }
 
@@ -167,7 +167,7 @@ impl Browser {
         &self.complaints
     }
 
-    fn call(&mut self, method: &str, parameters: Value) -> Result<Value> {
+    fn call(&mut self, method: &str, parameters: &Value) -> Result<Value> {
         self.next += 1;
         let mut message = json!({ "id": self.next, "method": method, "params": parameters });
         if !self.session.is_null() {

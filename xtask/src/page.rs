@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use bson::{DateTime, Document, doc};
+use proto_tests::proxy::{Profile, build_binary};
 use proto_tests::raw::Connection;
 use proto_tests::{Browser, Level, Mongod, Proxy, ProxyOptions, Scripts, browser, paths};
 
@@ -39,6 +40,9 @@ pub(crate) struct Options {
     /// `light` or `dark`
     #[arg(long, default_value = "light")]
     scheme: String,
+    /// A proxy to take, not one built for release
+    #[arg(long)]
+    binary: Option<PathBuf>,
     /// Where to write the picture
     #[arg(long)]
     output: Option<PathBuf>,
@@ -47,7 +51,9 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut browser = Browser::start()?.with_context(|| format!("there is no Chromium here: {}", browser::INSTALL))?;
     let mongod = Mongod::replica_set(1)?;
-    let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(SHAPES))?;
+    let binary = options.binary.clone();
+    let binary = binary.map_or_else(|| build_binary(Profile::Release), Ok)?;
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(SHAPES).binary(&binary))?;
     proxy.expect_log(Level::Warn, "does not keep to the protocol");
     browser.screen(&options.scheme, 1280)?;
     browser.open(proxy.admin_address(), Scripts::On)?;
@@ -113,7 +119,8 @@ fn commands(client: usize, round: i64) -> Vec<Document> {
     commands.push(doc! { "update": "sales", "updates": [push], "$db": "shop" });
     if round % 5 == 0 {
         commands.push(doc! { "find": "sales", "filter": { "_id": book }, "$db": "shop" });
-        commands.push(doc! { "aggregate": "trades", "pipeline": [{ "$match": { "qty": 3 } }, { "$limit": 5 }], "cursor": {}, "$db": "shop" });
+        let pipeline = vec![doc! { "$match": { "qty": 3 } }, doc! { "$limit": 5 }];
+        commands.push(doc! { "aggregate": "trades", "pipeline": pipeline, "cursor": {}, "$db": "shop" });
     }
     if round % 40 == 7 {
         commands.push(doc! { "mapReduce": "trades", "map": "", "reduce": "", "out": "o", "$db": "shop" });

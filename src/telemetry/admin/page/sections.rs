@@ -161,7 +161,7 @@ fn shapes(span: &Span<'_>, rows: &[ShapeRow]) -> Table {
                together; commands refused, and only observed."
             .to_owned(),
         head: vec![
-            "Namespace", "Pattern", "Mode", "Key or array", "Holds", "Inserted", "By page", "By stream", "By pipeline", "Spills", "Merged",
+            "Namespace", "Pattern", "Mode", "Key or array", "Holds", "Inserted", "Page", "Stream", "Pipeline", "Spills", "Merged",
             "Refused", "Observed",
         ],
         rows: rows.iter().map(row).collect(),
