@@ -24,6 +24,7 @@ use clap_complete::Shell;
 
 use self::environment::Environment;
 use crate::config::{Config, ConfigErrors};
+use crate::telemetry::recent::Recent;
 
 /// Names the configuration when `--config` does not.
 const CONFIG_VARIABLE: &str = "MONGOSHAPE_CONFIG";
@@ -167,11 +168,12 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
     match verb {
         Verb::Serve(file) => {
             let config = file.load_or_fail(&environment)?;
-            crate::telemetry::log::init(&config.log.filter, config.log.format)?;
+            let recent = Recent::default();
+            crate::telemetry::log::init(&config.log.filter, config.log.format, recent.clone())?;
             for variable in environment.unknown() {
                 tracing::warn!(variable, "this variable sets no option");
             }
-            runtime.block_on(serve::run(config, &file, &environment))?;
+            runtime.block_on(serve::run(config, &file, &environment, recent))?;
             Ok(ExitCode::SUCCESS)
         }
         Verb::Check(file) => {

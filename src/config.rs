@@ -1,12 +1,13 @@
 //! From a TOML file and the environment to values that are right, or to all mistakes at once.
 //!
-//! `source` parses the text, `section` reads one table of it field by field, and `resolve`, `listen`, `upstream` and `shapes`
+//! `source` parses the text, `section` reads one table of it field by field, and `resolve`, `listen`, `upstream`, `admin` and `shapes`
 //! say what the fields mean. Every scalar can also be set by an environment variable, which goes before the file:
 //! `MONGOSHAPE_LISTEN_ADDRESS`, or `MONGOSHAPE_BUCKET_0_MAX_ITEMS` for the first `[[bucket]]`. A `[[bucket]]` or
 //! `[[outlier]]` that the file does not have is added by giving the next number's namespace.
 //!
 //! Must not know sockets, and reads no environment of its own: the lookup is passed in.
 
+mod admin;
 mod error;
 mod listen;
 mod resolve;
@@ -22,6 +23,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+pub use self::admin::{AdminConfig, AdminToken};
 pub use self::error::{ConfigError, ConfigErrors, Place};
 use self::source::Source;
 use crate::pattern::shapes::Shapes;
@@ -124,13 +126,6 @@ impl fmt::Debug for UpstreamConfig {
             .field("connect_timeout", &self.connect_timeout)
             .finish()
     }
-}
-
-/// Metrics and health.
-#[derive(Clone, Debug)]
-pub struct AdminConfig {
-    /// The address to answer on.
-    pub address: SocketAddr,
 }
 
 /// What is logged, and how.

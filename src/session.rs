@@ -134,6 +134,12 @@ impl Shared {
         self.settings.store(Arc::new(settings));
     }
 
+    /// The shapes that commands begin with now.
+    #[must_use]
+    pub fn shapes(&self) -> Shapes {
+        self.settings().shapes.clone()
+    }
+
     /// The handles that sessions count with.
     #[must_use]
     pub fn metrics(&self) -> &SessionMetrics {

@@ -3,5 +3,6 @@
 pub mod admin;
 pub mod log;
 pub mod metrics;
+pub mod recent;
 
 pub use self::metrics::Telemetry;

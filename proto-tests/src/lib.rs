@@ -8,6 +8,7 @@
 pub mod attempts;
 pub mod balancer;
 pub mod books;
+pub mod browser;
 pub mod buckets;
 pub mod certificates;
 mod client;
@@ -34,6 +35,7 @@ pub mod sides;
 pub mod threads;
 mod uri;
 
+pub use browser::{Browser, Scripts};
 pub use certificates::{Certificates, Identity};
 pub use client::{Pair, client, database_name};
 pub use mongod::Mongod;

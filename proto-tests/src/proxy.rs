@@ -42,6 +42,7 @@ pub struct Proxy {
     addresses: Addresses,
     binary: PathBuf,
     tls: Option<Tls>,
+    token: Option<String>,
     /// Set once its end was asked for and judged, or forced.
     ended: bool,
 }
@@ -101,7 +102,12 @@ impl Proxy {
 
     /// What the admin address answers to a GET of this path.
     pub fn admin_get(&self, path: &str) -> Result<Answer> {
-        admin::request(self.addresses.admin, path)
+        admin::request(self.addresses.admin, path, self.token.as_deref())
+    }
+
+    /// The same with another token, or with none.
+    pub fn admin_get_as(&self, token: Option<&str>, path: &str) -> Result<Answer> {
+        admin::request(self.addresses.admin, path, token)
     }
 
     /// The value of one series, named as `/metrics` prints it: `name{label="value"}`, labels in the order of their names.
@@ -213,6 +219,7 @@ impl Proxy {
             addresses,
             binary,
             tls: options.tls.clone(),
+            token: options.token.clone(),
             ended: false,
         })
     }

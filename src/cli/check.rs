@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use mongodb::Client;
 
 use super::finding::{Finding, Findings};
+use super::serve::reload;
 use super::upstream;
 use crate::config::{Config, ConfigErrors};
 use crate::server::tls;
@@ -30,6 +31,12 @@ pub(super) async fn run(config: Result<Config, ConfigErrors>, unknown_variables:
             findings.add(&Finding::fine("configuration", "no mistakes"));
             if let Some(Err(error)) = config.listen.tls.as_ref().map(tls::acceptor) {
                 findings.add(&Finding::error("listen", error.to_string()));
+            }
+            if let Err(error) = reload::access(&config) {
+                findings.add(&Finding::error("admin", error.to_string()));
+            }
+            if let Some(exposure) = config.admin.exposure() {
+                findings.add(&Finding::note("admin", format!("{}: {exposure}", config.admin.address)));
             }
             if let Err(error) = check_upstream(&config, &mut findings).await {
                 findings.add(&Finding::error("upstream", format!("{error:#}")));

@@ -1,15 +1,17 @@
 //! `serve`: runs the proxy until it is told to stop.
 
 mod listeners;
-mod reload;
+pub(super) mod reload;
+mod shown;
 mod signals;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use self::reload::Reload;
 use self::signals::Signals;
@@ -23,18 +25,25 @@ use crate::server::topology;
 use crate::session::Shared;
 use crate::session::metrics::SessionMetrics;
 use crate::telemetry::Telemetry;
-use crate::telemetry::admin::Admin;
+use crate::telemetry::admin::{Admin, Page};
+use crate::telemetry::recent::Recent;
 
 /// How long `/readyz` waits for the upstream to be found.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often the driver asks servers that do not tell by themselves, and those that were not there.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Serves until SIGTERM or SIGINT, then lets running commands finish and returns. SIGHUP reads the file anew.
+/// Serves until SIGTERM or SIGINT, then lets running commands finish and returns. SIGHUP reads the file anew. `recent` is what
+/// the log gathers.
 ///
 /// # Errors
 /// When an address cannot be bound, or a certificate cannot be used.
-pub(super) async fn run(config: Config, file: &ConfigFile, environment: &Environment) -> anyhow::Result<()> {
+pub(super) async fn run(
+    config: Config,
+    file: &ConfigFile,
+    environment: &Environment,
+    recent: Recent,
+) -> anyhow::Result<()> {
     // Before anything is bound: whoever sees the port open may already send the signal.
     let mut signals = Signals::catch()?;
     let telemetry = Telemetry::new()?;
@@ -46,6 +55,7 @@ pub(super) async fn run(config: Config, file: &ConfigFile, environment: &Environ
         SessionMetrics::register(&telemetry.registry)?,
     );
     let (admission, shared) = (Arc::new(Admission::new(reload::admission(&config)?)), Arc::new(shared));
+    let access = Arc::new(ArcSwap::from_pointee(reload::access(&config)?));
     let sockets = listeners::bind(&config).await?;
     let admin_listener = listeners::bind_one(config.admin.address, "admin.address").await?;
     info!(
@@ -56,6 +66,9 @@ pub(super) async fn run(config: Config, file: &ConfigFile, environment: &Environ
         shapes = config.shapes.iter().count(),
         "serving"
     );
+    if let Some(exposure) = config.admin.exposure() {
+        warn!(address = %config.admin.address, "`admin.address`: {exposure}");
+    }
     let options = driver_options(&config).await?;
     let dialing = upstream::dialing(&options, &stopping)?;
     let (driver, upstreams) = topology::watch(options, dialing.clone(), metrics)?;
@@ -66,13 +79,19 @@ pub(super) async fn run(config: Config, file: &ConfigFile, environment: &Environ
         workers: workers(&config),
         drain_timeout: config.listen.drain_timeout,
     };
-    let admin = Admin::new(telemetry, UpstreamProbe::new(driver.clone(), stopping.clone()));
+    let admin = Admin::new(
+        telemetry,
+        Arc::clone(&access),
+        UpstreamProbe::new(driver.clone(), stopping.clone()),
+        page(Arc::clone(&shared), recent),
+    );
     let admin = tokio::spawn(admin.serve(admin_listener, admin_stopping.clone()));
     let server = tokio::spawn(server.run(stopping.clone()));
 
     let reload = Reload {
         running: config,
         admission,
+        access,
         shared,
     };
     let name = signals.until_the_end(|| reload.run(file, environment)).await;
@@ -95,6 +114,11 @@ async fn driver_options(config: &Config) -> anyhow::Result<mongodb::options::Cli
     options.heartbeat_freq = Some(HEARTBEAT);
     options.max_pool_size = Some(1);
     Ok(options)
+}
+
+/// What is known of shapes and of warnings, as the page asks for them.
+fn page(shared: Arc<Shared>, recent: Recent) -> Page {
+    Page::new(move || shown::rows(&shared.shapes()), recent)
 }
 
 fn workers(config: &Config) -> usize {

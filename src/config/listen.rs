@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::resolve::{collide, milliseconds, socket_address};
 use super::section::Section;
 use super::{ListenConfig, Listeners, MemberConfig, PresentAs, tls};
+use crate::server::tls::TlsTable;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 
 const MAX_CONNECTIONS_LIMIT: usize = 1_000_000;
@@ -21,7 +22,7 @@ pub(super) fn resolve(section: &mut Section<'_>) -> Option<ListenConfig> {
     let max_message_bytes = within(section, "max_message_bytes", max_message_bytes, MAX_MESSAGE_BYTES);
     let workers = within(section, "workers", (0, MAX_WORKERS), 0);
     Some(ListenConfig {
-        tls: tls::resolve(section),
+        tls: tls::resolve(section, TlsTable::Listen),
         max_connections,
         max_message_bytes,
         workers: (workers > 0).then_some(workers),

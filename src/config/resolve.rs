@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::section::Section;
 use super::source::Source;
-use super::{AdminConfig, Config, ListenConfig, LogConfig, UpstreamConfig, listen, shapes, suggest, upstream};
+use super::{Config, ListenConfig, LogConfig, UpstreamConfig, admin, listen, shapes, suggest, upstream};
 use crate::telemetry::log::LogFormat;
 
 /// The longest wait that may be configured: an hour. Longer is a slip of the unit.
@@ -25,7 +25,7 @@ pub(super) fn config<'a>(source: &'a Source<'a>, table: DeTable<'a>) -> Option<C
     root.finish();
     let listen = listen::resolve(&mut listen_section);
     let upstream = upstream::resolve(&mut upstream_section);
-    let admin = admin(&mut admin_section);
+    let admin = admin::resolve(&mut admin_section);
     let own = listen.iter().flat_map(ListenConfig::addresses).collect::<Vec<_>>();
     if let Some(upstream) = &upstream {
         check_no_loop(&mut upstream_section, upstream, &own);
@@ -43,15 +43,6 @@ pub(super) fn config<'a>(source: &'a Source<'a>, table: DeTable<'a>) -> Option<C
         log,
         shapes,
     })
-}
-
-fn admin(section: &mut Section<'_>) -> Option<AdminConfig> {
-    let text = section.string("address");
-    if section.is_faulty("address") {
-        return None;
-    }
-    let address = socket_address(section, text.as_deref().unwrap_or("127.0.0.1:9216"))?;
-    Some(AdminConfig { address })
 }
 
 fn log(mut section: Section<'_>) -> LogConfig {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::command::namespace::Namespace;
 use crate::pattern::shapes::Shape;
+use crate::server::tls::TlsTable;
 
 const MINIMAL: &str = "[listen]\naddress = \"127.0.0.1:27018\"\n[upstream]\nuri = \"mongodb://db\"\n";
 
@@ -39,9 +40,11 @@ fn the_examples_parse_and_show_the_defaults() {
         let mut explicit = parse(&switched_on.join("\n"), &[]).unwrap_or_else(|errors| panic!("{errors}"));
         // An example: no files are the default.
         explicit.listen.tls = None;
+        explicit.admin.tls = None;
+        explicit.admin.token = None;
         assert_eq!(format!("{:?}", explicit.listen), format!("{:?}", config.listen));
         assert_eq!(format!("{:?}", explicit.upstream), format!("{:?}", config.upstream));
-        assert_eq!(explicit.admin.address, config.admin.address);
+        assert_eq!(format!("{:?}", explicit.admin), format!("{:?}", config.admin));
         assert_eq!(
             (explicit.log.filter, explicit.log.format),
             (config.log.filter, config.log.format)
@@ -106,6 +109,7 @@ fn tls_names_files_from_the_folder_of_who_names_them() {
         let text = MINIMAL.replace("[upstream]", &format!("{text}\n[upstream]"));
         let config = Config::parse(&text, "/etc/shape/m.toml", &lookup).unwrap_or_else(|errors| panic!("{errors}"));
         let expected = expected.map(|[cert, key, client_ca]| TlsFiles {
+            table: TlsTable::Listen,
             cert: cert.into(),
             key: key.into(),
             client_ca: (!client_ca.is_empty()).then(|| client_ca.into()),

@@ -22,13 +22,15 @@ use rustls::sign::SingleCertAndKey;
 
 use self::certificate::{certified_key, check_server_certificate};
 pub use self::connector::{connector, server_name};
-pub use self::error::{FileOption, FileProblem, TlsError};
+pub use self::error::{FileOption, FileProblem, TlsError, TlsTable};
 pub use self::first_bytes::{Speaks, first_bytes};
 use self::pem::PemFile;
 
 /// The PEM files of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
+    /// Which table names them.
+    pub table: TlsTable,
     /// The proxy's certificate, followed by those between it and an authority that clients know.
     pub cert: PathBuf,
     /// Its private key, not encrypted; may be the same file, as mongod's is.
@@ -46,10 +48,10 @@ pub struct TlsFiles {
 /// What is wrong with which file: also a certificate that no client would take, since mongod does not start with one
 /// either.
 pub fn acceptor(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
-    let cert_file = PemFile::read(FileOption::Cert, &files.cert)?;
+    let cert_file = PemFile::read(FileOption::Cert(files.table), &files.cert)?;
     let chain = cert_file.certificates()?;
     check_server_certificate(&cert_file, &chain)?;
-    let key_file = PemFile::read(FileOption::Key, &files.key)?;
+    let key_file = PemFile::read(FileOption::Key(files.table), &files.key)?;
     let key = key_file.private_key()?;
     let provider = Arc::new(default_provider());
     let certified = certified_key(&provider, (&cert_file, chain), (&key_file, key))?;
@@ -58,7 +60,7 @@ pub fn acceptor(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
-            let file = PemFile::read(FileOption::ClientCa, path)?;
+            let file = PemFile::read(FileOption::ClientCa(files.table), path)?;
             builder.with_client_cert_verifier(client_verifier(&file, provider)?)
         }
     };

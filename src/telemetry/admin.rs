@@ -1,36 +1,50 @@
-//! The admin endpoints: `/metrics`, `/livez`, `/readyz`. Does not know what being ready means: a probe says so.
+//! The admin endpoints: `/metrics`, `/livez`, `/readyz`, and at `/` the operator's page. Does not know what being ready means: a probe says so.
+//!
+//! Where there is a token, `/livez` and `/readyz` answer without it: probes have no secrets, and learn a word. TLS is for all.
+
+mod access;
+mod page;
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
+pub use self::access::{Access, Token, TokenError, TokenFileError};
+pub use self::page::{Page, ShapeRow};
 use super::Telemetry;
 
 type Body = http_body_util::Full<bytes::Bytes>;
 
 /// Connections at a time; the next ones wait in the system's queue.
 const MAX_CONNECTIONS: usize = 32;
-/// How long a client may take to send the head of its request.
+/// How long a client may take over the TLS handshake, and to send the head of its request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may last in all: one request is answered on each.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long to wait after a failed accept, which usually means that the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// Says whether the proxy can serve clients now. To answer within a few seconds; asked on every `/readyz`.
@@ -43,13 +57,21 @@ pub trait Readiness: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Admin<R> {
     telemetry: Telemetry,
+    access: Arc<ArcSwap<Access>>,
     readiness: R,
+    page: Page,
 }
 
 impl<R: Readiness> Admin<R> {
-    /// Endpoints that show these metrics and ask this probe.
-    pub fn new(telemetry: Telemetry, readiness: R) -> Self {
-        Self { telemetry, readiness }
+    /// Endpoints that show these metrics and ask this probe. What access there is may be exchanged while they are served;
+    /// it holds for new connections.
+    pub fn new(telemetry: Telemetry, access: Arc<ArcSwap<Access>>, readiness: R, page: Page) -> Self {
+        Self {
+            telemetry,
+            access,
+            readiness,
+            page,
+        }
     }
 
     /// Serves until `stop` is cancelled, then lets the connections that are open finish, 15 s at most.
@@ -57,6 +79,7 @@ impl<R: Readiness> Admin<R> {
         let admin = Arc::new(self);
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let connections = TaskTracker::new();
+        connections.spawn(Arc::clone(&admin).remember(stop.clone()));
         while let Some(accepted) = stop.run_until_cancelled(accept(&listener, &places)).await {
             if let Some((stream, place)) = accepted {
                 connections.spawn(Arc::clone(&admin).connection(stream, stop.clone(), place));
@@ -67,10 +90,35 @@ impl<R: Readiness> Admin<R> {
         connections.wait().await;
     }
 
+    async fn remember(self: Arc<Self>, stop: CancellationToken) {
+        let mut ticks = interval(page::INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+            self.page.remember(&self.telemetry.registry);
+        }
+    }
+
     async fn connection(self: Arc<Self>, stream: TcpStream, stop: CancellationToken, _place: OwnedSemaphorePermit) {
+        let access = self.access.load_full();
+        let Some(config) = &access.tls else {
+            return self.exchange(stream, access, stop).await;
+        };
+        let handshake = timeout(HEAD_TIMEOUT, TlsAcceptor::from(Arc::clone(config)).accept(stream));
+        match stop.run_until_cancelled(handshake).await {
+            Some(Ok(Ok(stream))) => self.exchange(stream, access, stop).await,
+            Some(Ok(Err(error))) => debug!(%error, "admin connection refused: the TLS handshake failed"),
+            Some(Err(_)) => debug!("admin connection refused: the TLS handshake took too long"),
+            None => {}
+        }
+    }
+
+    async fn exchange<S>(self: Arc<Self>, stream: S, access: Arc<Access>, stop: CancellationToken)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         let service = service_fn(move |request| {
-            let admin = Arc::clone(&self);
-            async move { Ok::<_, Infallible>(admin.respond(&request).await) }
+            let (admin, access) = (Arc::clone(&self), Arc::clone(&access));
+            async move { Ok::<_, Infallible>(admin.respond(&request, &access).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -93,12 +141,12 @@ impl<R: Readiness> Admin<R> {
         }
     }
 
-    async fn respond(&self, request: &Request<Incoming>) -> Response<Body> {
+    async fn respond(&self, request: &Request<Incoming>, access: &Access) -> Response<Body> {
         let path = request.uri().path();
-        if !["/metrics", "/livez", "/readyz"].contains(&path) {
+        if !["/", "/metrics", "/livez", "/readyz"].contains(&path) {
             return reply(
                 StatusCode::NOT_FOUND,
-                "not found: /metrics, /livez and /readyz are here\n",
+                "not found: /, /metrics, /livez and /readyz are here\n",
             );
         }
         if request.method() != Method::GET {
@@ -107,10 +155,25 @@ impl<R: Readiness> Admin<R> {
             return refusal;
         }
         match path {
-            "/metrics" => self.metrics(),
             "/readyz" => self.ready().await,
-            _ => reply(StatusCode::OK, "alive\n"),
+            "/livez" => reply(StatusCode::OK, "alive\n"),
+            _ if !access.is_granted(request.headers()) => unauthorized(),
+            "/metrics" => self.metrics(),
+            _ => self.page(),
         }
+    }
+
+    fn page(&self) -> Response<Body> {
+        let (html, policy) = self.page.render(&self.telemetry.registry);
+        let mut response = reply(StatusCode::OK, html);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HTML);
+        headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        // Made of a constant and base64, which a header may hold.
+        if let Ok(policy) = HeaderValue::from_str(&policy) {
+            headers.insert(CONTENT_SECURITY_POLICY, policy);
+        }
+        response
     }
 
     fn metrics(&self) -> Response<Body> {
@@ -151,10 +214,27 @@ async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(TcpS
     }
 }
 
+fn unauthorized() -> Response<Body> {
+    let text = "the token is missing or wrong: send it as Authorization: Bearer, or as the password of Basic\n";
+    let mut refusal = reply(StatusCode::UNAUTHORIZED, text);
+    for scheme in [
+        "Bearer realm=\"mongoshape\"",
+        "Basic realm=\"mongoshape\", charset=\"UTF-8\"",
+    ] {
+        refusal
+            .headers_mut()
+            .append(WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
+    }
+    refusal
+}
+
 fn reply(status: StatusCode, text: impl Into<bytes::Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::new(text.into()));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, TEXT);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, TEXT);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 

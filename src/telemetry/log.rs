@@ -2,8 +2,14 @@
 
 use std::io::{self, IsTerminal};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{EnvFilter, LevelFilter, Targets};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+
+use super::recent::Recent;
+
+/// The root of our own modules.
+const OURS: &str = "mongoshape";
 
 /// How a line of the log looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -26,19 +32,24 @@ pub enum LogError {
     AlreadySet(#[from] TryInitError),
 }
 
-/// Sets the process's log; to be called once.
+/// Sets the process's log; to be called once. Our own warnings and errors also go to `recent`, whatever the filter.
 ///
 /// # Errors
 /// When the filter is not one of `EnvFilter`, or a log is already set.
-pub fn init(filter: &str, format: LogFormat) -> Result<(), LogError> {
+pub fn init(filter: &str, format: LogFormat, recent: Recent) -> Result<(), LogError> {
     // A client's mistakes in TLS are told by the listener, with its address; rustls would tell them again.
     let filter = EnvFilter::try_new(format!("rustls=error,{filter}"))?;
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr);
+    let recent = recent.with_filter(Targets::new().with_target(OURS, LevelFilter::WARN));
+    let registry = tracing_subscriber::registry().with(recent);
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     match format {
-        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).finish().try_init()?,
-        LogFormat::Json => builder.json().flatten_event(true).finish().try_init()?,
+        LogFormat::Text => {
+            let lines = lines.with_ansi(io::stderr().is_terminal());
+            registry.with(lines.with_filter(filter)).try_init()?;
+        }
+        LogFormat::Json => registry
+            .with(lines.json().flatten_event(true).with_filter(filter))
+            .try_init()?,
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ mod demo;
 mod deploy;
 mod drivers;
 mod package;
+mod page;
 mod pymongo;
 mod tool;
 
@@ -34,6 +35,8 @@ enum Command {
     Drivers(drivers::Options),
     /// Builds the Debian package, and installs it for a look into a folder of its own
     Package(package::Options),
+    /// Takes a picture of the operator's page under a workload, for the documents
+    Page(page::Options),
     /// Runs `PyMongo`'s own test suite directly and through mongoshape, and compares
     Pymongo(pymongo::Options),
 }
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Deploy(options) => deploy::run(&options),
         Command::Drivers(options) => drivers::run(&options),
         Command::Package(options) => package::run(&options),
+        Command::Page(options) => page::run(&options),
         Command::Pymongo(options) => pymongo::run(&options),
     };
     match done {

@@ -15,12 +15,13 @@ pub struct Answer {
     pub body: String,
 }
 
-pub(super) fn request(address: SocketAddr, path: &str) -> Result<Answer> {
+pub(super) fn request(address: SocketAddr, path: &str, token: Option<&str>) -> Result<Answer> {
     let limit = Duration::from_secs(5);
     let mut stream = TcpStream::connect_timeout(&address, limit)?;
     stream.set_read_timeout(Some(limit))?;
     // HTTP/1.0: the body ends with the connection and is never chunked.
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    let token = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n{token}\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;

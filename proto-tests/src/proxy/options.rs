@@ -15,6 +15,8 @@ pub struct ProxyOptions {
     upstream: String,
     config: String,
     listen: String,
+    admin: String,
+    pub(super) token: Option<String>,
     filter: Option<String>,
     members: Vec<SocketAddr>,
     pub(super) tls: Option<Tls>,
@@ -45,6 +47,22 @@ impl ProxyOptions {
         self.listen.push_str(toml);
         self.listen.push('\n');
         self
+    }
+
+    /// Adds lines to the `[admin]` table, such as `token_file = "/run/token"`.
+    #[must_use]
+    pub fn admin(mut self, toml: &str) -> Self {
+        self.admin.push_str(toml);
+        self.admin.push('\n');
+        self
+    }
+
+    /// Demands this token at the admin address, where the harness sends it too.
+    #[must_use]
+    pub fn token(self, token: &str) -> Self {
+        let mut with = self.admin(&format!("token = \"{token}\""));
+        with.token = Some(token.to_owned());
+        with
     }
 
     /// Listens on one port for each of these members of a replica set (see [`Proxy::member_addresses`]), and on no other.
@@ -106,11 +124,12 @@ impl ProxyOptions {
     pub(super) fn file(&self, addresses: &Addresses) -> String {
         let filter = self.filter.as_deref().unwrap_or("info");
         format!(
-            "{}\n[upstream]\nuri = \"{}\"\n\n[admin]\naddress = \"{}\"\n\n\
+            "{}\n[upstream]\nuri = \"{}\"\n\n[admin]\naddress = \"{}\"\n{}\n\
              [log]\nfilter = \"{filter}\"\nformat = \"json\"\n\n{}",
             self.listen_table(addresses),
             self.upstream,
             addresses.admin,
+            self.admin,
             self.config
         )
     }

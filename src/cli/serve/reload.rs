@@ -2,28 +2,31 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use tracing::{error, info, warn};
 
 use crate::cli::{ConfigFile, Environment};
-use crate::config::Config;
+use crate::config::{AdminToken, Config};
 use crate::server::admission::{Admission, AdmissionLimits};
 use crate::server::tls;
 use crate::session::{SessionLimits, Settings, Shared};
+use crate::telemetry::admin::{Access, Token};
 
 /// What runs, and where the exchangeable parts of it are.
 pub(super) struct Reload {
     pub(super) running: Config,
     pub(super) admission: Arc<Admission>,
+    pub(super) access: Arc<ArcSwap<Access>>,
     pub(super) shared: Arc<Shared>,
 }
 
 impl Reload {
-    /// Reads the file and exchanges shapes, limits and certificates. A file with mistakes changes nothing and says so.
+    /// Reads the file and exchanges shapes, limits, certificates and the admin token. A file with mistakes changes nothing and says so.
     pub(super) fn run(&self, file: &ConfigFile, environment: &Environment) {
         let read = file
             .load_or_fail(environment)
-            .and_then(|config| Ok((admission(&config)?, config)));
-        let (limits, config) = match read {
+            .and_then(|config| Ok((admission(&config)?, access(&config)?, config)));
+        let (limits, access, config) = match read {
             Ok(read) => read,
             Err(error) => {
                 error!("not reloaded, nothing has changed: {error:#}");
@@ -34,6 +37,7 @@ impl Reload {
             warn!(option, "the changed option holds from the next start on");
         }
         self.admission.exchange(limits);
+        self.access.store(Arc::new(access));
         self.shared.exchange(settings(&config));
         info!(shapes = config.shapes.iter().count(), "reloaded");
     }
@@ -86,5 +90,21 @@ pub(super) fn admission(config: &Config) -> anyhow::Result<AdmissionLimits> {
         max_connections: config.listen.max_connections,
         handshake_timeout: config.listen.handshake_timeout,
         tls: config.listen.tls.as_ref().map(tls::acceptor).transpose()?,
+    })
+}
+
+/// What whoever asks the admin endpoints must come with.
+///
+/// # Errors
+/// A certificate or a token file that cannot be used.
+pub(in crate::cli) fn access(config: &Config) -> anyhow::Result<Access> {
+    let token = match &config.admin.token {
+        None => None,
+        Some(AdminToken::Given(token)) => Some(token.clone()),
+        Some(AdminToken::File(path)) => Some(Token::read(path)?),
+    };
+    Ok(Access {
+        tls: config.admin.tls.as_ref().map(tls::acceptor).transpose()?,
+        token,
     })
 }

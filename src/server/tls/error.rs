@@ -4,15 +4,24 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+/// Whose certificate it is: the table of the configuration that names its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsTable {
+    /// `[listen] tls`, before applications.
+    Listen,
+    /// `[admin] tls`, before whoever looks at metrics.
+    Admin,
+}
+
 /// An option that names a PEM file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOption {
-    /// The proxy's own certificate, before its clients.
-    Cert,
+    /// The proxy's own certificate.
+    Cert(TlsTable),
     /// The key of that certificate.
-    Key,
+    Key(TlsTable),
     /// The authorities that clients' certificates are checked with.
-    ClientCa,
+    ClientCa(TlsTable),
     /// `tlsCAFile` of the upstream's connection string.
     CaFile,
     /// `tlsCertificateKeyFile` of the upstream's connection string.
@@ -22,9 +31,12 @@ pub enum FileOption {
 impl fmt::Display for FileOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Cert => "`listen.tls.cert`",
-            Self::Key => "`listen.tls.key`",
-            Self::ClientCa => "`listen.tls.client_ca`",
+            Self::Cert(TlsTable::Listen) => "`listen.tls.cert`",
+            Self::Cert(TlsTable::Admin) => "`admin.tls.cert`",
+            Self::Key(TlsTable::Listen) => "`listen.tls.key`",
+            Self::Key(TlsTable::Admin) => "`admin.tls.key`",
+            Self::ClientCa(TlsTable::Listen) => "`listen.tls.client_ca`",
+            Self::ClientCa(TlsTable::Admin) => "`admin.tls.client_ca`",
             Self::CaFile => "`upstream.uri`, tlsCAFile",
             Self::CertificateKeyFile => "`upstream.uri`, tlsCertificateKeyFile",
         })
@@ -136,8 +148,11 @@ impl FileProblem {
             Self::Expired { .. } => "renew the certificate",
             Self::NotYetValid { .. } => "check this host's clock, or wait",
             Self::NotForServers => "issue it with the extended key usage serverAuth, or with none",
-            Self::NoKey if option == FileOption::Key => {
+            Self::NoKey if option == FileOption::Key(TlsTable::Listen) => {
                 "name the key's file in `listen.tls.key`, or put the key into the file of `listen.tls.cert`"
+            }
+            Self::NoKey if option == FileOption::Key(TlsTable::Admin) => {
+                "name the key's file in `admin.tls.key`, or put the key into the file of `admin.tls.cert`"
             }
             Self::NoKey => "put the key into the same file as the certificate",
             Self::EncryptedKey if option == FileOption::CertificateKeyFile => {

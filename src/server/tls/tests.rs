@@ -44,6 +44,7 @@ impl Folder {
     fn listener(&self, name: &str, identity: &Identity, client_ca: Option<&Authority>) -> TlsFiles {
         let cert = self.write(name, &[&identity.chain, &identity.key]);
         TlsFiles {
+            table: TlsTable::Listen,
             key: cert.clone(),
             cert,
             client_ca: client_ca.map(|authority| self.write("client-ca.pem", &[&authority.pem])),

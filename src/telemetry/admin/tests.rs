@@ -4,6 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::telemetry::recent::Recent;
 
 struct Answer(Result<(), &'static str>);
 
@@ -14,10 +15,22 @@ impl Readiness for Answer {
 }
 
 async fn start(readiness: impl Readiness) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
+    start_with(Arc::default(), readiness).await
+}
+
+async fn start_with(
+    access: Arc<ArcSwap<Access>>,
+    readiness: impl Readiness,
+) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let admin = Admin::new(Telemetry::new().unwrap(), readiness);
+    let admin = Admin::new(
+        Telemetry::new().unwrap(),
+        access,
+        readiness,
+        Page::new(Vec::new, Recent::default()),
+    );
     let served = tokio::spawn(admin.serve(listener, stop.clone()));
     (address, stop, served)
 }
@@ -44,11 +57,15 @@ async fn each_path_answers() {
     check(address, "GET /livez", ("200", "alive\n")).await;
     check(address, "GET /readyz?verbose", ("200", "ready\n")).await;
     check(address, "POST /metrics", ("405", "only GET\n")).await;
-    let missing = "not found: /metrics, /livez and /readyz are here\n";
-    check(address, "GET /", ("404", missing)).await;
+    let missing = "not found: /, /metrics, /livez and /readyz are here\n";
+    check(address, "GET /none", ("404", missing)).await;
     let metrics = ask(address, "GET /metrics").await;
     assert!(metrics.contains("content-type: text/plain; version=0.0.4"), "{metrics}");
     assert!(metrics.contains("mongoshape_build_info{version="), "{metrics}");
+    let page = ask(address, "GET /").await;
+    assert!(page.contains("content-type: text/html; charset=utf-8"), "{page}");
+    assert!(page.contains("content-security-policy: default-src 'none';"), "{page}");
+    assert!(page.ends_with("</html>\n"), "{page}");
     stop.cancel();
     served.await.unwrap();
 }
@@ -86,4 +103,97 @@ async fn silent_clients_wait_for_a_place_and_do_not_hold_up_the_end() {
     stop.cancel();
     timeout(HEAD_TIMEOUT / 2, served).await.unwrap().unwrap();
     assert!(TcpStream::connect(address).await.is_err());
+}
+
+const TOKEN: &str = "0123456789abcdef";
+const REFUSAL: &str = "the token is missing or wrong: send it as Authorization: Bearer, or as the password of Basic\n";
+
+fn with_token(token: &str) -> Access {
+    Access {
+        token: Some(Token::new(token).unwrap()),
+        ..Access::default()
+    }
+}
+
+#[tokio::test]
+async fn what_tells_more_than_a_word_demands_the_token() {
+    let access = Arc::new(ArcSwap::from_pointee(with_token(TOKEN)));
+    let (address, _stop, _served) = start_with(Arc::clone(&access), Answer(Ok(()))).await;
+    check(address, "GET /livez", ("200", "alive\n")).await;
+    check(address, "GET /readyz", ("200", "ready\n")).await;
+    check(address, "GET /metrics", ("401", REFUSAL)).await;
+    check(address, "GET /", ("401", REFUSAL)).await;
+    let refused = ask(address, "GET /metrics").await;
+    assert!(refused.contains("www-authenticate: Bearer realm="), "{refused}");
+    assert!(refused.contains("www-authenticate: Basic realm="), "{refused}");
+    let with = |token: &str| format!("GET /metrics HTTP/1.1\r\nAuthorization: Bearer {token}\r\nX:");
+    assert!(ask(address, &with(TOKEN)).await.contains("mongoshape_build_info"));
+    check(address, &with("0123456789abcdeX"), ("401", REFUSAL)).await;
+    // Another one from the next connection on.
+    access.store(Arc::new(with_token("another token456".replace(' ', "-").as_str())));
+    check(address, &with(TOKEN), ("401", REFUSAL)).await;
+    assert!(ask(address, &with("another-token456")).await.contains("build_info"));
+}
+
+/// A listener's configuration with a certificate of its own making, and a client's that trusts it.
+fn tls() -> (Arc<rustls::ServerConfig>, Arc<rustls::ClientConfig>) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let made = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let certificate = made.self_signed(&key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let private = rustls::pki_types::PrivateKeyDer::try_from(key.serialized_der().to_vec()).unwrap();
+    let server = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], private)
+        .unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate.der().clone()).unwrap();
+    let client = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    (Arc::new(server), Arc::new(client))
+}
+
+async fn ask_encrypted(address: SocketAddr, client: &Arc<rustls::ClientConfig>) -> std::io::Result<String> {
+    let stream = TcpStream::connect(address).await?;
+    let name = rustls::pki_types::ServerName::from(address.ip());
+    let mut stream = tokio_rustls::TlsConnector::from(Arc::clone(client))
+        .connect(name, stream)
+        .await?;
+    stream.write_all(b"GET /livez HTTP/1.1\r\nHost: admin\r\n\r\n").await?;
+    let mut answer = String::new();
+    // Some ends of connections are not announced.
+    let _ = stream.read_to_string(&mut answer).await;
+    Ok(answer)
+}
+
+#[tokio::test]
+async fn tls_is_for_every_path_and_may_be_exchanged() {
+    let (certified, client) = tls();
+    let encrypted = |server| Access {
+        tls: Some(server),
+        token: None,
+    };
+    let access = Arc::new(ArcSwap::from_pointee(encrypted(certified)));
+    let (address, stop, served) = start_with(Arc::clone(&access), Answer(Ok(()))).await;
+    let answer = ask_encrypted(address, &client).await.unwrap();
+    assert!(answer.ends_with("\r\n\r\nalive\n"), "{answer}");
+    let mut plain = TcpStream::connect(address).await.unwrap();
+    plain.write_all(b"GET /livez HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut told = Vec::new();
+    let _ = plain.read_to_end(&mut told).await;
+    assert!(!told.windows(5).any(|part| part == b"alive"), "{told:?}");
+    let (renewed, its_client) = tls();
+    access.store(Arc::new(encrypted(renewed)));
+    assert!(
+        ask_encrypted(address, &client).await.is_err(),
+        "the old certificate is gone"
+    );
+    assert!(ask_encrypted(address, &its_client).await.unwrap().ends_with("alive\n"));
+    stop.cancel();
+    served.await.unwrap();
 }

@@ -6,6 +6,7 @@ use super::*;
 fn report(cert: &str, key: &str, client_ca: Option<&str>) -> String {
     let folder = Folder::new();
     let files = TlsFiles {
+        table: TlsTable::Listen,
         cert: folder.write("proxy.pem", &[cert]),
         key: folder.write("proxy.key", &[key]),
         client_ca: client_ca.map(|text| folder.write("ca.pem", &[text])),
@@ -51,6 +52,7 @@ fn every_kind_of_key_is_read() {
         let folder = Folder::new();
         let both = folder.write("both.pem", &["words before\n", &text, &identity.chain]);
         let files = TlsFiles {
+            table: TlsTable::Listen,
             cert: both.clone(),
             key: both,
             client_ca: None,
@@ -132,6 +134,7 @@ fn a_file_that_cannot_be_read_is_said_so() {
     let report = |cert: &str| {
         let cert = folder.path(cert);
         let files = TlsFiles {
+            table: TlsTable::Listen,
             key: cert.clone(),
             cert,
             client_ca: None,

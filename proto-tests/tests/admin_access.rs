@@ -1,0 +1,70 @@
+//! Who may ask at the admin address: by the configuration, the environment's place in it, and after SIGHUP.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use proto_tests::{Level, Proxy, ProxyOptions, mongod};
+use rustix::process::Signal;
+
+const TOKEN: &str = "the-first-token-of-all";
+const NEXT: &str = "the-second-token-of-all";
+
+fn status(proxy: &Proxy, token: Option<&str>, path: &str) -> Result<u16> {
+    Ok(proxy.admin_get_as(token, path)?.status)
+}
+
+#[test]
+fn a_renewed_token_file_holds_from_sighup_on_and_a_broken_one_changes_nothing() -> Result<()> {
+    let mut proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).token(TOKEN))?;
+    for path in ["/", "/metrics"] {
+        ensure!(status(&proxy, None, path)? == 401 && status(&proxy, Some(NEXT), path)? == 401);
+        ensure!(status(&proxy, Some(TOKEN), path)? == 200);
+    }
+    for path in ["/livez", "/readyz"] {
+        ensure!(status(&proxy, None, path)? == 200);
+    }
+    let config = proxy.config_file();
+    let file = config.with_file_name("token");
+    fs::write(&file, "short\n")?;
+    let line = format!("token = \"{TOKEN}\"");
+    fs::write(
+        &config,
+        fs::read_to_string(&config)?.replace(&line, "token_file = \"token\""),
+    )?;
+    proxy.expect_log(Level::Error, "not reloaded, nothing has changed: `admin.token_file`");
+    proxy.signal(Signal::HUP)?;
+    proxy.wait_for_log("not reloaded")?;
+    ensure!(status(&proxy, Some(TOKEN), "/metrics")? == 200);
+    fs::write(&file, format!("{NEXT}\n"))?;
+    proxy.signal(Signal::HUP)?;
+    proxy.wait_for_log("\"reloaded\"")?;
+    ensure!(status(&proxy, Some(TOKEN), "/metrics")? == 401);
+    ensure!(status(&proxy, Some(NEXT), "/metrics")? == 200);
+    Ok(())
+}
+
+#[test]
+fn check_says_what_is_left_open() -> Result<()> {
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()))?;
+    let config = proxy.config_file();
+    let admin = proxy.admin_address();
+    let open = fs::read_to_string(&config)?.replace(&admin.to_string(), &format!("0.0.0.0:{}", admin.port()));
+    let check = |text: &str| -> Result<String> {
+        fs::write(&config, text)?;
+        Ok(String::from_utf8(proxy.run("check")?.stdout)?)
+    };
+    let said = check(&open)?;
+    ensure!(
+        said.contains("note: admin: 0.0.0.0:") && said.contains("whoever reaches this address"),
+        "{said}"
+    );
+    let said = check(&open.replace("[admin]", &format!("[admin]\ntoken = \"{TOKEN}\"")))?;
+    ensure!(
+        said.contains("the token goes over the network unencrypted") && !said.contains(TOKEN),
+        "{said}"
+    );
+    let missing = "[admin]\ntls = { cert = \"none.pem\" }";
+    let said = check(&open.replace("[admin]", missing))?;
+    ensure!(said.contains("error: admin: `admin.tls.cert`: "), "{said}");
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! What the operator's page shows of shapes.
+
+use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Reads, Shape, Shapes};
+use crate::telemetry::admin::ShapeRow;
+
+/// A row for each shape, by namespace.
+pub(super) fn rows(shapes: &Shapes) -> Vec<ShapeRow> {
+    let mut rows: Vec<_> = shapes.iter().map(|shape| row(shape)).collect();
+    rows.sort_by(|one, other| one.namespace.cmp(&other.namespace));
+    rows
+}
+
+fn row(shape: &Shape) -> ShapeRow {
+    let (by, holds) = match shape {
+        Shape::Bucket(bucket) => (bucket.key().join(", "), of_bucket(bucket)),
+        Shape::Outlier(outlier) => (outlier.array().to_owned(), of_outlier(outlier)),
+    };
+    ShapeRow {
+        namespace: shape.namespace().to_string(),
+        pattern: shape.pattern(),
+        mode: match shape.mode() {
+            Mode::Rewrite => "rewrite",
+            Mode::Observe => "observe",
+            Mode::Off => "off",
+        },
+        by,
+        holds,
+    }
+}
+
+fn of_bucket(shape: &BucketShape) -> String {
+    let order = shape.time().map_or(String::new(), |time| format!(", by {time}"));
+    format!("pages of {}{order}", shape.max_items())
+}
+
+fn of_outlier(shape: &OutlierShape) -> String {
+    let reads = match shape.reads() {
+        Reads::Merged => "",
+        Reads::Base => "; reads base",
+    };
+    format!("{}, then pages of {}{reads}", shape.threshold(), shape.max_items())
+}

@@ -1,0 +1,221 @@
+//! The operator's page: one document without anything from elsewhere. Its tables are made here, so that they are there without
+//! JavaScript too; the script fetches them anew, and draws plots of what `/metrics` says. Knows metrics by name alone, and
+//! shapes as whoever serves the page tells of them. Shows no document, and no secret.
+
+mod html;
+mod reading;
+mod sections;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bson::DateTime;
+use prometheus::Registry;
+
+use self::reading::Reading;
+use self::sections::Span;
+use crate::telemetry::recent::Recent;
+
+const TEMPLATE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+const SCRIPT: &str = include_str!("page/page.js");
+
+/// How often the metrics are remembered.
+pub(super) const INTERVAL: Duration = Duration::from_secs(5);
+/// So many intervals rates are taken over.
+const REMEMBERED: usize = 12;
+
+/// What the page shows of a shape, in the words of its configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShapeRow {
+    /// As configured, and as the metrics' label has it.
+    pub namespace: String,
+    /// `bucket` or `outlier`.
+    pub pattern: &'static str,
+    /// `rewrite` or `observe`.
+    pub mode: &'static str,
+    /// The key, or the array.
+    pub by: String,
+    /// How much a page or a document holds.
+    pub holds: String,
+}
+
+/// What the page is made of, beside the metrics.
+pub struct Page {
+    shapes: Box<dyn Fn() -> Vec<ShapeRow> + Send + Sync>,
+    recent: Recent,
+    readings: Mutex<VecDeque<Reading>>,
+}
+
+impl Page {
+    /// A page that asks for the shapes whenever it is shown.
+    pub fn new(shapes: impl Fn() -> Vec<ShapeRow> + Send + Sync + 'static, recent: Recent) -> Self {
+        Self {
+            shapes: Box::new(shapes),
+            recent,
+            readings: Mutex::default(),
+        }
+    }
+
+    /// Remembers the metrics of this moment, for rates; to be called every [`INTERVAL`].
+    pub(super) fn remember(&self, registry: &Registry) {
+        let reading = Reading::of(registry);
+        let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        if readings.len() == REMEMBERED {
+            readings.pop_front();
+        }
+        readings.push_back(reading);
+    }
+
+    /// The document, and the policy that it is to be served with: nothing but the style and the script in it.
+    pub(super) fn render(&self, registry: &Registry) -> (String, String) {
+        let nonce = BASE64_STANDARD.encode(rand::random::<[u8; 16]>());
+        let now = Reading::of(registry);
+        let before = self
+            .readings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .front()
+            .cloned();
+        let before = before.unwrap_or_else(|| now.clone());
+        let span = Span {
+            now: &now,
+            before: &before,
+        };
+        let mut live = String::new();
+        html::tiles(&mut live, &sections::summary(&span));
+        let mut tables = String::new();
+        for table in sections::tables(&span, &(self.shapes)(), &self.recent.entries()) {
+            table.write(&mut tables);
+        }
+        let parts = [
+            ("nonce", nonce.as_str()),
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("since", &since(&now)),
+            ("now", &rfc3339(SystemTime::now())),
+            ("tiles", &live),
+            ("tables", &tables),
+            ("style", STYLE),
+            ("script", SCRIPT),
+        ];
+        let policy = format!(
+            "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; \
+             base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        );
+        (fill(TEMPLATE, &parts), policy)
+    }
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").finish_non_exhaustive()
+    }
+}
+
+/// Puts each part in its `{{place}}`. What a part says is not looked at for places.
+fn fill(template: &str, parts: &[(&str, &str)]) -> String {
+    let mut filled = String::with_capacity(template.len() * 8);
+    let mut rest = template;
+    while let Some((before, (name, after))) = rest
+        .split_once("{{")
+        .and_then(|(before, after)| Some((before, after.split_once("}}")?)))
+    {
+        let part = parts.iter().find(|(known, _)| *known == name);
+        filled.push_str(before);
+        filled.push_str(part.map_or("", |(_, text)| text));
+        rest = after;
+    }
+    filled + rest
+}
+
+/// When the process began.
+fn since(now: &Reading) -> String {
+    let seconds = now.sum("process_start_time_seconds", &[]).unwrap_or(0.0);
+    let start = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    rfc3339(UNIX_EPOCH + start)
+}
+
+fn rfc3339(at: SystemTime) -> String {
+    let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let whole = DateTime::from_system_time(UNIX_EPOCH + Duration::from_secs(seconds));
+    whole.try_to_rfc3339_string().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::{IntCounterVec, Opts};
+
+    use super::*;
+
+    fn page(namespace: &'static str) -> Page {
+        let row = move || ShapeRow {
+            namespace: namespace.to_owned(),
+            pattern: "bucket",
+            mode: "rewrite",
+            by: "k".to_owned(),
+            holds: "10 items".to_owned(),
+        };
+        Page::new(move || vec![row()], Recent::default())
+    }
+
+    #[test]
+    fn places_are_filled_once() {
+        assert_eq!(
+            fill("a {{x}} b {{y}}{{z}}", &[("x", "{{y}}"), ("y", "2")]),
+            "a {{y}} b 2"
+        );
+        assert_eq!(fill("a {{x", &[("x", "1")]), "a {{x");
+    }
+
+    #[test]
+    fn a_page_without_metrics_is_whole() {
+        let (html, policy) = page("d.<script>").render(&Registry::new());
+        assert!(
+            html.contains("d.&lt;script&gt;") && html.ends_with("</html>\n"),
+            "{html}"
+        );
+        assert_eq!(html.matches("{{").count(), 0, "{html}");
+        assert_eq!(html.matches("<script").count(), 1, "{html}");
+        let nonce = policy.split('\'').find_map(|part| part.strip_prefix("nonce-")).unwrap();
+        assert_eq!(html.matches(&format!("nonce=\"{nonce}\"")).count(), 2, "{html}");
+        assert_ne!(page("d.c").render(&Registry::new()).1, policy);
+    }
+
+    #[test]
+    fn nothing_comes_from_elsewhere() {
+        for part in [TEMPLATE, STYLE, SCRIPT] {
+            let linked = part.replace("http://www.w3.org/2000/svg", "");
+            assert!(
+                !linked.contains("http:") && !linked.contains("https:") && !linked.contains("url("),
+                "{part}"
+            );
+        }
+    }
+
+    #[test]
+    fn rates_are_taken_over_what_is_remembered() {
+        let registry = Registry::new();
+        let counter = IntCounterVec::new(Opts::new("mongoshape_commands_total", "h"), &["command", "outcome"]).unwrap();
+        registry.register(Box::new(counter.clone())).unwrap();
+        let page = page("d.c");
+        for _ in 0..2 * REMEMBERED {
+            page.remember(&registry);
+        }
+        assert_eq!(page.readings.lock().unwrap().len(), REMEMBERED);
+        counter.with_label_values(&["find", "relayed"]).inc_by(12_345);
+        std::thread::sleep(Duration::from_millis(2));
+        let (html, _) = page.render(&registry);
+        let cell = "data-series=\"mongoshape_commands_total{command=&quot;find&quot;,outcome=&quot;relayed&quot;}\">12\u{202f}345<";
+        assert!(html.contains(cell), "{html}");
+        assert!(
+            !html.contains(
+                ">0/s</td><td class=\"number\" data-series=\"mongoshape_commands_total{outcome=&quot;relayed"
+            ),
+            "{html}"
+        );
+    }
+}

@@ -1,0 +1,146 @@
+//! The last warnings and errors of the proxy's own modules, for the operator's page: what the log says at WARN and above, and
+//! nothing that the log does not say.
+
+use std::collections::VecDeque;
+use std::fmt::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, Layer};
+
+/// So many are kept; the oldest goes first.
+const KEPT: usize = 50;
+/// The longest text that is kept, in bytes.
+const LONGEST_TEXT: usize = 400;
+
+/// One line of the log, with those that said the same right after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When it was said last.
+    pub at: SystemTime,
+    /// WARN or ERROR.
+    pub level: Level,
+    /// The module that said it.
+    pub target: &'static str,
+    /// The message and its fields.
+    pub text: String,
+    /// How often it was said in a row.
+    pub times: u64,
+}
+
+/// The ring, shared between the log that fills it and the page that shows it.
+#[derive(Clone, Debug, Default)]
+pub struct Recent(Arc<Mutex<VecDeque<Entry>>>);
+
+impl Recent {
+    /// What is kept, the newest first.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry> {
+        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.iter().rev().cloned().collect()
+    }
+
+    fn add(&self, entry: Entry) {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match entries.back_mut() {
+            Some(last) if (last.level, last.target, &last.text) == (entry.level, entry.target, &entry.text) => {
+                last.at = entry.at;
+                last.times += 1;
+            }
+            _ => {
+                if entries.len() == KEPT {
+                    entries.pop_front();
+                }
+                entries.push_back(entry);
+            }
+        }
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Recent {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        self.add(Entry {
+            at: SystemTime::now(),
+            level: *event.metadata().level(),
+            target: event.metadata().target(),
+            text: text.finish(),
+            times: 1,
+        });
+    }
+}
+
+/// The message, then the fields as `name=value`.
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Text {
+    fn finish(self) -> String {
+        let mut text = self.message + &self.fields;
+        if text.len() > LONGEST_TEXT {
+            text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+            text.push('\u{2026}');
+        }
+        text
+    }
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string does not fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value}"),
+            name => write!(self.fields, " {name}={value}"),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_last_ones_are_kept_and_repetitions_counted() {
+        let recent = Recent::default();
+        let subscriber = tracing_subscriber::registry().with(recent.clone());
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(peer = %"1.2.3.4:5", error = "gone", "closed a connection");
+            tracing::warn!(peer = %"1.2.3.4:5", error = "gone", "closed a connection");
+            tracing::error!("{}", "x".repeat(2 * LONGEST_TEXT));
+        });
+        let entries = recent.entries();
+        let [longest, repeated] = entries.as_slice() else {
+            panic!("{entries:?}")
+        };
+        assert_eq!(
+            (longest.level, longest.text.chars().count()),
+            (Level::ERROR, LONGEST_TEXT + 1)
+        );
+        assert_eq!(repeated.text, "closed a connection peer=1.2.3.4:5 error=gone");
+        assert_eq!((repeated.level, repeated.times), (Level::WARN, 2));
+        for number in 0..2 * KEPT {
+            recent.add(Entry {
+                text: number.to_string(),
+                ..repeated.clone()
+            });
+        }
+        let entries = recent.entries();
+        assert_eq!(entries.len(), KEPT);
+        assert_eq!(entries[0].text, (2 * KEPT - 1).to_string());
+    }
+}
