@@ -89,7 +89,7 @@ struct Advise {
 struct Health {
     #[command(flatten)]
     file: ConfigFile,
-    /// The proxy's admin address; else the one that its configuration has.
+    /// The proxy's admin address, which speaks no TLS; else what its configuration says of it.
     #[arg(long, value_name = "IP:PORT", conflicts_with = "config")]
     address: Option<SocketAddr>,
 }
@@ -181,11 +181,13 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             Ok(runtime.block_on(check::run(config, environment.unknown())))
         }
         Verb::Health(health) => {
-            let address = match health.address {
-                Some(address) => address,
-                None => health.file.load_or_fail(&environment)?.admin.address,
+            let (address, tls) = if let Some(address) = health.address {
+                (address, None)
+            } else {
+                let admin = health.file.load_or_fail(&environment)?.admin;
+                (admin.address, admin.tls)
             };
-            Ok(runtime.block_on(health::run(address)))
+            Ok(runtime.block_on(health::run(address, tls.as_ref())))
         }
         Verb::Completions { shell } => {
             manual::completions(shell);

@@ -6,21 +6,24 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use super::finding::{Finding, Findings};
+use crate::server::tls::{self, TlsFiles};
 
 /// `/readyz` itself takes 2 s at most.
 const DEADLINE: Duration = Duration::from_secs(4);
 /// An answer of ours has a few hundred bytes. What else may answer is not read to its end.
 const MAX_ANSWER: u64 = 4096;
 
-/// Prints what the proxy says of itself; the exit code is 1 unless it is ready.
-pub(super) async fn run(address: SocketAddr) -> ExitCode {
+/// Prints what the proxy says of itself; the exit code is 1 unless it is ready. `tls`: the files that the address speaks TLS with.
+pub(super) async fn run(address: SocketAddr, tls: Option<&TlsFiles>) -> ExitCode {
     let address = reachable(address);
-    let answered = timeout(DEADLINE, ask(address)).await;
+    let answered = timeout(DEADLINE, ask(address, tls)).await;
     let finding = match answered {
         Ok(Ok((true, words))) => Finding::fine(address.to_string(), words),
         Ok(Ok((false, words))) => Finding::error(address.to_string(), words),
@@ -47,13 +50,29 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 }
 
 /// Whether the answer is 200, and its first line.
-async fn ask(address: SocketAddr) -> anyhow::Result<(bool, String)> {
-    let mut stream = TcpStream::connect(address).await.context("cannot be reached")?;
+async fn ask(address: SocketAddr, tls: Option<&TlsFiles>) -> anyhow::Result<(bool, String)> {
+    let connector = tls.map(tls::own_connector).transpose()?;
+    let stream = TcpStream::connect(address).await.context("cannot be reached")?;
+    let Some(connector) = connector else {
+        return exchange(stream, address).await;
+    };
+    let name = ServerName::IpAddress(address.ip().into());
+    let connected = TlsConnector::from(connector).connect(name, stream).await;
+    exchange(connected.context("does not speak TLS")?, address).await
+}
+
+async fn exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    address: SocketAddr,
+) -> anyhow::Result<(bool, String)> {
     let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     match stream.take(MAX_ANSWER).read_to_end(&mut answer).await {
-        Err(error) if error.kind() != io::ErrorKind::ConnectionReset => return Err(error.into()),
+        // What ends without a farewell may have been said to its end.
+        Err(error) if ![io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof].contains(&error.kind()) => {
+            return Err(error.into());
+        }
         _ => {}
     }
     verdict(&String::from_utf8_lossy(&answer))
@@ -92,6 +111,49 @@ mod tests {
         check("0.0.0.0:9216", "127.0.0.1:9216");
         check("[::]:9216", "[::1]:9216");
         check("10.1.2.3:9216", "10.1.2.3:9216");
+    }
+
+    /// The files of an address that wants certificates of its clients, too.
+    fn tls_files(folder: &std::path::Path) -> TlsFiles {
+        let mut parameters = rcgen::CertificateParams::new(["proxy.example.com".to_owned()]).unwrap();
+        parameters.is_ca = rcgen::IsCa::NoCa;
+        let authority_key = rcgen::KeyPair::generate().unwrap();
+        let mut of_authority = rcgen::CertificateParams::default();
+        of_authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let authority = of_authority.self_signed(&authority_key).unwrap();
+        let issuer = rcgen::Issuer::new(of_authority, authority_key);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = parameters.signed_by(&key, &issuer).unwrap();
+        let write = |name: &str, tag: &str, der: &[u8]| {
+            let path = folder.join(name);
+            std::fs::write(&path, pem::encode(&pem::Pem::new(tag, der))).unwrap();
+            path
+        };
+        TlsFiles {
+            table: tls::TlsTable::Admin,
+            cert: write("cert.pem", "CERTIFICATE", certificate.der()),
+            key: write("key.pem", "PRIVATE KEY", &key.serialize_der()),
+            client_ca: Some(write("ca.pem", "CERTIFICATE", authority.der())),
+        }
+    }
+
+    #[tokio::test]
+    async fn tls_is_spoken_where_the_address_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = tls_files(folder.path());
+        let acceptor = tokio_rustls::TlsAcceptor::from(tls::acceptor(&files).unwrap());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = tokio::spawn(async move {
+            let mut stream = acceptor.accept(listener.accept().await.unwrap().0).await.unwrap();
+            let mut request = [0; 12];
+            stream.read_exact(&mut request).await.unwrap();
+            assert_eq!(&request, b"GET /readyz ");
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nready\n").await.unwrap();
+            stream.flush().await.unwrap();
+        });
+        assert_eq!(ask(address, Some(&files)).await.unwrap(), (true, "ready".to_owned()));
+        served.await.unwrap();
     }
 
     #[test]

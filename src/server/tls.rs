@@ -21,7 +21,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 
 use self::certificate::{certified_key, check_server_certificate};
-pub use self::connector::{connector, server_name};
+pub use self::connector::{connector, own_connector, server_name};
 pub use self::error::{FileOption, FileProblem, TlsError, TlsTable};
 pub use self::first_bytes::{Speaks, first_bytes};
 use self::pem::PemFile;

@@ -1,5 +1,5 @@
 //! TLS towards the upstream, from what a connection string says, as the driver understands it: what it can connect to,
-//! the links can, and the other way round.
+//! the links can, and the other way round. And towards a listener of our own.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
+use super::TlsFiles;
 use super::certificate::certified_key;
 use super::error::{FileOption, TlsError};
 use super::pem::PemFile;
@@ -46,6 +47,26 @@ pub fn connector(options: &TlsOptions) -> Result<Arc<ClientConfig>, TlsError> {
         config.dangerous().set_certificate_verifier(Arc::new(verifier));
     }
     Ok(Arc::new(config))
+}
+
+/// TLS to a listener of our own on the same machine, for whoever asks it nothing that is secret and sends nothing that is: its
+/// certificate is not checked, as the kubelet does not check it either. Where the listener wants a certificate of its clients
+/// it is shown its own. Reads the files, and blocks while it does.
+///
+/// # Errors
+/// What is wrong with which file.
+pub fn own_connector(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let cert = PemFile::read(FileOption::Cert(files.table), &files.cert)?;
+    let key = PemFile::read(FileOption::Key(files.table), &files.key)?;
+    let (chain, private) = (cert.certificates()?, key.private_key()?);
+    let certified = certified_key(&provider, (&cert, chain), (&key, private))?;
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let verifier = Arc::new(AnyCertificate::of(&provider));
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+    Ok(Arc::new(builder.with_client_cert_resolver(Arc::new(
+        SingleCertAndKey::from(certified),
+    ))))
 }
 
 /// The name that an upstream's certificate must have: a host as a connection string names it, a DNS name or an IP
