@@ -18,7 +18,7 @@ use super::route::{self, Rewritten, Route};
 use super::run::{Across, Run};
 use super::upstream::Upstream;
 use super::{Settings, Shared};
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
 use crate::command::mentions;
 use crate::command::namespace::Namespace;
@@ -201,9 +201,11 @@ impl Observer {
             }
             End::Refused(error) => {
                 self.metrics.rewritten(namespace, command);
-                // Those of the proxy's own have no contents of documents in them.
                 let reason = match error {
-                    CommandError::Own { message, .. } => message.as_str(),
+                    // What a shape cannot do: in the proxy's own words.
+                    CommandError::Own { code, message } if *code == ErrorCode::CommandNotSupported => message.as_str(),
+                    // What is wrong with a command may quote it.
+                    CommandError::Own { code, .. } => code.name(),
                     CommandError::Upstream(_) => "as mongod would",
                 };
                 tracing::debug!(namespace, command, reason, "observed: would be answered with an error");
