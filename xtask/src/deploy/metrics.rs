@@ -13,6 +13,7 @@ use super::{dashboard, read};
 
 /// A shape of each kind, so that all families have series. Nothing listens on that upstream.
 const SHAPES: &str = "[[bucket]]\nnamespace = \"shop.trades\"\nkey = \"customerId\"\n\
+                      [[bucket]]\nnamespace = \"shop.visits\"\nkey = \"customerId\"\nmode = \"observe\"\n\
                       [[outlier]]\nnamespace = \"shop.sales\"\narray = \"buyers\"\nthreshold = 50\n";
 const NO_UPSTREAM: &str = "mongodb://127.0.0.1:1/";
 
