@@ -10,6 +10,7 @@ mod not_run;
 mod session;
 mod shown;
 mod spans;
+mod views;
 
 use anyhow::{Result, ensure};
 use bson::{DateTime, doc};
@@ -39,6 +40,7 @@ sessions! {
     choosing_shapes: "docs/choosing-shapes.md", with trades;
     hand_written_buckets: "docs/hand-written-buckets.md";
     outliers: "docs/outliers.md";
+    storage_layout: "docs/storage-layout.md", then views::compare;
 }
 
 fn go_through(session: &mut Session, path: &str) -> Result<()> {

@@ -71,9 +71,14 @@ impl Session {
         ]
     }
 
-    /// The database that the documents speak of, on mongod itself.
+    /// A connection to mongod itself.
     pub(crate) fn direct(&self) -> Result<Connection> {
         Connection::open(self.mongod.address())
+    }
+
+    /// A connection through the proxy that is served.
+    pub(crate) fn proxied(&self) -> Result<Connection> {
+        Connection::open(self.proxy)
     }
 
     /// Goes through the next block.
