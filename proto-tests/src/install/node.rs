@@ -49,6 +49,8 @@ impl Node {
         let mut command = self.program("node_modules/mongosh/bin/mongosh.js");
         // Its settings and history belong to whoever runs the tests, not to the tests.
         command.env("HOME", &self.folder).arg(uri).args(["--quiet", "--norc"]);
+        // It is large, and started often: a third of its start is compiling.
+        command.env("NODE_COMPILE_CACHE", self.folder.join("compiled"));
         command
     }
 

@@ -37,6 +37,7 @@ macro_rules! sessions {
 
 sessions! {
     readme: "README.md";
+    getting_started: "docs/getting-started.md";
     choosing_shapes: "docs/choosing-shapes.md", with trades;
     hand_written_buckets: "docs/hand-written-buckets.md";
     outliers: "docs/outliers.md";

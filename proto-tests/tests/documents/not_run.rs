@@ -47,6 +47,11 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "measures, on a quiet machine",
     ),
     (
+        "docs/getting-started.md",
+        "cargo install --path .",
+        "a release build, as `cargo xtask package` does it",
+    ),
+    (
         "docs/metrics.md",
         "scrape_configs",
         "`cargo xtask deploy` and `--test metrics` have promtool read such a one",

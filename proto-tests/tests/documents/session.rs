@@ -12,7 +12,7 @@ use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use proto_tests::guarded::Guarded;
 use proto_tests::proxy::find_binary;
 use proto_tests::raw::Connection;
-use proto_tests::{Mongod, install, ports};
+use proto_tests::{Mongod, install, paths, ports};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -22,6 +22,9 @@ use crate::{not_run, shown};
 const START_LIMIT: Duration = Duration::from_secs(30);
 const CONFIG_FILE: &str = "mongoshape.toml";
 const LOG_FILE: &str = "serve.log";
+/// For where there is none: all that the documents want of it.
+const CURL: &str = "#!/usr/bin/env python3\nimport sys, urllib.request\n\
+                    print(urllib.request.urlopen(sys.argv[-1]).read().decode(), end='')\n";
 /// What a configuration needs that a document shows a part of.
 const ADDRESSES: &str = "[listen]\naddress = \"127.0.0.1:27018\"\n[upstream]\nuri = \"mongodb://127.0.0.1:27017\"\n";
 
@@ -48,7 +51,10 @@ impl Session {
         let programs = folder.path().join("bin");
         fs::create_dir(&programs)?;
         symlink(find_binary()?, programs.join("mongoshape"))?;
-        shell_script(&programs.join("mongosh"))?;
+        mongosh(&programs.join("mongosh"))?;
+        if paths::on_path("curl").is_none() {
+            program(&programs.join("curl"), CURL)?;
+        }
         Ok(Self {
             path: path.to_owned(),
             folder,
@@ -252,14 +258,19 @@ fn opened_shell(command: &str) -> Option<String> {
 }
 
 /// A `mongosh` as one has it on PATH.
-fn shell_script(path: &Path) -> Result<()> {
+fn mongosh(path: &Path) -> Result<()> {
     let mongosh = install::node()?.program("node_modules/mongosh/bin/mongosh.js");
-    let program = mongosh.get_args().next().context("a program")?;
+    let file = mongosh.get_args().next().context("a program")?;
+    let node = mongosh.get_program();
     let script = format!(
         "#!/bin/sh\nexec \"{}\" \"{}\" --quiet --norc \"$@\"\n",
-        mongosh.get_program().display(),
-        program.display()
+        node.display(),
+        file.display()
     );
+    program(path, &script)
+}
+
+fn program(path: &Path, script: &str) -> Result<()> {
     fs::write(path, script)?;
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
