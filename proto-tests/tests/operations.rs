@@ -1,7 +1,7 @@
 //! What `docs/operations.md` says of several proxies before one collection, of backups, and of shapes that are changed.
 
 use anyhow::{Result, ensure};
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{Proxy, ProxyOptions, client, database_name, mongod};
@@ -51,6 +51,28 @@ fn a_cursor_on_a_shaped_collection_is_its_proxys() -> Result<()> {
     // Of a collection without a shape it is mongod's, and any connection's.
     let id = open(&mut here, &shaped, doc! { "find": "plain", "batchSize": 7 })?;
     there.command_ok(&more(&shaped, "plain", id))?;
+    Ok(())
+}
+
+#[test]
+fn a_cursor_on_an_outlier_collection_goes_on_through_any_proxy() -> Result<()> {
+    let server = mongod::shared();
+    let database = database_name();
+    let shape = format!("[[outlier]]\nnamespace = \"{database}.books\"\narray = \"buyers\"\nthreshold = 2\n");
+    let options = ProxyOptions::new(&server.uri()).config(&shape);
+    let (one, other) = (Proxy::start(&options)?, Proxy::start(&options)?);
+    let (mut here, mut there) = (Connection::open(one.address())?, Connection::open(other.address())?);
+    let books: Vec<_> = (0..20)
+        .map(|number| doc! { "_id": number, "buyers": [1, 2, 3] })
+        .collect();
+    here.command_ok(&doc! { "insert": "books", "documents": &books, "$db": &database })?;
+    let find = doc! { "find": "books", "batchSize": 7, "$db": &database };
+    let id = here.command_ok(&find)?.get_document("cursor")?.get_i64("id")?;
+    let more = doc! { "getMore": id, "collection": "books", "$db": &database };
+    let reply = there.command_ok(&more)?;
+    let batch = reply.get_document("cursor")?.get_array("nextBatch")?;
+    let rest: Vec<_> = books.into_iter().skip(7).map(Bson::Document).collect();
+    ensure!(*batch == rest, "{reply}");
     Ok(())
 }
 
