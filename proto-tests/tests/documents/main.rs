@@ -7,6 +7,7 @@
 
 mod blocks;
 mod not_run;
+mod programs;
 mod session;
 mod shown;
 mod spans;
