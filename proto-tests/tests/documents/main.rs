@@ -7,6 +7,7 @@
 
 mod blocks;
 mod not_run;
+mod programs;
 mod session;
 mod shown;
 mod spans;
@@ -14,6 +15,7 @@ mod views;
 
 use anyhow::{Result, ensure};
 use bson::{DateTime, doc};
+use proto_tests::invariants::read_all;
 
 use blocks::{Document, Kind};
 use session::Session;
@@ -37,7 +39,7 @@ macro_rules! sessions {
 
 sessions! {
     readme: "README.md";
-    getting_started: "docs/getting-started.md";
+    getting_started: "docs/getting-started.md", then is_back;
     choosing_shapes: "docs/choosing-shapes.md", with trades;
     hand_written_buckets: "docs/hand-written-buckets.md";
     outliers: "docs/outliers.md";
@@ -51,6 +53,33 @@ fn go_through(session: &mut Session, path: &str) -> Result<()> {
             .block(&block)
             .map_err(|error| error.context(format!("{path}:{line}")))?;
     }
+    Ok(())
+}
+
+/// What went to pages, and back, is what was there: to the byte, and one trade more.
+fn is_back(session: &Session) -> Result<()> {
+    let mut direct = session.direct()?;
+    let mut sorted = |name: &str| -> Result<Vec<_>> {
+        let mut documents = read_all(&mut direct, &doc! { "find": name, "batchSize": 50_000, "$db": "shop" })?;
+        documents.sort_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
+        Ok(documents)
+    };
+    let (plain, mut back) = (sorted("trades.mongoshape_plain")?, sorted("trades")?);
+    ensure!(back.len() == plain.len() + 1, "{} are back", back.len());
+    back.retain(|document| {
+        plain
+            .binary_search_by(|one| one.as_bytes().cmp(document.as_bytes()))
+            .is_err()
+    });
+    ensure!(
+        plain.len() == 50_001 && back.len() == 1,
+        "{} were there, and {back:?} are new",
+        plain.len()
+    );
+    ensure!(
+        back[0].get_datetime("date")?.timestamp_millis() == 1_710_000_060_000,
+        "{back:?}"
+    );
     Ok(())
 }
 

@@ -2,8 +2,6 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,19 +10,16 @@ use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use proto_tests::guarded::Guarded;
 use proto_tests::proxy::find_binary;
 use proto_tests::raw::Connection;
-use proto_tests::{Mongod, install, paths, ports};
+use proto_tests::{Mongod, install, ports};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::blocks::{Block, Kind};
-use crate::{not_run, shown};
+use crate::{not_run, programs, shown};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const CONFIG_FILE: &str = "mongoshape.toml";
 const LOG_FILE: &str = "serve.log";
-/// For where there is none: all that the documents want of it.
-const CURL: &str = "#!/usr/bin/env python3\nimport sys, urllib.request\n\
-                    print(urllib.request.urlopen(sys.argv[-1]).read().decode(), end='')\n";
 /// What a configuration needs that a document shows a part of.
 const ADDRESSES: &str = "[listen]\naddress = \"127.0.0.1:27018\"\n[upstream]\nuri = \"mongodb://127.0.0.1:27017\"\n";
 
@@ -48,13 +43,7 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn start(path: &str) -> Result<Self> {
         let folder = TempDir::with_prefix("mongoshape-document-")?;
-        let programs = folder.path().join("bin");
-        fs::create_dir(&programs)?;
-        symlink(find_binary()?, programs.join("mongoshape"))?;
-        mongosh(&programs.join("mongosh"))?;
-        if paths::on_path("curl").is_none() {
-            program(&programs.join("curl"), CURL)?;
-        }
+        programs::install(&folder.path().join("bin"))?;
         Ok(Self {
             path: path.to_owned(),
             folder,
@@ -213,24 +202,45 @@ impl Session {
     /// Starts the proxy anew, and waits until it is ready.
     fn serve(&mut self, command: &str) -> Result<String> {
         self.stop()?;
-        let log = self.folder.path().join(LOG_FILE);
-        let start = self.shell_of(&format!("exec {command}"));
-        let serving = Guarded::start(&start, TempDir::new()?, Stdio::from(fs::File::create(&log)?))?;
-        let serving = self.served.insert(serving);
         let deadline = Instant::now() + START_LIMIT;
         loop {
-            let said = fs::read_to_string(&log)?;
-            ensure!(serving.exited()?.is_none(), "it ended: {said}");
-            let address = self.admin.to_string();
-            let asked = Command::new(find_binary()?)
-                .args(["health", "--address", &address])
-                .output()?;
-            if asked.status.success() {
-                return Ok(said);
+            let log = self.folder.path().join(LOG_FILE);
+            let start = self.shell_of(&format!("exec {command}"));
+            let serving = Guarded::start(&start, TempDir::new()?, Stdio::from(fs::File::create(&log)?))?;
+            self.served = Some(serving);
+            while !self.has_ended()? {
+                if self.is_ready()? {
+                    return Ok(fs::read_to_string(&log)?);
+                }
+                ensure!(
+                    Instant::now() < deadline,
+                    "it is not ready: {}",
+                    fs::read_to_string(&log)?
+                );
+                thread::sleep(Duration::from_millis(20));
             }
-            ensure!(Instant::now() < deadline, "it is not ready: {said}");
-            thread::sleep(Duration::from_millis(20));
+            self.served = None;
+            let said = fs::read_to_string(&log)?;
+            // Somebody's outgoing connection may have a port for a moment: that is none of the document's faults.
+            let is_taken = said.contains("Address already in use");
+            ensure!(is_taken && Instant::now() < deadline, "it ended: {said}");
+            thread::sleep(Duration::from_millis(200));
         }
+    }
+
+    fn has_ended(&mut self) -> Result<bool> {
+        let ended = self.served.as_mut().map(Guarded::exited).transpose()?;
+        Ok(ended.flatten().is_some())
+    }
+
+    fn is_ready(&self) -> Result<bool> {
+        let address = self.admin.to_string();
+        let mut health = Command::new(find_binary()?);
+        Ok(health
+            .args(["health", "--address", &address])
+            .output()?
+            .status
+            .success())
     }
 
     fn stop(&mut self) -> Result<()> {
@@ -255,24 +265,6 @@ fn opened_shell(command: &str) -> Option<String> {
         return None;
     }
     Some(words.next()?.trim_matches('"').to_owned())
-}
-
-/// A `mongosh` as one has it on PATH.
-fn mongosh(path: &Path) -> Result<()> {
-    let mongosh = install::node()?.program("node_modules/mongosh/bin/mongosh.js");
-    let file = mongosh.get_args().next().context("a program")?;
-    let node = mongosh.get_program();
-    let script = format!(
-        "#!/bin/sh\nexec \"{}\" \"{}\" --quiet --norc \"$@\"\n",
-        node.display(),
-        file.display()
-    );
-    program(path, &script)
-}
-
-fn program(path: &Path, script: &str) -> Result<()> {
-    fs::write(path, script)?;
-    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
 
 /// What a program printed that has succeeded.
