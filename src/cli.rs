@@ -9,6 +9,7 @@ mod finding;
 mod health;
 mod manual;
 mod readiness;
+mod replace;
 mod serve;
 mod setup;
 mod survey;
@@ -111,6 +112,13 @@ struct Setup {
     /// clients work; may be stopped and run again at any time.
     #[arg(long)]
     split: bool,
+    /// Puts the plain documents of collections with a bucket shape into pages. Stop what writes to them before; what they are now is
+    /// kept beside, as `<collection>.mongoshape_plain`. May be stopped and run again at any time.
+    #[arg(long)]
+    pack: bool,
+    /// The one collection to set up, as `database.collection`; else all with a shape.
+    #[arg(long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -214,12 +222,20 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         }
         Verb::Setup(setup) => {
             let config = setup.file.load_or_fail(&environment)?;
-            let documents = if setup.split {
-                setup::Documents::Split
-            } else {
-                setup::Documents::AsTheyAre
+            let asked = setup::Asked {
+                long: if setup.split {
+                    setup::Documents::Split
+                } else {
+                    setup::Documents::AsTheyAre
+                },
+                plain: if setup.pack {
+                    setup::PlainDocuments::Packed
+                } else {
+                    setup::PlainDocuments::AsTheyAre
+                },
+                namespace: setup.namespace.as_deref(),
             };
-            runtime.block_on(setup::run(&config, documents))
+            runtime.block_on(setup::run(&config, asked))
         }
     }
 }

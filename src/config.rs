@@ -1,6 +1,6 @@
 //! From a TOML file and the environment to values that are right, or to all mistakes at once.
 //!
-//! `source` parses the text, `section` reads one table of it field by field, and `resolve`, `listen`, `upstream`, `admin` and `shapes`
+//! `source` parses the text, `section` reads one table of it field by field, `options` describes every field, and `resolve`, `listen`, `upstream`, `admin` and `shapes`
 //! say what the fields mean. Every scalar can also be set by an environment variable, which goes before the file:
 //! `MONGOSHAPE_LISTEN_ADDRESS`, or `MONGOSHAPE_BUCKET_0_MAX_ITEMS` for the first `[[bucket]]`. A `[[bucket]]` or
 //! `[[outlier]]` that the file does not have is added by giving the next number's namespace.
@@ -10,6 +10,7 @@
 mod admin;
 mod error;
 mod listen;
+mod options;
 mod resolve;
 mod section;
 mod shapes;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 pub use self::admin::{AdminConfig, AdminToken};
 pub use self::error::{ConfigError, ConfigErrors, Place};
+pub use self::options::{DefaultValue, Holds, OptionReference, TableReference, reference};
 use self::source::Source;
 use crate::pattern::shapes::Shapes;
 use crate::server::tls::TlsFiles;

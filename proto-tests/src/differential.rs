@@ -16,6 +16,7 @@ pub mod compare;
 mod contents;
 mod filter;
 pub mod operation;
+mod plain;
 mod refusal;
 pub mod runner;
 mod sides;

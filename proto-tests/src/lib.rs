@@ -18,6 +18,7 @@ pub mod cut;
 pub mod differential;
 pub mod frame;
 pub mod guarded;
+pub mod install;
 pub mod invariants;
 pub mod measure;
 pub mod mongod;

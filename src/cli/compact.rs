@@ -5,9 +5,6 @@
 //! leaves the copy to the next run, and the collection as it was. See `docs/decisions/0016-pages-are-packed-in-a-copy.md`.
 
 mod copy;
-mod freeze;
-mod halt;
-mod others;
 mod pages;
 mod pass;
 mod worth;
@@ -21,10 +18,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::copy::Copy;
-use self::halt::Halt;
+pub(super) use self::pages::given;
 use self::pass::Pass;
 use super::check::{collection, server};
 use super::finding::{Finding, Findings};
+use super::replace::{Freezing, Frozen, Halt, Work as Kind, others};
 use super::survey::{Look, first_stray};
 use super::upstream::{self, Target, description, indexes};
 use crate::config::Config;
@@ -86,7 +84,7 @@ async fn through(
         });
     }
     for target in targets {
-        let name = others::own_name(&target.namespace());
+        let name = others::own_name(Kind::Compact, &target.namespace());
         let client = upstream::named_client(&config.upstream, &name).await?;
         compact(&client, (&target.through(&client), &name), stop, &mut findings).await;
         upstream::close(client).await;
@@ -100,7 +98,7 @@ async fn through(
 async fn compact(client: &Client, (target, name): (&Target, &str), stop: &CancellationToken, findings: &mut Findings) {
     let Some(shape) = target.bucket() else { return };
     let namespace = target.namespace();
-    if let Some(finding) = others::look(client, &namespace, name).await {
+    if let Some(finding) = others::look(client, Kind::Compact, &namespace, name).await {
         findings.add(&finding);
         if finding.is_error() {
             return;
@@ -114,7 +112,7 @@ async fn compact(client: &Client, (target, name): (&Target, &str), stop: &Cancel
         findings,
     };
     if let Err(halt) = work.compact().await {
-        findings.add(&halt.finding(&namespace));
+        findings.add(&halt.finding(Kind::Compact, &namespace));
     }
 }
 
@@ -153,9 +151,14 @@ impl Work<'_> {
         if !is_frozen {
             self.while_clients_work(&mut copy, is_new).await?;
         }
-        let frozen = freeze::Frozen::of(self.client, self.target, &described)?;
+        let by = Freezing {
+            client: self.client,
+            target: self.target,
+            work: Kind::Compact,
+        };
+        let frozen = Frozen::of(by, &described)?;
         let done = self.replace(&frozen, &mut copy).await;
-        if done.is_err() && !frozen.is_replaced(&copy).await {
+        if done.is_err() && !frozen.is_replaced(copy.uuid()).await {
             frozen.thaw().await?;
         }
         let pages = done?;
@@ -227,7 +230,7 @@ impl Work<'_> {
     }
 
     /// Freezes the collection, puts right what differs, and lets the copy take its place.
-    async fn replace(&mut self, frozen: &freeze::Frozen<'_>, copy: &mut Copy<'_>) -> Result<pass::Tally, Halt> {
+    async fn replace(&mut self, frozen: &Frozen<'_>, copy: &mut Copy<'_>) -> Result<pass::Tally, Halt> {
         frozen.freeze(self.stop).await?;
         self.say("frozen: what is written waits");
         copy.wait_for_the_majority();
@@ -236,7 +239,7 @@ impl Work<'_> {
             let tally = self.pass(copy, "compared").await?;
             // What made room for another may have been what it should be.
             if !copy.has_evicted() {
-                frozen.replace(copy).await?;
+                frozen.replace((copy.name(), copy.uuid())).await?;
                 return Ok(tally);
             }
         }

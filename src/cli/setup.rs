@@ -3,6 +3,7 @@
 
 mod adopt;
 mod outlier;
+mod pack;
 mod split;
 
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use mongodb::error::Error;
 use super::check::{collection, server};
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
-use super::survey::{Look, first_stray};
+use super::survey::{Look, Plain, first_stray, look};
 use super::upstream::{self, Target, description, explain, indexes, is_same_index};
 use crate::config::Config;
 use crate::pattern::bucket::index;
@@ -25,9 +26,9 @@ use crate::pattern::shapes::BucketShape;
 ///
 /// # Errors
 /// When the upstream cannot be reached, or its databases not be listed.
-pub(super) async fn run(config: &Config, documents: Documents) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(config: &Config, asked: Asked<'_>) -> anyhow::Result<ExitCode> {
     let client = upstream::client(&config.upstream).await?;
-    let findings = set_up_through(&client, config, documents).await;
+    let findings = set_up_through(&client, config, asked).await;
     upstream::close(client).await;
     Ok(findings?.exit_code())
 }
@@ -41,24 +42,56 @@ pub(super) enum Documents {
     Split,
 }
 
-async fn set_up_through(client: &Client, config: &Config, documents: Documents) -> anyhow::Result<Findings> {
+/// What becomes of plain documents in a collection with a bucket shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PlainDocuments {
+    /// Nothing: they are told of.
+    AsTheyAre,
+    /// They are put into pages.
+    Packed,
+}
+
+/// What is to be done beside adopting and making indexes, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) long: Documents,
+    pub(super) plain: PlainDocuments,
+    /// The one collection; else all that have a shape.
+    pub(super) namespace: Option<&'a str>,
+}
+
+async fn set_up_through(client: &Client, config: &Config, asked: Asked<'_>) -> anyhow::Result<Findings> {
     let stop = stopped_by_signals()?;
     let mut findings = Findings::default();
     findings.extend(server::check(client, config).await?);
     if findings.failed() {
         return Ok(findings);
     }
-    let targets = upstream::targets(client, config).await?;
+    let mut targets = upstream::targets(client, config).await?;
+    targets.retain(|target| asked.namespace.is_none_or(|namespace| namespace == target.namespace()));
     if targets.is_empty() {
-        findings.add(&Finding::note(
-            "setup",
-            "there is no collection whose shape is rewritten",
-        ));
+        findings.add(&match asked.namespace {
+            Some(namespace) => Finding::error(namespace, "there is no such collection whose shape is rewritten"),
+            None => Finding::note("setup", "there is no collection whose shape is rewritten"),
+        });
     }
     for target in targets {
-        let done = match target.outlier() {
-            Some(shape) => outlier::set_up(&target, shape, (documents, &stop), &mut findings).await,
-            None => set_up(&target, &mut findings).await,
+        let plain = match target.bucket() {
+            Some(shape) => look(&target, shape).await,
+            None => Ok(Plain::Nothing),
+        };
+        let done = match (plain, target.outlier()) {
+            (Ok(plain), _) if plain != Plain::Nothing => {
+                if asked.plain == PlainDocuments::Packed {
+                    pack::run(&config.upstream, &target, (plain, &stop), &mut findings).await?;
+                } else {
+                    findings.extend(plain.finding(&target));
+                }
+                Ok(())
+            }
+            (Err(error), _) => Err(error),
+            (Ok(_), Some(shape)) => outlier::set_up(&target, shape, (asked.long, &stop), &mut findings).await,
+            (Ok(_), None) => set_up(&target, &mut findings).await,
         };
         if let Err(error) = done {
             findings.add(&collection::unreadable(&target, &error));

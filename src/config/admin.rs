@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use super::options::admin as options;
 use super::resolve::socket_address;
 use super::section::Section;
 use super::tls;
@@ -31,19 +32,19 @@ pub enum AdminToken {
 
 /// `None` only after a mistake was noted.
 pub(super) fn resolve(section: &mut Section<'_>) -> Option<AdminConfig> {
-    let tls = tls::resolve(section, TlsTable::Admin);
+    let tls = tls::resolve(section, &options::TLS, TlsTable::Admin);
     let token = token(section);
-    let text = section.string("address");
+    let text = section.text(&options::ADDRESS);
     if section.is_faulty("address") {
         return None;
     }
-    let address = socket_address(section, text.as_deref().unwrap_or("127.0.0.1:9216"))?;
+    let address = socket_address(section, &text)?;
     Some(AdminConfig { address, tls, token })
 }
 
 fn token(section: &mut Section<'_>) -> Option<AdminToken> {
-    let given = section.string("token");
-    let file = section.string("token_file");
+    let given = section.secret(&options::TOKEN);
+    let file = section.string(&options::TOKEN_FILE);
     if given.is_some() && file.is_some() {
         return section.refuse("token", "there is a `token_file` as well", "remove one of the two");
     }

@@ -3,50 +3,39 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::options::{ConfigOption, Number, listen as options};
 use super::resolve::{collide, milliseconds, socket_address};
 use super::section::Section;
-use super::{ListenConfig, Listeners, MemberConfig, PresentAs, tls};
+use super::{ListenConfig, Listeners, MemberConfig, tls};
 use crate::server::tls::TlsTable;
-use crate::wire::limits::MAX_MESSAGE_BYTES;
-
-const MAX_CONNECTIONS_LIMIT: usize = 1_000_000;
-const MAX_WORKERS: usize = 1024;
-/// The shortest limit of messages, in bytes: below it not even a driver's handshake fits.
-const MIN_MESSAGE_BYTES: usize = 64 * 1024;
 
 /// `None` only after a mistake was noted.
 pub(super) fn resolve(section: &mut Section<'_>) -> Option<ListenConfig> {
     let listeners = listeners(section);
-    let max_connections = within(section, "max_connections", (1, MAX_CONNECTIONS_LIMIT), 10_000);
-    let max_message_bytes = (MIN_MESSAGE_BYTES, MAX_MESSAGE_BYTES);
-    let max_message_bytes = within(section, "max_message_bytes", max_message_bytes, MAX_MESSAGE_BYTES);
-    let workers = within(section, "workers", (0, MAX_WORKERS), 0);
+    let max_connections = within(section, &options::MAX_CONNECTIONS);
+    let max_message_bytes = within(section, &options::MAX_MESSAGE_BYTES_OF_CLIENTS);
+    let workers = within(section, &options::WORKERS);
     Some(ListenConfig {
-        tls: tls::resolve(section, TlsTable::Listen),
+        tls: tls::resolve(section, &options::TLS, TlsTable::Listen),
         max_connections,
         max_message_bytes,
         workers: (workers > 0).then_some(workers),
-        handshake_timeout: milliseconds(section, "handshake_timeout_ms", 30_000),
-        frame_timeout: milliseconds(section, "frame_timeout_ms", 30_000),
-        send_timeout: milliseconds(section, "send_timeout_ms", 600_000),
+        handshake_timeout: milliseconds(section, &options::HANDSHAKE_TIMEOUT_MS),
+        frame_timeout: milliseconds(section, &options::FRAME_TIMEOUT_MS),
+        send_timeout: milliseconds(section, &options::SEND_TIMEOUT_MS),
         idle_timeout: idle_timeout(section),
-        drain_timeout: milliseconds(section, "drain_timeout_ms", 10_000),
+        drain_timeout: milliseconds(section, &options::DRAIN_TIMEOUT_MS),
         listeners: listeners?,
     })
 }
 
 /// One address, or one for each member.
 fn listeners(section: &mut Section<'_>) -> Option<Listeners> {
-    let members = section.tables("member", "address");
-    let choices = [
-        ("auto", PresentAs::Mongos),
-        ("mongos", PresentAs::Mongos),
-        ("replica-set", PresentAs::ReplicaSet),
-    ];
-    let present_as = section.choice("present_as", &choices);
-    let advertise = section.string("advertise");
+    let members = section.tables(&options::member::TABLE);
+    let present_as = section.choice(&options::PRESENT_AS);
+    let advertise = section.string(&options::ADVERTISE);
     if members.is_empty() {
-        let address = section.required_string("address", "\"127.0.0.1:27018\"");
+        let address = section.required_string(&options::ADDRESS);
         let address = address.and_then(|text| socket_address(section, &text))?;
         return Some(Listeners::One {
             address,
@@ -54,7 +43,7 @@ fn listeners(section: &mut Section<'_>) -> Option<Listeners> {
             advertise: advertise.and_then(|host| host_and_port(section, "advertise", &host)),
         });
     }
-    let address = section.string("address").map(|_| "address");
+    let address = section.string_if_given(&options::ADDRESS).map(|_| "address");
     let others = [
         address,
         present_as.map(|_| "present_as"),
@@ -85,11 +74,11 @@ fn members_of(tables: Vec<Section<'_>>) -> Option<Vec<MemberConfig>> {
 }
 
 fn member(table: &mut Section<'_>, others: &[MemberConfig]) -> Option<MemberConfig> {
-    let address = table.required_string("address", "\"127.0.0.1:27018\"");
+    let address = table.required_string(&options::member::ADDRESS);
     let address = address.and_then(|text| socket_address(table, &text));
-    let upstream = table.required_string("upstream", "\"db1:27017\"");
+    let upstream = table.required_string(&options::member::UPSTREAM);
     let upstream = upstream.and_then(|host| host_and_port(table, "upstream", &host));
-    let advertise = table.string("advertise");
+    let advertise = table.string(&options::member::ADVERTISE);
     let advertise = advertise.and_then(|host| host_and_port(table, "advertise", &host));
     let (address, upstream) = (address?, upstream?);
     if others.iter().any(|other| collide(other.address, address)) {
@@ -124,26 +113,26 @@ fn host_and_port(section: &mut Section<'_>, name: &'static str, text: &str) -> O
     section.refuse(name, &problem, "write one such as \"db1.example.com:27017\"")
 }
 
-fn within(section: &mut Section<'_>, name: &'static str, (least, most): (usize, usize), default: usize) -> usize {
-    let value = section.integer(name).unwrap_or(default);
+fn within(section: &mut Section<'_>, option: &ConfigOption<Number>) -> usize {
+    let Number { least, most, default } = option.value;
+    let value = section.integer(option).unwrap_or(default);
     if !(least..=most).contains(&value) {
         let remedy = format!("write a number from {least} to {most}");
-        section.fault(name, &format!("{value} is out of range"), &remedy);
+        section.fault(option.name, &format!("{value} is out of range"), &remedy);
     }
     value
 }
 
 /// 0 is no limit: drivers keep connections for later.
 fn idle_timeout(section: &mut Section<'_>) -> Option<Duration> {
-    const NAME: &str = "idle_timeout_ms";
-    let value = section.integer(NAME).unwrap_or(0_u64);
-    let longest = Duration::from_hours(24 * 7);
-    let value = Duration::from_millis(value);
-    if value > longest {
-        let remedy = format!("write milliseconds up to {}, or 0 for none", longest.as_millis());
-        section.fault(NAME, &format!("{} is out of range", value.as_millis()), &remedy);
+    let option = &options::IDLE_TIMEOUT_MS;
+    let Number { most, default, .. } = option.value;
+    let value = section.integer(option).unwrap_or(default);
+    if value > most {
+        let remedy = format!("write milliseconds up to {most}, or 0 for none");
+        section.fault(option.name, &format!("{value} is out of range"), &remedy);
     }
-    (!value.is_zero()).then_some(value)
+    (value > 0).then_some(Duration::from_millis(value as u64))
 }
 
 impl ListenConfig {

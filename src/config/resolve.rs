@@ -6,21 +6,21 @@ use std::time::Duration;
 use toml::de::DeTable;
 use tracing_subscriber::EnvFilter;
 
+use super::options::{self, ConfigOption, Number};
 use super::section::Section;
 use super::source::Source;
 use super::{Config, ListenConfig, LogConfig, UpstreamConfig, admin, listen, shapes, suggest, upstream};
-use crate::telemetry::log::LogFormat;
 
 /// The longest wait that may be configured: an hour. Longer is a slip of the unit.
-const LONGEST_WAIT_MS: u64 = 3_600_000;
+pub(super) const LONGEST_WAIT_MS: usize = 3_600_000;
 
 /// Resolves the whole file. `None` only after a mistake was noted, and not after every mistake.
 pub(super) fn config<'a>(source: &'a Source<'a>, table: DeTable<'a>) -> Option<Config> {
     let mut root = Section::root(source, table);
-    let mut listen_section = root.table("listen");
-    let mut upstream_section = root.table("upstream");
-    let mut admin_section = root.table("admin");
-    let log = log(root.table("log"));
+    let mut listen_section = root.table(&options::listen::TABLE);
+    let mut upstream_section = root.table(&options::upstream::TABLE);
+    let mut admin_section = root.table(&options::admin::TABLE);
+    let log = log(root.table(&options::log::TABLE));
     let shapes = shapes::resolve(&mut root);
     root.finish();
     let listen = listen::resolve(&mut listen_section);
@@ -46,13 +46,12 @@ pub(super) fn config<'a>(source: &'a Source<'a>, table: DeTable<'a>) -> Option<C
 }
 
 fn log(mut section: Section<'_>) -> LogConfig {
-    let filter = section.string("filter").unwrap_or_else(|| "info".to_owned());
+    let filter = section.text(&options::log::FILTER);
     if let Some(problem) = filter_problem(&filter) {
         let remedy = "write a level (error, warn, info, debug, trace, off) or module=level, separated by commas";
         section.fault("filter", &problem, remedy);
     }
-    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-    let format = section.choice("format", &formats).unwrap_or_default();
+    let format = section.choice(&options::log::FORMAT).unwrap_or_default();
     section.finish();
     LogConfig { filter, format }
 }
@@ -71,13 +70,14 @@ fn filter_problem(filter: &str) -> Option<String> {
 }
 
 /// A wait in milliseconds.
-pub(super) fn milliseconds(section: &mut Section<'_>, name: &'static str, default: u64) -> Duration {
-    let value = section.integer(name).unwrap_or(default);
-    if !(1..=LONGEST_WAIT_MS).contains(&value) {
-        let remedy = format!("write milliseconds from 1 to {LONGEST_WAIT_MS}");
-        section.fault(name, &format!("{value} is out of range"), &remedy);
+pub(super) fn milliseconds(section: &mut Section<'_>, option: &ConfigOption<Number>) -> Duration {
+    let Number { least, most, default } = option.value;
+    let value = section.integer(option).unwrap_or(default);
+    if !(least..=most).contains(&value) {
+        let remedy = format!("write milliseconds from {least} to {most}");
+        section.fault(option.name, &format!("{value} is out of range"), &remedy);
     }
-    Duration::from_millis(value)
+    Duration::from_millis(value as u64)
 }
 
 pub(super) fn socket_address(section: &mut Section<'_>, text: &str) -> Option<SocketAddr> {

@@ -10,6 +10,9 @@ use toml::Spanned;
 use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 
 use super::error::Place;
+use super::options::{
+    ConfigOption, Number, OptionalText, RequiredNumber, RequiredText, RequiredTexts, Secret, Text, Words,
+};
 use super::source::Source;
 use super::suggest;
 
@@ -67,7 +70,27 @@ impl<'a> Section<'a> {
     }
 
     /// A string.
-    pub(super) fn string(&mut self, name: &'static str) -> Option<String> {
+    pub(super) fn string(&mut self, option: &ConfigOption<OptionalText>) -> Option<String> {
+        self.take_string(option.name)
+    }
+
+    /// A string that must be there, unless something else makes it superfluous.
+    pub(super) fn string_if_given(&mut self, option: &ConfigOption<RequiredText>) -> Option<String> {
+        self.take_string(option.name)
+    }
+
+    /// A string that is not to be shown.
+    pub(super) fn secret(&mut self, option: &ConfigOption<Secret>) -> Option<String> {
+        self.take_string(option.name)
+    }
+
+    /// A string, or its default.
+    pub(super) fn text(&mut self, option: &ConfigOption<Text>) -> String {
+        let given = self.take_string(option.name);
+        given.unwrap_or_else(|| option.value.default.to_owned())
+    }
+
+    fn take_string(&mut self, name: &'static str) -> Option<String> {
         match self.take(name)? {
             Value::Variable(text) => Some(text),
             Value::File(DeValue::String(text)) => Some(text.into_owned()),
@@ -76,13 +99,14 @@ impl<'a> Section<'a> {
     }
 
     /// A string that must be there.
-    pub(super) fn required_string(&mut self, name: &'static str, example: &str) -> Option<String> {
-        let value = self.string(name);
-        self.require(name, value, example)
+    pub(super) fn required_string(&mut self, option: &ConfigOption<RequiredText>) -> Option<String> {
+        let value = self.take_string(option.name);
+        self.require(option.name, value, option.value.example)
     }
 
     /// A string or a list of strings; from the environment always one string.
-    pub(super) fn required_strings(&mut self, name: &'static str, example: &str) -> Option<Vec<String>> {
+    pub(super) fn required_strings(&mut self, option: &ConfigOption<RequiredTexts>) -> Option<Vec<String>> {
+        let name = option.name;
         let value = match self.take(name) {
             None => None,
             Some(Value::Variable(text)) => Some(vec![text]),
@@ -90,11 +114,15 @@ impl<'a> Section<'a> {
             Some(Value::File(DeValue::Array(list))) => self.list_of_strings(name, list),
             Some(Value::File(other)) => self.wrong_type(name, &other, "a string or a list of strings"),
         };
-        self.require(name, value, example)
+        self.require(name, value, option.value.example)
     }
 
     /// A whole number that `T` can hold.
-    pub(super) fn integer<T: TryFrom<i128>>(&mut self, name: &'static str) -> Option<T> {
+    pub(super) fn integer<T: TryFrom<i128>>(&mut self, option: &ConfigOption<Number>) -> Option<T> {
+        self.take_integer(option.name)
+    }
+
+    fn take_integer<T: TryFrom<i128>>(&mut self, name: &'static str) -> Option<T> {
         let (value, text) = match self.take(name)? {
             Value::Variable(text) => (text.trim().parse::<i128>().ok(), text),
             Value::File(DeValue::Integer(number)) => (integer_value(&number), number.to_string()),
@@ -113,14 +141,15 @@ impl<'a> Section<'a> {
     }
 
     /// A whole number that must be there.
-    pub(super) fn required_integer<T: TryFrom<i128>>(&mut self, name: &'static str, example: &str) -> Option<T> {
-        let value = self.integer(name);
-        self.require(name, value, example)
+    pub(super) fn required_integer<T: TryFrom<i128>>(&mut self, option: &ConfigOption<RequiredNumber>) -> Option<T> {
+        let value = self.take_integer(option.name);
+        self.require(option.name, value, option.value.example)
     }
 
     /// One of a few words.
-    pub(super) fn choice<T: Copy>(&mut self, name: &'static str, choices: &[(&'static str, T)]) -> Option<T> {
-        let word = self.string(name)?;
+    pub(super) fn choice<T: Copy>(&mut self, option: &ConfigOption<Words<T>>) -> Option<T> {
+        let (name, choices) = (option.name, option.value.choices);
+        let word = self.take_string(name)?;
         let chosen = choices.iter().find(|(known, _)| *known == word);
         chosen.map(|(_, value)| *value).or_else(|| {
             let known: Vec<String> = choices.iter().map(|(known, _)| format!("\"{known}\"")).collect();

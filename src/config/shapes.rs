@@ -2,17 +2,13 @@
 //! the shape itself; here its contradictions get their lines.
 
 use super::error::Place;
+use super::options::outlier::extras as of_extras;
+use super::options::{MODE, bucket as of_bucket, outlier as of_outlier};
 use super::section::Section;
 use crate::pattern::shapes::{
-    BucketOptions, BucketShape, ExtrasOptions, ItemIds, Mode, NamespacePattern, OutlierOptions, OutlierShape, Reads,
-    Shape, ShapeError, Shapes,
+    BucketOptions, BucketShape, ExtrasOptions, NamespacePattern, OutlierOptions, OutlierShape, Shape, ShapeError,
+    Shapes,
 };
-
-const MODES: [(&str, Mode); 3] = [
-    ("rewrite", Mode::Rewrite),
-    ("observe", Mode::Observe),
-    ("off", Mode::Off),
-];
 
 /// One configured shape, as the others see it. Known also when the shape itself is wrong.
 struct Claim {
@@ -25,12 +21,12 @@ struct Claim {
 /// Resolves all shapes. After a mistake they are not complete.
 pub(super) fn resolve(root: &mut Section<'_>) -> Shapes {
     let (mut claims, mut shapes) = (Vec::new(), Vec::new());
-    for section in root.tables("bucket", "namespace") {
+    for section in root.tables(&of_bucket::TABLE) {
         let (claim, shape) = bucket(section);
         claims.extend(claim);
         shapes.extend(shape.map(Shape::Bucket));
     }
-    for section in root.tables("outlier", "namespace") {
+    for section in root.tables(&of_outlier::TABLE) {
         let (claim, shape) = outlier(section);
         claims.extend(claim);
         shapes.extend(shape.map(Shape::Outlier));
@@ -47,21 +43,16 @@ fn bucket(mut section: Section<'_>) -> (Option<Claim>, Option<BucketShape>) {
         namespace_place: section.place_of("namespace"),
         extras: None,
     });
-    let key = section.required_strings("key", "\"customerId\"");
+    let key = section.required_strings(&of_bucket::KEY);
     let mut options = BucketOptions::new(namespace_or_stand_in(claim.as_ref()), key.unwrap_or_default());
-    options.time = section.string("time");
-    options.items = section.string("items").unwrap_or(options.items);
-    options.count = section.string("count").unwrap_or(options.count);
-    options.max_items = section.integer("max_items").unwrap_or(options.max_items);
-    options.max_bytes = section.integer("max_bytes").unwrap_or(options.max_bytes);
-    options.rename = section.string_map("rename");
-    let item_ids = [
-        ("unique", ItemIds::Unique),
-        ("stored", ItemIds::Stored),
-        ("dropped", ItemIds::Dropped),
-    ];
-    options.item_ids = section.choice("item_ids", &item_ids).unwrap_or_default();
-    options.mode = section.choice("mode", &MODES).unwrap_or_default();
+    options.time = section.string(&of_bucket::TIME);
+    options.items = section.text(&of_bucket::ITEMS);
+    options.count = section.text(&of_bucket::COUNT);
+    options.max_items = section.integer(&of_bucket::MAX_ITEMS).unwrap_or(options.max_items);
+    options.max_bytes = section.integer(&of_bucket::MAX_BYTES).unwrap_or(options.max_bytes);
+    options.rename = section.string_map(&of_bucket::RENAME);
+    options.item_ids = section.choice(&of_bucket::ITEM_IDS).unwrap_or_default();
+    options.mode = section.choice(&MODE).unwrap_or_default();
     let shape = match BucketShape::new(options) {
         Ok(shape) => Some(shape),
         Err(errors) => {
@@ -77,15 +68,12 @@ fn bucket(mut section: Section<'_>) -> (Option<Claim>, Option<BucketShape>) {
 
 fn outlier(mut section: Section<'_>) -> (Option<Claim>, Option<OutlierShape>) {
     let namespace = namespace(&mut section);
-    let array = section
-        .required_string("array", "\"customers_purchased\"")
-        .unwrap_or_default();
-    let threshold = section.required_integer("threshold", "50").unwrap_or(1);
-    let flag = section.string("flag").unwrap_or_else(|| "has_extras".to_owned());
-    let reads = [("merged", Reads::Merged), ("base", Reads::Base)];
-    let reads = section.choice("reads", &reads).unwrap_or_default();
-    let mode = section.choice("mode", &MODES).unwrap_or_default();
-    let mut extras_section = section.table("extras");
+    let array = section.required_string(&of_outlier::ARRAY).unwrap_or_default();
+    let threshold = section.required_integer(&of_outlier::THRESHOLD).unwrap_or(1);
+    let flag = section.text(&of_outlier::FLAG);
+    let reads = section.choice(&of_outlier::READS).unwrap_or_default();
+    let mode = section.choice(&MODE).unwrap_or_default();
+    let mut extras_section = section.table(&of_extras::TABLE);
     let extras = extras(&mut extras_section, namespace.as_ref(), &array);
     let claim = namespace.map(|namespace| Claim {
         namespace,
@@ -121,15 +109,21 @@ fn outlier(mut section: Section<'_>) -> (Option<Claim>, Option<OutlierShape>) {
 fn extras(section: &mut Section<'_>, namespace: Option<&NamespacePattern>, array: &str) -> ExtrasOptions {
     let base = namespace.map_or("", NamespacePattern::collection);
     ExtrasOptions {
-        collection: section.string("collection").unwrap_or_else(|| format!("extra_{base}")),
-        reference: section.string("ref").unwrap_or_else(|| "ref".to_owned()),
-        array: section.string("array").unwrap_or_else(|| format!("{array}_extra")),
-        max_items: section.integer("max_items").unwrap_or(1000),
+        collection: section
+            .string(&of_extras::COLLECTION)
+            .unwrap_or_else(|| format!("extra_{base}")),
+        reference: section.text(&of_extras::REF),
+        array: section
+            .string(&of_extras::ARRAY)
+            .unwrap_or_else(|| format!("{array}_extra")),
+        max_items: section
+            .integer(&of_extras::MAX_ITEMS)
+            .unwrap_or(ExtrasOptions::DEFAULT_MAX_ITEMS),
     }
 }
 
 fn namespace(section: &mut Section<'_>) -> Option<NamespacePattern> {
-    let text = section.required_string("namespace", "\"database.collection\"")?;
+    let text = section.required_string(&of_bucket::NAMESPACE)?;
     NamespacePattern::parse(&text).or_else(|| {
         let problem = format!("\"{text}\" is not a namespace");
         section.refuse(

@@ -4,16 +4,18 @@
 use std::path::{Path, PathBuf};
 
 use super::error::Place;
+use super::options::tls::{CERT, CLIENT_CA, KEY};
+use super::options::{ConfigOption, ConfigTable, OptionalText};
 use super::section::Section;
 use crate::server::tls::{TlsFiles, TlsTable};
 
 /// `None` without such a table, and after a mistake was noted.
-pub(super) fn resolve(listener: &mut Section<'_>, table: TlsTable) -> Option<TlsFiles> {
-    let mut section = listener.optional_table("tls", &["cert", "key", "client_ca"])?;
-    let cert = section.required_string("cert", "\"proxy.pem\"");
-    let cert = cert.and_then(|text| path(&mut section, ("cert", "a PEM file"), &text));
-    let key = optional_path(&mut section, "key");
-    let client_ca = optional_path(&mut section, "client_ca");
+pub(super) fn resolve(listener: &mut Section<'_>, described: &ConfigTable, table: TlsTable) -> Option<TlsFiles> {
+    let mut section = listener.optional_table(described)?;
+    let cert = section.required_string(&CERT);
+    let cert = cert.and_then(|text| path(&mut section, (CERT.name, CERT.value.what), &text));
+    let key = optional_path(&mut section, &KEY);
+    let client_ca = optional_path(&mut section, &CLIENT_CA);
     section.finish();
     let cert = cert?;
     Some(TlsFiles {
@@ -24,9 +26,9 @@ pub(super) fn resolve(listener: &mut Section<'_>, table: TlsTable) -> Option<Tls
     })
 }
 
-fn optional_path(section: &mut Section<'_>, name: &'static str) -> Option<PathBuf> {
-    let text = section.string(name)?;
-    path(section, (name, "a PEM file"), &text)
+fn optional_path(section: &mut Section<'_>, option: &ConfigOption<OptionalText>) -> Option<PathBuf> {
+    let text = section.string(option)?;
+    path(section, (option.name, option.value.what), &text)
 }
 
 /// A path in the file begins at the file's folder, so that the program may be started from anywhere; one in a variable

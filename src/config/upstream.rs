@@ -2,6 +2,7 @@
 
 use mongodb::options::{ConnectionString, HostInfo};
 
+use super::options::upstream::{CONNECT_TIMEOUT_MS, URI};
 use super::resolve::milliseconds;
 use super::section::Section;
 use super::{UpstreamConfig, tls};
@@ -9,8 +10,8 @@ use crate::server::topology::dial_address;
 
 /// `None` only after a mistake was noted.
 pub(super) fn resolve(section: &mut Section<'_>) -> Option<UpstreamConfig> {
-    let uri = section.required_string("uri", "\"mongodb://127.0.0.1:27017\"");
-    let connect_timeout = milliseconds(section, "connect_timeout_ms", 10_000);
+    let uri = section.required_string(&URI);
+    let connect_timeout = milliseconds(section, &CONNECT_TIMEOUT_MS);
     let uri = uri?;
     let parsed = match ConnectionString::parse(&uri) {
         Ok(parsed) => parsed,

@@ -24,7 +24,7 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
 use crate::command::value_text::id_text;
-use crate::pattern::bucket::{adopt, compact, index};
+use crate::pattern::bucket::{adopt, compact, index, pack};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// Namespaces remembered; with a shape for every database there may be many. Beyond it, all are looked at anew.
@@ -219,6 +219,12 @@ impl Asker<'_> {
             return Ok(None);
         };
         let options = get(collection, "options").and_then(RawBsonRef::as_document);
+        if options.is_some_and(pack::is_frozen) {
+            let remedy = "wait for the end of that, or run it again if it does not run";
+            return Err(self
+                .misfit("is being packed by `mongoshape setup --pack`", remedy)
+                .into());
+        }
         let is_frozen = options.is_some_and(compact::is_frozen);
         if !is_frozen {
             self.check_options(options)?;
@@ -306,8 +312,8 @@ impl Asker<'_> {
         let stray = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next().map(id_text));
         let Some(id) = stray else { return Ok(()) };
         let what = format!("holds documents that are not buckets of layout version 1, the first with _id {id}");
-        let remedy = "run `mongoshape setup`, which adopts buckets that were written by hand, or `mongoshape check`, \
-                      which says what is wrong with others";
+        let remedy = "run `mongoshape setup`, which adopts buckets that were written by hand, `mongoshape setup --pack`, which puts \
+                      plain documents into pages, or `mongoshape check`, which says what is wrong with others";
         Err(self.misfit(&what, remedy).into())
     }
 

@@ -5,6 +5,7 @@ mod bench;
 mod demo;
 mod deploy;
 mod drivers;
+mod mongod;
 mod package;
 mod page;
 mod pymongo;
@@ -33,6 +34,8 @@ enum Command {
     Bench(bench::Command),
     /// Compares what the drivers of all languages see through mongoshape with what they see without it
     Drivers(drivers::Options),
+    /// Runs a mongod to try mongoshape with, fetched if need be, until Ctrl-C
+    Mongod(mongod::Options),
     /// Builds the Debian package, and installs it for a look into a folder of its own
     Package(package::Options),
     /// Takes a picture of the operator's page under a workload, for the documents
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Bench(command) => bench::run(&command),
         Command::Deploy(options) => deploy::run(&options),
         Command::Drivers(options) => drivers::run(&options),
+        Command::Mongod(options) => mongod::run(&options),
         Command::Package(options) => package::run(&options),
         Command::Page(options) => page::run(&options),
         Command::Pymongo(options) => pymongo::run(&options),

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 
 use super::operation::{Family, Outcome, WRITING};
 use super::sides::{ANOTHER, COLLECTION};
-use super::{Sides, World, contents};
+use super::{Sides, World, contents, plain};
 use crate::{Mongod, Outlier, Proxy, ProxyOptions, Shape, invariants};
 
 /// Operations between two looks at the whole contents and the layout.
@@ -97,6 +97,18 @@ impl Run {
     /// # Errors
     /// The first disagreement, with what is needed to see it again.
     pub fn against(&self, mongod: &Mongod) -> Result<Report> {
+        self.against_with(mongod, 0)
+    }
+
+    /// The same where so many documents are there before, plain ones, and are packed.
+    ///
+    /// # Errors
+    /// As above, and that they are not packed.
+    pub fn against_packed(&self, mongod: &Mongod, documents: u32) -> Result<Report> {
+        self.against_with(mongod, documents)
+    }
+
+    fn against_with(&self, mongod: &Mongod, packed: u32) -> Result<Report> {
         let tables = [COLLECTION, ANOTHER].map(|collection| {
             let namespace = format!("*.{collection}");
             match &self.outlier {
@@ -119,7 +131,12 @@ impl Run {
             if let Some(outlier) = &self.outlier {
                 sides.begin(outlier)?;
             }
-            self.seed(seed, operations, &mut sides, &mut report)?;
+            let mut world = World::new(seed, self.shape.clone());
+            if packed > 0 {
+                let again = || format!("to see it again: {SEED}={seed}, and this test's name");
+                plain::pack(&mut sides, &mut world, (&proxy, packed)).with_context(again)?;
+            }
+            self.seed(world, (seed, operations), &mut sides, &mut report)?;
             for (kind, count) in sides.refusals {
                 *report.refusals.entry(kind).or_default() += count;
             }
@@ -128,8 +145,13 @@ impl Run {
         Ok(report)
     }
 
-    fn seed(&self, seed: u64, operations: u32, sides: &mut Sides, report: &mut Report) -> Result<()> {
-        let mut world = World::new(seed, self.shape.clone());
+    fn seed(
+        &self,
+        mut world: World,
+        (seed, operations): (u64, u32),
+        sides: &mut Sides,
+        report: &mut Report,
+    ) -> Result<()> {
         world.outlier.clone_from(&self.outlier);
         world.moves = self.moves;
         world.changes = self.moves;

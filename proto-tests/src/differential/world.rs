@@ -54,6 +54,8 @@ pub struct World {
     pub(super) changes: bool,
     /// Whether documents may move to another key, so that a key's are in no order that is known.
     pub moves: bool,
+    /// Whether what was there was packed, so that a key's documents lie in the order of their times.
+    pub(super) is_packed: bool,
     /// Whether there may be indexes, so that the naive side answers in any order.
     pub(super) has_indexes: bool,
     /// Whether there are sessions, and with them retryable writes and transactions.
@@ -90,6 +92,7 @@ impl World {
             places: BTreeMap::new(),
             changes: false,
             moves: false,
+            is_packed: false,
             has_indexes: false,
             has_sessions: false,
         }
@@ -195,7 +198,7 @@ impl World {
 
     /// Whether documents of one key come in the order of their insertion.
     pub(super) fn keeps_order(&self) -> bool {
-        !self.moves && !self.has_indexes && self.outlier.is_none()
+        !self.moves && !self.is_packed && !self.has_indexes && self.outlier.is_none()
     }
 
     /// The next document's time: a little later than the last one's, or the same.

@@ -3,7 +3,6 @@
 //! Here, and in [`models`] on object mappers, on a shaped collection; in [`matrix`] on plain ones and in every way that the
 //! proxy presents itself.
 
-mod install;
 mod matrix;
 mod models;
 mod rust_driver;
@@ -11,7 +10,7 @@ mod rust_driver;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use proto_tests::{Mongod, Proxy, ProxyOptions, client, database_name, mongod};
+use proto_tests::{Mongod, Proxy, ProxyOptions, client, database_name, install, mongod};
 
 const SHAPES: &str = r#"
 [[bucket]]

@@ -6,9 +6,9 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 use bson::doc;
-use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name, invariants, mongod, raw};
+use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name, install, invariants, mongod, raw};
 
-use crate::{install, printed};
+use crate::printed;
 
 const COLLECTION: &str = "trades";
 /// Steps that each program has at least: one that ended early would compare nothing.

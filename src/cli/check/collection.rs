@@ -6,7 +6,7 @@ use mongodb::error::Error;
 use tokio::time::timeout;
 
 use crate::cli::finding::Finding;
-use crate::cli::survey::{Look, SCAN_TIMEOUT, Survey, first_stray};
+use crate::cli::survey::{self, Look, Plain, SCAN_TIMEOUT, Survey, first_stray};
 use crate::cli::upstream::{Target, description, explain, indexes, is_same_index, is_same_key};
 use crate::command::collection::CLUSTERED;
 use crate::pattern::bucket::compact;
@@ -32,6 +32,18 @@ pub(super) async fn check(target: &Target) -> Vec<Finding> {
 }
 
 async fn look(target: &Target) -> Result<Vec<Finding>, Error> {
+    if let Some(shape) = target.bucket()
+        && let Some(plain) = survey::look_shortly(target, shape).await?
+        && let Some(finding) = plain.finding(target)
+    {
+        let described = description(&target.database, &target.collection).await?;
+        let mut findings = match (&described, plain) {
+            (Some(described), Plain::Documents(_)) => unfit(target, described),
+            _ => Vec::new(),
+        };
+        findings.push(finding);
+        return Ok(findings);
+    }
     let Some(described) = description(&target.database, &target.collection).await? else {
         let text = "does not exist yet; run `mongoshape setup`";
         return Ok(vec![Finding::note(target.namespace(), text)]);

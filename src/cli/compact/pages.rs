@@ -6,7 +6,7 @@ use futures_util::TryStreamExt;
 use mongodb::error::Error;
 use mongodb::{Cursor, Database};
 
-use super::halt::Halt;
+use crate::cli::replace::Halt;
 use crate::command::document::{put, single};
 use crate::pattern::bucket::compact::Given;
 use crate::pattern::bucket::index;
@@ -84,7 +84,7 @@ impl<'a> Pages<'a> {
 }
 
 /// The clock and the nonces that packed pages are made with.
-pub(super) fn given() -> Given {
+pub(in crate::cli) fn given() -> Given {
     Given {
         now: DateTime::now(),
         nonce: || rand::random_range(1..=i64::MAX),

@@ -6,9 +6,9 @@ use bson::raw::RawDocument;
 use tokio_util::sync::CancellationToken;
 
 use super::copy::Copy;
-use super::halt::Halt;
 use super::pages::{Pages, given, has_key};
 use crate::cli::finding::{Finding, Findings};
+use crate::cli::replace::Halt;
 use crate::cli::upstream::Target;
 use crate::pattern::bucket::compact::{Chain, Packer};
 use crate::pattern::bucket::key::Key;

@@ -6,8 +6,8 @@ use bson::raw::{RawDocumentBuf, cstr};
 use futures_util::TryStreamExt;
 use tokio_util::sync::CancellationToken;
 
-use super::halt::Halt;
 use super::pages::{Pages, given};
+use crate::cli::replace::Halt;
 use crate::cli::upstream::Target;
 use crate::command::document::{put, single};
 use crate::pattern::bucket::compact::Packer;

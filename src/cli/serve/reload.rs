@@ -108,3 +108,6 @@ pub(in crate::cli) fn access(config: &Config) -> anyhow::Result<Access> {
         token,
     })
 }
+
+#[cfg(test)]
+mod tests;

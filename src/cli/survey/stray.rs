@@ -55,6 +55,6 @@ pub(in crate::cli) async fn first_stray(target: &Target, shape: &BucketShape) ->
     }
 }
 
-fn is_timeout(error: &Error) -> bool {
+pub(super) fn is_timeout(error: &Error) -> bool {
     matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == MAX_TIME_EXPIRED)
 }

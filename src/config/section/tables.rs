@@ -6,13 +6,15 @@ use toml::de::{DeTable, DeValue};
 
 use super::Section;
 use crate::config::error::Place;
+use crate::config::options::{ConfigOption, ConfigTable, Map};
 
 /// Tables of one name that the environment may add, so that no environment can keep us busy for ever.
 const MOST_TABLES: usize = 1000;
 
 impl<'a> Section<'a> {
     /// A table of strings, from the file alone: its names are not ours.
-    pub(in crate::config) fn string_map(&mut self, name: &'static str) -> BTreeMap<String, String> {
+    pub(in crate::config) fn string_map(&mut self, option: &ConfigOption<Map>) -> BTreeMap<String, String> {
+        let name = option.name;
         let Some((line, value)) = self.take_from_file(name) else {
             return BTreeMap::new();
         };
@@ -32,7 +34,8 @@ impl<'a> Section<'a> {
     }
 
     /// The table of that name; an empty one when the file has none, since the environment may fill it.
-    pub(in crate::config) fn table(&mut self, name: &'static str) -> Self {
+    pub(in crate::config) fn table(&mut self, described: &ConfigTable) -> Self {
+        let name = described.name;
         let (place, table) = match self.take_from_file(name) {
             Some((line, DeValue::Table(table))) => (self.source.place(line), table),
             Some((line, other)) => {
@@ -49,18 +52,22 @@ impl<'a> Section<'a> {
 
     /// The table of that name, if the file has it or the environment gives one of its fields. After a mistake was noted
     /// that leaves nothing to read there is none.
-    pub(in crate::config) fn optional_table(&mut self, name: &'static str, fields: &[&str]) -> Option<Self> {
+    pub(in crate::config) fn optional_table(&mut self, described: &ConfigTable) -> Option<Self> {
+        let name = described.name;
         let in_file = self.fields.contains_key(name) || self.lost.contains(name);
-        let variable = |field: &&str| format!("{}_{}", self.variable_of(name), field.to_uppercase());
-        let in_environment = fields
-            .iter()
-            .any(|field| self.source.variable(&variable(field)).is_some());
-        let table = self.table(name);
+        let table_variable = self.variable_of(name);
+        let in_environment = described.options.iter().any(|option| {
+            let variable = format!("{table_variable}_{}", option.name().to_uppercase());
+            self.source.variable(&variable).is_some()
+        });
+        let table = self.table(described);
         ((in_file || in_environment) && !self.is_faulty(name)).then_some(table)
     }
 
-    /// The tables of that name. After the file's come those that the environment adds by giving their `first_field`.
-    pub(in crate::config) fn tables(&mut self, name: &'static str, first_field: &'static str) -> Vec<Self> {
+    /// The tables of that name. After the file's come those that the environment adds by giving their first option.
+    pub(in crate::config) fn tables(&mut self, described: &ConfigTable) -> Vec<Self> {
+        let name = described.name;
+        let first_field = described.options.first().map_or("", |option| option.name());
         let mut found: Vec<(Place, DeTable<'a>)> = Vec::new();
         match self.take_from_file(name) {
             None => {}

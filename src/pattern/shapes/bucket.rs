@@ -42,6 +42,15 @@ pub struct BucketOptions {
 }
 
 impl BucketOptions {
+    /// What `items` is where it is not given.
+    pub const DEFAULT_ITEMS: &'static str = "history";
+    /// What `count` is where it is not given.
+    pub const DEFAULT_COUNT: &'static str = "count";
+    /// What `max_items` is where it is not given.
+    pub const DEFAULT_MAX_ITEMS: u32 = 10;
+    /// What `max_bytes` is where it is not given.
+    pub const DEFAULT_MAX_BYTES: u32 = 1 << 20;
+
     /// The defaults of the configuration for a namespace and a key.
     #[must_use]
     pub fn new(namespace: NamespacePattern, key: Vec<String>) -> Self {
@@ -49,10 +58,10 @@ impl BucketOptions {
             namespace,
             key,
             time: None,
-            items: "history".to_owned(),
-            count: "count".to_owned(),
-            max_items: 10,
-            max_bytes: 1 << 20,
+            items: Self::DEFAULT_ITEMS.to_owned(),
+            count: Self::DEFAULT_COUNT.to_owned(),
+            max_items: Self::DEFAULT_MAX_ITEMS,
+            max_bytes: Self::DEFAULT_MAX_BYTES,
             rename: BTreeMap::new(),
             item_ids: ItemIds::default(),
             mode: Mode::default(),
@@ -72,8 +81,12 @@ impl BucketShape {
     pub const PATTERN: &'static str = "bucket";
     /// The bucket's own field beside the configured ones.
     pub const CONTROL: &'static str = "control";
+    /// The fewest items a page may be configured to hold.
+    pub const MIN_ITEMS: u32 = 1;
     /// The most items a page may be configured to hold.
     pub const MAX_ITEMS_LIMIT: u32 = 10_000;
+    /// The fewest bytes of items a page may be configured to hold.
+    pub const MIN_BYTES: u32 = 1024;
     /// The most bytes of items a page may be configured to hold: half of what a document may have, so that a page
     /// that closes late is still far from the limit.
     pub const MAX_BYTES_LIMIT: u32 = 8 << 20;
@@ -257,12 +270,20 @@ fn check_stored_names(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
 
 fn check_limits(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
     let limits = [
-        ("max_items", options.max_items, 1, BucketShape::MAX_ITEMS_LIMIT),
-        ("max_bytes", options.max_bytes, 1024, BucketShape::MAX_BYTES_LIMIT),
+        (
+            "max_items",
+            options.max_items,
+            BucketShape::MIN_ITEMS..=BucketShape::MAX_ITEMS_LIMIT,
+        ),
+        (
+            "max_bytes",
+            options.max_bytes,
+            BucketShape::MIN_BYTES..=BucketShape::MAX_BYTES_LIMIT,
+        ),
     ];
-    for (option, value, least, most) in limits {
-        if !(least..=most).contains(&value) {
-            let remedy = format!("write a number from {least} to {most}");
+    for (option, value, limits) in limits {
+        if !limits.contains(&value) {
+            let remedy = format!("write a number from {} to {}", limits.start(), limits.end());
             errors.push(ShapeError::new(option, format!("{value} is out of range"), remedy));
         }
     }

@@ -25,6 +25,13 @@ pub struct ExtrasOptions {
     pub max_items: u32,
 }
 
+impl ExtrasOptions {
+    /// What `ref` is where it is not given.
+    pub const DEFAULT_REFERENCE: &'static str = "ref";
+    /// What `max_items` is where it is not given.
+    pub const DEFAULT_MAX_ITEMS: u32 = 1000;
+}
+
 /// What configuration says of an outlier collection; [`OutlierShape::new`] checks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutlierOptions {
@@ -44,6 +51,11 @@ pub struct OutlierOptions {
     pub extras: ExtrasOptions,
 }
 
+impl OutlierOptions {
+    /// What `flag` is where it is not given.
+    pub const DEFAULT_FLAG: &'static str = "has_extras";
+}
+
 /// An outlier collection's shape: checked, and never changed again.
 #[derive(Clone, Debug)]
 pub struct OutlierShape {
@@ -54,6 +66,8 @@ pub struct OutlierShape {
 impl OutlierShape {
     /// The pattern's name.
     pub const PATTERN: &'static str = "outlier";
+    /// The fewest elements that a base document or a document of extras may be configured to hold.
+    pub const MIN_ITEMS: u32 = 1;
     /// The most elements that a base document or a document of extras may be configured to hold.
     pub const MAX_ITEMS_LIMIT: u32 = 100_000;
 
@@ -98,8 +112,8 @@ impl OutlierShape {
             errors.push(ShapeError::new("extras.ref", problem, "choose another name"));
         }
         for (option, number) in [("threshold", options.threshold), ("extras.max_items", extras.max_items)] {
-            if !(1..=Self::MAX_ITEMS_LIMIT).contains(&number) {
-                let remedy = format!("write a number from 1 to {}", Self::MAX_ITEMS_LIMIT);
+            if !(Self::MIN_ITEMS..=Self::MAX_ITEMS_LIMIT).contains(&number) {
+                let remedy = format!("write a number from {} to {}", Self::MIN_ITEMS, Self::MAX_ITEMS_LIMIT);
                 errors.push(ShapeError::new(option, format!("{number} is out of range"), remedy));
             }
         }

@@ -113,7 +113,7 @@ const BUCKETS_OPENED: &str = "Buckets begun. When it grows as fast as items do, 
 
 fn bucket_fill(registry: &Registry) -> Result<Histogram, prometheus::Error> {
     let help = "Items in a bucket when it is closed, that is when the next one of its key is begun. When most are below max_items, \
-                max_bytes closes them: raise it, or lower max_items.";
+                max_bytes closes them: raise it.";
     let bounds = vec![1.0, 2.0, 5.0, 9.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 10_000.0];
     let options = HistogramOpts::new("mongoshape_bucket_fill_items", help).buckets(bounds);
     registered(registry, Histogram::with_opts(options)?)

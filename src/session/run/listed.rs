@@ -8,7 +8,7 @@ use super::catalog;
 use super::database::VIEWS;
 use crate::command::arguments::{Carried, with_replaced};
 use crate::command::document::{array_of, get, single};
-use crate::pattern::bucket::{compact, items_view};
+use crate::pattern::bucket::{compact, items_view, pack};
 use crate::pattern::outlier::remains::scratch_prefix;
 use crate::pattern::shapes::Shapes;
 use crate::session::error::RunError;
@@ -17,7 +17,7 @@ use crate::session::upstream::UpstreamKind;
 /// Whether the answer may tell of what is the proxy's.
 pub(super) fn may_tell_of_ours(shapes: &Shapes, database: &str, body: &RawDocument) -> bool {
     let buckets = shapes.buckets_in(database);
-    let ours = buckets.flat_map(|(collection, _)| [items_view::name(collection), compact::copy_name(collection)]);
+    let ours = buckets.flat_map(|(collection, _)| [vec![items_view::name(collection)], copies_of(collection)].concat());
     let mut ours = ours.chain(extras_in(shapes, database));
     let filter = get(body, "filter").and_then(RawBsonRef::as_document);
     match filter.and_then(|filter| get(filter, "name")) {
@@ -49,6 +49,11 @@ pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunEr
     let both = single("$and", array_of(&[filter.to_owned(), without_ours]));
     let command = with_replaced(body, &[("filter", Some(RawBsonRef::Document(&both)))]);
     across.link.run(&command).await
+}
+
+/// The copies that may be about to take a collection's place. What plain documents are kept in is the user's, to be dropped.
+fn copies_of(collection: &str) -> Vec<String> {
+    vec![compact::copy_name(collection), pack::copy_name(collection)]
 }
 
 /// The collections that extras of a database are in.
@@ -88,14 +93,14 @@ async fn without_ours(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunErro
         // Who may see names alone cannot tell whose they are.
         Err(RunError::Command(_)) => {
             let views = [single("type", "view"), catalog::named_one_of(&names)];
-            let copies = buckets.iter().map(|(collection, _)| compact::copy_name(collection));
+            let copies = buckets.iter().flat_map(|(collection, _)| copies_of(collection));
             let copies: Vec<String> = copies.chain(extras_in(shapes, database)).collect();
             let ours = [single("$and", array_of(&views)), catalog::named_one_of(&copies)];
             return Ok(single("$nor", array_of(&ours)));
         }
         Err(error) => return Err(error),
     };
-    let of_copies = buckets.iter().map(|(collection, _)| compact::copy_name(collection));
+    let of_copies = buckets.iter().flat_map(|(collection, _)| copies_of(collection));
     let is_other = |found: &&RawDocumentBuf| !catalog::is_items_view(&buckets, found);
     let others: Vec<&RawDocumentBuf> = found.iter().filter(is_other).collect();
     names.retain(|name| !others.iter().any(|other| catalog::says(other, "name", name)));

@@ -32,16 +32,11 @@ impl Access {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// A shorter one could be found by trying.
-const SHORTEST_TOKEN: usize = 16;
-/// The longest file that is read for one, in bytes; and a longer header than a browser sends.
-const LONGEST_TOKEN: usize = 1024;
-
 /// Why a text is no token. Displays without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// It could be found by trying, or is no secret but a file of something else.
-    #[error("it does not have {SHORTEST_TOKEN} to {LONGEST_TOKEN} characters")]
+    #[error("it does not have {} to {} characters", Token::SHORTEST, Token::LONGEST)]
     Length,
     /// It could not stand in a header (RFC 6750, section 2.1).
     #[error("it has other characters than letters, digits and -._~+/=")]
@@ -78,12 +73,17 @@ pub enum TokenFileError {
 }
 
 impl Token {
+    /// The fewest characters of one: a shorter one could be found by trying.
+    pub const SHORTEST: usize = 16;
+    /// The longest file that is read for one, in bytes; and a longer header than a browser sends.
+    pub const LONGEST: usize = 1024;
+
     /// A token of this text.
     ///
     /// # Errors
     /// When it could be found by trying, or cannot stand in a header.
     pub fn new(text: &str) -> Result<Self, TokenError> {
-        if !(SHORTEST_TOKEN..=LONGEST_TOKEN).contains(&text.len()) {
+        if !(Self::SHORTEST..=Self::LONGEST).contains(&text.len()) {
             return Err(TokenError::Length);
         }
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
@@ -99,7 +99,7 @@ impl Token {
     /// When the file cannot be read, or holds no token.
     pub fn read(path: &Path) -> Result<Self, TokenFileError> {
         let mut text = String::new();
-        let longest = u64::try_from(LONGEST_TOKEN).unwrap_or(u64::MAX);
+        let longest = u64::try_from(Self::LONGEST).unwrap_or(u64::MAX);
         let read = std::fs::File::open(path).and_then(|file| file.take(longest + 3).read_to_string(&mut text));
         let path = path.to_owned();
         match read {

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
-
-use crate::install::{self, Node};
+use proto_tests::install::{self, Node};
 
 /// Who says the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

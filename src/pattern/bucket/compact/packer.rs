@@ -56,8 +56,8 @@ fn name(base: &str, page: i32, tries: u32) -> String {
     }
 }
 
-/// Packs the items of one key. Takes its pages in their order, and gives packed ones as soon as they are full: in their order
-/// too, but for the first, which tells of all others and comes last.
+/// Packs the items of one key. Takes its pages in their order, or items that are on none yet, and gives packed pages as soon as they
+/// are full: in their order too, but for the first, which tells of all others and comes last.
 pub struct Packer<'a> {
     shape: &'a BucketShape,
     given: Given,
@@ -110,7 +110,13 @@ impl<'a> Packer<'a> {
         if !is_as_lifted {
             return Err(Misfit);
         }
-        Ok(Self {
+        Ok(Self::of_key(shape, given, key))
+    }
+
+    /// For a key that items have.
+    #[must_use]
+    pub fn of_key(shape: &'a BucketShape, given: Given, key: Key) -> Self {
+        Self {
             shape,
             given,
             identity: key.identity(),
@@ -124,7 +130,7 @@ impl<'a> Packer<'a> {
             first: None,
             is_behind_late: false,
             is_first_to_be_marked: false,
-        })
+        }
     }
 
     /// The [`Key::identity`] of its key.
@@ -150,14 +156,22 @@ impl<'a> Packer<'a> {
         for stored in bucket.stored() {
             taken = taken.saturating_add(1);
             let item = Item::of_stored(self.shape, (&self.key, &self.identity), stored);
-            if !self.has_room_for(&item) {
-                full.extend(self.close(true));
-            }
-            self.bytes = self.bytes.saturating_add(item.bytes());
-            self.open.push(item);
+            full.extend(self.add(item));
         }
         // What is no document would be left out.
         if taken == bucket.count { Ok(full) } else { Err(Misfit) }
+    }
+
+    /// Takes an item of the key, and gives the packed page that is full by that.
+    pub fn add(&mut self, item: Item) -> Option<Packed> {
+        let full = if self.has_room_for(&item) {
+            None
+        } else {
+            self.close(true)
+        };
+        self.bytes = self.bytes.saturating_add(item.bytes());
+        self.open.push(item);
+        full
     }
 
     /// The pages that are left: the last, and the first.

@@ -1,13 +1,14 @@
-//! Why a collection was not packed.
+//! Why a collection was not replaced.
 
 use mongodb::error::Error;
 
+use super::Work;
 use crate::cli::finding::Finding;
 use crate::cli::upstream::explain;
 
 /// The ways to end early.
 #[derive(Debug)]
-pub(super) enum Halt {
+pub(in crate::cli) enum Halt {
     /// By a signal.
     Stopped,
     /// A document is no page.
@@ -19,9 +20,12 @@ pub(super) enum Halt {
 }
 
 impl Halt {
-    pub(super) fn finding(&self, namespace: &str) -> Finding {
+    pub(in crate::cli) fn finding(&self, work: Work, namespace: &str) -> Finding {
         let text = match self {
-            Self::Stopped => "stopped; run `mongoshape compact` again to go on".to_owned(),
+            Self::Stopped if work == Work::Pack => {
+                format!("stopped, and left as it was; run `{}` again", work.command())
+            }
+            Self::Stopped => format!("stopped; run `{}` again to go on", work.command()),
             Self::Misfit => "holds a document that is no page; `mongoshape check` names it".to_owned(),
             Self::Failed(error) => format!("cannot be packed: {}", explain(error)),
             Self::Words(words) => format!("cannot be packed: {words}"),

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
-use proto_tests::{commands, paths};
 
 use super::{PROGRAMS, locked};
+use crate::{commands, paths};
 
 /// The program in Go.
-pub(crate) fn go() -> Result<PathBuf> {
+pub fn go() -> Result<PathBuf> {
     let folder = paths::target().join("drivers/go");
     let _lock = locked(&folder)?;
     let program = folder.join("script");
@@ -24,7 +24,7 @@ pub(crate) fn go() -> Result<PathBuf> {
 }
 
 /// The class path of the program in Java.
-pub(crate) fn java() -> Result<OsString> {
+pub fn java() -> Result<OsString> {
     let folder = paths::target().join("drivers/java");
     let _lock = locked(&folder)?;
     let mut output = OsString::from("-Doutput=");
@@ -43,7 +43,7 @@ pub(crate) fn java() -> Result<OsString> {
 }
 
 /// The program in Rust. Its workspace is not ours: see its manifest.
-pub(crate) fn rust() -> Result<PathBuf> {
+pub fn rust() -> Result<PathBuf> {
     let folder = paths::target().join("drivers/rust");
     let _lock = locked(&folder)?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -1,4 +1,4 @@
-//! Whether another `compact` of a collection runs: two would fill one copy.
+//! Whether another run on a collection is under way: two would fill one copy.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -8,24 +8,23 @@ use mongodb::Client;
 use mongodb::error::Error;
 use tokio::time::sleep;
 
+use super::Work;
 use crate::cli::finding::Finding;
 use crate::cli::upstream::explain;
 
-/// What the name begins with under which it is known to the server.
-const NAME: &str = "mongoshape compact ";
 /// A process that was just killed may still be listed.
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// A name that no other run has, but begins like that of each on the same collection. Names are short.
-pub(super) fn own_name(namespace: &str) -> String {
-    format!("{} {:016x}", common_name(namespace), rand::random::<u64>())
+pub(in crate::cli) fn own_name(work: Work, namespace: &str) -> String {
+    format!("{} {:016x}", common_name(work, namespace), rand::random::<u64>())
 }
 
-fn common_name(namespace: &str) -> String {
+fn common_name(work: Work, namespace: &str) -> String {
     let mut hasher = DefaultHasher::new();
     namespace.hash(&mut hasher);
-    format!("{NAME}{:016x}", hasher.finish())
+    format!("{}{:016x}", work.name(), hasher.finish())
 }
 
 /// What goes on, with connections that are idle: of all users, or of this one, whose configuration the others have.
@@ -42,13 +41,17 @@ async fn current(client: &Client) -> Result<Document, Error> {
 }
 
 /// That there is one, or that nobody can tell.
-pub(super) async fn look(client: &Client, namespace: &str, own: &str) -> Option<Finding> {
-    let common = common_name(namespace);
+pub(in crate::cli) async fn look(client: &Client, work: Work, namespace: &str, own: &str) -> Option<Finding> {
+    let common = common_name(work, namespace);
     for look in 1.. {
         let current = match current(client).await {
             Ok(current) => current,
             Err(error) => {
-                let text = format!("cannot tell whether another compact runs: {}", explain(&error));
+                let text = format!(
+                    "cannot tell whether another `{}` runs: {}",
+                    work.command(),
+                    explain(&error)
+                );
                 return Some(Finding::note(namespace, text));
             }
         };

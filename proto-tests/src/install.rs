@@ -13,16 +13,17 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use anyhow::{Context as _, Result};
-use proto_tests::{commands, paths};
 
-pub(crate) use compiled::{go, java, rust};
-pub(crate) use node::{Node, node};
+use crate::{commands, paths};
+
+pub use compiled::{go, java, rust};
+pub use node::{Node, node};
 
 /// Where the programs are.
-pub(crate) static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("drivers"));
+pub static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("drivers"));
 
 /// The folder for PYTHONPATH. pip's `--target` wants neither a virtual environment nor the `venv` module.
-pub(crate) fn python() -> Result<PathBuf> {
+pub fn python() -> Result<PathBuf> {
     let folder = paths::target().join("drivers/python");
     let requirements = PROGRAMS.join("requirements.txt");
     once(&folder, &fs::read(&requirements)?, || {

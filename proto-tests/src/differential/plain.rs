@@ -1,0 +1,65 @@
+//! Plain documents on both sides, before the shaped one is packed.
+
+use anyhow::{Result, ensure};
+use bson::raw::RawBsonRef;
+use bson::{Bson, Document, doc};
+
+use super::refusal;
+use super::sides::{COLLECTION, field, show};
+use super::{Sides, World};
+use crate::{Proxy, invariants};
+
+/// Documents in one command.
+const BATCH: usize = 500;
+
+/// Makes documents up, has the naive side store them, copies what it has past the proxy, and packs that.
+pub(super) fn pack(sides: &mut Sides, world: &mut World, (proxy, count): (&Proxy, u32)) -> Result<()> {
+    world.is_packed = true;
+    for _ in 0..count {
+        let document = plain(world);
+        let keys = &world.shape.key;
+        if keys.iter().any(|key| document.get(key).is_some_and(refusal::is_no_key)) {
+            continue;
+        }
+        // Not all: an `_id` may be one that was given before.
+        sides
+            .naive
+            .run(&doc! { "insert": COLLECTION, "documents": [document] })?;
+    }
+    let find = doc! { "find": COLLECTION, "$db": &sides.naive.database };
+    let stored = invariants::read_all(&mut sides.naive.connection, &find)?;
+    ensure!(
+        stored.len() * 2 > usize::try_from(count)?,
+        "few were stored: {}",
+        stored.len()
+    );
+    for part in stored.chunks(BATCH) {
+        let part: Vec<Document> = part
+            .iter()
+            .map(|one| Document::try_from(&**one))
+            .collect::<Result<_, _>>()?;
+        let reply = sides.stored.run(&doc! { "insert": COLLECTION, "documents": part })?;
+        ensure!(field(&reply, "writeErrors").is_none(), "{}", show(&reply));
+    }
+    let namespace = format!("{}.{COLLECTION}", sides.shaped.database);
+    let output = proxy.run_with("setup", &["--pack", "--namespace", &namespace])?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    let counted = sides.shaped.run(&doc! { "count": COLLECTION })?;
+    let counted = field(&counted, "n").and_then(RawBsonRef::as_i32);
+    ensure!(
+        counted == i32::try_from(stored.len()).ok(),
+        "{counted:?} of {}: {said}",
+        stored.len()
+    );
+    Ok(())
+}
+
+/// A document that cannot be meant as a bucket.
+fn plain(world: &mut World) -> Document {
+    let mut document = world.document();
+    if matches!(document.get(&world.shape.items), Some(Bson::Array(_))) {
+        document.remove(&world.shape.count);
+    }
+    document
+}

@@ -1,0 +1,116 @@
+//! Every command in the documents is run, in the order in which a reader would, against a real mongod: or it is named in
+//! [`not_run`] with the reason.
+//!
+//! A document is a session in a folder of its own. Its addresses (127.0.0.1:27017, :27018 and :9216) stand for free ports. `toml` blocks are
+//! the configuration from there on; `mongoshape serve` stays, until it is served anew or the document ends; `mongosh URI` opens the shell that `js` blocks
+//! behind it are typed into. A `text` block is what the block before it prints, see [`shown`].
+
+mod blocks;
+mod not_run;
+mod programs;
+mod session;
+mod shown;
+mod spans;
+mod views;
+
+use anyhow::{Result, ensure};
+use bson::{DateTime, doc};
+use proto_tests::invariants::read_all;
+
+use blocks::{Document, Kind};
+use session::Session;
+
+/// Makes a test of each document, and the list of them. Some want something to be there, or to be seen afterwards.
+macro_rules! sessions {
+    ($($name:ident: $path:literal $(, with $with:path)? $(, then $then:path)?;)*) => {
+        const SESSIONS: &[&str] = &[$($path),*];
+        $(
+            #[test]
+            fn $name() -> Result<()> {
+                let mut session = Session::start($path)?;
+                $($with(&session)?;)?
+                go_through(&mut session, $path)?;
+                $($then(&session)?;)?
+                session.end()
+            }
+        )*
+    };
+}
+
+sessions! {
+    readme: "README.md";
+    getting_started: "docs/getting-started.md", then is_back;
+    choosing_shapes: "docs/choosing-shapes.md", with trades;
+    hand_written_buckets: "docs/hand-written-buckets.md";
+    outliers: "docs/outliers.md";
+    storage_layout: "docs/storage-layout.md", then views::compare;
+}
+
+fn go_through(session: &mut Session, path: &str) -> Result<()> {
+    for block in Document::read(path)?.blocks {
+        let line = block.line;
+        session
+            .block(&block)
+            .map_err(|error| error.context(format!("{path}:{line}")))?;
+    }
+    Ok(())
+}
+
+/// What went to pages, and back, is what was there: to the byte, and one trade more.
+fn is_back(session: &Session) -> Result<()> {
+    let mut direct = session.direct()?;
+    let mut sorted = |name: &str| -> Result<Vec<_>> {
+        let mut documents = read_all(&mut direct, &doc! { "find": name, "batchSize": 50_000, "$db": "shop" })?;
+        documents.sort_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
+        Ok(documents)
+    };
+    let (plain, mut back) = (sorted("trades.mongoshape_plain")?, sorted("trades")?);
+    ensure!(back.len() == plain.len() + 1, "{} are back", back.len());
+    back.retain(|document| {
+        plain
+            .binary_search_by(|one| one.as_bytes().cmp(document.as_bytes()))
+            .is_err()
+    });
+    ensure!(
+        plain.len() == 50_001 && back.len() == 1,
+        "{} were there, and {back:?} are new",
+        plain.len()
+    );
+    ensure!(
+        back[0].get_datetime("date")?.timestamp_millis() == 1_710_000_060_000,
+        "{back:?}"
+    );
+    Ok(())
+}
+
+/// Enough plain documents for a proposal.
+fn trades(session: &Session) -> Result<()> {
+    let trade = |number: i32| doc! { "customerId": number % 100, "date": DateTime::from_millis(number.into()), "quantity": number };
+    let trades: Vec<_> = (0..2_000).map(trade).collect();
+    let index = doc! { "key": { "customerId": 1, "date": 1 }, "name": "reading" };
+    let mut direct = session.direct()?;
+    direct.command_ok(&doc! { "insert": "trades", "documents": trades, "$db": "shop" })?;
+    direct.command_ok(&doc! { "createIndexes": "trades", "indexes": [index], "$db": "shop" })?;
+    Ok(())
+}
+
+#[test]
+fn every_block_is_run_or_named() -> Result<()> {
+    let documents = blocks::all()?;
+    let mut left_out = not_run::stale(&documents);
+    for document in &documents {
+        if SESSIONS.contains(&document.path.as_str()) {
+            continue;
+        }
+        for block in &document.blocks {
+            if block.kind != Kind::Text && !not_run::is_all_named(&document.path, block) {
+                left_out.push(format!(
+                    "{}:{}: is neither run nor named in not_run.rs",
+                    document.path, block.line
+                ));
+            }
+        }
+    }
+    ensure!(left_out.is_empty(), "{}", left_out.join("\n"));
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! What of the documents is not run here, and what runs it instead.
+
+use crate::blocks::{Block, Document};
+
+/// (document, how the command or the block begins, why it is not run here).
+const NOT_RUN: &[(&str, &str, &str)] = &[
+    ("README.md", "cargo xtask demo", "takes minutes; CI runs it"),
+    ("README.md", "cargo test --workspace", "this is it"),
+    (
+        "README.md",
+        "cargo xtask drivers",
+        "wants Go and Java; its tests run in `--test drivers`",
+    ),
+    ("README.md", "cargo xtask pymongo", "takes minutes; run by hand"),
+    ("README.md", "cargo xtask bench", "measures, on a quiet machine"),
+    (
+        "README.md",
+        "cargo install --path .",
+        "a release build, as `cargo xtask package` does it",
+    ),
+    ("README.md", "  application", "a picture"),
+    ("deploy/README.md", "cargo xtask deploy", "CI runs it"),
+    (
+        "deploy/README.md",
+        "cargo xtask package",
+        "a release build; run by hand",
+    ),
+    ("deploy/README.md", "apt-get install", "installs on the machine"),
+    (
+        "deploy/README.md",
+        "python3 -m venv",
+        "installs tools of `cargo xtask deploy`",
+    ),
+    (
+        "deploy/README.md",
+        "cargo install cargo-deb",
+        "installs a tool of `cargo xtask package`",
+    ),
+    (
+        "deploy/kubernetes/README.md",
+        "kubectl apply",
+        "wants a cluster; `cargo xtask deploy` validates what is applied",
+    ),
+    (
+        "docs/benchmarks.md",
+        "cargo xtask bench",
+        "measures, on a quiet machine",
+    ),
+    (
+        "docs/getting-started.md",
+        "cargo install --path .",
+        "a release build, as `cargo xtask package` does it",
+    ),
+    (
+        "docs/metrics.md",
+        "scrape_configs",
+        "`cargo xtask deploy` and `--test metrics` have promtool read such a one",
+    ),
+    (
+        "docs/outliers.md",
+        "// shop.sales",
+        "what is stored, in short; docs/storage-layout.md has it from mongod",
+    ),
+    (
+        "docs/pymongo-suite.md",
+        "cargo xtask pymongo",
+        "takes minutes; run by hand",
+    ),
+    (
+        "fuzz/README.md",
+        "mkdir",
+        "fuzzing goes on for minutes; `cargo test -p mongoshape-fuzz` runs the corpus",
+    ),
+    ("fuzz/README.md", "export", "see above"),
+    ("fuzz/README.md", "cargo +nightly fuzz", "see above"),
+];
+
+/// Whether the table names it.
+pub(crate) fn is_named(document: &str, part: &str) -> bool {
+    NOT_RUN
+        .iter()
+        .any(|(path, beginning, _)| *path == document && part.starts_with(beginning))
+}
+
+/// Whether nothing of a block is run.
+pub(crate) fn is_all_named(document: &str, block: &Block) -> bool {
+    block.parts().iter().all(|part| is_named(document, part))
+}
+
+/// Entries that name nothing: what they were for is gone.
+pub(crate) fn stale(documents: &[Document]) -> Vec<String> {
+    let names = |path: &str, beginning: &str| {
+        let of_document = documents.iter().filter(|document| document.path == path);
+        of_document
+            .flat_map(|document| &document.blocks)
+            .flat_map(Block::parts)
+            .any(|part| part.starts_with(beginning))
+    };
+    NOT_RUN
+        .iter()
+        .filter(|(path, beginning, _)| !names(path, beginning))
+        .map(|(path, beginning, _)| format!("{path}: nothing begins with {beginning:?} any more"))
+        .collect()
+}

@@ -1,0 +1,78 @@
+//! Commands in running text and those that are not run: they must be there at least.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use proto_tests::paths;
+use proto_tests::proxy::find_binary;
+
+use crate::blocks::{self, Kind};
+
+/// What of a command is missing, if anything is. A command of another program is nobody's here.
+fn missing(command: &str) -> Result<Option<String>> {
+    let words: Vec<&str> = command.split_whitespace().take_while(|word| *word != "#").collect();
+    let sources = |folder: &str, name: &str| {
+        let folder = paths::workspace().join(folder);
+        folder.join(format!("{name}.rs")).exists() || folder.join(name).is_dir()
+    };
+    let there = match words.as_slice() {
+        ["mongoshape", verb, options @ ..] if verb.chars().all(|letter| letter.is_ascii_lowercase()) => {
+            return verb_or_option(verb, options);
+        }
+        ["cargo", "xtask", name, ..] => sources("xtask/src", name),
+        ["cargo", "test", .., "--test", name] => sources("tests", name) || sources("proto-tests/tests", name),
+        _ => true,
+    };
+    Ok((!there).then(|| "there is none".to_owned()))
+}
+
+fn verb_or_option(verb: &str, options: &[&str]) -> Result<Option<String>> {
+    let help = Command::new(find_binary()?).args([verb, "--help"]).output()?;
+    if !help.status.success() {
+        return Ok(Some(format!("there is no verb {verb}")));
+    }
+    let help = String::from_utf8(help.stdout)?;
+    let known = |option: &&&str| {
+        help.split_whitespace()
+            .any(|word| word.trim_end_matches(',') == **option)
+    };
+    let mut unknown = options.iter().filter(|word| word.starts_with("--") && !known(word));
+    Ok(unknown.next().map(|option| format!("there is no option {option}")))
+}
+
+#[test]
+fn commands_in_the_text_exist() -> Result<()> {
+    let mut wrong = Vec::new();
+    for document in blocks::all()? {
+        let in_blocks = document.blocks.iter().filter(|block| block.kind == Kind::Sh);
+        for command in in_blocks.flat_map(blocks::Block::parts).chain(document.spans) {
+            if let Some(reason) = missing(&command)? {
+                wrong.push(format!("{}: `{command}`: {reason}", document.path));
+            }
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn links_lead_somewhere() -> Result<()> {
+    let mut wrong = Vec::new();
+    for document in blocks::all()? {
+        let folder = Path::new(&document.path).parent().unwrap_or(Path::new(""));
+        for link in &document.links {
+            let file = link.split('#').next().unwrap_or_default();
+            let is_ours = !file.is_empty() && !file.contains("://");
+            if is_ours && !paths::workspace().join(folder).join(file).exists() {
+                wrong.push(format!("{}: {link}", document.path));
+            }
+        }
+    }
+    ensure!(
+        wrong.is_empty(),
+        "links to files that are not there:\n{}",
+        wrong.join("\n")
+    );
+    Ok(())
+}

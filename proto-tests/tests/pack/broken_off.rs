@@ -1,0 +1,161 @@
+//! Runs that are stopped, or killed, anywhere.
+
+use std::io::{BufRead as _, BufReader};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Document, doc};
+use proto_tests::mongod;
+use rustix::process::Signal;
+
+use super::world::{COLLECTION, COPY, KEPT, World, documents, signal, thawed, with_time};
+
+const COUNT: i32 = 5_000;
+/// Times that a run is broken off.
+const TIMES: u32 = 6;
+
+/// How long a run takes that nobody breaks off.
+fn whole(documents: &[Document]) -> Result<Duration> {
+    let world = World::with(mongod::shared(), with_time(), documents)?;
+    let begun = Instant::now();
+    world.pack()?;
+    Ok(begun.elapsed())
+}
+
+/// Breaks a run off, somewhere.
+fn break_off(world: &World, by: Signal, after: Duration) -> Result<String> {
+    let child = world.start()?;
+    sleep(after);
+    signal(&child, by)?;
+    Ok(String::from_utf8_lossy(&child.wait_with_output()?.stdout).into_owned())
+}
+
+#[test]
+fn a_run_may_be_stopped_anywhere() -> Result<()> {
+    let documents = documents(COUNT, 50);
+    let whole = whole(&documents)?;
+    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
+    let before = world.catalog()?;
+    for number in 0..TIMES {
+        let said = break_off(&world, Signal::TERM, whole * number / TIMES)?;
+        if world.uuid(KEPT)?.is_some() {
+            ensure!(said.contains("packed: "), "{said}");
+            return world.check_packed(&documents);
+        }
+        ensure!(thawed(world.catalog()?) == before, "{said}: {:?}", world.catalog()?);
+        ensure!(world.stored(COLLECTION)? == documents, "{said}");
+    }
+    world.pack()?;
+    world.check_packed(&documents)
+}
+
+#[test]
+fn a_run_may_be_killed_anywhere() -> Result<()> {
+    let documents = documents(COUNT, 50);
+    let whole = whole(&documents)?;
+    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
+    for number in 0..TIMES {
+        break_off(&world, Signal::KILL, whole * number / TIMES)?;
+        let kept = world.uuid(KEPT)?.is_some();
+        let plain = world.stored(if kept { KEPT } else { COLLECTION })?;
+        ensure!(
+            plain == documents,
+            "killed after {number} parts: {} documents",
+            plain.len()
+        );
+        if kept {
+            break;
+        }
+    }
+    world.pack()?;
+    world.check_packed(&documents)
+}
+
+#[test]
+fn a_frozen_collection_is_read_only_until_the_next_run() -> Result<()> {
+    let documents = documents(COUNT, 50);
+    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
+    let mut child = world.start()?;
+    for line in BufReader::new(child.stdout.take().context("its output")?).lines() {
+        if line?.contains("frozen: ") {
+            signal(&child, Signal::KILL)?;
+            break;
+        }
+    }
+    child.wait()?;
+    ensure!(
+        world.uuid(COPY)?.is_some() && world.stored(COLLECTION)? == documents,
+        "it was too fast"
+    );
+    let said = world.said("check")?;
+    ensure!(
+        said.contains("takes no writes, as its documents are being packed"),
+        "{said}"
+    );
+    let said = world.said("setup")?;
+    ensure!(
+        said.contains("takes no writes, as its documents are being packed"),
+        "{said}"
+    );
+    let find = doc! { "find": COLLECTION, "$db": &world.database };
+    let refused = world.application.command(&find)?;
+    let words = refused.get_str("errmsg")?;
+    ensure!(
+        words.contains("is being packed by `mongoshape setup --pack`"),
+        "{words}"
+    );
+    let said = world.pack()?;
+    ensure!(
+        said.contains("was frozen by a run that did not end; it is begun anew"),
+        "{said}"
+    );
+    world.check_packed(&documents)
+}
+
+#[test]
+fn between_the_renamings_the_next_run_finishes() -> Result<()> {
+    for mongod in [mongod::shared(), mongod::shared_replica_set()] {
+        let documents = documents(100, 3);
+        let mut world = World::with(mongod, with_time(), &documents)?;
+        world.pack()?;
+        let pages = world.uuid(COLLECTION)?;
+        let names = [COLLECTION, COPY].map(|name| format!("{}.{name}", world.database));
+        let rename = doc! { "renameCollection": &names[0], "to": &names[1], "$db": "admin" };
+        world.direct.command_ok(&rename)?;
+        for verb in ["check", "setup"] {
+            let said = world.said(verb)?;
+            ensure!(
+                said.contains("is missing, as it is about to be exchanged for its pages"),
+                "{said}"
+            );
+        }
+        ensure!(world.uuid(COLLECTION)?.is_none(), "somebody has made it");
+        let said = world.pack()?;
+        ensure!(said.contains("packed: 100 documents"), "{said}");
+        ensure!(world.uuid(COLLECTION)? == pages, "other pages");
+        world.check_packed(&documents)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_copy_that_lacks_something_does_not_take_the_place() -> Result<()> {
+    let documents = documents(100, 3);
+    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
+    world.pack()?;
+    world.run(doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": 5 }, "limit": 1 }] })?;
+    let names = [COLLECTION, COPY, KEPT].map(|name| format!("{}.{name}", world.database));
+    let rename = doc! { "renameCollection": &names[0], "to": &names[1], "$db": "admin" };
+    world.direct.command_ok(&rename)?;
+    let said = world.refused()?;
+    ensure!(
+        said.contains("items.mongoshape_pack does not hold what items.mongoshape_plain does"),
+        "{said}"
+    );
+    // As it says.
+    let rename = doc! { "renameCollection": &names[2], "to": &names[0], "$db": "admin" };
+    world.direct.command_ok(&rename)?;
+    world.pack()?;
+    world.check_packed(&documents)
+}

@@ -1,0 +1,149 @@
+//! Others who write, delete, or pack at the same time.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Document, doc};
+use proto_tests::mongod;
+use proto_tests::raw::Connection;
+
+use super::world::{COLLECTION, COPY, KEPT, World, documents, thawed, with_time};
+
+/// So many that they are not packed in a moment.
+const MANY: i32 = 12_000;
+
+/// Has something done past the proxy, again and again, from the moment in which the collection is frozen until the run ends.
+/// What the run said, and whether it went well.
+fn while_packing(world: &World, act: impl Fn(&mut Connection, i32) -> Result<()> + Sync) -> Result<(bool, String)> {
+    let ended = AtomicBool::new(false);
+    let mut child = world.start()?;
+    let mut lines = BufReader::new(child.stdout.take().context("its output")?);
+    let mut said = String::new();
+    while !said.contains("frozen: ") && lines.read_line(&mut said)? > 0 {}
+    thread::scope(|scope| {
+        let actor = scope.spawn(|| -> Result<()> {
+            let mut connection = Connection::open(mongod::shared().address())?;
+            let mut number = 0;
+            while !ended.load(Ordering::Relaxed) {
+                act(&mut connection, number)?;
+                number += 1;
+            }
+            Ok(())
+        });
+        lines.read_to_string(&mut said)?;
+        let status = child.wait()?;
+        ended.store(true, Ordering::Relaxed);
+        actor.join().map_err(|_| anyhow::anyhow!("the actor panicked"))??;
+        Ok((status.success(), said))
+    })
+}
+
+#[test]
+fn who_writes_past_the_proxy_is_refused() -> Result<()> {
+    let documents = documents(3000, 7);
+    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
+    let database = world.database.clone();
+    let (is_well, said) = while_packing(&world, |connection, number| {
+        // To the document that it is about: it must not make a collection in the moment in which there is none.
+        let change = doc! { "q": { "_id": number % 3000 }, "u": { "$inc": { "n": 1 } } };
+        let reply = connection.command(&doc! { "update": COLLECTION, "updates": [change], "$db": &database })?;
+        let errors = reply.get_array("writeErrors").ok();
+        let error = errors.and_then(|errors| errors.first()?.as_document());
+        let code = error.and_then(|error| error.get_i32("code").ok());
+        ensure!(code == Some(121) || reply.get_i32("n")? == 0, "{reply}");
+        Ok(())
+    })?;
+    ensure!(is_well, "{said}");
+    world.check_packed(&documents)
+}
+
+/// That what somebody has done in spite of the freezing is noticed, and the collection has it.
+fn noticed(act: impl Fn(&mut Connection, &str, i32) -> Result<()> + Sync) -> Result<()> {
+    let mut world = World::with(mongod::shared(), with_time(), &documents(MANY, 50))?;
+    let before = world.catalog()?;
+    let database = world.database.clone();
+    let (is_well, said) = while_packing(&world, |connection, number| act(connection, &database, number))?;
+    ensure!(
+        !is_well && said.contains("documents were deleted or changed while they were packed"),
+        "{said}"
+    );
+    ensure!(thawed(world.catalog()?) == before, "{said}: {:?}", world.catalog()?);
+    // It is left to be written to, and to be packed.
+    world.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "new", "k": 1 }] })?;
+    let stored = world.stored(COLLECTION)?;
+    world.pack()?;
+    world.check_packed(&stored)
+}
+
+#[test]
+fn who_deletes_is_noticed() -> Result<()> {
+    noticed(|connection, database, number| {
+        let delete = doc! { "q": { "_id": number }, "limit": 1 };
+        connection.command_ok(&doc! { "delete": COLLECTION, "deletes": [delete], "$db": database })?;
+        Ok(())
+    })
+}
+
+#[test]
+fn who_passes_by_the_validator_is_noticed() -> Result<()> {
+    noticed(|connection, database, number| {
+        let change = doc! { "q": { "_id": number }, "u": { "$inc": { "n": 1 } } };
+        let command = doc! { "update": COLLECTION, "updates": [change], "bypassDocumentValidation": true };
+        let mut command: Document = command;
+        command.insert("$db", database);
+        connection.command_ok(&command)?;
+        Ok(())
+    })
+}
+
+#[test]
+fn two_runs_do_not_get_in_each_others_way() -> Result<()> {
+    let documents = documents(MANY, 50);
+    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
+    let mut first = world.start()?;
+    let mut lines = BufReader::new(first.stdout.take().context("its output")?);
+    let mut said = String::new();
+    lines.read_line(&mut said)?;
+    let (is_well, second) = world.try_pack()?;
+    lines.read_to_string(&mut said)?;
+    ensure!(first.wait()?.success(), "{said}");
+    // It waits a little for one that may just end.
+    let is_fair =
+        second.contains("is under way; wait for its end") || (is_well && second.contains("indexes were there"));
+    ensure!(
+        is_fair || second.contains("was dropped by somebody"),
+        "{second}\n{said}"
+    );
+    world.check_packed(&documents)
+}
+
+#[test]
+fn a_collection_that_somebody_makes_between_the_renamings_is_left_alone() -> Result<()> {
+    let documents = documents(100, 3);
+    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
+    world.pack()?;
+    let names = [COLLECTION, COPY].map(|name| format!("{}.{name}", world.database));
+    let rename = doc! { "renameCollection": &names[0], "to": &names[1], "$db": "admin" };
+    world.direct.command_ok(&rename)?;
+    world.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "theirs", "k": 1 }] })?;
+    let before = world.catalog()?;
+    let said = world.refused()?;
+    ensure!(
+        said.contains("was made anew by somebody while its documents were packed"),
+        "{said}"
+    );
+    ensure!(
+        world.said("check")?.contains("was made anew by somebody"),
+        "check says so"
+    );
+    ensure!(world.catalog()? == before, "{said}");
+    ensure!(
+        world.stored(COLLECTION)?.len() == 1 && world.stored(KEPT)? == documents,
+        "{said}"
+    );
+    world.past(doc! { "drop": COLLECTION })?;
+    world.pack()?;
+    world.check_packed(&documents)
+}

@@ -1,0 +1,193 @@
+//! What is packed is what was there.
+
+use anyhow::{Result, ensure};
+use bson::{DateTime, Decimal128, Document, Timestamp, doc};
+use proto_tests::{ItemIds, Shape, mongod};
+
+use super::world::{COLLECTION, KEPT, World, documents, thawed, with_time};
+
+#[test]
+fn documents_become_items_and_are_kept() -> Result<()> {
+    for mongod in [mongod::shared(), mongod::shared_replica_set()] {
+        let documents = documents(1000, 7);
+        let mut world = World::with(mongod, with_time(), &documents)?;
+        let checked = world.said("check")?;
+        ensure!(
+            checked.contains("holds 1000 plain documents: `mongoshape setup --pack` puts them into pages"),
+            "{checked}"
+        );
+        let before = world.catalog()?;
+        ensure!(
+            world.said("setup")?.contains("holds 1000 plain documents"),
+            "it is told of"
+        );
+        ensure!(world.catalog()? == before, "setup has changed it");
+        let uuid = world.uuid(COLLECTION)?;
+        let said = world.pack()?;
+        ensure!(said.contains("packed: 1000 documents"), "{said}");
+        ensure!(
+            said.trim_end().lines().last().is_some_and(|last| last.contains(KEPT)),
+            "{said}"
+        );
+        ensure!(world.uuid(KEPT)? == uuid, "what is kept is another");
+        // 1000 by 7 keys is 142 or 143 each.
+        ensure!(world.stored(COLLECTION)?.len() == 7 * 15, "pages are not full");
+        world.check_packed(&documents)?;
+        let again = world.pack()?;
+        ensure!(again.contains("all 5 indexes were there"), "{again}");
+        let checked = world.said("check")?;
+        ensure!(checked.contains("holds buckets, and has their indexes"), "{checked}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_keys_items_come_by_time_and_pages_are_in_order() -> Result<()> {
+    let mut world = World::with(mongod::shared(), with_time(), &documents(300, 2))?;
+    world.pack()?;
+    let late = doc! { "find": COLLECTION, "filter": { "control.late": true }, "$db": &world.database };
+    let late = world.direct.all(&late)?;
+    ensure!(late.is_empty(), "{late:?}");
+    let find = doc! { "find": COLLECTION, "filter": { "k": 1 }, "$db": &world.database };
+    let times: Vec<DateTime> = world
+        .application
+        .all(&find)?
+        .iter()
+        .filter_map(|item| item.get_datetime("at").ok().copied())
+        .collect();
+    ensure!(times.len() == 150 && times.is_sorted(), "{times:?}");
+    Ok(())
+}
+
+/// Values that compare equal, or as nothing else does, and keys of one text.
+fn odd() -> Result<Vec<Document>> {
+    let decimal: Decimal128 = "1.00".parse()?;
+    let at = |seconds: i64| DateTime::from_millis(seconds * 1000);
+    Ok(vec![
+        doc! { "_id": 1, "k": 1, "at": at(9) },
+        doc! { "_id": 2, "k": 1.0, "at": at(3), "quantity": -0.0, "qty": f64::INFINITY },
+        doc! { "_id": 3, "k": 1_i64, "at": "no date", "n": Timestamp { time: 0, increment: 0 } },
+        doc! { "_id": 4, "k": decimal, "n": decimal },
+        doc! { "_id": 5, "k": "1", "at": bson::Bson::Null },
+        doc! { "_id": 6, "k": bson::Bson::Null, "at": [at(1), at(2)] },
+        doc! { "_id": 7, "at": at(1), "": { "": 1 } },
+        doc! { "_id": 8, "k": { "a": 1 }, "at": at(1) },
+        doc! { "_id": 9, "k": { "a": 1.0 }, "at": at(1) },
+        doc! { "_id": 10, "k": { "b": 1 }, "at": at(1) },
+        doc! { "_id": 11, "k": -0.0, "at": at(1) },
+        doc! { "_id": 12, "k": 0, "at": at(1), "$dollar": 1, "a.b": 2 },
+        doc! { "_id": 13, "k": bson::Bson::MinKey, "z": bson::Bson::Undefined },
+        doc! { "_id": 14, "k": true, "control": "none" },
+        doc! { "_id": 15, "k": "x".repeat(300), "at": at(-1) },
+        doc! { "_id": 16, "k": "x".repeat(301), "at": at(-1) },
+        doc! { "_id": { "a": 1 }, "k": DateTime::MAX, "at": DateTime::MAX },
+    ])
+}
+
+#[test]
+fn every_value_is_kept_in_every_bit() -> Result<()> {
+    for item_ids in [ItemIds::Unique, ItemIds::Stored] {
+        for time in [None, Some("at".to_owned())] {
+            let shape = Shape {
+                time,
+                item_ids,
+                ..with_time()
+            };
+            let mut world = World::with(mongod::shared(), shape, &odd()?)?;
+            let documents = world.stored(COLLECTION)?;
+            world.pack()?;
+            world.check_packed(&documents)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn ids_that_are_dropped_are_dropped() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::Dropped,
+        ..with_time()
+    };
+    let mut world = World::with(mongod::shared(), shape, &documents(50, 3))?;
+    world.pack()?;
+    let find = doc! { "find": COLLECTION, "sort": { "n": 1 }, "$db": &world.database };
+    let items = world.application.all(&find)?;
+    ensure!(
+        items.len() == 50 && items.iter().all(|item| !item.contains_key("_id")),
+        "{items:?}"
+    );
+    ensure!(world.stored(KEPT)?.len() == 50, "what is kept has them");
+    Ok(())
+}
+
+#[test]
+fn pages_are_closed_by_their_size_and_keys_may_have_several_fields() -> Result<()> {
+    let shape = Shape {
+        max_bytes: 1024,
+        ..Shape::new(&["k", "n"])
+    };
+    let documents: Vec<Document> = (0..100_i32)
+        .map(|n| doc! { "_id": n, "k": n % 2, "n": n % 3, "text": "x".repeat(usize::try_from(n % 5).unwrap_or(0) * 150) })
+        .collect();
+    let mut world = World::with(mongod::shared(), shape, &documents)?;
+    world.pack()?;
+    world.check_packed(&documents)
+}
+
+#[test]
+fn the_applications_indexes_and_the_options_are_taken_over() -> Result<()> {
+    let documents = documents(100, 3);
+    let mut world = World::open(mongod::shared(), with_time())?;
+    let clustered = doc! { "key": { "_id": 1 }, "unique": true };
+    world.past(doc! { "create": COLLECTION, "clusteredIndex": clustered })?;
+    world.past(doc! { "insert": COLLECTION, "documents": &documents })?;
+    let indexes = [
+        doc! { "key": { "k": 1, "at": -1 }, "name": "k_at" },
+        doc! { "key": { "quantity": 1 }, "name": "quantity", "hidden": true },
+    ];
+    world.past(doc! { "createIndexes": COLLECTION, "indexes": indexes.to_vec() })?;
+    let listed = doc! { "listIndexes": COLLECTION, "$db": &world.database };
+    let before = world.direct.all(&listed)?;
+    world.pack()?;
+    let after = world.application.all(&listed)?;
+    ensure!(after == before, "{after:?}");
+    let options = |catalog: Vec<Document>| catalog[0].get_document("options").cloned();
+    let options = options(world.catalog()?)?;
+    ensure!(
+        options.contains_key("clusteredIndex") && options.len() == 1,
+        "{options}"
+    );
+    let explained = doc! { "find": COLLECTION, "filter": { "quantity": 5 } };
+    ensure!(world.run(explained)?.get_f64("ok")? > 0.0, "it is read");
+    world.check_packed(&documents)
+}
+
+#[test]
+fn what_is_kept_can_take_its_place_again() -> Result<()> {
+    let documents = documents(100, 3);
+    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
+    let before = world.catalog()?;
+    world.pack()?;
+    let (database, to) = (world.database.clone(), format!("{}.{COLLECTION}", world.database));
+    world.past(doc! { "drop": COLLECTION })?;
+    let rename = doc! { "renameCollection": format!("{database}.{KEPT}"), "to": to, "$db": "admin" };
+    world.direct.command_ok(&rename)?;
+    world.past(doc! { "collMod": COLLECTION, "validator": {} })?;
+    ensure!(thawed(world.catalog()?) == before, "{:?}", world.catalog()?);
+    ensure!(world.stored(COLLECTION)? == documents, "other documents");
+    world.pack()?;
+    world.check_packed(&documents)
+}
+
+#[test]
+fn the_copy_is_not_listed_and_what_is_kept_is() -> Result<()> {
+    let mut world = World::with(mongod::shared(), with_time(), &documents(10, 3))?;
+    world.pack()?;
+    world.past(doc! { "create": super::world::COPY })?;
+    let list = doc! { "listCollections": 1, "nameOnly": true, "$db": &world.database };
+    let listed = world.application.all(&list)?;
+    let mut names: Vec<&str> = listed.iter().filter_map(|listed| listed.get_str("name").ok()).collect();
+    names.sort_unstable();
+    ensure!(names == [COLLECTION, KEPT], "{names:?}");
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! What cannot be packed is said before anything is done.
+
+use anyhow::{Result, ensure};
+use bson::{Document, doc};
+use proto_tests::{Shape, mongod};
+
+use super::world::{COLLECTION, KEPT, World, documents, with_time};
+
+/// That it is refused with these words, and nothing has changed.
+fn check(world: &mut World, words: &[&str]) -> Result<()> {
+    let (catalog, stored) = (world.catalog()?, world.stored(COLLECTION)?);
+    let said = world.refused()?;
+    for words in words {
+        ensure!(said.contains(words), "{words}: {said}");
+    }
+    ensure!(world.catalog()? == catalog, "{said}: {:?}", world.catalog()?);
+    ensure!(world.stored(COLLECTION)? == stored, "{said}");
+    Ok(())
+}
+
+fn with(documents: &[Document]) -> Result<World> {
+    World::with(mongod::shared(), with_time(), documents)
+}
+
+#[test]
+fn documents_that_are_no_items() -> Result<()> {
+    let bad = [
+        doc! { "_id": 1, "k": 1 },
+        doc! { "_id": "array", "k": [1] },
+        doc! { "_id": "symbol", "k": bson::Bson::Symbol("s".to_owned()) },
+    ];
+    let words = [
+        "document with _id \"array\": mongoshape groups this collection's items by 'k': a value of type array cannot be a key",
+        "document with _id \"symbol\"",
+        "2 of 3 documents cannot be items of this shape",
+    ];
+    check(&mut with(&bad)?, &words)
+}
+
+#[test]
+fn indexes_and_options_all_at_once() -> Result<()> {
+    let mut world = World::open(mongod::shared(), with_time())?;
+    let validator = doc! { "n": { "$exists": true } };
+    world.past(doc! { "create": COLLECTION, "validator": validator, "validationLevel": "moderate" })?;
+    world.past(doc! { "insert": COLLECTION, "documents": documents(10, 2) })?;
+    let indexes = [
+        doc! { "key": { "n": 1 }, "name": "n_unique", "unique": true },
+        doc! { "key": { "at": 1 }, "name": "at_ttl", "expireAfterSeconds": 1_000_000_000 },
+        doc! { "key": { "t": "text" }, "name": "t_text" },
+        doc! { "key": { "n": -1 }, "name": "fine" },
+    ];
+    world.past(doc! { "createIndexes": COLLECTION, "indexes": indexes.to_vec() })?;
+    let words = [
+        "is made with a validator, which buckets cannot be kept in",
+        "index n_unique cannot be kept: it is a unique index, which would be one of pages and not of items; drop it",
+        "index at_ttl cannot be kept: it is an index with expireAfterSeconds",
+        "index t_text cannot be kept",
+    ];
+    check(&mut world, &words)?;
+    ensure!(!world.refused()?.contains("index fine"), "it is");
+    Ok(())
+}
+
+#[test]
+fn capped_collections_and_collations() -> Result<()> {
+    for (option, words) in [
+        (doc! { "capped": true, "size": 1_000_000 }, "is capped"),
+        (doc! { "collation": { "locale": "de" } }, "is made with a collation"),
+    ] {
+        let mut world = World::open(mongod::shared(), with_time())?;
+        let mut create = doc! { "create": COLLECTION };
+        create.extend(option);
+        world.past(create)?;
+        world.past(doc! { "insert": COLLECTION, "documents": documents(10, 2) })?;
+        check(&mut world, &[words])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn pages_and_plain_documents_together() -> Result<()> {
+    let mut world = World::open(mongod::shared(), Shape::new(&["k"]))?;
+    world.run(doc! { "insert": COLLECTION, "documents": documents(10, 2) })?;
+    world.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "plain", "k": "x" }] })?;
+    let words = [
+        "document with _id \"plain\"",
+        "1 document is no bucket of layout version 1, nor written by hand for this shape",
+        "move it to another collection and insert it through the proxy",
+    ];
+    check(&mut world, &words)
+}
+
+#[test]
+fn what_may_be_meant_as_a_bucket_is_none_of_its_business() -> Result<()> {
+    let other_version = doc! { "_id": 1, "k": 1, "control": { "v": 2 } };
+    check(
+        &mut with(&[other_version])?,
+        &["1 document is no bucket of layout version 1"],
+    )?;
+    let by_hand = doc! { "_id": 1, "k": [1], "count": 1, "history": [{ "_id": 1 }] };
+    check(&mut with(&[by_hand])?, &["1 document is no bucket of layout version 1"])
+}
+
+#[test]
+fn a_name_that_is_taken() -> Result<()> {
+    let mut world = with(&documents(10, 2))?;
+    world.past(doc! { "create": KEPT })?;
+    check(
+        &mut world,
+        &["items.mongoshape_plain is there already, from an earlier run"],
+    )
+}

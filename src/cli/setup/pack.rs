@@ -1,0 +1,228 @@
+//! `setup --pack`: plain documents become pages, in a copy that takes the collection's place.
+//!
+//! All documents are looked at, and nothing is done if one cannot be an item. Then the collection is frozen, the copy is filled
+//! from its documents in the order of the pages and compared with them, and the two change names: what was there is kept under
+//! another. What is broken off before that leaves the collection as it was, or frozen where it was killed; what is broken off
+//! between the two renamings is finished by the next run. See `docs/decisions/0018-plain-documents-are-packed-in-a-copy.md`.
+
+mod exchange;
+mod fill;
+mod fitness;
+mod items;
+
+use bson::raw::{RawDocumentBuf, cstr};
+use bson::{Binary, Document, doc};
+use mongodb::error::Error;
+use tokio_util::sync::CancellationToken;
+
+use self::exchange::Exchange;
+use self::fitness::Fitness;
+use self::items::Items;
+use crate::cli::finding::{Finding, Findings};
+use crate::cli::replace::{Freezing, Frozen, Halt, Work, Writer, options_of, others, uuid_of};
+use crate::cli::survey::{Plain, is_frozen, taken};
+use crate::cli::upstream::{self, Target, description};
+use crate::command::document::{array_of, single};
+use crate::config::UpstreamConfig;
+use crate::pattern::bucket::pack;
+use crate::pattern::shapes::BucketShape;
+
+/// Packs a collection's documents, and prints what was done.
+pub(super) async fn run(
+    upstream: &UpstreamConfig,
+    target: &Target,
+    (plain, stop): (Plain, &CancellationToken),
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
+    let name = others::own_name(Work::Pack, &target.namespace());
+    let client = upstream::named_client(upstream, &name).await?;
+    let through = target.through(&client);
+    if let Some(finding) = others::look(&client, Work::Pack, &target.namespace(), &name).await {
+        findings.add(&finding);
+        if finding.is_error() {
+            upstream::close(client).await;
+            return Ok(());
+        }
+    }
+    if let Some(shape) = target.bucket() {
+        let mut packing = Packing {
+            by: Freezing {
+                client: &client,
+                target: &through,
+                work: Work::Pack,
+            },
+            shape,
+            copy: None,
+            stop,
+            findings,
+        };
+        if let Err(halt) = packing.pack(plain).await {
+            findings.add(&halt.finding(Work::Pack, &target.namespace()));
+        }
+    }
+    upstream::close(client).await;
+    Ok(())
+}
+
+/// One collection.
+struct Packing<'a> {
+    by: Freezing<'a>,
+    shape: &'a BucketShape,
+    /// The copy that this run has made.
+    copy: Option<Binary>,
+    stop: &'a CancellationToken,
+    findings: &'a mut Findings,
+}
+
+impl Packing<'_> {
+    async fn pack(&mut self, plain: Plain) -> Result<(), Halt> {
+        let target = self.by.target;
+        let exchanged = match plain {
+            Plain::Nothing => return Ok(()),
+            Plain::Taken => return Err(Halt::Words(taken(target))),
+            Plain::Between => Exchange::broken_off(self.by, self.shape).await?.finish().await?,
+            Plain::Documents(_) | Plain::Frozen => match self.begin_anew().await? {
+                Some(items) => items,
+                None => return Ok(()),
+            },
+        };
+        self.report(exchanged).await
+    }
+
+    fn say(&mut self, text: impl Into<String>) {
+        self.findings.add(&Finding::note(self.by.target.namespace(), text));
+    }
+
+    /// The items that are packed now; `None` where some cannot be, which was reported.
+    async fn begin_anew(&mut self) -> Result<Option<Items>, Halt> {
+        let target = self.by.target;
+        let kept = pack::plain_name(&target.collection);
+        if description(&target.database, &kept).await?.is_some() {
+            let text = format!(
+                "{kept} is there already, from an earlier run; drop it if it is not needed any more, or rename it"
+            );
+            return Err(Halt::Words(text));
+        }
+        let Some(described) = description(&target.database, &target.collection).await? else {
+            return Err(Halt::Words("it was dropped by somebody".to_owned()));
+        };
+        if is_frozen(&described) {
+            self.say("was frozen by a run that did not end; it is begun anew");
+        }
+        let frozen = Frozen::of(self.by, &described)?;
+        let packed = self.in_a_copy(&described, &frozen).await;
+        if !matches!(packed, Ok(Some(_))) && !exchange::has_begun(self.by.target, &frozen).await? {
+            self.take_back(&frozen).await?;
+        }
+        packed
+    }
+
+    /// Leaves the collection as it was.
+    async fn take_back(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
+        let target = self.by.target;
+        let described = description(&target.database, &target.collection).await?;
+        // Whatever other validator it has is none of ours.
+        if described.is_some_and(|described| is_frozen(&described)) {
+            frozen.thaw().await?;
+        }
+        if let Some(uuid) = self.copy.take() {
+            let copy = pack::copy_name(&target.collection);
+            let command = doc! { "drop": copy, "collectionUUID": uuid };
+            target.database.run_command(command).await?;
+        }
+        Ok(())
+    }
+
+    async fn in_a_copy(&mut self, described: &Document, frozen: &Frozen<'_>) -> Result<Option<Items>, Halt> {
+        let target = self.by.target;
+        let fitness = Fitness::of(target, self.shape, described).await?;
+        let Some(indexes) = fitness.look_at_documents(self.stop, self.findings).await? else {
+            return Ok(None);
+        };
+        let copy = make_copy(target, described).await?;
+        self.copy = Some(copy.clone());
+        make_indexes(target, &indexes.stored).await?;
+        frozen.freeze(self.stop).await?;
+        self.say("frozen: it can be read, and what is written fails");
+        if fitness::raw_indexes(target).await? != indexes.there {
+            return Err(Halt::Words("its indexes were changed meanwhile; run again".to_owned()));
+        }
+        let name = pack::copy_name(&target.collection);
+        let mut writer = Writer::new(target, name.clone(), copy.clone());
+        writer.wait_for_the_majority();
+        fill::fill((self.by.target, self.shape), &mut writer, self.stop, self.findings).await?;
+        let packed = Items::of_pages((target, self.shape), &name, self.stop).await?;
+        let there = Items::of_documents((target, self.shape), &target.collection, self.stop).await?;
+        there.must_be(packed)?;
+        self.say(format!(
+            "compared: {} documents are {} items on pages",
+            there.count, packed.count
+        ));
+        let exchange = Exchange::begin(frozen, &copy, packed).await?;
+        exchange.finish().await.map(Some)
+    }
+
+    /// Looks at what is kept a last time: it cannot be found under its name any more.
+    async fn report(&mut self, packed: Items) -> Result<(), Halt> {
+        let target = self.by.target;
+        let namespace = target.namespace();
+        let kept = pack::plain_name(&target.collection);
+        let go_on = CancellationToken::new();
+        let there = Items::of_documents((target, self.shape), &kept, &go_on).await?;
+        self.findings.add(&Finding::fine(
+            &namespace,
+            format!("packed: {} documents", packed.count),
+        ));
+        if there.must_be(packed).is_err() {
+            let text = format!(
+                "in the moment in which the collections were exchanged somebody deleted or changed documents, past the proxy: {kept} \
+                 has {} of them, and the pages have {}; what was done is not in the pages",
+                there.count, packed.count
+            );
+            self.findings.add(&Finding::error(&namespace, text));
+        }
+        super::set_up(target, self.findings).await?;
+        let (name, database) = (&target.collection, target.database.name());
+        self.say(format!(
+            "the plain documents are kept in {database}.{kept}; when they are not needed any more: \
+             db.getSiblingDB(\"{database}\").getCollection(\"{kept}\").drop()"
+        ));
+        self.say(format!(
+            "to go back instead, which loses what is written from now on, stop all proxies, and in database {database}: \
+             db.getCollection(\"{name}\").drop(); db.getCollection(\"{kept}\").renameCollection(\"{name}\"); \
+             db.runCommand({{ collMod: \"{name}\", validator: {{}} }})"
+        ));
+        Ok(())
+    }
+}
+
+/// Makes the empty copy, with the options of the collection.
+async fn make_copy(target: &Target, described: &Document) -> Result<Binary, Halt> {
+    drop_copy(target).await?;
+    let name = pack::copy_name(&target.collection);
+    let mut create = doc! { "create": &name };
+    create.extend(options_of(described));
+    target.database.run_command(create).await?;
+    let made = description(&target.database, &name).await?;
+    made.map_or_else(
+        || Err(Halt::Words(format!("{name} was dropped by somebody"))),
+        |made| uuid_of(&made),
+    )
+}
+
+/// Makes the copy's indexes while it is empty, when that is quick.
+async fn make_indexes(target: &Target, indexes: &[RawDocumentBuf]) -> Result<(), Error> {
+    let mut command = single("createIndexes", pack::copy_name(&target.collection));
+    command.append(cstr!("indexes"), array_of(indexes));
+    target.database.run_raw_command(command).await?;
+    Ok(())
+}
+
+/// Drops the copy that an earlier run has left.
+async fn drop_copy(target: &Target) -> Result<(), Error> {
+    target
+        .database
+        .collection::<Document>(&pack::copy_name(&target.collection))
+        .drop()
+        .await
+}

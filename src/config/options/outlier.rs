@@ -1,0 +1,111 @@
+//! The tables `outlier`. Limits are checked by the shape itself.
+
+use super::bucket::NAMESPACE;
+use super::{
+    ConfigOption, ConfigTable, Holds, MODE, Number, OptionalText, RequiredNumber, RequiredText, Text, Times, Words,
+};
+use crate::pattern::shapes::{ExtrasOptions, OutlierOptions, OutlierShape, Reads};
+
+pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
+    name: "outlier",
+    times: Times::Often,
+    meaning: "One for each collection whose arrays may grow very large: [what is done to it](outliers.md).",
+    options: &[&NAMESPACE, &ARRAY, &THRESHOLD, &FLAG, &READS, &MODE],
+    tables: &[&extras::TABLE],
+};
+
+pub(in crate::config) const ARRAY: ConfigOption<RequiredText> = ConfigOption {
+    name: "array",
+    value: RequiredText {
+        what: "a top-level field",
+        example: "\"customers_purchased\"",
+    },
+    holds: Holds::FromReload,
+    meaning: "The array that may grow.",
+};
+
+pub(in crate::config) const THRESHOLD: ConfigOption<RequiredNumber> = ConfigOption {
+    name: "threshold",
+    value: RequiredNumber {
+        least: OutlierShape::MIN_ITEMS as usize,
+        most: OutlierShape::MAX_ITEMS_LIMIT as usize,
+        example: "50",
+    },
+    holds: Holds::FromReload,
+    meaning: "How many of its elements stay in the document.",
+};
+
+pub(in crate::config) const FLAG: ConfigOption<Text> = ConfigOption {
+    name: "flag",
+    value: Text {
+        what: "a field name",
+        default: OutlierOptions::DEFAULT_FLAG,
+    },
+    holds: Holds::FromReload,
+    meaning: "The field that marks a document with extras. Beside it stands another one, with `_control` behind its name; the application's \
+              own documents can have neither.",
+};
+
+pub(in crate::config) const READS: ConfigOption<Words<Reads>> = ConfigOption {
+    name: "reads",
+    value: Words {
+        choices: &[("merged", Reads::Merged), ("base", Reads::Base)],
+    },
+    holds: Holds::FromReload,
+    meaning: "What readers see. `merged`: the whole array; `base`: the first `threshold` elements and the flag.",
+};
+
+pub(in crate::config) mod extras {
+    //! The table `outlier.extras`.
+
+    use super::{ConfigOption, ConfigTable, ExtrasOptions, Holds, Number, OptionalText, OutlierShape, Text, Times};
+
+    pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
+        name: "extras",
+        times: Times::Once,
+        meaning: "Where the elements beyond the threshold go: into documents of a collection in the same database.",
+        options: &[&COLLECTION, &REF, &ARRAY, &MAX_ITEMS],
+        tables: &[],
+    };
+
+    pub(in crate::config) const COLLECTION: ConfigOption<OptionalText> = ConfigOption {
+        name: "collection",
+        value: OptionalText {
+            what: "a collection of its own",
+            otherwise: "`extra_` and the collection's name",
+        },
+        holds: Holds::FromReload,
+        meaning: "The collection.",
+    };
+
+    pub(in crate::config) const REF: ConfigOption<Text> = ConfigOption {
+        name: "ref",
+        value: Text {
+            what: "a field name",
+            default: ExtrasOptions::DEFAULT_REFERENCE,
+        },
+        holds: Holds::FromReload,
+        meaning: "The field that refers to the document's `_id`.",
+    };
+
+    pub(in crate::config) const ARRAY: ConfigOption<OptionalText> = ConfigOption {
+        name: "array",
+        value: OptionalText {
+            what: "a field name",
+            otherwise: "the array's name and `_extra`",
+        },
+        holds: Holds::FromReload,
+        meaning: "The field with the elements.",
+    };
+
+    pub(in crate::config) const MAX_ITEMS: ConfigOption<Number> = ConfigOption {
+        name: "max_items",
+        value: Number {
+            least: OutlierShape::MIN_ITEMS as usize,
+            most: OutlierShape::MAX_ITEMS_LIMIT as usize,
+            default: ExtrasOptions::DEFAULT_MAX_ITEMS as usize,
+        },
+        holds: Holds::FromReload,
+        meaning: "Elements a document, at most.",
+    };
+}

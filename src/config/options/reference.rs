@@ -1,0 +1,234 @@
+//! What is told of all options. Reads nothing, and knows no option by name.
+
+use super::{
+    ConfigOption, ConfigTable, Holds, Map, Number, OptionalText, RequiredNumber, RequiredText, RequiredTexts, SECTIONS,
+    Secret, Text, Times, Words,
+};
+
+/// One table, as a reference tells of it.
+#[derive(Clone, Debug)]
+pub struct TableReference {
+    /// As it is written: `[listen]`, `[[bucket]]`, `[outlier.extras]`.
+    pub header: String,
+    /// What it is for.
+    pub meaning: &'static str,
+    /// Its options.
+    pub options: Vec<OptionReference>,
+}
+
+/// One option, as a reference tells of it.
+#[derive(Clone, Debug)]
+pub struct OptionReference {
+    /// Where it stands: `listen.tls.cert`.
+    pub path: String,
+    /// Its type.
+    pub kind: &'static str,
+    /// Which values it takes.
+    pub values: String,
+    /// What holds where it is not given.
+    pub default: DefaultValue,
+    /// The environment variable that goes before the file; of several tables, the first one's. `None`: it is in the file alone.
+    pub variable: Option<String>,
+    /// From when on a changed value holds.
+    pub holds: Holds,
+    /// What it does.
+    pub meaning: &'static str,
+}
+
+/// What holds where an option is not given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DefaultValue {
+    /// It must be given.
+    Required,
+    /// This string.
+    Text(&'static str),
+    /// This number.
+    Number(usize),
+    /// In words: no value, or one that follows from other options.
+    Otherwise(&'static str),
+}
+
+/// Every table with its options, in the order of `config/mongoshape.toml`.
+#[must_use]
+pub fn reference() -> Vec<TableReference> {
+    let mut tables = Vec::new();
+    for table in SECTIONS {
+        tell(table, ("", "MONGOSHAPE"), &mut tables);
+    }
+    tables
+}
+
+fn tell(table: &ConfigTable, (around, variable): (&str, &str), told: &mut Vec<TableReference>) {
+    let dot = if around.is_empty() { "" } else { "." };
+    let path = format!("{around}{dot}{}", table.name);
+    let number = if table.times == Times::Often { "_0" } else { "" };
+    let variable = format!("{variable}_{}{number}", table.name.to_uppercase());
+    let header = match table.times {
+        Times::Once => format!("[{path}]"),
+        Times::Often => format!("[[{path}]]"),
+    };
+    let row = |option: &&dyn Described| OptionReference {
+        path: format!("{path}.{}", option.name()),
+        variable: option
+            .in_environment()
+            .then(|| format!("{variable}_{}", option.name().to_uppercase())),
+        ..option.row()
+    };
+    told.push(TableReference {
+        header,
+        meaning: table.meaning,
+        options: table.options.iter().map(row).collect(),
+    });
+    for inner in table.tables {
+        tell(inner, (&path, &variable), told);
+    }
+}
+
+/// An option, whatever its values are.
+pub(in crate::config) trait Described: Sync {
+    fn name(&self) -> &'static str;
+    fn in_environment(&self) -> bool;
+    /// All but where it stands.
+    fn row(&self) -> OptionReference;
+}
+
+impl<V: Kind + Sync> Described for ConfigOption<V> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn in_environment(&self) -> bool {
+        V::IN_ENVIRONMENT
+    }
+
+    fn row(&self) -> OptionReference {
+        OptionReference {
+            path: String::new(),
+            kind: V::NAME,
+            values: self.value.values(),
+            default: self.value.default(),
+            variable: None,
+            holds: self.holds,
+            meaning: self.meaning,
+        }
+    }
+}
+
+/// What an option's values may be.
+pub(in crate::config) trait Kind {
+    const NAME: &'static str;
+    const IN_ENVIRONMENT: bool = true;
+    fn values(&self) -> String;
+    fn default(&self) -> DefaultValue;
+}
+
+impl Kind for Text {
+    const NAME: &'static str = "string";
+
+    fn values(&self) -> String {
+        self.what.to_owned()
+    }
+
+    fn default(&self) -> DefaultValue {
+        DefaultValue::Text(self.default)
+    }
+}
+
+impl Kind for OptionalText {
+    const NAME: &'static str = "string";
+
+    fn values(&self) -> String {
+        self.what.to_owned()
+    }
+
+    fn default(&self) -> DefaultValue {
+        DefaultValue::Otherwise(self.otherwise)
+    }
+}
+
+impl Kind for RequiredText {
+    const NAME: &'static str = "string";
+
+    fn values(&self) -> String {
+        format!("{}, such as `{}`", self.what, self.example)
+    }
+
+    fn default(&self) -> DefaultValue {
+        DefaultValue::Required
+    }
+}
+
+impl Kind for RequiredTexts {
+    const NAME: &'static str = "string, or list of strings";
+
+    fn values(&self) -> String {
+        format!("{}, such as `{}`", self.what, self.example)
+    }
+
+    fn default(&self) -> DefaultValue {
+        DefaultValue::Required
+    }
+}
+
+impl Kind for Secret {
+    const NAME: &'static str = "string";
+
+    fn values(&self) -> String {
+        format!("{} to {} characters", self.least, self.most)
+    }
+
+    fn default(&self) -> DefaultValue {
+        DefaultValue::Otherwise(self.otherwise)
+    }
+}
+
+impl Kind for Number {
+    const NAME: &'static str = "number";
+
+    fn values(&self) -> String {
+        format!("{} to {}", self.least, self.most)
+    }
+
+    fn default(&self) -> DefaultValue {
+        DefaultValue::Number(self.default)
+    }
+}
+
+impl Kind for RequiredNumber {
+    const NAME: &'static str = "number";
+
+    fn values(&self) -> String {
+        format!("{} to {}, such as `{}`", self.least, self.most, self.example)
+    }
+
+    fn default(&self) -> DefaultValue {
+        DefaultValue::Required
+    }
+}
+
+impl<T> Kind for Words<T> {
+    const NAME: &'static str = "string";
+
+    fn values(&self) -> String {
+        let words: Vec<String> = self.choices.iter().map(|(word, _)| format!("`{word}`")).collect();
+        words.join(", ")
+    }
+
+    fn default(&self) -> DefaultValue {
+        let first = self.choices.first().map(|(word, _)| DefaultValue::Text(word));
+        first.unwrap_or(DefaultValue::Required)
+    }
+}
+
+impl Kind for Map {
+    const NAME: &'static str = "table of strings";
+    const IN_ENVIRONMENT: bool = false;
+
+    fn values(&self) -> String {
+        self.what.to_owned()
+    }
+
+    fn default(&self) -> DefaultValue {
+        DefaultValue::Otherwise("none")
+    }
+}

@@ -1,0 +1,34 @@
+//! The section `upstream`.
+
+use super::{ConfigOption, ConfigTable, Holds, Number, RequiredText, Times};
+use crate::config::resolve::LONGEST_WAIT_MS;
+
+pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
+    name: "upstream",
+    times: Times::Once,
+    meaning: "The MongoDB server behind the proxy.",
+    options: &[&URI, &CONNECT_TIMEOUT_MS],
+    tables: &[],
+};
+
+pub(in crate::config) const URI: ConfigOption<RequiredText> = ConfigOption {
+    name: "uri",
+    value: RequiredText {
+        what: "a connection string",
+        example: "\"mongodb://127.0.0.1:27017\"",
+    },
+    holds: Holds::FromStart,
+    meaning: "A standalone, or a replica set with its seeds as in `mongodb://db1,db2,db3/?replicaSet=rs0`, with the TLS options of any \
+              connection string. User and password in it serve the subcommands that ask mongod themselves; applications send their own.",
+};
+
+pub(in crate::config) const CONNECT_TIMEOUT_MS: ConfigOption<Number> = ConfigOption {
+    name: "connect_timeout_ms",
+    value: Number {
+        least: 1,
+        most: LONGEST_WAIT_MS,
+        default: 10_000,
+    },
+    holds: Holds::FromReload,
+    meaning: "Milliseconds that finding a server, of a replica set the primary, and opening a connection to it may take.",
+};
