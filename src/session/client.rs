@@ -20,6 +20,7 @@
 mod beginning;
 mod closed;
 mod compressed;
+mod counted;
 mod legacy;
 mod outlier;
 mod primary;
@@ -27,7 +28,6 @@ mod reply;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
@@ -36,11 +36,12 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::closed::Closed;
+use self::counted::Awaited;
 use self::reply::error_reply;
 use super::error::RunError;
 use super::handshake::{self, Presentation};
 use super::link::{Link, LinkError};
-use super::metrics::{Direction, Outcome, Spent};
+use super::metrics::{Direction, Outcome};
 use super::outlier::Tails;
 use super::relay::{Look, Relay, RelayError, Request, Seen, Sent};
 use super::route::{self, Route};
@@ -211,32 +212,15 @@ impl Session<'_> {
             Err(_) if is_unanswered(frame) => return Ok(()),
             Err(error) => return self.reply_in_kind(frame, error).await,
         };
-        let begun = self.begin();
+        let begun = self.begin(head.name, Awaited::by(head.name, head.body()));
         let route = route::decide(self.settings.load(), &head);
         let is_relayed = matches!(route, Route::Relay);
         let done = self.dispatch(message, &head, route).await;
-        self.count(head.name, begun, done)?;
+        self.count(&begun, done)?;
         if is_relayed && let Some(observer) = self.shared.observer.load_full() {
             observer.observe(&head, (&mut self.link, self.upstream)).await;
         }
         Ok(())
-    }
-
-    /// A command begins.
-    fn begin(&mut self) -> Instant {
-        self.link.begin_command();
-        Instant::now()
-    }
-
-    /// Counts a command that ended.
-    fn count(&mut self, name: &str, begun: Instant, done: Result<Outcome, Closed>) -> Result<(), Closed> {
-        let outcome = *done.as_ref().unwrap_or(&Outcome::Failed);
-        let spent = Spent {
-            upstream: self.link.waited(),
-            whole: begun.elapsed(),
-        };
-        self.shared.metrics.command(name, outcome, spent);
-        done.map(|_| ())
     }
 
     async fn dispatch(&mut self, message: Message<'_>, head: &Head<'_>, route: Route<'_>) -> Result<Outcome, Closed> {

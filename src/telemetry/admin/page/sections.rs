@@ -220,7 +220,8 @@ fn latencies(span: &Span<'_>) -> Table {
     for outcome in OUTCOMES {
         add(format!("commands, {outcome}"), DURATION, &[("outcome", outcome)]);
     }
-    add("waiting for the upstream".to_owned(), UPSTREAM, &[]);
+    add("waiting for the upstream".to_owned(), UPSTREAM, &[("command", "other")]);
+    add("the same, by getMore".to_owned(), UPSTREAM, &[("command", "getMore")]);
     add("overhead of the proxy".to_owned(), OVERHEAD, &[]);
     Table {
         title: "Latencies and overhead",
