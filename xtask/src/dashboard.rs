@@ -4,7 +4,6 @@
 //! dashboard's JSON asks of a real Prometheus.
 
 mod bundle;
-mod prometheus;
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,14 +12,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
 use proto_tests::proxy::{Profile, build_binary};
-use proto_tests::{Browser, Mongod, Scripts, browser, paths};
+use proto_tests::{Browser, Mongod, Prometheus, Scripts, browser, paths};
 use serde_json::json;
 
 use crate::deploy;
 use crate::load;
-use prometheus::Prometheus;
 
 const WIDTH: u32 = 1500;
+/// `answers.js` knows it, too.
+const SCRAPE_INTERVAL: &str = "5s";
 /// Seconds of work before those that are shown: a rate wants some scrapes.
 const WARM_UP: u64 = 60;
 
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = binary.map_or_else(|| build_binary(Profile::Release), Ok)?;
     let mongod = Mongod::replica_set(1)?;
     let proxy = load::proxy(&mongod, &binary)?;
-    let mut prometheus = Prometheus::start(proxy.admin_address())?;
+    let mut prometheus = Prometheus::start(proxy.admin_address(), SCRAPE_INTERVAL)?;
     println!("{} s of work", options.seconds);
     let picture = load::during(&proxy, || {
         thread::sleep(Duration::from_secs(WARM_UP + options.seconds));

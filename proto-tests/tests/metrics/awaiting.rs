@@ -115,6 +115,10 @@ fn a_get_more_that_waits_is_measured_apart() -> Result<()> {
     let found = run(doc! { "find": "events", "tailable": true, "awaitData": true })?;
     let id = found.get_document("cursor")?.get_i64("id")?;
     run(doc! { "getMore": id, "collection": "events", "maxTimeMS": 500 })?;
+    // It is counted once it is answered.
+    until("the getMore is counted", || {
+        Ok(proxy.metric("mongoshape_upstream_duration_seconds_count{command=\"getMore\"}") >= 0.5)
+    })?;
     let series = scrape(&proxy)?;
     let value = |name: &str| sum(&series, &format!("upstream_duration_seconds_{name}"));
     ensure!((value("count{command=\"other\"}") - 3.0).abs() < 0.5, "{series:?}");
