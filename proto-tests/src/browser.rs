@@ -107,9 +107,14 @@ impl Browser {
 
     /// Opens a page of the admin address, and waits until it is loaded.
     pub fn open(&mut self, address: SocketAddr, scripts: Scripts) -> Result<()> {
+        self.open_url(&format!("http://{address}/"), scripts)
+    }
+
+    /// Opens any page, and waits until it is loaded.
+    pub fn open_url(&mut self, url: &str, scripts: Scripts) -> Result<()> {
         let disabled = json!({ "value": scripts == Scripts::Off });
         self.call("Emulation.setScriptExecutionDisabled", &disabled)?;
-        let went = self.call("Page.navigate", &json!({ "url": format!("http://{address}/") }))?;
+        let went = self.call("Page.navigate", &json!({ "url": url }))?;
         ensure!(went["errorText"].is_null(), "{went}");
         self.wait("document.readyState === 'complete' && document.URL !== 'about:blank'")
     }

@@ -34,6 +34,17 @@ const GENERIC: &[&str] = &[
     "rawData",
 ];
 
+/// What a command says of the transaction that it is a part of, and of how that is to be read.
+const OF_TRANSACTION: &[&str] = &[
+    "lsid",
+    "txnNumber",
+    "autocommit",
+    "$clusterTime",
+    "apiVersion",
+    "apiStrict",
+    "apiDeprecationErrors",
+];
+
 /// Whether a field belongs to every command rather than to one.
 #[must_use]
 pub fn is_generic(field: &str) -> bool {
@@ -142,20 +153,15 @@ impl<'a> Carried<'a> {
     /// Appends what a command about a cursor carries that a command made from the client's has opened: who asks and where, and in
     /// which transaction. What a cursor was opened with stays with it.
     pub fn append_to_go_on(&self, command: &mut RawDocumentBuf) {
-        let kept = [
-            "lsid",
-            "txnNumber",
-            "autocommit",
-            "$clusterTime",
-            "apiVersion",
-            "apiStrict",
-            "apiDeprecationErrors",
-            "comment",
-            "$db",
-        ];
+        let is_kept = |name: &str| OF_TRANSACTION.contains(&name) || matches!(name, "comment" | "$db");
         // Only a transaction's cursors are of its number.
         let begun = Self { begun: true, ..*self }.unnumbered();
-        begun.append(command, |name, _| kept.contains(&name));
+        begun.append(command, |name, _| is_kept(name));
+    }
+
+    /// Appends what a command that ends the client's transaction carries. Its database is `admin`, whatever the client's.
+    pub fn append_to_end(&self, command: &mut RawDocumentBuf) {
+        self.append(command, |name, _| OF_TRANSACTION.contains(&name));
     }
 
     fn append(&self, command: &mut RawDocumentBuf, keep: impl Fn(&str, RawBsonRef<'_>) -> bool) {

@@ -20,39 +20,37 @@
 mod beginning;
 mod closed;
 mod compressed;
+mod counted;
 mod legacy;
 mod outlier;
 mod primary;
 mod reply;
+mod rewritten;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
-use bson::raw::RawDocumentBuf;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::closed::Closed;
+use self::counted::Awaited;
 use self::reply::error_reply;
-use super::error::RunError;
 use super::handshake::{self, Presentation};
 use super::link::{Link, LinkError};
-use super::metrics::{Direction, Outcome, Spent};
+use super::metrics::{Direction, Outcome};
 use super::outlier::Tails;
 use super::relay::{Look, Relay, RelayError, Request, Seen, Sent};
 use super::route::{self, Route};
-use super::run::{Across, Run, only_reads};
 use super::socket::Socket;
 use super::stream::{Arrived, FrameStream, Patience};
 use super::upstream::{Upstream, Upstreams};
 use super::{Settings, Shared};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
-use crate::command::reply::says_not_primary;
-use crate::pattern::shapes::{BucketShape, Shape};
+use crate::pattern::shapes::Shape;
 use crate::wire::{Compressor, Compressors, Frame, OpCode, OpMsg, OpMsgFlags};
 
 /// A client that has connected.
@@ -211,32 +209,15 @@ impl Session<'_> {
             Err(_) if is_unanswered(frame) => return Ok(()),
             Err(error) => return self.reply_in_kind(frame, error).await,
         };
-        let begun = self.begin();
+        let begun = self.begin(head.name, Awaited::by(head.name, head.body()));
         let route = route::decide(self.settings.load(), &head);
         let is_relayed = matches!(route, Route::Relay);
         let done = self.dispatch(message, &head, route).await;
-        self.count(head.name, begun, done)?;
+        self.count(&begun, done)?;
         if is_relayed && let Some(observer) = self.shared.observer.load_full() {
             observer.observe(&head, (&mut self.link, self.upstream)).await;
         }
         Ok(())
-    }
-
-    /// A command begins.
-    fn begin(&mut self) -> Instant {
-        self.link.begin_command();
-        Instant::now()
-    }
-
-    /// Counts a command that ended.
-    fn count(&mut self, name: &str, begun: Instant, done: Result<Outcome, Closed>) -> Result<(), Closed> {
-        let outcome = *done.as_ref().unwrap_or(&Outcome::Failed);
-        let spent = Spent {
-            upstream: self.link.waited(),
-            whole: begun.elapsed(),
-        };
-        self.shared.metrics.command(name, outcome, spent);
-        done.map(|_| ())
     }
 
     async fn dispatch(&mut self, message: Message<'_>, head: &Head<'_>, route: Route<'_>) -> Result<Outcome, Closed> {
@@ -285,65 +266,6 @@ impl Session<'_> {
         }
     }
 
-    async fn bucket(
-        &mut self,
-        message: Message<'_>,
-        head: &Head<'_>,
-        (to, shape): (&route::Rewritten<'_>, &BucketShape),
-    ) -> Result<Outcome, Closed> {
-        self.link.compress_with(self.compressor);
-        let run = Run {
-            shared: self.shared,
-            settings: &to.settings,
-            link: &mut self.link,
-            upstream: self.upstream.kind(),
-            term: self.upstream.term(),
-            head,
-            shape,
-            namespace: to.namespace,
-            collection: None,
-            begun: false.into(),
-        };
-        let answer = watched(head, run.run(), &mut self.client).await?;
-        self.finish(message.opened, head, answer).await
-    }
-
-    async fn rewrite_across(&mut self, frame: &Frame, head: &Head<'_>, settings: &Settings) -> Result<Outcome, Closed> {
-        self.link.compress_with(self.compressor);
-        OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
-        let across = Across {
-            shared: self.shared,
-            settings,
-            link: &mut self.link,
-            upstream: self.upstream.kind(),
-            head,
-        };
-        let answer = watched(head, across.run(), &mut self.client).await?;
-        self.finish(frame, head, answer).await
-    }
-
-    async fn finish(
-        &mut self,
-        frame: &Frame,
-        head: &Head<'_>,
-        answer: Result<RawDocumentBuf, RunError>,
-    ) -> Result<Outcome, Closed> {
-        let (reply, outcome) = match answer {
-            // An error of mongod's own is an answer like any other.
-            Ok(reply) | Err(RunError::Command(CommandError::Upstream(reply))) => (reply, Outcome::Rewritten),
-            Err(RunError::Command(error)) => (error.into_reply(), Outcome::Rejected),
-            Err(RunError::Link(error)) => return Err(error.into()),
-        };
-        let gone = self.presentation.promises_primary() && says_not_primary(&reply);
-        if !head.unanswered {
-            self.reply(frame, reply).await?;
-        }
-        if gone {
-            self.see_to_primary().await?;
-        }
-        Ok(outcome)
-    }
-
     async fn relay(&mut self, request: Request<'_>, look: Look<'_>) -> Result<Outcome, Closed> {
         let mut relay = Relay {
             client: &mut self.client,
@@ -361,22 +283,6 @@ impl Session<'_> {
             Err(RelayError::Retired) => Err(Closed::Retired),
             Err(RelayError::Client(error)) => Err(Closed::Client(error)),
         }
-    }
-}
-
-/// What a command is answered. One that only reads is given up when the client is gone.
-async fn watched(
-    head: &Head<'_>,
-    run: impl Future<Output = Result<RawDocumentBuf, RunError>>,
-    client: &mut FrameStream,
-) -> Result<Result<RawDocumentBuf, RunError>, Closed> {
-    if !only_reads(head) {
-        return Ok(run.await);
-    }
-    tokio::select! {
-        biased;
-        answer = run => Ok(answer),
-        () = client.closed() => Err(Closed::ByClient),
     }
 }
 

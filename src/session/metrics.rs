@@ -93,8 +93,8 @@ impl SessionMetrics {
         }
     }
 
-    /// Counts a command that ended.
-    pub fn command(&self, name: &str, outcome: Outcome, spent: Spent) {
+    /// Counts a command that ended. Without `spent` its time is nobody's measure.
+    pub fn command(&self, name: &str, outcome: Outcome, spent: Option<Spent>) {
         self.commands.ended(name, outcome, spent);
     }
 

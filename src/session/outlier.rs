@@ -52,17 +52,6 @@ const MAX_ATTEMPTS: u32 = 100;
 /// The longest pause before another try, in milliseconds.
 const MAX_PAUSE_MS: u64 = 50;
 
-/// What a command about a transaction says of it.
-const OF_TRANSACTION: &[&str] = &[
-    "lsid",
-    "txnNumber",
-    "autocommit",
-    "$clusterTime",
-    "apiVersion",
-    "apiStrict",
-    "apiDeprecationErrors",
-];
-
 /// One command on an outlier collection.
 pub(super) struct Outlier<'a> {
     pub(super) shared: &'a Shared,
@@ -93,11 +82,7 @@ impl<'a> Outlier<'a> {
     /// Ends the client's transaction, as mongod does with one that a statement fails in: it may have failed on a copy elsewhere.
     async fn abort(&mut self) -> Result<(), RunError> {
         let mut command = single("abortTransaction", 1);
-        for (name, value) in self.head.body().iter().flatten() {
-            if OF_TRANSACTION.contains(&name.as_str()) {
-                command.append(name, value);
-            }
-        }
+        Carried::of(self.head.body()).append_to_end(&mut command);
         command.append(cstr!("$db"), "admin");
         // It is at its end already where mongod has found the failure itself.
         self.link.call(Request::plain(&command)).await?;

@@ -3,6 +3,7 @@
 //! Where there is a token, `/livez` and `/readyz` answer without it: probes have no secrets, and learn a word. TLS is for all.
 
 mod access;
+mod host;
 mod page;
 
 use std::convert::Infallible;
@@ -60,6 +61,8 @@ pub struct Admin<R> {
     access: Arc<ArcSwap<Access>>,
     readiness: R,
     page: Page,
+    /// Whether only this machine reaches it.
+    is_loopback: bool,
 }
 
 impl<R: Readiness> Admin<R> {
@@ -71,11 +74,14 @@ impl<R: Readiness> Admin<R> {
             access,
             readiness,
             page,
+            is_loopback: false,
         }
     }
 
     /// Serves until `stop` is cancelled, then lets the connections that are open finish, 15 s at most.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+    pub async fn serve(mut self, listener: TcpListener, stop: CancellationToken) {
+        let address = listener.local_addr();
+        self.is_loopback = address.is_ok_and(|address| address.ip().to_canonical().is_loopback());
         let admin = Arc::new(self);
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let connections = TaskTracker::new();
@@ -158,6 +164,7 @@ impl<R: Readiness> Admin<R> {
             "/readyz" => self.ready().await,
             "/livez" => reply(StatusCode::OK, "alive\n"),
             _ if !access.is_granted(request.headers()) => unauthorized(),
+            _ if self.is_loopback && access.is_open() && !host::is_local(request.headers()) => misdirected(),
             "/metrics" => self.metrics(),
             _ => self.page(),
         }
@@ -226,6 +233,12 @@ fn unauthorized() -> Response<Body> {
             .append(WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
     }
     refusal
+}
+
+fn misdirected() -> Response<Body> {
+    let text = "name this machine by an IP address or as localhost: without a token or TLS other names are refused here, as they \
+                may be those of web pages from elsewhere\n";
+    reply(StatusCode::MISDIRECTED_REQUEST, text)
 }
 
 fn reply(status: StatusCode, text: impl Into<bytes::Bytes>) -> Response<Body> {

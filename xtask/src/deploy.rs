@@ -62,6 +62,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// The Grafana dashboard.
+pub(crate) fn dashboard() -> Result<serde_json::Value> {
+    dashboard::parsed()
+}
+
 /// A file of the repository, by its path from the root.
 fn read(path: &str) -> Result<String> {
     use anyhow::Context as _;

@@ -2,9 +2,11 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program prints")]
 
 mod bench;
+mod dashboard;
 mod demo;
 mod deploy;
 mod drivers;
+mod load;
 mod mongod;
 mod package;
 mod page;
@@ -25,6 +27,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Takes a picture of the Grafana dashboard under a workload, for the documents
+    Dashboard(dashboard::Options),
     /// Shows the bucket pattern at work: starts mongod and mongoshape, and an application that knows of neither
     Demo(demo::Options),
     /// Checks what stands in deploy/, and the Dockerfile
@@ -46,6 +50,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
+        Command::Dashboard(options) => dashboard::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Bench(command) => bench::run(&command),
         Command::Deploy(options) => deploy::run(&options),

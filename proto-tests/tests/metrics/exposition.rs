@@ -56,7 +56,7 @@ pub(crate) fn check_seconds(is: &Series) -> Result<()> {
     };
     let whole = sum("command_duration_seconds_sum");
     let (upstream, overhead) = (
-        value("upstream_duration_seconds_sum")?,
+        sum("upstream_duration_seconds_sum"),
         value("proxy_overhead_seconds_sum")?,
     );
     ensure!(upstream > 0.0 && overhead > 0.0, "{upstream} s and {overhead} s");

@@ -1,20 +1,18 @@
 //! `promtool` and a real Prometheus, of Debian's package `prometheus`. Where it is not installed, the tests say so and pass; `.ci/run`
 //! installs it.
 
-use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bson::doc;
-use proto_tests::guarded::Guarded;
+use proto_tests::Prometheus;
+use proto_tests::prometheus::INSTALL;
 use proto_tests::shaped::Shaped;
-use proto_tests::{Proxy, ports};
 use serde_json::Value;
-use tempfile::TempDir;
 
 /// How long Prometheus may take to start and to scrape.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -28,8 +26,7 @@ fn is_installed(program: &str) -> bool {
         .status();
     let is_there = found.is_ok_and(|status| status.success());
     if !is_there {
-        let words =
-            format!("NOT TESTED: {program} is not installed (apt-get install --no-install-recommends prometheus)\n");
+        let words = format!("NOT TESTED: {program} is not installed ({INSTALL})\n");
         // What is printed by a test that passes is shown to nobody.
         let _ = std::io::stderr().write_all(words.as_bytes());
     }
@@ -65,80 +62,49 @@ fn prometheus_scrapes_the_proxy() -> Result<()> {
     let shaped = Shaped::start("")?;
     let items: Vec<_> = (0..25).map(|id| doc! { "_id": id, "k": 1 }).collect();
     shaped.application()?.command_ok(&shaped.insert(&items))?;
-    let prometheus = Prometheus::start(&shaped.proxy)?;
+    let mut prometheus = Prometheus::start(shaped.proxy.admin_address(), "200ms")?;
     let inserted = format!(
         "mongoshape_bucket_items_inserted_total{{namespace=\"{}.items\"}}",
         shaped.database
     );
-    ensure!(prometheus.value(&inserted)? == "25", "of the items inserted");
+    ensure!(value(&mut prometheus, &inserted)? == "25", "of the items inserted");
     ensure!(
-        prometheus.value("mongoshape_buckets_opened_total")? == "3",
+        value(&mut prometheus, "mongoshape_buckets_opened_total")? == "3",
         "of the buckets"
     );
-    ensure!(prometheus.value("up")? == "1", "of the target");
+    ensure!(value(&mut prometheus, "up")? == "1", "of the target");
     // As a histogram, not as numbers that look like one.
     let quantile = "histogram_quantile(0.99, sum by (le) (mongoshape_proxy_overhead_seconds_bucket))";
-    let seconds: f64 = prometheus.value(quantile)?.parse()?;
+    let seconds: f64 = value(&mut prometheus, quantile)?.parse()?;
     ensure!(seconds > 0.0 && seconds <= 0.1, "an overhead of {seconds} s");
     Ok(())
 }
 
-struct Prometheus {
-    _process: Guarded,
-    address: SocketAddr,
+/// The one value of a query, as soon as there is one.
+fn value(prometheus: &mut Prometheus, query: &str) -> Result<String> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        prometheus.expect_running()?;
+        let answer = ask(prometheus, query).unwrap_or_default();
+        let results = &answer["data"]["result"];
+        if let Some(value) = results[0]["value"][1].as_str().filter(|value| *value != "NaN") {
+            return Ok(value.to_owned());
+        }
+        if Instant::now() > deadline {
+            bail!("Prometheus has no {query}: {answer}");
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
-impl Prometheus {
-    /// Starts one that scrapes this proxy.
-    fn start(proxy: &Proxy) -> Result<Self> {
-        let folder = TempDir::with_prefix("mongoshape-prometheus-")?;
-        let config = folder.path().join("prometheus.yml");
-        let target = proxy.admin_address();
-        fs::write(
-            &config,
-            format!(
-                "global: {{ scrape_interval: 200ms, scrape_timeout: 200ms }}\nscrape_configs:\n  - job_name: mongoshape\n    \
-                 static_configs: [{{ targets: [\"{target}\"] }}]\n"
-            ),
-        )?;
-        let address = ports::free_address()?;
-        let mut command = Command::new("prometheus");
-        command
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
-            .arg(format!("--web.listen-address={address}"));
-        let process = Guarded::start(&command, folder, Stdio::null())?;
-        Ok(Self {
-            _process: process,
-            address,
-        })
-    }
-
-    /// The one value of a query, as soon as there is one.
-    fn value(&self, query: &str) -> Result<String> {
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            let answer = self.query(query).unwrap_or_default();
-            let results = &answer["data"]["result"];
-            if let Some(value) = results[0]["value"][1].as_str().filter(|value| *value != "NaN") {
-                return Ok(value.to_owned());
-            }
-            if Instant::now() > deadline {
-                bail!("Prometheus has no {query}: {answer}");
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    fn query(&self, query: &str) -> Result<Value> {
-        let encoded: Vec<String> = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let encoded = encoded.concat();
-        let mut stream = TcpStream::connect(self.address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        write!(stream, "GET /api/v1/query?query={encoded} HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let (_, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
-        Ok(serde_json::from_str(body)?)
-    }
+fn ask(prometheus: &Prometheus, query: &str) -> Result<Value> {
+    let encoded: Vec<String> = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let encoded = encoded.concat();
+    let mut stream = TcpStream::connect(prometheus.address())?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    write!(stream, "GET /api/v1/query?query={encoded} HTTP/1.0\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (_, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
+    Ok(serde_json::from_str(body)?)
 }

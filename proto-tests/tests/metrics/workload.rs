@@ -66,7 +66,8 @@ impl Application {
         count(format!("command_duration_seconds_count{{outcome=\"{outcome}\"}}"), 1);
         count("proxy_overhead_seconds_count".to_owned(), 1);
         if asks == Asks::Mongod {
-            count("upstream_duration_seconds_count".to_owned(), 1);
+            let command = if name == "getMore" { "getMore" } else { "other" };
+            count(format!("upstream_duration_seconds_count{{command=\"{command}\"}}"), 1);
         }
         let reply = document(&received)?;
         let is_ok = reply.get_f64("ok").unwrap_or_default() > 0.5 && !reply.contains_key("writeErrors");

@@ -2,6 +2,7 @@
 
 use tokio::sync::SemaphorePermit;
 
+use super::counted::Awaited;
 use super::{Closed, Session};
 use crate::command::head::Head;
 use crate::session::metrics::Direction;
@@ -71,9 +72,9 @@ impl<'a> Session<'a> {
     }
 
     pub(super) async fn relay_beginning(&mut self, sent: Sent<'_>, command: &Beginning<'_>) -> Result<(), Closed> {
-        let begun = self.begin();
+        let begun = self.begin(command.name, Awaited::Answer);
         let flags = command.flags;
         let relayed = self.relay(Request { sent, flags }, self.look()).await;
-        self.count(command.name, begun, relayed)
+        self.count(&begun, relayed)
     }
 }

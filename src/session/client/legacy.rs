@@ -2,6 +2,7 @@
 
 use bson::raw::RawDocument;
 
+use super::counted::Awaited;
 use super::{Closed, Session};
 use crate::command::document::first_field;
 use crate::command::error::{CommandError, ErrorCode};
@@ -39,7 +40,7 @@ impl Session<'_> {
         if let Err(error) = handshake::check_mechanism(name, command) {
             return self.reply_in_kind(frame, error).await;
         }
-        let begun = self.begin();
+        let begun = self.begin(name, Awaited::by(name, command));
         let flags = OpMsgFlags::default();
         let done = if route::is_handshake(name) {
             let edited = handshake::edit_query(
@@ -69,7 +70,7 @@ impl Session<'_> {
             )
             .await
         };
-        self.count(name, begun, done)
+        self.count(&begun, done)
     }
 }
 

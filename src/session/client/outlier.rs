@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bson::raw::RawDocumentBuf;
 
-use super::{Closed, Message, Session, watched};
+use super::rewritten::watched;
+use super::{Closed, Message, Session};
 use crate::command::head::Head;
 use crate::command::reply::says_not_primary;
 use crate::pattern::shapes::{OutlierShape, Shape};

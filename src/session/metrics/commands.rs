@@ -47,6 +47,8 @@ const COMMANDS: &[&str] = &[
 
 /// The name of every other command.
 const OTHER: &str = "other";
+/// The one whose waiting is measured apart.
+const GET_MORE: &str = "getMore";
 
 /// Seconds, from what a relayed command spends in the proxy to what one does that waits for other writers.
 const OVERHEAD_BOUNDS: [f64; 13] = [
@@ -68,7 +70,7 @@ pub(super) struct CommandMetrics {
     /// By the position of the name in [`COMMANDS`], the last for others, and by outcome: looked up for every command.
     commands: Vec<[IntCounter; Outcome::ALL.len()]>,
     durations: [Histogram; Outcome::ALL.len()],
-    upstream: Histogram,
+    upstream: UpstreamDurations,
     overhead: Histogram,
 }
 
@@ -78,7 +80,7 @@ impl CommandMetrics {
             registry,
             "commands_total",
             "Commands that ended, by name (other: one without a label of its own) and by what became of them: relayed as they came; \
-             rewritten for a shape; rejected, which is answered with an error by the proxy; failed, as a peer went away. When it moves \
+             rewritten for a shape; rejected, which is answered with an error by the proxy; failed, as a peer went away. A hello that waits for news, and that its driver breaks off, is relayed. When it moves \
              from relayed to rewritten, shapes are at work; when rejected grows, see mongoshape_rejected_total and the application's \
              log; when failed grows, see the proxy's log for who closed connections.",
             &["command", "outcome"],
@@ -87,14 +89,7 @@ impl CommandMetrics {
         Ok(Self {
             commands: names().map(of_name).collect(),
             durations: durations(registry)?,
-            upstream: histogram(
-                registry,
-                "upstream_duration_seconds",
-                "Seconds that a command waited for mongod, over all that it asked of it; none for one that asked nothing. A message that \
-                 is passed on while it comes in counts as waiting. When it grows, look at mongod: slow queries, missing indexes, a busy \
-                 disk; a rewritten command that asks often is told by explain.",
-                exponential_buckets(0.000_05, 2.0, 20)?,
-            )?,
+            upstream: UpstreamDurations::register(registry)?,
             overhead: histogram(
                 registry,
                 "proxy_overhead_seconds",
@@ -106,17 +101,49 @@ impl CommandMetrics {
         })
     }
 
-    pub(super) fn ended(&self, name: &str, outcome: Outcome, spent: Spent) {
+    pub(super) fn ended(&self, name: &str, outcome: Outcome, spent: Option<Spent>) {
         let position = COMMANDS.binary_search(&name).unwrap_or(COMMANDS.len());
         if let Some(counters) = self.commands.get(position) {
             counters[outcome as usize].inc();
         }
+        let Some(spent) = spent else {
+            return;
+        };
         self.durations[outcome as usize].observe(spent.whole.as_secs_f64());
         if !spent.upstream.is_zero() {
-            self.upstream.observe(spent.upstream.as_secs_f64());
+            self.upstream.of(name).observe(spent.upstream.as_secs_f64());
         }
         self.overhead
             .observe(spent.whole.saturating_sub(spent.upstream).as_secs_f64());
+    }
+}
+
+/// How long mongod was waited for.
+#[derive(Clone, Debug)]
+struct UpstreamDurations {
+    /// By a `getMore`. Whether its cursor's end is waited for, as a change stream's is, only mongod knows.
+    more: Histogram,
+    other: Histogram,
+}
+
+impl UpstreamDurations {
+    fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let help = "Seconds that a command waited for mongod, over all that it asked of it; none for one that asked nothing, and none for \
+                    a hello that waits for news. A message that is passed on while it comes in counts as waiting. getMore is apart: on a \
+                    change stream or another tailable cursor it waits for as long as there is nothing new. When it grows for other \
+                    commands, look at mongod: slow queries, missing indexes, a busy disk; a rewritten command that asks often is told by \
+                    explain.";
+        let options = HistogramOpts::new("mongoshape_upstream_duration_seconds", help)
+            .buckets(exponential_buckets(0.000_05, 2.0, 20)?);
+        let durations = registered(registry, HistogramVec::new(options, &["command"])?)?;
+        Ok(Self {
+            more: durations.with_label_values(&[GET_MORE]),
+            other: durations.with_label_values(&[OTHER]),
+        })
+    }
+
+    fn of(&self, name: &str) -> &Histogram {
+        if name == GET_MORE { &self.more } else { &self.other }
     }
 }
 
@@ -136,7 +163,7 @@ pub(super) fn name_of(command: &str) -> &str {
 
 fn durations(registry: &Registry) -> Result<[Histogram; Outcome::ALL.len()], prometheus::Error> {
     let help = "Seconds from a command's last byte to its answer's (of one that is passed on while it comes in, from its beginning), by \
-                what became of it. When it grows, mongoshape_upstream_duration_seconds and mongoshape_proxy_overhead_seconds say where \
+                what became of it; none for a hello that waits for news. Of a getMore on a change stream it is mostly waiting. When it grows, mongoshape_upstream_duration_seconds and mongoshape_proxy_overhead_seconds say where \
                 the time goes.";
     let options = HistogramOpts::new("mongoshape_command_duration_seconds", help)
         .buckets(exponential_buckets(0.000_05, 2.0, 20)?);

@@ -22,6 +22,11 @@ pub struct Access {
 }
 
 impl Access {
+    /// Whether nothing is demanded. TLS is something: a browser wants a certificate of the name that it asks for.
+    pub(super) fn is_open(&self) -> bool {
+        self.tls.is_none() && self.token.is_none()
+    }
+
     /// Whether a request may see what not everyone may.
     pub(super) fn is_granted(&self, headers: &HeaderMap) -> bool {
         self.token.as_ref().is_none_or(|token| token.is_known_by(headers))

@@ -35,10 +35,13 @@ async fn start_with(
     (address, stop, served)
 }
 
-/// The whole answer to one raw request.
+/// The whole answer to one request.
 async fn ask(address: SocketAddr, head: &str) -> String {
+    ask_raw(address, &format!("{head} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await
+}
+
+async fn ask_raw(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("{head} HTTP/1.1\r\nHost: admin\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -133,6 +136,22 @@ async fn what_tells_more_than_a_word_demands_the_token() {
     access.store(Arc::new(with_token("another token456".replace(' ', "-").as_str())));
     check(address, &with(TOKEN), ("401", REFUSAL)).await;
     assert!(ask(address, &with("another-token456")).await.contains("build_info"));
+}
+
+#[tokio::test]
+async fn on_loopback_a_name_from_elsewhere_is_refused_unless_there_is_a_token() {
+    let access = Arc::new(ArcSwap::default());
+    let (address, _stop, _served) = start_with(Arc::clone(&access), Answer(Ok(()))).await;
+    let by_name = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: rebound.example.com\r\n\r\n");
+    for path in ["/", "/metrics"] {
+        let answer = ask_raw(address, &by_name(path)).await;
+        assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+        assert!(answer.contains("name this machine by an IP address"), "{answer}");
+    }
+    assert!(ask_raw(address, &by_name("/livez")).await.ends_with("alive\n"));
+    access.store(Arc::new(with_token(TOKEN)));
+    let with = format!("GET /metrics HTTP/1.1\r\nHost: a.name\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
+    assert!(ask_raw(address, &with).await.contains("mongoshape_build_info"));
 }
 
 /// A listener's configuration with a certificate of its own making, and a client's that trusts it.

@@ -8,9 +8,10 @@ use proto_tests::paths;
 
 use super::report::Report;
 
-const FILES: [&str; 3] = [
+const FILES: [&str; 4] = [
     "deploy/compose/mongoshape.toml",
     "deploy/kubernetes/overlays/shared/mongoshape.toml",
+    "deploy/kubernetes/overlays/shared-tls/mongoshape.toml",
     "deploy/kubernetes/overlays/sidecar/mongoshape.toml",
 ];
 /// Their upstreams' names mean nothing here: nothing listens on this one, and that is found out at once.

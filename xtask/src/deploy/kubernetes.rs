@@ -20,7 +20,9 @@ const VALIDATE: Tool = Tool::new(
     "kubernetes-validate",
     "python3 -m venv target/tools/venv && target/tools/venv/bin/pip install kubernetes-validate",
 );
-const OVERLAYS: [&str; 2] = ["shared", "sidecar"];
+const OVERLAYS: [&str; 3] = ["shared", WITH_TLS, "sidecar"];
+/// The one whose admin address speaks TLS.
+const WITH_TLS: &str = "shared-tls";
 /// Kinds that an operator brings, whose schemas are not among those of Kubernetes.
 const CUSTOM: [&str; 2] = ["ServiceMonitor", "PodMonitor"];
 
@@ -44,6 +46,9 @@ pub(super) fn check(report: &mut Report) -> Result<()> {
         };
         let file = folder.path().join(format!("{overlay}.yaml"));
         fs::write(&file, &rendered)?;
+        if overlay == WITH_TLS {
+            report.all(overlay, &unencrypted(&rendered), "probes and Prometheus speak TLS");
+        }
         // Unknown fields are mistakes, too.
         let Some(said) = report.run(&VALIDATE, &["--strict", &file.display().to_string()]) else {
             continue;
@@ -60,4 +65,17 @@ pub(super) fn check(report: &mut Report) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What asks the admin address without TLS.
+fn unencrypted(rendered: &str) -> Vec<String> {
+    let number = |text: &str| rendered.matches(text).count();
+    let mut errors = Vec::new();
+    if number("httpGet:") == 0 || number("httpGet:") != number("scheme: HTTPS") {
+        errors.push("a probe does not speak TLS".to_owned());
+    }
+    if number("kind: ServiceMonitor") != number("scheme: https") {
+        errors.push("Prometheus does not speak TLS".to_owned());
+    }
+    errors
 }

@@ -1,0 +1,65 @@
+//! What a command counts once it has ended.
+
+use std::time::Instant;
+
+use bson::raw::RawDocument;
+
+use super::{Closed, Session};
+use crate::command::document::get;
+use crate::session::metrics::{Outcome, Spent};
+use crate::session::route;
+use crate::session::stream::StreamError;
+
+/// What a client waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// The answer to what it asks.
+    Answer,
+    /// News of the server, which may never come: the time that this takes says nothing of anybody, and the client breaks it
+    /// off when it needs to know no more.
+    News,
+}
+
+impl Awaited {
+    /// By a command of this name.
+    pub(super) fn by(name: &str, body: &RawDocument) -> Self {
+        if route::is_handshake(name) && get(body, "maxAwaitTimeMS").is_some() {
+            Self::News
+        } else {
+            Self::Answer
+        }
+    }
+}
+
+/// A command that has begun.
+pub(super) struct Begun<'a> {
+    name: &'a str,
+    awaited: Awaited,
+    at: Instant,
+}
+
+impl Session<'_> {
+    /// A command begins.
+    pub(super) fn begin<'a>(&mut self, name: &'a str, awaited: Awaited) -> Begun<'a> {
+        self.link.begin_command();
+        let at = Instant::now();
+        Begun { name, awaited, at }
+    }
+
+    /// Counts a command that ended.
+    pub(super) fn count(&mut self, begun: &Begun<'_>, done: Result<Outcome, Closed>) -> Result<(), Closed> {
+        let outcome = match (&done, begun.awaited) {
+            (Ok(outcome), _) => *outcome,
+            (Err(Closed::ByClient | Closed::Retired | Closed::Client(StreamError::Io(_))), Awaited::News) => {
+                Outcome::Relayed
+            }
+            (Err(_), _) => Outcome::Failed,
+        };
+        let spent = (begun.awaited == Awaited::Answer).then(|| Spent {
+            upstream: self.link.waited(),
+            whole: begun.at.elapsed(),
+        });
+        self.shared.metrics.command(begun.name, outcome, spent);
+        done.map(|_| ())
+    }
+}

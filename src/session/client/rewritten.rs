@@ -1,0 +1,98 @@
+//! Commands that are rewritten: run, and answered.
+
+use bson::raw::RawDocumentBuf;
+
+use super::{Closed, Message, Session};
+use crate::command::error::CommandError;
+use crate::command::head::Head;
+use crate::command::reply::says_not_primary;
+use crate::pattern::shapes::BucketShape;
+use crate::session::Settings;
+use crate::session::error::RunError;
+use crate::session::metrics::Outcome;
+use crate::session::route;
+use crate::session::run::{Across, Run, only_reads};
+use crate::session::stream::FrameStream;
+use crate::wire::{Frame, OpMsg};
+
+impl Session<'_> {
+    pub(super) async fn bucket(
+        &mut self,
+        message: Message<'_>,
+        head: &Head<'_>,
+        (to, shape): (&route::Rewritten<'_>, &BucketShape),
+    ) -> Result<Outcome, Closed> {
+        self.link.compress_with(self.compressor);
+        let run = Run {
+            shared: self.shared,
+            settings: &to.settings,
+            link: &mut self.link,
+            upstream: self.upstream.kind(),
+            term: self.upstream.term(),
+            head,
+            shape,
+            namespace: to.namespace,
+            collection: None,
+            begun: false.into(),
+        };
+        let answer = watched(head, run.run(), &mut self.client).await?;
+        self.finish(message.opened, head, answer).await
+    }
+
+    pub(super) async fn rewrite_across(
+        &mut self,
+        frame: &Frame,
+        head: &Head<'_>,
+        settings: &Settings,
+    ) -> Result<Outcome, Closed> {
+        self.link.compress_with(self.compressor);
+        OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
+        let across = Across {
+            shared: self.shared,
+            settings,
+            link: &mut self.link,
+            upstream: self.upstream.kind(),
+            head,
+        };
+        let answer = watched(head, across.run(), &mut self.client).await?;
+        self.finish(frame, head, answer).await
+    }
+
+    pub(super) async fn finish(
+        &mut self,
+        frame: &Frame,
+        head: &Head<'_>,
+        answer: Result<RawDocumentBuf, RunError>,
+    ) -> Result<Outcome, Closed> {
+        let (reply, outcome) = match answer {
+            // An error of mongod's own is an answer like any other.
+            Ok(reply) | Err(RunError::Command(CommandError::Upstream(reply))) => (reply, Outcome::Rewritten),
+            Err(RunError::Command(error)) => (error.into_reply(), Outcome::Rejected),
+            Err(RunError::Link(error)) => return Err(error.into()),
+        };
+        let gone = self.presentation.promises_primary() && says_not_primary(&reply);
+        if !head.unanswered {
+            self.reply(frame, reply).await?;
+        }
+        if gone {
+            self.see_to_primary().await?;
+        }
+        Ok(outcome)
+    }
+}
+
+/// What a command is answered. One that only reads is given up when the client is gone.
+pub(super) async fn watched(
+    head: &Head<'_>,
+    run: impl Future<Output = Result<RawDocumentBuf, RunError>>,
+    client: &mut FrameStream,
+) -> Result<Result<RawDocumentBuf, RunError>, Closed> {
+    if !only_reads(head) {
+        return Ok(run.await);
+    }
+    tokio::select! {
+        biased;
+        answer = run => Ok(answer),
+        () = client.closed() => Err(Closed::ByClient),
+    }
+}

@@ -1,0 +1,129 @@
+//! What is stored: shapes, the fill of their pages, and what inserts and outliers did.
+
+use super::{REJECTED, Span};
+use crate::telemetry::admin::page::ShapeRow;
+use crate::telemetry::admin::page::html::{self, Cell, Table, Width};
+use crate::telemetry::admin::page::reading::as_float;
+
+const FILL: &str = "mongoshape_bucket_fill_items";
+const SPILLS: &str = "mongoshape_outlier_spills_total";
+const MERGED: &str = "mongoshape_outlier_merged_reads_total";
+
+pub(super) fn shapes(span: &Span<'_>, rows: &[ShapeRow]) -> Table {
+    let row = |shape: &ShapeRow| {
+        let namespace = [("namespace", shape.namespace.as_str())];
+        // What the other pattern alone counts is no zero.
+        let own = |pattern: &str, name: &str| {
+            if shape.pattern == pattern {
+                span.number(name, &namespace)
+            } else {
+                Cell::Number(None, String::new())
+            }
+        };
+        let mut cells = vec![
+            Cell::code(&shape.namespace),
+            Cell::text(shape.pattern),
+            Cell::text(shape.mode),
+            Cell::code(&shape.by),
+            Cell::text(&shape.holds),
+            own("bucket", "mongoshape_bucket_items_inserted_total"),
+        ];
+        for strategy in ["page", "stream", "pipeline"] {
+            cells.push(span.number("mongoshape_reads_total", &[namespace[0], ("strategy", strategy)]));
+        }
+        cells.extend([own("outlier", SPILLS), own("outlier", MERGED)]);
+        cells.extend([
+            span.number(REJECTED, &namespace),
+            span.number("mongoshape_observed_total", &namespace),
+        ]);
+        cells
+    };
+    Table {
+        title: "Shapes",
+        width: Width::Whole,
+        note: "Since the start: items inserted; reads by the way that they were answered; arrays that were moved to extras, and put \
+               together; commands refused, and only observed."
+            .to_owned(),
+        head: vec![
+            "Namespace", "Pattern", "Mode", "Key or array", "Holds", "Inserted", "Page", "Stream", "Pipeline", "Spills", "Merged",
+            "Refused", "Observed",
+        ],
+        rows: rows.iter().map(row).collect(),
+        empty: "No collection has a shape.",
+    }
+}
+
+pub(super) fn fill(span: &Span<'_>) -> Table {
+    let fill = span.now.distribution(FILL, &[]).unwrap_or_default();
+    let mut below = 0;
+    let mut rows = Vec::new();
+    let mut add = |label: String, count: u64| {
+        let share = as_float(count) / as_float(fill.count.max(1));
+        if count > 0 {
+            let number = Cell::Number(Some(as_float(count)), String::new());
+            rows.push(vec![
+                Cell::text(label),
+                number,
+                Cell::text(format!("{:.0} %", share * 100.0)),
+                Cell::Bar(share),
+            ]);
+        }
+    };
+    let mut last = 0.0;
+    for &(bound, count) in &fill.buckets {
+        let label = if bound - last > 1.0 {
+            format!("{} to {}", html::count(last + 1.0), html::count(bound))
+        } else {
+            html::count(bound)
+        };
+        add(label, count.saturating_sub(below));
+        (below, last) = (count, bound);
+    }
+    add(
+        format!("more than {}", html::count(last)),
+        fill.count.saturating_sub(below),
+    );
+    Table {
+        title: "Fill of pages",
+        width: Width::Half,
+        note: "Items in a bucket when the next one of its key was begun, of all buckets together.".to_owned(),
+        head: vec!["Items", "Buckets", "Share", ""],
+        rows,
+        empty: "No bucket was closed yet.",
+    }
+}
+
+pub(super) fn pages(span: &Span<'_>) -> Table {
+    let facts = [
+        ("buckets begun", "mongoshape_buckets_opened_total"),
+        (
+            "races for a page lost, and planned again",
+            "mongoshape_bucket_conflicts_total",
+        ),
+        ("items that came late", "mongoshape_late_items_total"),
+        (
+            "outliers: moves of elements to extras",
+            "mongoshape_outlier_spills_total",
+        ),
+        (
+            "outliers: reads that put arrays together",
+            "mongoshape_outlier_merged_reads_total",
+        ),
+    ];
+    let there = facts.iter().filter(|(_, name)| span.now.sum(name, &[]).is_some());
+    let rows = there.map(|(words, name)| {
+        vec![
+            Cell::text(*words),
+            Cell::Rate(span.rate(name, &[])),
+            span.number(name, &[]),
+        ]
+    });
+    Table {
+        title: "Pages and spills",
+        width: Width::Half,
+        note: String::new(),
+        head: vec!["What", "Rate", "Since the start"],
+        rows: rows.collect(),
+        empty: "Nothing is counted.",
+    }
+}
