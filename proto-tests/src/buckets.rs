@@ -70,12 +70,13 @@ pub fn items(bucket: &Document) -> Vec<Document> {
 }
 
 /// The names of the shape's indexes that a collection must have, with `item_ids = "unique"` and a time field.
-pub const INDEXES: [&str; 6] = [
+pub const INDEXES: [&str; 7] = [
     "_id_",
     "mongoshape_exceptions",
     "mongoshape_from",
     "mongoshape_item_id",
     "mongoshape_page",
+    "mongoshape_shape",
     "mongoshape_to",
 ];
 

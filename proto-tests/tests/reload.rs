@@ -393,3 +393,24 @@ fn reloads_under_load_lose_nothing() -> Result<()> {
     );
     shaped.proxy.stop()
 }
+
+#[test]
+fn a_shape_that_its_pages_are_not_stored_in_is_refused_until_it_is_changed_back() -> Result<()> {
+    let mut shaped = Shaped::start("")?;
+    let items: Vec<_> = (0..30).map(|id| doc! { "_id": id, "k": 1 }).collect();
+    shaped.application()?.command_ok(&shaped.insert(&items))?;
+    let find = doc! { "find": COLLECTION, "filter": { "k": 1 }, "skip": 20, "limit": 3, "$db": &shaped.database };
+    let mut application = shaped.application()?;
+    application.command_ok(&find)?;
+    edit(&shaped.proxy, |config| format!("{config}\nmax_items = 50\n"))?;
+    hang_up(&mut shaped.proxy, RELOADED)?;
+    let refused = application.command(&find)?;
+    ensure!(
+        refused.get_str("errmsg")?.contains("max_items is 10 there"),
+        "{refused}"
+    );
+    edit(&shaped.proxy, |config| config.replace("max_items = 50", ""))?;
+    hang_up(&mut shaped.proxy, RELOADED)?;
+    application.command_ok(&find)?;
+    Ok(())
+}

@@ -143,16 +143,20 @@ async fn set_up(target: &Target, findings: &mut Findings) -> Result<(), Error> {
 /// How a collection's documents are looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trust {
-    /// It has the page index: whether there is anything but pages is quickly seen.
+    /// It has the page index, and one that says that it has this shape: whether there is anything but pages is quickly seen.
     Indexed,
-    /// It has not: every page is held to the layout.
+    /// It has not both: every page is held to the layout.
     None,
 }
 
 impl Trust {
     fn of(indexes: &[Document]) -> Self {
-        let is_page = |index: &Document| index.get_str("name").is_ok_and(|name| name == index::PAGE);
-        if indexes.iter().any(is_page) {
+        let has = |wanted| {
+            indexes
+                .iter()
+                .any(|index| index.get_str("name").is_ok_and(|name| name == wanted))
+        };
+        if has(index::PAGE) && has(index::SHAPE) {
             Self::Indexed
         } else {
             Self::None

@@ -6,6 +6,7 @@
 mod bucket;
 mod outlier;
 mod rename;
+mod stored;
 
 use std::collections::HashMap;
 use std::fmt;

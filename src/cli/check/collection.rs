@@ -10,7 +10,7 @@ use crate::cli::survey::{self, Look, Plain, SCAN_TIMEOUT, Survey, first_stray};
 use crate::cli::upstream::{Target, description, explain, indexes, is_same_index, is_same_key};
 use crate::command::collection::CLUSTERED;
 use crate::pattern::bucket::compact;
-use crate::pattern::bucket::index::specs;
+use crate::pattern::bucket::index::{SHAPE, differing, specs};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// Everything there is to say of one collection, one finding at least.
@@ -148,8 +148,24 @@ async fn strange_documents(target: &Target, shape: &BucketShape) -> Result<Vec<F
 
 /// What is wrong with a collection's indexes.
 pub(in crate::cli) fn index_findings(target: &Target, shape: &BucketShape, there: &[Document]) -> Vec<Finding> {
+    if let Some(differing) = other_shape(shape, there) {
+        let text = format!(
+            "is stored in another shape: {differing}; give the shape back what it had, or see docs/operations.md, \"Changing a shape\""
+        );
+        return vec![Finding::error(target.namespace(), text)];
+    }
     let missing = |wanted: &Document| index_finding(&target.namespace(), wanted, there);
     wanted_indexes(shape).iter().filter_map(missing).collect()
+}
+
+/// What is another in the shape that pages are stored in.
+fn other_shape(shape: &BucketShape, there: &[Document]) -> Option<String> {
+    let said = there
+        .iter()
+        .find(|index| index.get_str("name").is_ok_and(|name| name == SHAPE))?;
+    let said = RawDocumentBuf::try_from(said).ok()?;
+    let differing = differing(shape, &said);
+    (!differing.is_empty()).then(|| differing.join(", "))
 }
 
 /// The indexes of a shape, as the driver takes documents.

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use bson::raw::{RawDocument, RawDocumentBuf};
+
+use super::stored::{differing, stored_as};
 use super::{Mode, NamespacePattern, RenameMap, ShapeError, check_field_name};
 
 /// What becomes of the items' `_id`.
@@ -74,6 +77,7 @@ impl BucketOptions {
 pub struct BucketShape {
     options: BucketOptions,
     rename: RenameMap,
+    stored_as: RawDocumentBuf,
 }
 
 impl BucketShape {
@@ -102,7 +106,11 @@ impl BucketShape {
         check_stored_names(&options, &mut errors);
         check_limits(&options, &mut errors);
         match RenameMap::new(&options.rename, &options.key) {
-            Ok(rename) if errors.is_empty() => Ok(Self { options, rename }),
+            Ok(rename) if errors.is_empty() => Ok(Self {
+                stored_as: stored_as(&options),
+                options,
+                rename,
+            }),
             Ok(_) => Err(errors),
             Err(of_rename) => {
                 errors.extend(of_rename);
@@ -178,26 +186,16 @@ impl BucketShape {
         rewriting
     }
 
-    /// Whether what is stored under this shape may be read and written under the other.
+    /// What pages are stored by: they can be read by no shape of which that is another.
     #[must_use]
-    pub fn is_stored_as(&self, other: &Self) -> bool {
-        // Each of them is named here, so that none is forgotten.
-        let BucketOptions {
-            namespace: _,
-            mode: _,
-            key,
-            time,
-            items,
-            count,
-            max_items,
-            max_bytes,
-            rename,
-            item_ids,
-        } = &self.options;
-        let others = &other.options;
-        (key, time, items, count) == (&others.key, &others.time, &others.items, &others.count)
-            && (max_items, max_bytes) == (&others.max_items, &others.max_bytes)
-            && (rename, item_ids) == (&others.rename, &others.item_ids)
+    pub fn stored_as(&self) -> &RawDocument {
+        &self.stored_as
+    }
+
+    /// What is another in pages that are stored as `there`, in words for a person; none where this shape can read them.
+    #[must_use]
+    pub fn differing(&self, there: &RawDocument) -> Vec<String> {
+        differing(there, &self.stored_as)
     }
 }
 

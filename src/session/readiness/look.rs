@@ -139,24 +139,24 @@ impl Asker<'_> {
             Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => return Ok(false),
             reply => reply?,
         };
-        let expected = index::specs(self.shape).into_iter().next();
-        let expected = expected.as_deref().and_then(|spec| spec.get_document("key").ok());
         let indexes = CursorReply::parse(&reply);
-        let mut indexes = indexes.iter().flat_map(CursorReply::documents);
-        let Some(page) = indexes.find(|spec| spec.get_str("name").is_ok_and(|name| name == index::PAGE)) else {
-            return Ok(false);
+        let named = |name: &str| {
+            let mut indexes = indexes.iter().flat_map(CursorReply::documents);
+            indexes.find(|spec| spec.get_str("name").is_ok_and(|found| found == name))
         };
-        // An index made for another key: the shape's key was changed over data that is there.
-        let same = page
-            .get_document("key")
-            .ok()
-            .zip(expected)
-            .is_some_and(|(is, should)| same_fields(is, should));
-        if same {
-            Ok(true)
-        } else {
-            let remedy = "run `mongoshape check`, which says more";
-            Err(self.misfit("was stored under another key", remedy).into())
+        let has_pages = named(index::PAGE).is_some();
+        // Pages are read by what they are stored as, or not at all.
+        match named(index::SHAPE).map(|said| index::differing(self.shape, said)) {
+            None if has_pages => {
+                let what = format!("has no index {}, which says what its pages are stored as", index::SHAPE);
+                Err(self.misfit(&what, "run `mongoshape setup`").into())
+            }
+            Some(differing) if !differing.is_empty() => {
+                let what = format!("is stored in another shape: {}", differing.join(", "));
+                let remedy = "give the shape back what it had, or see docs/operations.md, \"Changing a shape\"";
+                Err(self.misfit(&what, remedy).into())
+            }
+            _ => Ok(has_pages),
         }
     }
 
@@ -191,16 +191,4 @@ impl Asker<'_> {
             metrics.rejected(&self.shape.namespace().to_string(), Refusal::Misfit);
         }
     }
-}
-
-/// Whether two index keys name the same fields in the same order.
-fn same_fields(one: &RawDocument, other: &RawDocument) -> bool {
-    let names = |document: &RawDocument| -> Vec<String> {
-        document
-            .iter()
-            .flatten()
-            .map(|(name, _)| name.as_str().to_owned())
-            .collect()
-    };
-    names(one) == names(other)
 }

@@ -53,7 +53,7 @@ fn alike<'a>(across: &Across<'a>, from: Namespace<'_>, to: Namespace<'_>) -> Res
     let settings = across.settings;
     let [shape, other] = [from, to].map(|namespace| settings.shapes.bucket(namespace));
     match (shape, other) {
-        (Some(shape), Some(other)) if shape.is_stored_as(other) => Ok(shape),
+        (Some(shape), Some(other)) if shape.stored_as() == other.stored_as() => Ok(shape),
         (Some(_), _) => {
             let what = format!("renameCollection to {to}, which is not stored alike,");
             Err(refuse(across, from, &what))
