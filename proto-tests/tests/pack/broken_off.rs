@@ -11,9 +11,9 @@ use rustix::process::Signal;
 
 use super::world::{COLLECTION, COPY, KEPT, World, documents, signal, thawed, with_time};
 
-const COUNT: i32 = 5_000;
+const COUNT: i32 = 3_000;
 /// Times that a run is broken off.
-const TIMES: u32 = 6;
+const TIMES: u32 = 5;
 
 /// How long a run takes that nobody breaks off.
 fn whole(documents: &[Document]) -> Result<Duration> {
