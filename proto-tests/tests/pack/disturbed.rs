@@ -12,7 +12,7 @@ use proto_tests::raw::Connection;
 use super::world::{COLLECTION, COPY, KEPT, World, documents, thawed, with_time};
 
 /// So many that they are not packed in a moment.
-const MANY: i32 = 12_000;
+const MANY: i32 = 6_000;
 
 /// Has something done past the proxy, again and again, from the moment in which the collection is frozen until the run ends.
 /// What the run said, and whether it went well.
