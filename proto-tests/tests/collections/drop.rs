@@ -103,7 +103,7 @@ fn a_database_is_dropped_with_all_that_is_known_of_it() -> Result<()> {
             both.through_second(read_all)?;
             both.through_second(|both| both.same(|_| doc! { "create": "items" }))?;
             let indexes = both.stored.all(&doc! { "listIndexes": "items", "$db": &database })?;
-            ensure!(indexes.len() == 5 + 1, "{indexes:?}");
+            ensure!(indexes.len() == 6 + 1, "{indexes:?}");
             both.same(|_| doc! { drop: value.clone() })?;
             both.through_second(|both| both.same(|_| insert(1)))?;
             both.same(|_| insert(2))?;

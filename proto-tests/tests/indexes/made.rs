@@ -61,7 +61,7 @@ fn indexes_are_made_listed_and_dropped_by_the_applications_names() -> Result<()>
     assert_eq!(both.list()?, ["_id_"]);
     let own = both.shaped.indexes();
     ensure!(
-        both.stored()?.to_string().matches("mongoshape_").count() == 5,
+        both.stored()?.to_string().matches("mongoshape_").count() == 6,
         "{own:?}"
     );
     both.create(&specs[..3], Told::Whole)?;
@@ -120,7 +120,7 @@ fn an_index_makes_its_collection() -> Result<()> {
         both.same(&doc! { "insert": COLLECTION, "documents": [item] }, Told::Whole)?;
         both.list()?;
         let stored = both.stored()?.to_string();
-        ensure!(stored.matches("\"mongoshape_").count() == 5, "{stored}");
+        ensure!(stored.matches("\"mongoshape_").count() == 6, "{stored}");
     }
     let mut both = Both::start()?;
     for quorum in [bson!("nope"), bson!(9)] {
