@@ -80,7 +80,10 @@ fn naive_documents_are_reported_and_left_alone() -> Result<()> {
     let naive =
         doc! { "insert": COLLECTION, "documents": [{ "_id": 41, "k": 1 }, { "_id": 42 }], "$db": &shaped.database };
     shaped.direct()?.command_ok(&naive)?;
-    let reported = ["error: ", "2 documents are not buckets of layout version 1"];
+    let reported = [
+        "error: ",
+        "holds 2 plain documents: `mongoshape setup --pack` puts them into pages",
+    ];
     assert_says(&shaped.proxy.run("check")?, 1, &reported);
     assert_says(&shaped.proxy.run("setup")?, 1, &reported);
     assert_eq!(shaped.indexes()?, ["_id_"]);

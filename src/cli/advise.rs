@@ -37,6 +37,7 @@ use self::look::Look;
 use self::traffic::Traffic;
 use super::upstream;
 use crate::config::Config;
+use crate::pattern::bucket::pack::is_beside;
 use crate::pattern::shapes::NamespacePattern;
 
 /// Databases that are no application's.
@@ -187,7 +188,7 @@ fn wanted<'a>(database: &str, there: &'a [Document], advise: &Advise<'_>) -> any
     let mut wanted: Vec<&Document> = if advise.namespaces.is_empty() {
         there
             .iter()
-            .filter(|described| !named(described).starts_with("system."))
+            .filter(|described| !named(described).starts_with("system.") && !is_beside(named(described)))
             .collect()
     } else {
         let mut wanted = Vec::new();

@@ -61,5 +61,7 @@ fn plain(world: &mut World) -> Document {
     if matches!(document.get(&world.shape.items), Some(Bson::Array(_))) {
         document.remove(&world.shape.count);
     }
+    // What mongod would give, a proxy may give once more.
+    document.remove("stamp");
     document
 }

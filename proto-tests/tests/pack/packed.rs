@@ -1,8 +1,9 @@
 //! What is packed is what was there.
 
 use anyhow::{Result, ensure};
-use bson::{DateTime, Decimal128, Document, Timestamp, doc};
-use proto_tests::{ItemIds, Shape, mongod};
+use bson::{DateTime, Decimal128, Document, Timestamp, bson, doc};
+use proto_tests::mongod::Options;
+use proto_tests::{ItemIds, Proxy, ProxyOptions, Shape, client, mongod};
 
 use super::world::{COLLECTION, KEPT, World, documents, thawed, with_time};
 
@@ -189,5 +190,25 @@ fn the_copy_is_not_listed_and_what_is_kept_is() -> Result<()> {
     let mut names: Vec<&str> = listed.iter().filter_map(|listed| listed.get_str("name").ok()).collect();
     names.sort_unstable();
     ensure!(names == [COLLECTION, KEPT], "{names:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn read_write_and_db_admin_are_enough() -> Result<()> {
+    let mongod = Options::default().auth().standalone()?;
+    let all = client(&mongod.uri()).await?;
+    let roles = bson!([{ "role": "readWrite", "db": "d" }, { "role": "dbAdmin", "db": "d" }]);
+    let user = doc! { "createUser": "packer", "pwd": "word", "roles": roles };
+    all.database("admin").run_command(user).await?;
+    let insert = doc! { "insert": COLLECTION, "documents": documents(100, 3) };
+    all.database("d").run_command(insert).await?;
+    let toml = with_time().toml(&format!("d.{COLLECTION}"));
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri_as("packer", "word")).config(&toml))?;
+    let output = proxy.run_with("setup", &["--pack"])?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        output.status.success() && said.contains("packed: 100 documents"),
+        "{said}"
+    );
     Ok(())
 }

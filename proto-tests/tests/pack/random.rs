@@ -7,10 +7,10 @@ use proto_tests::{ItemIds, Shape, mongod};
 
 use super::world::with_time;
 
-const DOCUMENTS: u32 = 200;
-const OPERATIONS: u32 = 40;
+const DOCUMENTS: u32 = 150;
+const OPERATIONS: u32 = 25;
 
-fn check(shape: Shape, seeds: [u64; 2]) -> Result<()> {
+fn check(shape: Shape, seeds: &[u64]) -> Result<()> {
     let run = Run {
         shape,
         outlier: None,
@@ -31,7 +31,7 @@ fn by_date(shape: Shape) -> Shape {
 
 #[test]
 fn with_time_and_rename() -> Result<()> {
-    check(by_date(with_time()), [1, 2])
+    check(by_date(with_time()), &[1, 2])
 }
 
 #[test]
@@ -41,12 +41,12 @@ fn a_key_of_two_fields_on_small_pages() -> Result<()> {
         max_bytes: 1024,
         ..by_date(Shape::new(&["k", "region"]))
     };
-    check(shape, [11, 12])
+    check(shape, &[11])
 }
 
 #[test]
 fn without_time() -> Result<()> {
-    check(Shape::new(&["k"]), [21, 22])
+    check(Shape::new(&["k"]), &[21])
 }
 
 #[test]
@@ -55,5 +55,5 @@ fn without_ids() -> Result<()> {
         item_ids: ItemIds::Dropped,
         ..by_date(with_time())
     };
-    check(shape, [31, 33])
+    check(shape, &[31])
 }

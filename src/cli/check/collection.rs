@@ -67,6 +67,9 @@ pub(in crate::cli) fn unfit(target: &Target, described: &Document) -> Vec<Findin
             "takes no writes, as `mongoshape compact` is about to replace it; if that does not run, run it again";
         return vec![Finding::error(target.namespace(), text)];
     }
+    if survey::is_frozen(described) {
+        return Plain::Frozen.finding(target).into_iter().collect();
+    }
     let finding = |option| {
         Finding::error(
             target.namespace(),

@@ -20,7 +20,7 @@ use self::fitness::Fitness;
 use self::items::Items;
 use crate::cli::finding::{Finding, Findings};
 use crate::cli::replace::{Freezing, Frozen, Halt, Work, Writer, options_of, others, uuid_of};
-use crate::cli::survey::{Plain, is_frozen, taken};
+use crate::cli::survey::{Plain, is_frozen, look, taken};
 use crate::cli::upstream::{self, Target, description};
 use crate::command::document::{array_of, single};
 use crate::config::UpstreamConfig;
@@ -31,7 +31,7 @@ use crate::pattern::shapes::BucketShape;
 pub(super) async fn run(
     upstream: &UpstreamConfig,
     target: &Target,
-    (plain, stop): (Plain, &CancellationToken),
+    stop: &CancellationToken,
     findings: &mut Findings,
 ) -> anyhow::Result<()> {
     let name = others::own_name(Work::Pack, &target.namespace());
@@ -56,7 +56,7 @@ pub(super) async fn run(
             stop,
             findings,
         };
-        if let Err(halt) = packing.pack(plain).await {
+        if let Err(halt) = packing.pack().await {
             findings.add(&halt.finding(Work::Pack, &target.namespace()));
         }
     }
@@ -75,10 +75,14 @@ struct Packing<'a> {
 }
 
 impl Packing<'_> {
-    async fn pack(&mut self, plain: Plain) -> Result<(), Halt> {
+    async fn pack(&mut self) -> Result<(), Halt> {
         let target = self.by.target;
-        let exchanged = match plain {
-            Plain::Nothing => return Ok(()),
+        // Once nobody else is at it: one may just have ended.
+        let exchanged = match look(target, self.shape).await? {
+            Plain::Nothing => {
+                super::set_up(target, self.findings).await?;
+                return Ok(());
+            }
             Plain::Taken => return Err(Halt::Words(taken(target))),
             Plain::Between => Exchange::broken_off(self.by, self.shape).await?.finish().await?,
             Plain::Documents(_) | Plain::Frozen => match self.begin_anew().await? {
@@ -111,15 +115,23 @@ impl Packing<'_> {
         }
         let frozen = Frozen::of(self.by, &described)?;
         let packed = self.in_a_copy(&described, &frozen).await;
-        if !matches!(packed, Ok(Some(_))) && !exchange::has_begun(self.by.target, &frozen).await? {
-            self.take_back(&frozen).await?;
+        if matches!(packed, Ok(Some(_))) {
+            return packed;
         }
+        let taken_back = self.take_back(&frozen).await;
+        if let (Err(reason), Err(_)) = (&packed, &taken_back) {
+            self.findings.add(&reason.finding(Work::Pack, &target.namespace()));
+        }
+        taken_back?;
         packed
     }
 
-    /// Leaves the collection as it was.
+    /// Leaves the collection as it was, unless it has its other name: then there is nothing to do but to go on.
     async fn take_back(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
         let target = self.by.target;
+        if exchange::has_begun(target, frozen).await? {
+            return Ok(());
+        }
         let described = description(&target.database, &target.collection).await?;
         // Whatever other validator it has is none of ours.
         if described.is_some_and(|described| is_frozen(&described)) {

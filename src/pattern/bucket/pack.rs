@@ -7,8 +7,8 @@
 //! every insert and every update. Deletes go on where somebody sends them; who packs finds out.
 
 use bson::oid::ObjectId;
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
-use bson::{DateTime, Timestamp, rawdoc};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{DateTime, Timestamp};
 
 use super::item::{Item, Mint};
 use super::layout::path;
@@ -35,10 +35,10 @@ pub fn plain_name(collection: &str) -> String {
     format!("{collection}{PLAIN}")
 }
 
-/// Whether it is one of the two.
+/// Whether a collection only stands beside another: a copy, plain documents that are kept, a view of items.
 #[must_use]
-pub fn is_own_name(collection: &str) -> bool {
-    [COPY, PLAIN].iter().any(|suffix| collection.ends_with(suffix))
+pub fn is_beside(collection: &str) -> bool {
+    collection.contains(".mongoshape_")
 }
 
 /// The validator of a frozen collection.
@@ -84,26 +84,18 @@ pub fn item(shape: &BucketShape, document: &RawDocument) -> Result<Item, WriteEr
     Item::prepare(shape, 0, document, &mut AsStored)
 }
 
-/// The stages that give the number of all items as `n`.
-#[must_use]
-pub fn number_of_items(shape: &BucketShape) -> Vec<RawDocumentBuf> {
-    let sum = rawdoc! { "_id": null, "n": { "$sum": format!("${}", shape.count()) } };
-    let mut group = RawDocumentBuf::new();
-    group.append(cstr!("$group"), sum);
-    vec![group]
-}
-
-/// Gives nothing that a stored document has not: an insert would fill in the time where it is `Timestamp(0, 0)`.
+/// Gives nothing that a stored document has not: an insert would fill in the time where it is `Timestamp(0, 0)`. An id is not asked
+/// for, nor is the time of day.
 #[derive(Debug)]
 struct AsStored;
 
 impl Mint for AsStored {
     fn now(&self) -> DateTime {
-        DateTime::now()
+        DateTime::from_millis(0)
     }
 
     fn object_id(&mut self) -> ObjectId {
-        ObjectId::new()
+        ObjectId::from_bytes([0; 12])
     }
 
     fn timestamp(&mut self) -> Timestamp {
@@ -117,6 +109,8 @@ impl Mint for AsStored {
 
 #[cfg(test)]
 mod tests {
+    use bson::rawdoc;
+
     use super::*;
     use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::items::Items;
 use crate::cli::replace::{Freezing, Frozen, Halt, uuid_of};
 use crate::cli::survey::{is_frozen, taken};
-use crate::cli::upstream::{Target, description};
+use crate::cli::upstream::{Target, description, explain};
 use crate::pattern::bucket::pack;
 use crate::pattern::shapes::BucketShape;
 
@@ -101,7 +101,19 @@ impl<'a> Exchange<'a> {
         {
             return Err(Halt::Words(taken(self.target)));
         }
-        renamed?;
+        renamed.map_err(|halt| self.unfinished(halt))?;
         Ok(self.items)
+    }
+
+    fn unfinished(&self, halt: Halt) -> Halt {
+        let reason = match halt {
+            Halt::Failed(error) => explain(&error),
+            Halt::Words(words) => words,
+            other => return other,
+        };
+        let (name, kept) = (&self.target.collection, pack::plain_name(&self.target.collection));
+        Halt::Words(format!(
+            "{reason}. There is no {name} now: its documents are all in {kept}. Run `mongoshape setup --pack` again to finish"
+        ))
     }
 }
