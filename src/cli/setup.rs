@@ -60,6 +60,13 @@ pub(super) struct Asked<'a> {
     pub(super) namespace: Option<&'a str>,
 }
 
+impl Asked<'_> {
+    /// Whether somebody would take it for done.
+    fn changes_documents(&self) -> bool {
+        self.long != Documents::AsTheyAre || self.plain != PlainDocuments::AsTheyAre
+    }
+}
+
 async fn set_up_through(client: &Client, config: &Config, asked: Asked<'_>) -> anyhow::Result<Findings> {
     let stop = stopped_by_signals()?;
     let mut findings = Findings::default();
@@ -72,6 +79,11 @@ async fn set_up_through(client: &Client, config: &Config, asked: Asked<'_>) -> a
     if targets.is_empty() {
         findings.add(&match asked.namespace {
             Some(namespace) => Finding::error(namespace, "there is no such collection whose shape is rewritten"),
+            None if asked.changes_documents() => {
+                let text =
+                    "there is no collection whose shape is rewritten, so nothing was done: has it mode = \"rewrite\"?";
+                Finding::error("setup", text)
+            }
             None => Finding::note("setup", "there is no collection whose shape is rewritten"),
         });
     }

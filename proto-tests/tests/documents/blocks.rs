@@ -52,6 +52,8 @@ pub(crate) struct Document {
     pub(crate) spans: Vec<String>,
     /// What links and pictures name.
     pub(crate) links: Vec<String>,
+    /// What links name behind a `#`: its headings, as GitHub has them.
+    pub(crate) anchors: Vec<String>,
 }
 
 impl Document {
@@ -62,7 +64,9 @@ impl Document {
             blocks: Vec::new(),
             spans: Vec::new(),
             links: Vec::new(),
+            anchors: Vec::new(),
         };
+        let mut heading: Option<String> = None;
         let mut open: Option<Block> = None;
         for (event, range) in Parser::new_ext(&text, Options::ENABLE_TABLES).into_offset_iter() {
             match event {
@@ -74,21 +78,36 @@ impl Document {
                         line,
                     });
                 }
+                Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
+                Event::End(TagEnd::Heading(_)) => document.anchors.extend(heading.take().as_deref().map(anchor)),
                 Event::Text(part) => {
-                    if let Some(block) = &mut open {
-                        block.text.push_str(&part);
+                    if let Some(text) = open.as_mut().map(|block| &mut block.text).or(heading.as_mut()) {
+                        text.push_str(&part);
                     }
                 }
                 Event::End(TagEnd::CodeBlock) => document.blocks.extend(open.take()),
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
                     document.links.push(dest_url.into_string());
                 }
-                Event::Code(code) => document.spans.push(code.into_string()),
+                Event::Code(code) => {
+                    if let Some(heading) = &mut heading {
+                        heading.push_str(&code);
+                    }
+                    document.spans.push(code.into_string());
+                }
                 _ => {}
             }
         }
         Ok(document)
     }
+}
+
+fn anchor(heading: &str) -> String {
+    let lower = heading.to_lowercase().replace(' ', "-");
+    lower
+        .chars()
+        .filter(|character| character.is_alphanumeric() || matches!(character, '-' | '_'))
+        .collect()
 }
 
 fn kind_of(kind: &CodeBlockKind<'_>) -> Kind {

@@ -17,7 +17,7 @@ use anyhow::{Result, ensure};
 use bson::{DateTime, doc};
 use proto_tests::invariants::read_all;
 
-use blocks::{Document, Kind};
+use blocks::{Block, Document, Kind};
 use session::Session;
 
 /// Makes a test of each document, and the list of them. Some want something to be there, or to be seen afterwards.
@@ -28,7 +28,7 @@ macro_rules! sessions {
             #[test]
             fn $name() -> Result<()> {
                 let mut session = Session::start($path)?;
-                $($with(&session)?;)?
+                $($with(&mut session)?;)?
                 go_through(&mut session, $path)?;
                 $($then(&session)?;)?
                 session.end()
@@ -42,6 +42,7 @@ sessions! {
     getting_started: "docs/getting-started.md", then is_back;
     choosing_shapes: "docs/choosing-shapes.md", with trades;
     hand_written_buckets: "docs/hand-written-buckets.md";
+    packing: "docs/packing.md", with trades_with_a_shape;
     outliers: "docs/outliers.md";
     storage_layout: "docs/storage-layout.md", then views::compare;
 }
@@ -84,13 +85,33 @@ fn is_back(session: &Session) -> Result<()> {
 }
 
 /// Enough plain documents for a proposal.
-fn trades(session: &Session) -> Result<()> {
+fn trades(session: &mut Session) -> Result<()> {
     let trade = |number: i32| doc! { "customerId": number % 100, "date": DateTime::from_millis(number.into()), "quantity": number };
     let trades: Vec<_> = (0..2_000).map(trade).collect();
     let index = doc! { "key": { "customerId": 1, "date": 1 }, "name": "reading" };
     let mut direct = session.direct()?;
     direct.command_ok(&doc! { "insert": "trades", "documents": trades, "$db": "shop" })?;
     direct.command_ok(&doc! { "createIndexes": "trades", "indexes": [index], "$db": "shop" })?;
+    Ok(())
+}
+
+/// The same with a shape, and a shell on mongod.
+fn trades_with_a_shape(session: &mut Session) -> Result<()> {
+    trades(session)?;
+    let taken_for_granted = [
+        (
+            Kind::Toml,
+            "[[bucket]]\nnamespace = \"shop.trades\"\nkey = \"customerId\"\ntime = \"date\"\n",
+        ),
+        (Kind::Sh, "mongosh \"mongodb://127.0.0.1:27017/shop\""),
+    ];
+    for (kind, text) in taken_for_granted {
+        session.block(&Block {
+            kind,
+            text: text.to_owned(),
+            line: 0,
+        })?;
+    }
     Ok(())
 }
 

@@ -42,6 +42,11 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "wants a cluster; `cargo xtask deploy` validates what is applied",
     ),
     (
+        "docs/dashboard.md",
+        "cargo xtask dashboard",
+        "takes minutes, and wants Chromium and npm; run by hand",
+    ),
+    (
         "docs/benchmarks.md",
         "cargo xtask bench",
         "measures, on a quiet machine",

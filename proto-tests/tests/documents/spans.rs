@@ -1,13 +1,13 @@
 //! Commands in running text and those that are not run: they must be there at least.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, ensure};
 use proto_tests::paths;
 use proto_tests::proxy::find_binary;
 
-use crate::blocks::{self, Kind};
+use crate::blocks::{self, Document, Kind};
 
 /// What of a command is missing, if anything is. A command of another program is nobody's here.
 fn missing(command: &str) -> Result<Option<String>> {
@@ -61,18 +61,24 @@ fn links_lead_somewhere() -> Result<()> {
     let mut wrong = Vec::new();
     for document in blocks::all()? {
         let folder = Path::new(&document.path).parent().unwrap_or(Path::new(""));
-        for link in &document.links {
-            let file = link.split('#').next().unwrap_or_default();
-            let is_ours = !file.is_empty() && !file.contains("://");
-            if is_ours && !paths::workspace().join(folder).join(file).exists() {
+        for link in document.links.iter().filter(|link| !link.contains("://")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let path = if file.is_empty() {
+                PathBuf::from(&document.path)
+            } else {
+                folder.join(file)
+            };
+            let is_there = paths::workspace().join(&path).exists();
+            if !is_there || !anchor.is_empty() && !has_heading(&path, anchor)? {
                 wrong.push(format!("{}: {link}", document.path));
             }
         }
     }
-    ensure!(
-        wrong.is_empty(),
-        "links to files that are not there:\n{}",
-        wrong.join("\n")
-    );
+    ensure!(wrong.is_empty(), "links that lead nowhere:\n{}", wrong.join("\n"));
     Ok(())
+}
+
+fn has_heading(path: &Path, anchor: &str) -> Result<bool> {
+    let document = Document::read(&path.display().to_string())?;
+    Ok(document.anchors.iter().any(|heading| heading == anchor))
 }

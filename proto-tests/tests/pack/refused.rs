@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
+use proto_tests::shaped::Shaped;
 use proto_tests::{Shape, mongod};
 
 use super::world::{COLLECTION, KEPT, World, documents, with_time};
@@ -109,4 +110,17 @@ fn a_name_that_is_taken() -> Result<()> {
         &mut world,
         &["items.mongoshape_plain is there already, from an earlier run"],
     )
+}
+
+#[test]
+fn a_shape_that_only_observes() -> Result<()> {
+    let observing = Shaped::start("mode = \"observe\"\n")?;
+    let output = observing.proxy.run_with("setup", &["--pack"])?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        output.status.code() == Some(1) && said.contains("nothing was done: has it mode = \"rewrite\"?"),
+        "{said}"
+    );
+    ensure!(observing.proxy.run("setup")?.status.success());
+    Ok(())
 }
