@@ -193,7 +193,7 @@ fn each_member_is_reached_through_its_own_listener() -> Result<()> {
             assert_eq!(shown.get(same), direct.get(same), "{same}");
         }
     }
-    // Reads go where the driver sends them, of a shaped collection too.
+    // Reads go where the driver sends them.
     let uri = format!("mongodb://{}/?replicaSet=rs0&readPreference=secondary", names.join(","));
     tokio::runtime::Runtime::new()?.block_on(async {
         let client = client(&uri).await?;

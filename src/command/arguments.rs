@@ -34,6 +34,16 @@ const GENERIC: &[&str] = &[
     "rawData",
 ];
 
+/// Those of them that say who asks, and where.
+const IDENTITY: &[&str] = &[
+    "lsid",
+    "$clusterTime",
+    "apiVersion",
+    "apiStrict",
+    "apiDeprecationErrors",
+    "$db",
+];
+
 /// What a command says of the transaction that it is a part of, and of how that is to be read.
 const OF_TRANSACTION: &[&str] = &[
     "lsid",
@@ -131,21 +141,20 @@ impl<'a> Carried<'a> {
 
     /// Appends only what says who asks and where: for commands about the collection itself.
     pub fn append_identity(&self, command: &mut RawDocumentBuf) {
-        let kept = [
-            "lsid",
-            "$clusterTime",
-            "apiVersion",
-            "apiStrict",
-            "apiDeprecationErrors",
-            "$db",
-        ];
-        self.append(command, |name, _| kept.contains(&name));
+        self.append(command, |name, _| IDENTITY.contains(&name));
     }
 
-    /// Appends what says who asks, where, and in which transaction: for a read of the proxy's own that a write begins with.
+    /// Appends what says who asks and where, for a look at the collection itself: at whatever member the connection leads to. Whether
+    /// the client may read there is said in its own words, which not all of its commands carry: drivers leave them out of `getMore`.
+    pub fn append_to_inspect(&self, command: &mut RawDocumentBuf) {
+        self.append_identity(command);
+        put(command, "$readPreference", single("mode", "primaryPreferred"));
+    }
+
+    /// Appends what says who asks, where, and in which transaction: for a read of the proxy's own beside what the client asks for.
     pub fn append_to_look_up(&self, command: &mut RawDocumentBuf) {
         if get(self.body, "autocommit").is_none() {
-            return self.append_identity(command);
+            return self.append_to_inspect(command);
         }
         self.append_to_read(command);
     }

@@ -74,7 +74,7 @@ impl Asker<'_> {
         let mut command = RawDocumentBuf::new();
         command.append(cstr!("listCollections"), 1);
         command.append(cstr!("filter"), single("name", self.namespace.collection));
-        self.carried.append_identity(&mut command);
+        self.carried.append_to_inspect(&mut command);
         let reply = self.link.run(&command).await?;
         let Some(collection) = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next()) else {
             return Ok(None);
@@ -133,7 +133,7 @@ impl Asker<'_> {
 
     async fn has_page_index(&mut self) -> Result<bool, RunError> {
         let mut command = single("listIndexes", self.namespace.collection);
-        self.carried.append_identity(&mut command);
+        self.carried.append_to_inspect(&mut command);
         let reply = match self.link.run(&command).await {
             // Dropped since it was listed.
             Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => return Ok(false),
@@ -168,7 +168,7 @@ impl Asker<'_> {
         command.append(cstr!("projection"), single("_id", 1));
         command.append(cstr!("limit"), 1);
         command.append(cstr!("singleBatch"), true);
-        self.carried.append_identity(&mut command);
+        self.carried.append_to_inspect(&mut command);
         let reply = self.link.run(&command).await?;
         let stray = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next().map(id_text));
         let Some(id) = stray else { return Ok(()) };

@@ -24,7 +24,7 @@ pub(super) async fn list(
     command.append(cstr!("filter"), filter);
     let mut found = Vec::new();
     loop {
-        asker.append_identity(&mut command);
+        asker.append_to_inspect(&mut command);
         let reply = link.run(&command).await?;
         let Some(cursor) = CursorReply::parse(&reply) else {
             return Ok(found);

@@ -21,7 +21,7 @@ const MAX_ATTEMPTS: u32 = 20;
 /// The collection's indexes; `None` where it is not there.
 pub(super) async fn there(run: &mut Run<'_>) -> Result<Option<Indexes>, RunError> {
     let mut command = single("listIndexes", run.namespace.collection);
-    Carried::of(run.head.body()).append_identity(&mut command);
+    Carried::of(run.head.body()).append_to_inspect(&mut command);
     let reply = match run.link.run(&command).await {
         Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => return Ok(None),
         reply => reply?,

@@ -102,7 +102,7 @@ impl Reaching<'_, '_> {
         let name = items_view::name(namespace.collection);
         let mut command = single("listCollections", 1);
         command.append(cstr!("filter"), single("name", name.as_str()));
-        self.identity().append_identity(&mut command);
+        self.identity().append_to_inspect(&mut command);
         let reply: RawDocumentBuf = self.link.run(&command).await?;
         let found: Option<&RawDocument> = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next());
         match found {

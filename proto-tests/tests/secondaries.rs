@@ -1,0 +1,150 @@
+//! Shaped collections read from a secondary, by proxies that have not met them before.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, Document, doc};
+use proto_tests::raw::Connection;
+use proto_tests::{Mongod, Proxy, ProxyOptions, database_name};
+
+const ITEMS: i32 = 3000;
+/// More than a batch.
+const BOOKS: i32 = 150;
+
+fn documents(count: i32, of: impl Fn(i32) -> Document) -> Vec<Document> {
+    (0..count).map(of).collect()
+}
+
+fn reads() -> [Document; 17] {
+    let low = doc! { "_id": { "$lt": 7 } };
+    let by_id = doc! { "_id": 1 };
+    [
+        doc! { "find": "items", "filter": { "k": 1 }, "sort": &by_id },
+        doc! { "find": "items", "sort": &by_id, "batchSize": 50 },
+        doc! { "find": "items", "filter": { "_id": 3 }, "hint": { "k": 1 } },
+        doc! { "count": "items" },
+        doc! { "distinct": "items", "key": "k" },
+        doc! { "aggregate": "items", "pipeline": [{ "$match": &low }, { "$sort": &by_id }], "cursor": {} },
+        doc! { "explain": { "find": "items", "filter": { "k": 1 } } },
+        doc! { "listIndexes": "items" },
+        doc! { "listCollections": 1, "nameOnly": true, "filter": { "type": "collection" } },
+        doc! { "collStats": "items" },
+        doc! { "dbStats": 1 },
+        doc! { "find": "books", "sort": &by_id },
+        doc! { "find": "books", "filter": { "buyers.10": "user" }, "sort": &by_id },
+        doc! { "count": "books", "query": { "buyers.10": "user" } },
+        doc! { "distinct": "books", "key": "buyers" },
+        doc! { "aggregate": "books", "pipeline": [{ "$unwind": "$buyers" }, { "$count": "n" }], "cursor": {} },
+        doc! { "aggregate": "none", "pipeline": [{ "$unionWith": "books" }, { "$unionWith": "items" }, { "$match": &low }], "cursor": {} },
+    ]
+}
+
+/// What a command answers, without what differs from member to member.
+fn answer(connection: &mut Connection, command: &Document) -> Result<Bson> {
+    let is_cursor = ["find", "aggregate", "listIndexes", "listCollections"]
+        .iter()
+        .any(|name| command.contains_key(name));
+    if is_cursor {
+        let mut documents = connection.all(command)?;
+        documents.sort_by_key(ToString::to_string);
+        return Ok(documents.into());
+    }
+    let reply = connection.command_ok(command)?;
+    let told = ["n", "values", "nindexes", "collections", "queryPlanner"];
+    let told = told.iter().find_map(|name| reply.get(name));
+    match told.with_context(|| format!("{command}: {reply}"))? {
+        Bson::Document(plan) => Ok(plan.get("namespace").cloned().into()),
+        value => Ok(value.clone()),
+    }
+}
+
+#[test]
+fn shaped_collections_are_read_from_a_secondary() -> Result<()> {
+    let set = Mongod::replica_set(3)?;
+    let database = database_name();
+    let shapes = format!(
+        "[[bucket]]\nnamespace = \"{database}.items\"\nkey = \"k\"\n\
+         [[outlier]]\nnamespace = \"{database}.books\"\narray = \"buyers\"\nthreshold = 5\n"
+    );
+    let options = ProxyOptions::new(&set.uri()).members(&set.addresses()).config(&shapes);
+    let primary = set.primary()?;
+    let of = |proxy: &Proxy, member: usize| Connection::open(proxy.member_addresses()[member]);
+    let proxy = Proxy::start(&options)?;
+    let mut application = of(&proxy, primary)?;
+    let items = documents(ITEMS, |id| doc! { "_id": id, "k": id % 2 });
+    let books = documents(BOOKS, |id| doc! { "_id": id, "buyers": vec!["user"; 20] });
+    let everywhere = doc! { "w": 3 };
+    let writes = [
+        doc! { "insert": "items", "documents": items },
+        doc! { "insert": "books", "documents": books },
+        doc! { "createIndexes": "items", "indexes": [{ "key": { "k": 1 }, "name": "k" }] },
+    ];
+    for mut write in writes {
+        write.extend(doc! { "writeConcern": &everywhere, "$db": &database });
+        application.command_ok(&write)?;
+    }
+    for mut read in reads() {
+        read.insert("$db", &database);
+        let expected = answer(&mut application, &read)?;
+        read.insert("$readPreference", doc! { "mode": "secondary" });
+        let fresh = Proxy::start(&options)?;
+        let found = answer(&mut of(&fresh, (primary + 1) % 3)?, &read).with_context(|| read.to_string())?;
+        ensure!(found == expected, "{read}: {found} instead of {expected}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_secondary_refuses_what_it_refuses_of_a_plain_collection() -> Result<()> {
+    let set = Mongod::replica_set(3)?;
+    let database = database_name();
+    let shapes = format!(
+        "[[bucket]]\nnamespace = \"{database}.items\"\nkey = \"k\"\n\
+         [[outlier]]\nnamespace = \"{database}.books\"\narray = \"buyers\"\nthreshold = 5\n"
+    );
+    let options = ProxyOptions::new(&set.uri()).members(&set.addresses()).config(&shapes);
+    let (primary, proxy) = (set.primary()?, Proxy::start(&options)?);
+    let mut application = Connection::open(proxy.member_addresses()[primary])?;
+    for collection in ["items", "books", "plain"] {
+        let document = doc! { "_id": 1, "k": 1, "buyers": vec!["user"; 20] };
+        let insert =
+            doc! { "insert": collection, "documents": [document], "writeConcern": { "w": 3 }, "$db": &database };
+        application.command_ok(&insert)?;
+    }
+    let mut secondary = Connection::open(proxy.member_addresses()[(primary + 1) % 3])?;
+    let on = |collection: &str| {
+        let long = doc! { "_id": 2, "k": 1, "buyers": vec!["user"; 20] };
+        let change = doc! { "$push": { "buyers": "other" } };
+        [
+            doc! { "insert": collection, "documents": [long] },
+            doc! { "update": collection, "updates": [{ "q": { "_id": 1 }, "u": &change }] },
+            doc! { "update": collection, "updates": [{ "q": { "k": 1 }, "u": &change, "multi": true }] },
+            doc! { "delete": collection, "deletes": [{ "q": { "_id": 1 }, "limit": 1 }] },
+            doc! { "findAndModify": collection, "query": { "_id": 1 }, "update": &change },
+            doc! { "drop": collection },
+            doc! { "find": collection },
+            doc! { "count": collection },
+            doc! { "aggregate": collection, "pipeline": [{ "$count": "n" }], "cursor": {} },
+        ]
+    };
+    for preference in [None, Some(doc! { "mode": "primaryPreferred" })] {
+        for (number, plain) in on("plain").into_iter().enumerate() {
+            for collection in ["items", "books"] {
+                let mut answers = Vec::new();
+                for mut command in [plain.clone(), on(collection)[number].clone()] {
+                    command.insert("$db", &database);
+                    command.extend(
+                        preference
+                            .clone()
+                            .map(|mode| ("$readPreference".to_owned(), mode.into())),
+                    );
+                    let reply = secondary.command(&command)?;
+                    answers.push((reply.get_i32("code").ok(), reply.get("writeErrors").cloned()));
+                }
+                ensure!(
+                    answers[0] == answers[1],
+                    "{plain} and on {collection}, {preference:?}: {answers:?}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
