@@ -14,6 +14,7 @@
 pub mod bucket;
 pub mod outlier;
 pub mod pipeline;
+pub mod said;
 pub mod same;
 pub mod shapes;
 pub mod view;

@@ -33,7 +33,7 @@ use self::first_page::FirstPages;
 use self::hint::Hints;
 use self::metrics::SessionMetrics;
 use self::mint::Timestamps;
-use self::outlier::{KnownOutliers, Scratches, WithoutCollation};
+use self::outlier::{KnownOutliers, Scratches, StoredShapes, WithoutCollation};
 use self::readiness::Readiness;
 use self::rehearsal::{Observer, Rehearsal};
 use self::room::Room;
@@ -65,6 +65,8 @@ pub struct Settings {
     first_pages: FirstPages,
     /// The outlier collections that strings are compared in by their bytes.
     without_collation: WithoutCollation,
+    /// The outlier collections that are stored in these shapes.
+    stored_shapes: StoredShapes,
     known_outliers: KnownOutliers,
     scratches: Scratches,
 }
@@ -80,6 +82,7 @@ impl Settings {
             hints: Hints::default(),
             first_pages: FirstPages::default(),
             without_collation: WithoutCollation::default(),
+            stored_shapes: StoredShapes::default(),
             known_outliers: KnownOutliers::default(),
             scratches: Scratches::default(),
         }

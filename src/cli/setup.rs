@@ -19,6 +19,7 @@ use super::survey::{Look, Plain, first_stray, look};
 use super::upstream::{self, Target, description, explain, indexes, is_same_index};
 use crate::config::Config;
 use crate::pattern::bucket::index;
+use crate::pattern::said;
 use crate::pattern::shapes::BucketShape;
 
 /// Creates what is missing, and prints what was done for each namespace; goes on with the next one after an error.
@@ -168,7 +169,7 @@ impl Trust {
                 .iter()
                 .any(|index| index.get_str("name").is_ok_and(|name| name == wanted))
         };
-        if has(index::PAGE) && has(index::SHAPE) {
+        if has(index::PAGE) && has(said::INDEX) {
             Self::Indexed
         } else {
             Self::None

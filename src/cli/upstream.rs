@@ -186,8 +186,13 @@ pub(super) async fn description(database: &Database, collection: &str) -> Result
 
 /// What `listIndexes` says of a collection that exists, whatever its kind.
 pub(super) async fn indexes(target: &Target) -> Result<Vec<Document>, Error> {
-    let command = doc! { "listIndexes": &target.collection };
-    target.database.run_cursor_command(command).await?.try_collect().await
+    indexes_of(&target.database, &target.collection).await
+}
+
+/// The same of any collection.
+pub(super) async fn indexes_of(database: &Database, collection: &str) -> Result<Vec<Document>, Error> {
+    let command = doc! { "listIndexes": collection };
+    database.run_cursor_command(command).await?.try_collect().await
 }
 
 /// Whether an index that is there is the one that is asked for. Its name does not matter.

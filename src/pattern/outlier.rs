@@ -4,6 +4,7 @@
 //! says what its *extras* are; these lie in documents of their own, its *pages*. See [`layout`] and
 //! `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
 
+pub mod index;
 pub mod layout;
 pub mod merge;
 pub mod page;

@@ -41,8 +41,8 @@ pub struct Reached {
 impl Reached {
     /// Its shape.
     #[must_use]
-    pub fn shape(&self) -> Option<&BucketShape> {
-        bucket(&self.shape)
+    pub fn shape(&self) -> &Shape {
+        &self.shape
     }
 
     /// The name of its pattern.

@@ -1,14 +1,13 @@
-//! A shape that is changed over pages that are there: they are neither read nor written by another than they are stored in.
+//! Over pages that are there.
 
-use std::process::Output;
-
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use bson::{DateTime, Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::shaped::{COLLECTION, Shaped};
 
+use crate::{INDEX, all_refused, failed};
+
 const SHAPE: &str = "time = \"at\"\n";
-const INDEX: &str = "mongoshape_shape";
 /// What is changed, the shape's lines then, and what is said of it.
 const CHANGED: &[(&str, &str)] = &[
     ("time = \"at\"\nmax_items = 50\n", "max_items is 10 there"),
@@ -53,30 +52,6 @@ fn commands(shaped: &Shaped) -> Vec<Document> {
         on(doc! { "createIndexes": COLLECTION, "indexes": [{ "key": { "n": 1 }, "name": "n" }] }),
         shaped.insert(&[item(1000)]),
     ]
-}
-
-/// That each is refused, and says why.
-fn all_refused(application: &mut Connection, commands: &[Document], said: &str) -> Result<()> {
-    for command in commands {
-        let reply = application.command(command)?;
-        let errors = reply.get_array("writeErrors").ok();
-        let error = errors
-            .and_then(|errors| errors.first()?.as_document())
-            .unwrap_or(&reply);
-        let message = error.get_str("errmsg").with_context(|| format!("{command}: {reply}"))?;
-        ensure!(error.get_i32("code")? == 72, "{command}: {reply}");
-        ensure!(message.contains(said), "{command}: no {said:?} in {message}");
-    }
-    Ok(())
-}
-
-fn failed(output: &Output, said: &str) -> Result<()> {
-    let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(
-        output.status.code() == Some(1) && text.contains(said),
-        "no {said:?} in:\n{text}"
-    );
-    Ok(())
 }
 
 #[test]

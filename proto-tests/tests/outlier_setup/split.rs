@@ -36,7 +36,11 @@ fn what_is_too_long_is_reported_and_split() -> Result<()> {
         0,
         &["5 documents have more elements than the threshold"],
     )?;
-    says(&world.proxy.run("setup")?, 0, &["the index of extra_sales is created"])?;
+    says(
+        &world.proxy.run("setup")?,
+        0,
+        &["the indexes of extra_sales are created"],
+    )?;
     says(
         &world.proxy.run("check")?,
         0,
@@ -45,7 +49,7 @@ fn what_is_too_long_is_reported_and_split() -> Result<()> {
     says(
         &world.proxy.run_with("setup", SPLIT)?,
         0,
-        &["index of extra_sales is there", "5 documents split"],
+        &["indexes of extra_sales are there", "5 documents split"],
     )?;
     ensure!(world.read()? == before, "they read otherwise");
     world.is_clean()?;

@@ -4,7 +4,7 @@ use bson::{Bson, Document};
 
 use crate::cli::upstream::as_integer;
 use crate::pattern::bucket::index;
-use crate::pattern::outlier::layout::PAGES_INDEX;
+use crate::pattern::outlier;
 use crate::pattern::shapes::NamespacePattern;
 
 /// One collection.
@@ -138,7 +138,7 @@ impl Facts {
     /// Adds its indexes, and what follows from them.
     pub(super) fn add_indexes(&mut self, described: &[Document]) {
         self.indexes = described.iter().map(Index::of).collect();
-        let is_shaped = |index: &Index| index::is_own(&index.name) || index.name == PAGES_INDEX;
+        let is_shaped = |index: &Index| index::is_own(&index.name) || index.name == outlier::index::PAGES;
         if self.indexes.iter().any(is_shaped) {
             self.unfit.push("belongs to a shape already".to_owned());
         }

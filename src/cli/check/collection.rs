@@ -1,7 +1,7 @@
 //! Whether a collection can hold what its shape keeps there, and does.
 
 use bson::Document;
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawDocument, RawDocumentBuf};
 use mongodb::error::Error;
 use tokio::time::timeout;
 
@@ -10,7 +10,8 @@ use crate::cli::survey::{self, Look, Plain, SCAN_TIMEOUT, Survey, first_stray};
 use crate::cli::upstream::{Target, description, explain, indexes, is_same_index, is_same_key};
 use crate::command::collection::CLUSTERED;
 use crate::pattern::bucket::compact;
-use crate::pattern::bucket::index::{SHAPE, differing, specs};
+use crate::pattern::bucket::index::specs;
+use crate::pattern::said;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// Everything there is to say of one collection, one finding at least.
@@ -151,32 +152,43 @@ async fn strange_documents(target: &Target, shape: &BucketShape) -> Result<Vec<F
 
 /// What is wrong with a collection's indexes.
 pub(in crate::cli) fn index_findings(target: &Target, shape: &BucketShape, there: &[Document]) -> Vec<Finding> {
-    if let Some(differing) = other_shape(shape, there) {
-        let text = format!(
-            "is stored in another shape: {differing}; give the shape back what it had, or see docs/operations.md, \"Changing a shape\""
-        );
-        return vec![Finding::error(target.namespace(), text)];
-    }
-    let missing = |wanted: &Document| index_finding(&target.namespace(), wanted, there);
-    wanted_indexes(shape).iter().filter_map(missing).collect()
+    let wanted = (wanted_indexes(shape), shape.stored_as());
+    differing_indexes(&target.namespace(), &wanted, there)
 }
 
-/// What is another in the shape that pages are stored in.
-fn other_shape(shape: &BucketShape, there: &[Document]) -> Option<String> {
-    let said = there
+/// What is wrong with indexes that are to be these, or that another shape is said by them than this.
+pub(super) fn differing_indexes(
+    namespace: &str,
+    (wanted, stored_as): &(Vec<Document>, &RawDocument),
+    there: &[Document],
+) -> Vec<Finding> {
+    if let Some(differing) = other_shape(stored_as, there) {
+        let text = format!("is stored in another shape: {differing}; {}", said::REMEDY);
+        return vec![Finding::error(namespace, text)];
+    }
+    let missing = |wanted: &Document| index_finding(namespace, wanted, there);
+    wanted.iter().filter_map(missing).collect()
+}
+
+/// What is another in the shape that a collection says it is stored in.
+fn other_shape(stored_as: &RawDocument, there: &[Document]) -> Option<String> {
+    let there: Vec<_> = there
         .iter()
-        .find(|index| index.get_str("name").is_ok_and(|name| name == SHAPE))?;
-    let said = RawDocumentBuf::try_from(said).ok()?;
-    let differing = differing(shape, &said);
+        .filter_map(|index| RawDocumentBuf::try_from(index).ok())
+        .collect();
+    let said = said::among(there.iter().map(RawDocumentBuf::as_ref))?;
+    let differing = said::differing(stored_as, said);
     (!differing.is_empty()).then(|| differing.join(", "))
 }
 
 /// The indexes of a shape, as the driver takes documents.
 pub(in crate::cli) fn wanted_indexes(shape: &BucketShape) -> Vec<Document> {
-    specs(shape)
-        .iter()
-        .filter_map(|spec| Document::try_from(spec).ok())
-        .collect()
+    of_driver(&specs(shape))
+}
+
+/// Indexes, as the driver takes documents.
+pub(super) fn of_driver(specs: &[RawDocumentBuf]) -> Vec<Document> {
+    specs.iter().filter_map(|spec| Document::try_from(spec).ok()).collect()
 }
 
 /// What is wrong with an index, if anything is.

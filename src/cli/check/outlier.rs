@@ -8,11 +8,13 @@ use futures_util::TryStreamExt;
 use mongodb::Cursor;
 use mongodb::error::Error;
 
+use super::collection::{differing_indexes, of_driver};
 use crate::cli::finding::Finding;
 use crate::cli::survey::SCAN_TIMEOUT;
-use crate::cli::upstream::{Target, description};
+use crate::cli::upstream::{Target, description, indexes_of};
 use crate::command::document::{array_of, put, single};
 use crate::command::value_text::id_text;
+use crate::pattern::outlier::index::specs;
 use crate::pattern::outlier::layout::State;
 use crate::pattern::outlier::{regroup, remains};
 use crate::pattern::shapes::OutlierShape;
@@ -32,19 +34,12 @@ pub(super) async fn check(target: &Target, shape: &OutlierShape) -> Result<Vec<F
     if !findings.is_empty() {
         return Ok(findings);
     }
+    findings.extend(index_findings(target, shape).await?);
+    if findings.iter().any(Finding::is_error) {
+        return Ok(findings);
+    }
     let documents = Documents::look(target, shape).await?;
     findings.extend(documents.findings(&namespace));
-    let index = description(&target.database, shape.extras_collection())
-        .await?
-        .is_some();
-    if !index || !has_index(target, shape).await? {
-        let text = format!(
-            "{} has no index on {}; run `mongoshape setup`",
-            shape.extras_collection(),
-            shape.reference()
-        );
-        findings.push(Finding::note(&namespace, text));
-    }
     let mut left_over = Vec::new();
     let uncounted = remains::uncounted(shape, &target.collection, SystemTime::now());
     if among_extras(target, shape, &uncounted)
@@ -106,19 +101,16 @@ pub(in crate::cli) fn unfit(target: &Target, described: Option<&Document>) -> Ve
     vec![Finding::error(target.namespace(), text)]
 }
 
-async fn has_index(target: &Target, shape: &OutlierShape) -> Result<bool, Error> {
-    let mut command = single("listIndexes", shape.extras_collection());
-    command.append(cstr!("cursor"), RawDocumentBuf::new());
-    let there: Vec<Document> = target
-        .database
-        .run_raw_cursor_command(command)
-        .await?
-        .try_collect()
-        .await?;
-    let wanted = Document::try_from(&remains::index(shape)).unwrap_or_default();
-    Ok(there
-        .iter()
-        .any(|found| crate::cli::upstream::is_same_index(&wanted, found)))
+/// What is wrong with the indexes of the collection that extras are in. An error: what is stored cannot be read by this shape.
+pub(in crate::cli) async fn index_findings(target: &Target, shape: &OutlierShape) -> Result<Vec<Finding>, Error> {
+    let collection = shape.extras_collection();
+    let there = match description(&target.database, collection).await? {
+        Some(_) => indexes_of(&target.database, collection).await?,
+        None => Vec::new(),
+    };
+    let namespace = format!("{}.{collection}", target.database.name());
+    let wanted = (of_driver(&specs(shape)), shape.stored_as());
+    Ok(differing_indexes(&namespace, &wanted, &there))
 }
 
 /// What stages give of the extras.

@@ -1,4 +1,4 @@
-//! An outlier shape's collection: the index on extras, and what crashes have left. It is gone over while clients work.
+//! An outlier shape's collection: the indexes of its extras, and what crashes have left. It is gone over while clients work.
 
 use std::time::SystemTime;
 
@@ -15,7 +15,7 @@ use crate::cli::upstream::{Target, as_integer, description};
 use crate::command::document::{array_of, get, single};
 use crate::pattern::outlier::layout::State;
 use crate::pattern::outlier::page::{PageFacts, moving, of_generation, removal};
-use crate::pattern::outlier::{layout, regroup, remains};
+use crate::pattern::outlier::{index, layout, regroup, remains};
 use crate::pattern::shapes::OutlierShape;
 
 /// How often a race with writers may be lost.
@@ -23,7 +23,7 @@ pub(super) const MAX_ATTEMPTS: u32 = 100;
 /// The server's code where somebody else has begun the same page: `DuplicateKey`.
 const PAGE_TAKEN: i64 = 11000;
 
-/// Creates the index, puts right what is left over, and splits documents if that is asked for.
+/// Creates the indexes, puts right what is left over, and splits documents if that is asked for.
 pub(super) async fn set_up(
     target: &Target,
     shape: &OutlierShape,
@@ -31,12 +31,13 @@ pub(super) async fn set_up(
     findings: &mut Findings,
 ) -> Result<(), Error> {
     let described = description(&target.database, &target.collection).await?;
-    let unfit = check::unfit(target, described.as_ref());
+    let mut unfit = check::unfit(target, described.as_ref());
+    unfit.extend(check::index_findings(target, shape).await?);
     if unfit.iter().any(Finding::is_error) {
         findings.extend(unfit);
         return Ok(());
     }
-    let said = create_index(target, shape).await?;
+    let said = create_indexes(target, shape).await?;
     findings.add(&Finding::fine(target.namespace(), said));
     let left_over = put_right(target, shape).await?;
     findings.extend(left_over.map(|text| Finding::fine(target.namespace(), text)));
@@ -46,14 +47,14 @@ pub(super) async fn set_up(
     Ok(())
 }
 
-async fn create_index(target: &Target, shape: &OutlierShape) -> Result<String, Error> {
+async fn create_indexes(target: &Target, shape: &OutlierShape) -> Result<String, Error> {
     let mut command = single("createIndexes", shape.extras_collection());
-    command.append(cstr!("indexes"), array_of(&[remains::index(shape)]));
+    command.append(cstr!("indexes"), array_of(&index::specs(shape)));
     let reply = target.database.run_raw_command(command).await?;
     let number = |name: &str| reply.get(name).and_then(as_integer);
     let is_new = number("numIndexesBefore") != number("numIndexesAfter");
     let done = if is_new { "created" } else { "there" };
-    Ok(format!("the index of {} is {done}", shape.extras_collection()))
+    Ok(format!("the indexes of {} are {done}", shape.extras_collection()))
 }
 
 /// Moves tails, and removes pages and collections that are nobody's; what was done, if anything.

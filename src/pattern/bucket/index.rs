@@ -7,13 +7,13 @@
 //!   `to` alone, changes one entry of one of them, and `from` is there in the order of its own. Both are partial on what every
 //!   page is: mongod then plans by them only what [asks for that](every_page). An entry that moves while it is read along the
 //!   index would be missed or met twice, and who asks deals with that; a pipeline could not.
-//! * shape: of no page. Its filter says what the pages are [stored as](BucketShape::stored_as), where every proxy looks before it
-//!   reads or writes, and mongod lets no two of them be there: a shape that was changed over pages would read them wrongly.
+//! * shape: of no page. It [says](said) what the pages are [stored as](BucketShape::stored_as).
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawDocumentBuf, cstr};
 
 use super::layout::{VERSION, path};
-use crate::command::document::{get, put, single};
+use crate::command::document::{put, single};
+use crate::pattern::said;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// Name of the index on key and page number. A statement that names it as its hint fails where it is missing.
@@ -27,13 +27,10 @@ pub const FROM: &str = "mongoshape_from";
 /// Name of the index on key and the upper bound of the times.
 pub const TO: &str = "mongoshape_to";
 
-/// Name of the index that holds no page, and says what pages are stored as.
-pub const SHAPE: &str = "mongoshape_shape";
-
 /// Whether an index of that name is a shape's own, and so none that the application knows of.
 #[must_use]
 pub fn is_own(name: &str) -> bool {
-    [PAGE, EXCEPTIONS, ITEM_ID, FROM, TO, SHAPE].contains(&name)
+    [PAGE, EXCEPTIONS, ITEM_ID, FROM, TO, said::INDEX].contains(&name)
 }
 
 /// The indexes of a shape, as the `indexes` of a `createIndexes` lists them.
@@ -47,7 +44,7 @@ pub fn specs(shape: &BucketShape) -> Vec<RawDocumentBuf> {
         specs.push(bounds(shape, FROM, path::FROM));
         specs.push(bounds(shape, TO, path::TO));
     }
-    specs.push(said(shape));
+    specs.push(said::index(shape.stored_as()));
     specs
 }
 
@@ -74,24 +71,6 @@ fn bounds(shape: &BucketShape, name: &str, path: &str) -> RawDocumentBuf {
     let mut spec = named(name, &key_and(shape, &[path]));
     spec.append(cstr!("partialFilterExpression"), every_page());
     spec
-}
-
-fn said(shape: &BucketShape) -> RawDocumentBuf {
-    let mut spec = named(SHAPE, &single(path::SHAPE, 1));
-    spec.append(cstr!("partialFilterExpression"), single(path::SHAPE, shape.stored_as()));
-    spec
-}
-
-/// What is another in the pages of a collection than in a shape, as its index of that name says it, in words for a person; none
-/// where the shape can read them.
-#[must_use]
-pub fn differing(shape: &BucketShape, said: &RawDocument) -> Vec<String> {
-    let filter = said.get_document("partialFilterExpression").ok();
-    let there = filter.and_then(|filter| get(filter, path::SHAPE));
-    match there.and_then(RawBsonRef::as_document) {
-        Some(there) => shape.differing(there),
-        None => vec![format!("{SHAPE} does not say which")],
-    }
 }
 
 /// What every page meets, and a query must say to be planned by an index on bounds.

@@ -74,8 +74,6 @@ pub mod path {
     pub const UNSTEADY: &str = "control.unsteady";
     /// Whether it was marked unordered when it was there already.
     pub const ANCHOR: &str = "control.anchor";
-    /// What no page has: the path of the index that says what pages are stored as.
-    pub const SHAPE: &str = "control.shape";
 }
 
 /// What the planner knows of a key's highest page: everything of the bucket but its items.

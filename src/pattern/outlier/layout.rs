@@ -19,8 +19,6 @@ use crate::pattern::shapes::OutlierShape;
 
 /// The layout's version.
 pub const VERSION: i32 = 1;
-/// The name of the index on pages.
-pub const PAGES_INDEX: &str = "mongoshape_extras";
 
 /// Fields of a page, and of what a base document says of its pages.
 pub mod field {

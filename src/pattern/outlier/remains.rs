@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::layout::{PAGES_INDEX, field, path};
+use super::layout::{field, path};
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::shapes::OutlierShape;
 
@@ -14,17 +14,6 @@ use crate::pattern::shapes::OutlierShape;
 pub const MIN_AGE: Duration = Duration::from_hours(1);
 
 const HOUR: u64 = 3600;
-
-/// The index on the reference, which finds the pages of a document in their order.
-#[must_use]
-pub fn index(shape: &OutlierShape) -> RawDocumentBuf {
-    let mut key = single(shape.reference(), 1);
-    put(&mut key, path::GENERATION, 1);
-    put(&mut key, path::FROM, 1);
-    let mut index = single("key", key);
-    index.append(cstr!("name"), PAGES_INDEX);
-    index
-}
 
 fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())

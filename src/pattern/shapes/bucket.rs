@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::stored::{differing, stored_as};
+use super::stored;
 use super::{Mode, NamespacePattern, RenameMap, ShapeError, check_field_name};
 
 /// What becomes of the items' `_id`.
@@ -107,7 +107,7 @@ impl BucketShape {
         check_limits(&options, &mut errors);
         match RenameMap::new(&options.rename, &options.key) {
             Ok(rename) if errors.is_empty() => Ok(Self {
-                stored_as: stored_as(&options),
+                stored_as: stored::of_bucket(&options),
                 options,
                 rename,
             }),
@@ -190,12 +190,6 @@ impl BucketShape {
     #[must_use]
     pub fn stored_as(&self) -> &RawDocument {
         &self.stored_as
-    }
-
-    /// What is another in pages that are stored as `there`, in words for a person; none where this shape can read them.
-    #[must_use]
-    pub fn differing(&self, there: &RawDocument) -> Vec<String> {
-        differing(there, &self.stored_as)
     }
 }
 

@@ -1,6 +1,8 @@
 //! The shape of an outlier collection.
 
-use super::{Mode, NamespacePattern, ShapeError, check_field_name};
+use bson::raw::{RawDocument, RawDocumentBuf};
+
+use super::{Mode, NamespacePattern, ShapeError, check_field_name, stored};
 
 /// What a reader sees of an outlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -61,6 +63,7 @@ impl OutlierOptions {
 pub struct OutlierShape {
     options: OutlierOptions,
     control: String,
+    stored_as: RawDocumentBuf,
 }
 
 impl OutlierShape {
@@ -126,7 +129,11 @@ impl OutlierShape {
         }
         if errors.is_empty() {
             let control = format!("{}_control", options.flag);
-            Ok(Self { options, control })
+            Ok(Self {
+                stored_as: stored::of_outlier(&options),
+                options,
+                control,
+            })
         } else {
             Err(errors)
         }
@@ -209,5 +216,11 @@ impl OutlierShape {
     #[must_use]
     pub fn extras_collection(&self) -> &str {
         &self.options.extras.collection
+    }
+
+    /// What outliers and their extras are stored by: they can be read by no shape of which that is another.
+    #[must_use]
+    pub fn stored_as(&self) -> &RawDocument {
+        &self.stored_as
     }
 }

@@ -1,14 +1,13 @@
-//! What of a bucket collection's options its pages are stored by: who reads them by others reads them wrongly.
+//! What of a shape's options documents are stored by: who reads them by others reads them wrongly. A stored format, as the collection
+//! [says it](crate::pattern::said): an option that is added later, and must not change either, is left out where it has the value that it
+//! had before.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 
-use super::{BucketOptions, ItemIds};
-use crate::command::document::{as_whole_number, get};
-use crate::command::value_text::value_text;
+use super::{BucketOptions, ExtrasOptions, ItemIds, OutlierOptions};
 
-/// The options, as the collection's index [`SHAPE`](crate::pattern::bucket::index::SHAPE) says them. A stored format: an option that is
-/// added later, and must not change either, is left out where it has the value that it had before.
-pub(super) fn stored_as(options: &BucketOptions) -> RawDocumentBuf {
+/// Of a bucket collection: what its pages are.
+pub(super) fn of_bucket(options: &BucketOptions) -> RawDocumentBuf {
     // Each of them is named here, so that none is forgotten.
     let BucketOptions {
         namespace: _,
@@ -52,24 +51,33 @@ fn array<'a>(texts: impl IntoIterator<Item = &'a String>) -> RawArrayBuf {
     texts.into_iter().map(String::as_str).collect()
 }
 
-/// The options that are another in what is there, with what they are there; none where pages may be read.
-pub(super) fn differing(there: &RawDocument, wanted: &RawDocument) -> Vec<String> {
-    let fields = there.iter().chain(wanted.iter()).flatten();
-    let mut names: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    names.retain(|name| !is_same(get(there, name), get(wanted, name)));
-    let told = |name: &str| match get(there, name) {
-        Some(value) => format!("{name} is {} there", value_text(value)),
-        None => format!("there is no {name}"),
-    };
-    names.into_iter().map(told).collect()
-}
-
-/// Tools that restore an index may give a number another type.
-fn is_same(one: Option<RawBsonRef<'_>>, other: Option<RawBsonRef<'_>>) -> bool {
-    let number = |value: Option<RawBsonRef<'_>>| value.and_then(as_whole_number);
-    one == other || (number(one).is_some() && number(one) == number(other))
+/// Of an outlier collection: what its outliers and their extras are. The collection of extras says it.
+pub(super) fn of_outlier(options: &OutlierOptions) -> RawDocumentBuf {
+    let OutlierOptions {
+        namespace: _,
+        mode: _,
+        reads: _,
+        array,
+        threshold,
+        flag,
+        extras,
+    } = options;
+    let ExtrasOptions {
+        // Where this is said.
+        collection: _,
+        reference,
+        array: extras_array,
+        max_items,
+    } = extras;
+    let mut stored = RawDocumentBuf::new();
+    stored.append(cstr!("array"), array.as_str());
+    stored.append(cstr!("threshold"), i64::from(*threshold));
+    stored.append(cstr!("flag"), flag.as_str());
+    // Named as the configuration names them, but for the dot that no stored name should have.
+    stored.append(cstr!("extras_ref"), reference.as_str());
+    stored.append(cstr!("extras_array"), extras_array.as_str());
+    stored.append(cstr!("extras_max_items"), i64::from(*max_items));
+    stored
 }
 
 #[cfg(test)]
@@ -77,7 +85,8 @@ mod tests {
     use bson::rawdoc;
 
     use super::*;
-    use crate::pattern::shapes::NamespacePattern;
+    use crate::pattern::said::{differing, index};
+    use crate::pattern::shapes::{Mode, NamespacePattern, Reads};
 
     fn options() -> BucketOptions {
         let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
@@ -94,13 +103,33 @@ mod tests {
             "key": ["k"], "time": "at", "items": "history", "count": "count", "max_items": 10_i64, "rename": [["quantity", "qty"]],
             "item_ids": "unique",
         };
-        assert_eq!(stored_as(&options()), expected);
+        assert_eq!(of_bucket(&options()), expected);
+        let outlier = OutlierOptions {
+            namespace: NamespacePattern::parse("d.c").unwrap(),
+            array: "buyers".to_owned(),
+            threshold: 50,
+            flag: "has_extras".to_owned(),
+            reads: Reads::Base,
+            mode: Mode::Rewrite,
+            extras: ExtrasOptions {
+                collection: "extra_c".to_owned(),
+                reference: "book".to_owned(),
+                array: "more".to_owned(),
+                max_items: 1000,
+            },
+        };
+        let expected = rawdoc! {
+            "array": "buyers", "threshold": 50_i64, "flag": "has_extras", "extras_ref": "book", "extras_array": "more",
+            "extras_max_items": 1000_i64,
+        };
+        assert_eq!(of_outlier(&outlier), expected);
     }
 
     #[test]
     fn what_differs_is_named_and_what_does_not_matter_is_not() {
         let check = |options: BucketOptions, expected: &[&str]| {
-            assert_eq!(differing(&stored_as(&self::options()), &stored_as(&options)), expected);
+            let there = index(&of_bucket(&self::options()));
+            assert_eq!(differing(&of_bucket(&options), &there), expected);
         };
         check(
             BucketOptions {
@@ -109,21 +138,19 @@ mod tests {
             },
             &[],
         );
-        check(
-            BucketOptions {
-                max_items: 20,
-                ..options()
-            },
-            &["max_items is 10 there"],
-        );
         let other = BucketOptions {
             time: None,
             item_ids: ItemIds::Dropped,
+            max_items: 20,
             ..options()
         };
-        check(other, &["item_ids is \"unique\" there", "time is \"at\" there"]);
-        let restored = rawdoc! { "max_items": 10 };
-        assert!(differing(&restored, &rawdoc! { "max_items": 10_i64 }).is_empty());
-        assert_eq!(differing(&rawdoc! {}, &restored), ["there is no max_items"]);
+        check(
+            other,
+            &[
+                "item_ids is \"unique\" there",
+                "max_items is 10 there",
+                "time is \"at\" there",
+            ],
+        );
     }
 }

@@ -6,13 +6,16 @@ use bson::raw::RawDocumentBuf;
 
 use super::rewritten::watched;
 use super::{Closed, Message, Session};
+use crate::command::arguments::Carried;
 use crate::command::head::Head;
+use crate::command::namespace::Namespace;
 use crate::command::reply::says_not_primary;
 use crate::pattern::shapes::{OutlierShape, Shape};
+use crate::session::Settings;
 use crate::session::error::RunError;
 use crate::session::link::LinkError;
 use crate::session::metrics::{Direction, Outcome};
-use crate::session::outlier::{Outlier, Passage, Tail, Tails, passage, shows_outliers};
+use crate::session::outlier::{Outlier, Passage, StoredAsker, Tail, Tails, passage, shows_outliers};
 use crate::session::relay::{Request, Sent, opened};
 use crate::session::route::Rewritten;
 use crate::wire::OpMsg;
@@ -34,6 +37,12 @@ impl Session<'_> {
         (to, shape): (&Rewritten<'_>, &OutlierShape),
     ) -> Result<Outcome, Closed> {
         self.link.compress_with(self.compressor);
+        if !to.settings.stored_shapes.knows(to.namespace) {
+            let (settings, at) = (&to.settings, (to.namespace, shape));
+            if let Err(error) = Box::pin(self.check_stored(settings, head, at)).await {
+                return self.finish(message.opened, head, Err(error)).await;
+            }
+        }
         let passage = match passage(shape, head, self.upstream.kind()) {
             Ok(passage) => passage,
             Err(error) => return self.finish(message.opened, head, Err(error.into())).await,
@@ -54,6 +63,23 @@ impl Session<'_> {
         };
         // Boxed: most commands do not come here.
         Box::pin(self.rewrite_outlier(message, head, (to, shape), shown)).await
+    }
+
+    /// Refuses a collection whose outliers are stored in another shape.
+    async fn check_stored(
+        &mut self,
+        settings: &Settings,
+        head: &Head<'_>,
+        (namespace, shape): (Namespace<'_>, &OutlierShape),
+    ) -> Result<(), RunError> {
+        let asker = StoredAsker {
+            metrics: &self.shared.metrics,
+            link: &mut self.link,
+            shape,
+            namespace,
+            carried: Carried::of(head.body()),
+        };
+        settings.stored_shapes.check(asker).await
     }
 
     /// Answers one by the proxy's own words. `shown`: mongod's reply to it, which shows outliers.
@@ -108,6 +134,12 @@ impl Session<'_> {
             return Ok(true);
         };
         self.link.compress_with(None);
+        match self.check_stored(&settings, &head, (namespace, shape)).await {
+            Ok(()) => {}
+            // It stays where it is, which is right for those who have the shape that it was left in.
+            Err(RunError::Command(_)) => return Ok(true),
+            Err(RunError::Link(error)) => return Err(error.into()),
+        }
         let mut run = Outlier {
             shared: self.shared,
             settings: &settings,

@@ -129,5 +129,6 @@ pub(super) async fn drop(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErr
     // mongod says so if there is none.
     run.link.call(Request::plain(&command)).await?;
     run.settings.without_collation.clear();
+    run.settings.stored_shapes.forget(run.namespace);
     Ok(answer)
 }

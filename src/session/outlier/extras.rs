@@ -9,7 +9,7 @@ use crate::command::arguments::Carried;
 use crate::command::document::{array_of, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::outlier::layout::{begins_at, is_of_generation};
-use crate::pattern::outlier::{page, remains};
+use crate::pattern::outlier::{index, page};
 use crate::session::error::RunError;
 
 /// How long a transaction waits for the index, in milliseconds: it may be its own locks that are in the way.
@@ -50,12 +50,12 @@ impl Outlier<'_> {
         told.succeeded().map(|_| ())
     }
 
-    /// Sees to the index on the reference, each time that a document gets its first page: the collection may have been dropped since
-    /// the last time, by anybody, and where the index is there mongod does nothing. It is made outside of a transaction: one that has
+    /// Sees to the indexes, each time that a document gets its first page: the collection may have been dropped since the last time,
+    /// by anybody, and where they are there mongod does nothing. Where it says another shape mongod refuses. They are made outside of a transaction: one that has
     /// written extras sees it.
     async fn index_extras(&mut self) -> Result<(), RunError> {
         let mut command = single("createIndexes", self.shape.extras_collection());
-        command.append(cstr!("indexes"), array_of(&[remains::index(self.shape)]));
+        command.append(cstr!("indexes"), array_of(&index::specs(self.shape)));
         command.append(cstr!("writeConcern"), single("w", 1));
         if self.head.in_transaction() {
             command.append(cstr!("maxTimeMS"), MAX_INDEX_TIME_MS);

@@ -12,6 +12,7 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::reply::CursorReply;
 use crate::command::value_text::id_text;
 use crate::pattern::bucket::{adopt, compact, index, pack};
+use crate::pattern::said;
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 use crate::session::metrics::Refusal;
@@ -146,15 +147,14 @@ impl Asker<'_> {
         };
         let has_pages = named(index::PAGE).is_some();
         // Pages are read by what they are stored as, or not at all.
-        match named(index::SHAPE).map(|said| index::differing(self.shape, said)) {
+        match named(said::INDEX).map(|said| said::differing(self.shape.stored_as(), said)) {
             None if has_pages => {
-                let what = format!("has no index {}, which says what its pages are stored as", index::SHAPE);
+                let what = format!("has no index {}, which says what its pages are stored as", said::INDEX);
                 Err(self.misfit(&what, "run `mongoshape setup`").into())
             }
             Some(differing) if !differing.is_empty() => {
                 let what = format!("is stored in another shape: {}", differing.join(", "));
-                let remedy = "give the shape back what it had, or see docs/operations.md, \"Changing a shape\"";
-                Err(self.misfit(&what, remedy).into())
+                Err(self.misfit(&what, said::REMEDY).into())
             }
             _ => Ok(has_pages),
         }

@@ -10,10 +10,11 @@ use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::items_view;
 use crate::pattern::pipeline::{Reached, Refused};
-use crate::pattern::shapes::BucketShape;
+use crate::pattern::shapes::{BucketShape, Shape};
 use crate::session::error::RunError;
 use crate::session::link::Link;
 use crate::session::metrics::{Refusal, SessionMetrics, Strategy};
+use crate::session::outlier::StoredAsker;
 use crate::session::readiness::Asker;
 use crate::session::{Settings, Shared};
 
@@ -36,8 +37,21 @@ impl Reaching<'_, '_> {
     /// Refuses collections that hold what their shape cannot read, and makes the views that are needed.
     pub(in crate::session) async fn prepare(&mut self, reached: &[Reached]) -> Result<(), RunError> {
         for reached in reached {
-            let Some(shape) = reached.shape() else { continue };
             let namespace = Namespace::new(self.head.database, &reached.collection);
+            let shape = match reached.shape() {
+                Shape::Bucket(shape) => shape,
+                Shape::Outlier(shape) => {
+                    let asker = StoredAsker {
+                        metrics: &self.shared.metrics,
+                        link: self.link,
+                        shape,
+                        namespace,
+                        carried: Carried::of(self.head.body()),
+                    };
+                    self.settings.stored_shapes.check(asker).await?;
+                    continue;
+                }
+            };
             let mut asker = Asker {
                 metrics: Some(&self.shared.metrics),
                 link: self.link,
@@ -60,7 +74,9 @@ impl Reaching<'_, '_> {
     /// Makes the views again that were dropped, as nobody read them, before the view was there which the command has made.
     pub(super) async fn keep_views(&mut self, reached: &[Reached]) -> Result<(), RunError> {
         for reached in reached.iter().filter(|reached| reached.needs_view) {
-            let Some(shape) = reached.shape() else { continue };
+            let Shape::Bucket(shape) = reached.shape() else {
+                continue;
+            };
             let namespace = Namespace::new(self.head.database, &reached.collection);
             match self.ensure_view(shape, namespace).await {
                 // The command is done.

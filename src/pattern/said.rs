@@ -1,0 +1,81 @@
+//! What a collection says of the shape that it is stored in: the filter of an index that holds nothing. Who reads it by another shape reads
+//! it wrongly, so every proxy looks here first, and mongod lets no two of them be there.
+//! See `docs/decisions/0019-pages-say-their-shape.md`.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::document::{as_whole_number, get, single};
+use crate::command::value_text::value_text;
+
+/// Name of the index that holds no document, and says what documents are stored as.
+pub const INDEX: &str = "mongoshape_shape";
+/// A path that no document of either pattern has.
+const PATH: &str = "control.shape";
+/// What to do where it says another shape.
+pub const REMEDY: &str = "give the shape back what it had, or see docs/operations.md, \"Changing a shape\"";
+
+/// The index that says it, as the `indexes` of a `createIndexes` lists it.
+#[must_use]
+pub fn index(stored_as: &RawDocument) -> RawDocumentBuf {
+    let mut index = single("key", single(PATH, 1));
+    index.append(cstr!("name"), INDEX);
+    index.append(cstr!("partialFilterExpression"), single(PATH, stored_as));
+    index
+}
+
+/// The one of a collection's indexes that says it.
+pub fn among<'a>(mut indexes: impl Iterator<Item = &'a RawDocument>) -> Option<&'a RawDocument> {
+    indexes.find(|index| index.get_str("name").is_ok_and(|name| name == INDEX))
+}
+
+/// What is another in what is stored, as [that index](among) says it, than in a shape, in words for a person; none where the shape can
+/// read it.
+#[must_use]
+pub fn differing(stored_as: &RawDocument, index: &RawDocument) -> Vec<String> {
+    let filter = index.get_document("partialFilterExpression").ok();
+    let there = filter.and_then(|filter| get(filter, PATH));
+    match there.and_then(RawBsonRef::as_document) {
+        Some(there) => differing_options(there, stored_as),
+        None => vec![format!("{INDEX} does not say which")],
+    }
+}
+
+/// The options that are another in what is there, with what they are there.
+fn differing_options(there: &RawDocument, wanted: &RawDocument) -> Vec<String> {
+    let fields = there.iter().chain(wanted.iter()).flatten();
+    let mut names: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.retain(|name| !is_same(get(there, name), get(wanted, name)));
+    let told = |name: &str| match get(there, name) {
+        Some(value) => format!("{name} is {} there", value_text(value)),
+        None => format!("there is no {name}"),
+    };
+    names.into_iter().map(told).collect()
+}
+
+/// Tools that restore an index may give a number another type.
+fn is_same(one: Option<RawBsonRef<'_>>, other: Option<RawBsonRef<'_>>) -> bool {
+    let number = |value: Option<RawBsonRef<'_>>| value.and_then(as_whole_number);
+    one == other || (number(one).is_some() && number(one) == number(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn what_differs_is_named() {
+        let (ten, wanted) = (rawdoc! { "max_items": 10 }, rawdoc! { "max_items": 10_i64 });
+        assert!(differing(&wanted, &index(&ten)).is_empty());
+        let twenty = rawdoc! { "max_items": 20, "time": "at" };
+        assert_eq!(
+            differing(&wanted, &index(&twenty)),
+            ["max_items is 20 there", "time is \"at\" there"]
+        );
+        assert_eq!(differing(&wanted, &index(&rawdoc! {})), ["there is no max_items"]);
+        assert_eq!(differing(&wanted, &rawdoc! {}), ["mongoshape_shape does not say which"]);
+    }
+}
