@@ -15,7 +15,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("README.md", "cargo xtask bench", "measures, on a quiet machine"),
     (
         "README.md",
-        "cargo install --path .",
+        "cargo install --locked --path .",
         "a release build, as `cargo xtask package` does it",
     ),
     ("README.md", "  application", "a picture"),
@@ -53,7 +53,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     (
         "docs/getting-started.md",
-        "cargo install --path .",
+        "cargo install --locked --path .",
         "a release build, as `cargo xtask package` does it",
     ),
     (
