@@ -3,8 +3,9 @@
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
 use proto_tests::books::{BUYERS, Books, COLLECTION, EXTRAS};
+use proto_tests::mongod::Options;
 use proto_tests::raw::Connection;
-use proto_tests::{Proxy, ProxyOptions, mongod};
+use proto_tests::{Proxy, ProxyOptions, client, mongod};
 
 use crate::{INDEX, all_refused, failed};
 
@@ -151,6 +152,41 @@ fn extras_that_are_elsewhere_are_missed() -> Result<()> {
     for read in reads {
         let reply = application.command(&read)?;
         ensure!(reply.contains_key("errmsg"), "{read}: {reply}");
+    }
+    Ok(())
+}
+
+/// It reads what it may, and has nothing to tell those who may ask.
+#[tokio::test]
+async fn who_may_not_list_indexes_is_not_kept_from_the_collection() -> Result<()> {
+    let mongod = Options::default().auth().standalone()?;
+    let books = Books::new(5, 7);
+    let through = |proxy: &Proxy, uri: String| uri.replace(&mongod.address().to_string(), &proxy.address().to_string());
+    let admin = client(&mongod.uri()).await?.database("admin");
+    let resource = doc! { "db": &books.database, "collection": COLLECTION };
+    let privileges = vec![doc! { "resource": resource, "actions": ["find"] }];
+    let role = doc! { "createRole": "reader", "privileges": privileges, "roles": [] };
+    admin.run_command(role).await?;
+    let user = doc! { "createUser": "other", "pwd": "word", "roles": ["reader"] };
+    admin.run_command(user).await?;
+    let options = ProxyOptions::new(&mongod.uri());
+    let proxy = Proxy::start(&options.clone().config(&books.toml()))?;
+    let all = client(&through(&proxy, mongod.uri())).await?.database(&books.database);
+    all.run_command(doc! { "insert": COLLECTION, "documents": [book(0, 3), book(1, 40)] })
+        .await?;
+    let find = |id: i32| doc! { "find": COLLECTION, "filter": { "_id": id } };
+    let otherwise = books.toml().replace("max_items = 7", "max_items = 8");
+    for (shape, is_same) in [(books.toml(), true), (otherwise, false)] {
+        let proxy = Proxy::start(&options.clone().config(&shape))?;
+        let other = client(&through(&proxy, mongod.uri_as("other", "word"))).await?;
+        let other = other.database(&books.database);
+        other.run_command(find(0)).await?;
+        ensure!(
+            other.run_command(find(1)).await.is_err(),
+            "extras are read without the right to"
+        );
+        let all = client(&through(&proxy, mongod.uri())).await?.database(&books.database);
+        ensure!(all.run_command(find(0)).await.is_ok() == is_same, "{shape}");
     }
     Ok(())
 }
