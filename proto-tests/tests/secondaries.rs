@@ -9,6 +9,38 @@ const ITEMS: i32 = 3000;
 /// More than a batch.
 const BOOKS: i32 = 150;
 
+/// A set of three, a listener for each of them, and collections of both patterns.
+struct World {
+    set: Mongod,
+    database: String,
+    options: ProxyOptions,
+}
+
+impl World {
+    fn new() -> Result<Self> {
+        let set = Mongod::replica_set(3)?;
+        let database = database_name();
+        let shapes = format!(
+            "[[bucket]]\nnamespace = \"{database}.items\"\nkey = \"k\"\n\
+             [[outlier]]\nnamespace = \"{database}.books\"\narray = \"buyers\"\nthreshold = 5\n"
+        );
+        let options = ProxyOptions::new(&set.uri()).members(&set.addresses()).config(&shapes);
+        Ok(Self { set, database, options })
+    }
+
+    fn proxy(&self) -> Result<Proxy> {
+        Proxy::start(&self.options)
+    }
+
+    fn to_primary(&self, proxy: &Proxy) -> Result<Connection> {
+        Connection::open(proxy.member_addresses()[self.set.primary()?])
+    }
+
+    fn to_secondary(&self, proxy: &Proxy) -> Result<Connection> {
+        Connection::open(proxy.member_addresses()[(self.set.primary()? + 1) % 3])
+    }
+}
+
 fn documents(count: i32, of: impl Fn(i32) -> Document) -> Vec<Document> {
     (0..count).map(of).collect()
 }
@@ -58,17 +90,9 @@ fn answer(connection: &mut Connection, command: &Document) -> Result<Bson> {
 
 #[test]
 fn shaped_collections_are_read_from_a_secondary() -> Result<()> {
-    let set = Mongod::replica_set(3)?;
-    let database = database_name();
-    let shapes = format!(
-        "[[bucket]]\nnamespace = \"{database}.items\"\nkey = \"k\"\n\
-         [[outlier]]\nnamespace = \"{database}.books\"\narray = \"buyers\"\nthreshold = 5\n"
-    );
-    let options = ProxyOptions::new(&set.uri()).members(&set.addresses()).config(&shapes);
-    let primary = set.primary()?;
-    let of = |proxy: &Proxy, member: usize| Connection::open(proxy.member_addresses()[member]);
-    let proxy = Proxy::start(&options)?;
-    let mut application = of(&proxy, primary)?;
+    let world = World::new()?;
+    let proxy = world.proxy()?;
+    let mut application = world.to_primary(&proxy)?;
     let items = documents(ITEMS, |id| doc! { "_id": id, "k": id % 2 });
     let books = documents(BOOKS, |id| doc! { "_id": id, "buyers": vec!["user"; 20] });
     let everywhere = doc! { "w": 3 };
@@ -78,15 +102,15 @@ fn shaped_collections_are_read_from_a_secondary() -> Result<()> {
         doc! { "createIndexes": "items", "indexes": [{ "key": { "k": 1 }, "name": "k" }] },
     ];
     for mut write in writes {
-        write.extend(doc! { "writeConcern": &everywhere, "$db": &database });
+        write.extend(doc! { "writeConcern": &everywhere, "$db": &world.database });
         application.command_ok(&write)?;
     }
     for mut read in reads() {
-        read.insert("$db", &database);
+        read.insert("$db", &world.database);
         let expected = answer(&mut application, &read)?;
         read.insert("$readPreference", doc! { "mode": "secondary" });
-        let fresh = Proxy::start(&options)?;
-        let found = answer(&mut of(&fresh, (primary + 1) % 3)?, &read).with_context(|| read.to_string())?;
+        let fresh = world.proxy()?;
+        let found = answer(&mut world.to_secondary(&fresh)?, &read).with_context(|| read.to_string())?;
         ensure!(found == expected, "{read}: {found} instead of {expected}");
     }
     Ok(())
@@ -94,22 +118,16 @@ fn shaped_collections_are_read_from_a_secondary() -> Result<()> {
 
 #[test]
 fn a_secondary_refuses_what_it_refuses_of_a_plain_collection() -> Result<()> {
-    let set = Mongod::replica_set(3)?;
-    let database = database_name();
-    let shapes = format!(
-        "[[bucket]]\nnamespace = \"{database}.items\"\nkey = \"k\"\n\
-         [[outlier]]\nnamespace = \"{database}.books\"\narray = \"buyers\"\nthreshold = 5\n"
-    );
-    let options = ProxyOptions::new(&set.uri()).members(&set.addresses()).config(&shapes);
-    let (primary, proxy) = (set.primary()?, Proxy::start(&options)?);
-    let mut application = Connection::open(proxy.member_addresses()[primary])?;
+    let world = World::new()?;
+    let proxy = world.proxy()?;
+    let mut application = world.to_primary(&proxy)?;
     for collection in ["items", "books", "plain"] {
         let document = doc! { "_id": 1, "k": 1, "buyers": vec!["user"; 20] };
         let insert =
-            doc! { "insert": collection, "documents": [document], "writeConcern": { "w": 3 }, "$db": &database };
+            doc! { "insert": collection, "documents": [document], "writeConcern": { "w": 3 }, "$db": &world.database };
         application.command_ok(&insert)?;
     }
-    let mut secondary = Connection::open(proxy.member_addresses()[(primary + 1) % 3])?;
+    let mut secondary = world.to_secondary(&proxy)?;
     let on = |collection: &str| {
         let long = doc! { "_id": 2, "k": 1, "buyers": vec!["user"; 20] };
         let change = doc! { "$push": { "buyers": "other" } };
@@ -130,7 +148,7 @@ fn a_secondary_refuses_what_it_refuses_of_a_plain_collection() -> Result<()> {
             for collection in ["items", "books"] {
                 let mut answers = Vec::new();
                 for mut command in [plain.clone(), on(collection)[number].clone()] {
-                    command.insert("$db", &database);
+                    command.insert("$db", &world.database);
                     command.extend(
                         preference
                             .clone()
