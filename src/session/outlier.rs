@@ -155,6 +155,12 @@ impl<'a> Outlier<'a> {
         CommandError::new(ErrorCode::InvalidOptions, message)
     }
 
+    /// The error for documents whose extras were not there each time they were read, counted.
+    fn missing_extras(&self) -> CommandError {
+        self.rejected(Refusal::Misfit);
+        missing_extras(&format!("{} says", self.namespace))
+    }
+
     /// What is to be done behind a change can be done by others, too: that it failed is no error of a command which has done what
     /// it was to do. A transaction has ended with it.
     fn left_to_others(&self, done: Result<(), RunError>) -> Result<(), RunError> {
@@ -174,6 +180,15 @@ impl<'a> Outlier<'a> {
             error
         }
     }
+}
+
+/// The error for documents whose extras were not there each time they were read. Somebody may have replaced them each time, but hardly so
+/// often.
+fn missing_extras(who_says: &str) -> CommandError {
+    let message = format!(
+        "mongoshape cannot put a document together: {who_says} that it has extras, and they are missing; `mongoshape check` names it"
+    );
+    CommandError::new(ErrorCode::InvalidOptions, message)
 }
 
 /// Waits a little, at random, when races were lost: the more often, the longer.

@@ -1,9 +1,9 @@
 //! What there is to say of an outlier shape's collection, and of its extras.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bson::Document;
-use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use futures_util::TryStreamExt;
 use mongodb::Cursor;
 use mongodb::error::Error;
@@ -12,7 +12,7 @@ use super::collection::{differing_indexes, of_driver};
 use crate::cli::finding::Finding;
 use crate::cli::survey::SCAN_TIMEOUT;
 use crate::cli::upstream::{Target, description, indexes_of};
-use crate::command::document::{array_of, put, single};
+use crate::command::document::{array_of, get, put, single};
 use crate::command::value_text::id_text;
 use crate::pattern::outlier::index::specs;
 use crate::pattern::outlier::layout::State;
@@ -40,6 +40,7 @@ pub(super) async fn check(target: &Target, shape: &OutlierShape) -> Result<Vec<F
     }
     let documents = Documents::look(target, shape).await?;
     findings.extend(documents.findings(&namespace));
+    findings.extend(missing_pages(target, shape).await?);
     let mut left_over = Vec::new();
     let uncounted = remains::uncounted(shape, &target.collection, SystemTime::now());
     if among_extras(target, shape, &uncounted)
@@ -113,6 +114,34 @@ pub(in crate::cli) async fn index_findings(target: &Target, shape: &OutlierShape
     Ok(differing_indexes(&namespace, &wanted, &there))
 }
 
+/// That a document's pages are missing, if they are.
+async fn missing_pages(target: &Target, shape: &OutlierShape) -> Result<Option<Finding>, Error> {
+    let stages = remains::missing_pages(shape);
+    let Some(first) = first_of(target, &stages).await? else {
+        return Ok(None);
+    };
+    // One that gets other pages at this moment has none for a moment.
+    let id = get(&first, "_id").unwrap_or(RawBsonRef::Null);
+    let again = [&[single("$match", single("_id", single("$eq", id)))], stages.as_slice()].concat();
+    if first_of(target, &again).await?.is_none() {
+        return Ok(None);
+    }
+    let text = format!(
+        "extras are missing from {}, so that their documents cannot be read; the first has _id {}. Bring them back, or give \
+         extras.collection what it was",
+        shape.extras_collection(),
+        id_text(&first)
+    );
+    Ok(Some(Finding::error(target.namespace(), text)))
+}
+
+/// The first document that stages give of the collection.
+async fn first_of(target: &Target, stages: &[RawDocumentBuf]) -> Result<Option<RawDocumentBuf>, Error> {
+    let mut command = view::aggregate(&target.collection, stages, None);
+    command.append(cstr!("maxTimeMS"), milliseconds(SCAN_TIMEOUT));
+    run(target, command).await?.try_next().await
+}
+
 /// What stages give of the extras.
 pub(in crate::cli) async fn among_extras(
     target: &Target,
@@ -129,15 +158,16 @@ fn find(target: &Target, filter: RawDocumentBuf, limit: usize) -> RawDocumentBuf
     let mut find = single("find", target.collection.as_str());
     find.append(cstr!("filter"), filter);
     find.append(cstr!("limit"), i64::try_from(limit).unwrap_or(i64::MAX));
-    find.append(
-        cstr!("maxTimeMS"),
-        i64::try_from(SCAN_TIMEOUT.as_millis()).unwrap_or(i64::MAX),
-    );
+    find.append(cstr!("maxTimeMS"), milliseconds(SCAN_TIMEOUT));
     find
 }
 
-async fn run(target: &Target, find: RawDocumentBuf) -> Result<Extras, Error> {
-    Ok(target.database.run_raw_cursor_command(find).await?.with_type())
+fn milliseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+async fn run(target: &Target, command: RawDocumentBuf) -> Result<Extras, Error> {
+    Ok(target.database.run_raw_cursor_command(command).await?.with_type())
 }
 
 /// Documents that are not as they should be.

@@ -1,5 +1,6 @@
-//! What crashes leave behind: pages that no base document counts, and collections in which changes were worked out. Each has
-//! the time in its name or generation, by which it is known to be nobody's any more.
+//! What there is too much of, or too little. Crashes leave pages behind that no base document counts, and collections in which changes
+//! were worked out; each has the time in its name or generation, by which it is known to be nobody's any more. Pages that are counted
+//! and missing, no crash leaves.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -70,6 +71,44 @@ pub fn adopted(shape: &OutlierShape, collection: &str) -> Vec<RawDocumentBuf> {
         single("$group", single("_id", group)),
         single("$lookup", &lookup),
         single("$match", single("base.0", single("$exists", true))),
+    ]
+}
+
+/// The stages that give, of the base documents, the `_id`s of those that count elements of pages which are not there.
+#[must_use]
+pub fn missing_pages(shape: &OutlierShape) -> Vec<RawDocumentBuf> {
+    let generation = format!("${}.{}", shape.control(), field::GENERATION);
+    let mut equal = RawArrayBuf::new();
+    equal.push(format!("${}", path::GENERATION));
+    equal.push("$$generation");
+    let mut sum = single("_id", RawBsonRef::Null);
+    put(&mut sum, "elements", single("$sum", format!("${}", field::COUNT)));
+    let of_pages = [
+        single("$match", single("$expr", single("$eq", &equal))),
+        single("$group", sum),
+    ];
+    let mut lookup = single("from", shape.extras_collection());
+    lookup.append(cstr!("localField"), "_id");
+    lookup.append(cstr!("foreignField"), shape.reference());
+    lookup.append(cstr!("let"), single("generation", generation));
+    lookup.append(cstr!("pipeline"), array_of(&of_pages));
+    lookup.append(cstr!("as"), "pages");
+    // Those beyond what counts are left over.
+    let mut fewer = RawArrayBuf::new();
+    fewer.push(single("$sum", "$pages.elements"));
+    fewer.push(format!("${}.{}", shape.control(), field::COUNT));
+    let mut needed = single(shape.control(), single("$type", "object"));
+    put(
+        &mut needed,
+        &format!("{}.{}", shape.control(), field::COUNT),
+        single("$gt", 0),
+    );
+    vec![
+        single("$match", needed),
+        single("$project", single(shape.control(), 1)),
+        single("$lookup", &lookup),
+        single("$match", single("$expr", single("$lt", &fewer))),
+        single("$project", single("_id", 1)),
     ]
 }
 

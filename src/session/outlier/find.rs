@@ -49,7 +49,7 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
                 }
                 close(run, &answer).await?;
             }
-            Err(run.lost_too_often().into())
+            Err(run.missing_extras().into())
         }
         Way::Pipeline => by_pipeline(run, &find).await,
     }

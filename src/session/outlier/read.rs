@@ -3,7 +3,7 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{MAX_ATTEMPTS, Outlier, pause};
+use super::{MAX_ATTEMPTS, Outlier, missing_extras, pause};
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::with_replaced;
 use crate::command::count::{Count, all_of};
@@ -39,10 +39,13 @@ pub(in crate::session) async fn put_together(
     let mut answer = link.run(command).await;
     for attempt in 0..MAX_ATTEMPTS {
         if !are_pages_missing(&answer) {
-            break;
+            return answer;
         }
         pause(attempt).await;
         answer = link.run(command).await;
+    }
+    if are_pages_missing(&answer) {
+        return Err(missing_extras("an outlier collection that is read says").into());
     }
     answer
 }
