@@ -5,18 +5,15 @@
 
 mod bundle;
 
-use std::fs;
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, ensure};
-use proto_tests::proxy::{Profile, build_binary};
-use proto_tests::{Browser, Mongod, Prometheus, Scripts, browser, paths};
+use anyhow::{Result, ensure};
+use proto_tests::{Browser, Mongod, Prometheus, Scripts};
 use serde_json::json;
 
 use crate::deploy;
-use crate::load;
+use crate::{load, picture};
 
 const WIDTH: u32 = 1500;
 /// `answers.js` knows it, too.
@@ -30,19 +27,14 @@ pub(crate) struct Options {
     /// Seconds of work that are shown
     #[arg(long, default_value_t = 180)]
     seconds: u64,
-    /// A proxy to take, not one built for release
-    #[arg(long)]
-    binary: Option<PathBuf>,
-    /// Where to write the picture
-    #[arg(long)]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    picture: picture::Options,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut browser = Browser::start()?.with_context(|| format!("there is no Chromium here: {}", browser::INSTALL))?;
+    let mut browser = picture::browser()?;
     let page = bundle::made()?;
-    let binary = options.binary.clone();
-    let binary = binary.map_or_else(|| build_binary(Profile::Release), Ok)?;
+    let binary = options.picture.binary()?;
     let mongod = Mongod::replica_set(1)?;
     let proxy = load::proxy(&mongod, &binary)?;
     let mut prometheus = Prometheus::start(proxy.admin_address(), SCRAPE_INTERVAL)?;
@@ -52,12 +44,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         prometheus.expect_running()?;
         draw(&mut browser, &prometheus, &page, options.seconds)
     })?;
-    let output = options.output.clone();
-    let output = output.unwrap_or_else(|| paths::workspace().join("docs/images/dashboard.png"));
-    fs::create_dir_all(output.parent().context("a folder")?)?;
-    fs::write(&output, picture)?;
-    println!("{}", output.display());
-    Ok(())
+    options.picture.write("dashboard.png", &picture)
 }
 
 fn draw(browser: &mut Browser, prometheus: &Prometheus, page: &bundle::Bundle, seconds: u64) -> Result<Vec<u8>> {

@@ -10,6 +10,7 @@ mod load;
 mod mongod;
 mod package;
 mod page;
+mod picture;
 mod pymongo;
 mod tool;
 

@@ -10,8 +10,8 @@ use super::report::Report;
 
 const FILES: [&str; 4] = [
     "deploy/compose/mongoshape.toml",
-    "deploy/kubernetes/overlays/shared/mongoshape.toml",
-    "deploy/kubernetes/overlays/shared-tls/mongoshape.toml",
+    "deploy/kubernetes/overlays/deployment/mongoshape.toml",
+    "deploy/kubernetes/overlays/deployment-tls/mongoshape.toml",
     "deploy/kubernetes/overlays/sidecar/mongoshape.toml",
 ];
 /// Their upstreams' names mean nothing here: nothing listens on this one, and that is found out at once.

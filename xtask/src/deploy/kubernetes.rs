@@ -20,9 +20,9 @@ const VALIDATE: Tool = Tool::new(
     "kubernetes-validate",
     "python3 -m venv target/tools/venv && target/tools/venv/bin/pip install --requirement deploy/requirements.txt",
 );
-const OVERLAYS: [&str; 3] = ["shared", WITH_TLS, "sidecar"];
+const OVERLAYS: [&str; 3] = ["deployment", WITH_TLS, "sidecar"];
 /// The one whose admin address speaks TLS.
-const WITH_TLS: &str = "shared-tls";
+const WITH_TLS: &str = "deployment-tls";
 /// Kinds that an operator brings, whose schemas are not among those of Kubernetes.
 const CUSTOM: [&str; 2] = ["ServiceMonitor", "PodMonitor"];
 

@@ -11,7 +11,10 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const NAMED: [(&str, &str); 4] = [
     ("Dockerfile", "ARG VERSION=@"),
     ("deploy/compose/compose.yaml", "image: mongoshape:@"),
-    ("deploy/kubernetes/overlays/shared/kustomization.yaml", "newTag: \"@\""),
+    (
+        "deploy/kubernetes/overlays/deployment/kustomization.yaml",
+        "newTag: \"@\"",
+    ),
     ("deploy/kubernetes/overlays/sidecar/kustomization.yaml", "newTag: \"@\""),
 ];
 

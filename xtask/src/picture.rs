@@ -1,0 +1,39 @@
+//! What the commands share that take a picture for the documents: which proxy it is of, and where it goes.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use proto_tests::proxy::{Profile, build_binary};
+use proto_tests::{Browser, browser, paths};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// A proxy to take, not one built for release
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// Where to write the picture
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+impl Options {
+    pub(crate) fn binary(&self) -> Result<PathBuf> {
+        self.binary.clone().map_or_else(|| build_binary(Profile::Release), Ok)
+    }
+
+    /// Writes it, as `name` among the documents' pictures unless a path was given.
+    pub(crate) fn write(&self, name: &str, picture: &[u8]) -> Result<()> {
+        let output = self.output.clone();
+        let output = output.unwrap_or_else(|| paths::workspace().join("docs/images").join(name));
+        fs::create_dir_all(output.parent().context("a folder")?)?;
+        fs::write(&output, picture)?;
+        println!("{}", output.display());
+        Ok(())
+    }
+}
+
+/// Chromium, without which there is no picture.
+pub(crate) fn browser() -> Result<Browser> {
+    Browser::start()?.with_context(|| format!("there is no Chromium here: {}", browser::INSTALL))
+}
