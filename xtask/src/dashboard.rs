@@ -13,6 +13,7 @@ use proto_tests::{Browser, Mongod, Prometheus, Scripts};
 use serde_json::json;
 
 use crate::deploy;
+use crate::picture::PictureOptions;
 use crate::{load, picture};
 
 const WIDTH: u32 = 1500;
@@ -28,7 +29,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 180)]
     seconds: u64,
     #[command(flatten)]
-    picture: picture::Options,
+    picture: PictureOptions,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use proto_tests::{Mongod, Scripts};
 
+use crate::picture::PictureOptions;
 use crate::{load, picture};
 
 /// What `page` takes.
@@ -18,7 +19,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "light")]
     scheme: String,
     #[command(flatten)]
-    picture: picture::Options,
+    picture: PictureOptions,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {

@@ -8,7 +8,7 @@ use proto_tests::proxy::{Profile, build_binary};
 use proto_tests::{Browser, browser, paths};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct PictureOptions {
     /// A proxy to take, not one built for release
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -17,7 +17,7 @@ pub(crate) struct Options {
     output: Option<PathBuf>,
 }
 
-impl Options {
+impl PictureOptions {
     pub(crate) fn binary(&self) -> Result<PathBuf> {
         self.binary.clone().map_or_else(|| build_binary(Profile::Release), Ok)
     }
