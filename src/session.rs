@@ -26,7 +26,7 @@ pub mod upstream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 
 use self::cursor::CursorRegistry;
 use self::first_page::FirstPages;
@@ -69,6 +69,8 @@ pub struct Settings {
     stored_shapes: StoredShapes,
     known_outliers: KnownOutliers,
     scratches: Scratches,
+    /// The dry run of the shapes in observe mode, if there are any.
+    observer: Option<Observer>,
 }
 
 impl Settings {
@@ -85,7 +87,14 @@ impl Settings {
             stored_shapes: StoredShapes::default(),
             known_outliers: KnownOutliers::default(),
             scratches: Scratches::default(),
+            observer: None,
         }
+    }
+
+    /// These settings with the observer of their own shapes: both are exchanged as one value.
+    fn observing(mut self, metrics: &SessionMetrics) -> Self {
+        self.observer = Observer::of(&self, metrics);
+        self
     }
 }
 
@@ -97,8 +106,6 @@ pub struct Shared {
     cursors: CursorRegistry,
     timestamps: Timestamps,
     room: Room,
-    /// What observes the shapes that are only observed, if there are any.
-    observer: ArcSwapOption<Observer>,
     /// Of an observer: what it writes down.
     rehearsal: Option<Rehearsal>,
 }
@@ -108,11 +115,7 @@ impl Shared {
     #[must_use]
     pub fn new(settings: Settings, metrics: SessionMetrics) -> Self {
         expect_namespaces(&settings, &metrics);
-        let observer = Observer::of(&settings, &metrics).map(Arc::new);
-        Self {
-            observer: observer.into(),
-            ..Self::plain(settings, metrics, None)
-        }
+        Self::plain(settings.observing(&metrics), metrics, None)
     }
 
     /// Without an observer.
@@ -123,7 +126,6 @@ impl Shared {
             cursors: CursorRegistry::default(),
             timestamps: Timestamps::default(),
             room: Room::default(),
-            observer: ArcSwapOption::empty(),
             rehearsal,
         }
     }
@@ -132,9 +134,7 @@ impl Shared {
     /// hold for new connections.
     pub fn exchange(&self, settings: Settings) {
         expect_namespaces(&settings, &self.metrics);
-        self.observer
-            .store(Observer::of(&settings, &self.metrics).map(Arc::new));
-        self.settings.store(Arc::new(settings));
+        self.settings.store(Arc::new(settings.observing(&self.metrics)));
     }
 
     /// The shapes that commands begin with now.

@@ -210,11 +210,13 @@ impl Session<'_> {
             Err(error) => return self.reply_in_kind(frame, error).await,
         };
         let begun = self.begin(head.name, Awaited::by(head.name, head.body()));
-        let route = route::decide(self.settings.load(), &head);
-        let is_relayed = matches!(route, Route::Relay);
+        let settings = self.settings.load();
+        let route = route::decide(settings, &head);
+        let is_observed = matches!(route, Route::Relay) && settings.observer.is_some();
+        let observing = is_observed.then(|| Arc::clone(settings));
         let done = self.dispatch(message, &head, route).await;
         self.count(&begun, done)?;
-        if is_relayed && let Some(observer) = self.shared.observer.load_full() {
+        if let Some(observer) = observing.as_ref().and_then(|settings| settings.observer.as_ref()) {
             observer.observe(&head, (&mut self.link, self.upstream)).await;
         }
         Ok(())
@@ -254,7 +256,7 @@ impl Session<'_> {
                 Ok(Outcome::Rejected)
             }
             Route::Run(to) => {
-                // The one place where a checksum matters to the proxy: what is relayed is verified by mongod.
+                // mongod verifies the checksum of a relayed message, the proxy that of a rewritten one.
                 OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
                 match to.shape() {
                     // Boxed: an idle connection need not have room for the largest of them.

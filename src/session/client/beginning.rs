@@ -60,12 +60,11 @@ impl<'a> Session<'a> {
         if READ_WHOLE.contains(&head.name) {
             return None;
         }
-        let route = route::decide(self.settings.load(), &head);
+        let settings = self.settings.load();
+        let route = route::decide(settings, &head);
         // What is observed is read whole.
-        let is_observed = self
-            .shared
+        let is_observed = settings
             .observer
-            .load()
             .as_ref()
             .is_some_and(|observer| observer.concerns(&head));
         (matches!(route, Route::Relay) && !is_observed).then_some(Beginning { name: head.name, flags })
