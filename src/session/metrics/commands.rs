@@ -45,6 +45,15 @@ const COMMANDS: &[&str] = &[
     "validate",
 ];
 
+/// Other names that mongod takes for these commands, sorted.
+const ALIASES: &[(&str, &str)] = &[
+    ("collstats", "collStats"),
+    ("dbstats", "dbStats"),
+    ("deleteIndexes", "dropIndexes"),
+    ("findandmodify", "findAndModify"),
+    ("ismaster", "isMaster"),
+];
+
 /// The name of every other command.
 const OTHER: &str = "other";
 /// The one whose waiting is measured apart.
@@ -102,7 +111,7 @@ impl CommandMetrics {
     }
 
     pub(super) fn ended(&self, name: &str, outcome: Outcome, spent: Option<Spent>) {
-        let position = COMMANDS.binary_search(&name).unwrap_or(COMMANDS.len());
+        let position = COMMANDS.binary_search(&name_of(name)).unwrap_or(COMMANDS.len());
         if let Some(counters) = self.commands.get(position) {
             counters[outcome as usize].inc();
         }
@@ -155,10 +164,10 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// What a command is called in a label.
 pub(super) fn name_of(command: &str) -> &str {
     if COMMANDS.binary_search(&command).is_ok() {
-        command
-    } else {
-        OTHER
+        return command;
     }
+    let alias = ALIASES.binary_search_by_key(&command, |(alias, _)| alias);
+    alias.map_or(OTHER, |position| ALIASES[position].1)
 }
 
 fn durations(registry: &Registry) -> Result<[Histogram; Outcome::ALL.len()], prometheus::Error> {
@@ -183,5 +192,17 @@ mod tests {
     #[test]
     fn commands_are_sorted() {
         assert!(COMMANDS.is_sorted());
+        assert!(ALIASES.is_sorted());
+    }
+
+    #[test]
+    fn aliases_count_as_their_command() {
+        assert_eq!(name_of("ismaster"), "isMaster");
+        assert_eq!(name_of("findandmodify"), "findAndModify");
+        assert_eq!(name_of("find"), "find");
+        assert_eq!(name_of("noSuchCommand"), OTHER);
+        for (_, command) in ALIASES {
+            assert!(COMMANDS.contains(command), "{command}");
+        }
     }
 }
