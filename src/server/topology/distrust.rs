@@ -15,17 +15,24 @@ pub(super) struct Distrust {
 }
 
 impl Distrust {
-    /// Looks at what the driver has found, and logs what is new in it.
+    /// Logs the TLS errors of servers that are new in this description.
     pub(super) fn tell(&mut self, found: &TopologyDescription) {
         for (address, server) in found.servers() {
-            let Some(error) = server.error().and_then(of_tls) else {
-                continue;
-            };
-            if self.told.get(address) != Some(&error) {
+            let error = server.error().and_then(of_tls);
+            if let Some(error) = self.news(address, error) {
                 tracing::warn!(server = %address, error, "the upstream's certificate or ours is not accepted");
-                self.told.insert(address.clone(), error);
             }
         }
+    }
+
+    /// The error, if it was not logged since the server was last without one.
+    fn news(&mut self, address: &ServerAddress, error: Option<String>) -> Option<String> {
+        let Some(error) = error else {
+            self.told.remove(address);
+            return None;
+        };
+        let logged = self.told.insert(address.clone(), error.clone());
+        (logged.as_ref() != Some(&error)).then_some(error)
     }
 }
 
@@ -34,5 +41,21 @@ fn of_tls(error: &Error) -> Option<String> {
     match error.kind.as_ref() {
         ErrorKind::Io(error) if error.kind() == io::ErrorKind::InvalidData => Some(error.to_string()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_news_once_and_again_after_the_server_has_recovered() {
+        let mut distrust = Distrust::default();
+        let server = ServerAddress::parse("127.0.0.1:27017").unwrap();
+        let error = || Some("unknown issuer".to_owned());
+        assert_eq!(distrust.news(&server, error()), error());
+        assert_eq!(distrust.news(&server, error()), None);
+        assert_eq!(distrust.news(&server, None), None);
+        assert_eq!(distrust.news(&server, error()), error());
     }
 }
