@@ -43,6 +43,9 @@ pub(super) enum LinkError {
     /// It was closed or broke.
     #[error("the upstream closed the connection")]
     Closed,
+    /// Its reply belongs to another request, so no later reply on this connection can be trusted.
+    #[error("the upstream answered another request than the one sent last; the connection was given up")]
+    OutOfStep,
     /// It was closed without the farewell that TLS has.
     #[error(
         "the upstream broke off TLS: it ended, or it wants a certificate (tlsCertificateKeyFile) and was shown none"
@@ -291,8 +294,7 @@ impl Link {
     async fn answer(&mut self, request_id: i32) -> Result<RawDocumentBuf, LinkError> {
         let frame = self.receive().await?;
         if frame.header().response_to != request_id {
-            // Answers come in order; another one's would be shown to the wrong command.
-            return Err(LinkError::Closed);
+            return Err(LinkError::OutOfStep);
         }
         if frame.header().op_code == OpCode::Compressed {
             let opened = OpCompressed::parse(&frame, MAX_MESSAGE_BYTES)?.inflate()?;

@@ -46,6 +46,7 @@ impl Session<'_> {
         settings: &Settings,
     ) -> Result<Outcome, Closed> {
         self.link.compress_with(self.compressor);
+        // As of every rewritten message: no one else verifies its checksum.
         OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
         let across = Across {
             shared: self.shared,
