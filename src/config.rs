@@ -15,7 +15,7 @@ mod resolve;
 mod section;
 mod shapes;
 mod source;
-mod suggest;
+pub(crate) mod suggest;
 mod tls;
 mod upstream;
 

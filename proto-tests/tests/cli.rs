@@ -91,6 +91,22 @@ fn naive_documents_are_reported_and_left_alone() -> Result<()> {
 }
 
 #[test]
+fn setup_does_not_create_a_collection_that_is_likely_misspelt() -> Result<()> {
+    let shaped = Shaped::start("")?;
+    let create = |name: &str| doc! { "create": name, "$db": &shaped.database };
+    shaped.direct()?.command_ok(&create("itmes"))?;
+    assert_says(
+        &shaped.proxy.run("setup")?,
+        1,
+        &["does not exist, but 'itmes' does: correct `namespace`"],
+    );
+    assert!(shaped.indexes().is_err(), "it was created");
+    shaped.direct()?.command_ok(&create(COLLECTION))?;
+    assert_says(&shaped.proxy.run("setup")?, 0, &["indexes created"]);
+    Ok(())
+}
+
+#[test]
 fn all_mistakes_of_a_configuration_are_told_at_once() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("bad.toml");

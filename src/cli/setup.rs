@@ -2,6 +2,7 @@
 //! nothing.
 
 mod adopt;
+mod misspelt;
 mod outlier;
 mod pack;
 mod split;
@@ -103,6 +104,10 @@ async fn set_up_through(client: &Client, config: &Config, asked: Asked<'_>) -> a
                 Ok(())
             }
             (Err(error), _) => Err(error),
+            (Ok(_), _) if let Some(finding) = misspelt::finding(&target, config).await => {
+                findings.add(&finding);
+                Ok(())
+            }
             (Ok(_), Some(shape)) => outlier::set_up(&target, shape, (asked.long, &stop), &mut findings).await,
             (Ok(_), None) => set_up(&target, &mut findings).await,
         };

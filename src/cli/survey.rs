@@ -1,5 +1,6 @@
 //! What a collection holds beside pages: buckets written by hand, and what is neither. Looks only.
 
+mod fields;
 mod ordered;
 mod plain;
 mod stray;
@@ -8,6 +9,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use futures_util::TryStreamExt;
 use mongodb::error::Error;
 
+pub(super) use self::fields::{FieldCensus, sample};
 pub(super) use self::ordered::{Fetched, Ordered};
 pub(super) use self::plain::{Plain, is_frozen, look, look_shortly, taken};
 pub(super) use self::stray::{Look, SCAN_TIMEOUT, first_stray};

@@ -1,7 +1,7 @@
 //! "Did you mean": the known word that a misspelt one is nearest to. Pure.
 
 /// The nearest of the known words, if it is near enough to be meant.
-pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase().replace('-', "_");
     // One edit in three letters is a slip; more is another word.
     let most = word.chars().count().div_ceil(3).max(1);

@@ -138,3 +138,21 @@ fn it_is_split_while_clients_work() -> Result<()> {
     }
     world.is_clean()
 }
+
+#[test]
+fn an_array_that_no_document_has_is_taken_for_misspelt() -> Result<()> {
+    let mut world = World::new()?;
+    world.write(
+        COLLECTION,
+        &[doc! { "_id": 1, "customer_purchased": [1, 2, 3, 4, 5, 6, 7] }],
+    )?;
+    says(
+        &world.proxy.run_with("setup", SPLIT)?,
+        1,
+        &[
+            "no document has the field 'customers_purchased', which `array` names",
+            "did you mean 'customer_purchased'?",
+        ],
+    )?;
+    Ok(())
+}

@@ -124,3 +124,30 @@ fn a_shape_that_only_observes() -> Result<()> {
     ensure!(observing.proxy.run("setup")?.status.success());
     Ok(())
 }
+
+#[test]
+fn a_key_or_a_time_that_no_document_has() -> Result<()> {
+    let misspelt_key = Shape {
+        key: vec!["custmerId".to_owned()],
+        ..with_time()
+    };
+    let document = |n: i32| doc! { "_id": n, "customerId": n % 3, "at": bson::DateTime::from_millis(i64::from(n)) };
+    let documents: Vec<Document> = (0..30).map(document).collect();
+    let mut world = World::with(mongod::shared(), misspelt_key, &documents)?;
+    let words = [
+        "no document has the field 'custmerId', which `key` names (30 documents were looked at): did you mean 'customerId'?",
+    ];
+    check(&mut world, &words)?;
+    let said = world.said("check")?;
+    ensure!(said.contains("did you mean 'customerId'?"), "{said}");
+    let misspelt_time = Shape {
+        time: Some("when".to_owned()),
+        ..Shape::new(&["customerId"])
+    };
+    let mut world = World::with(mongod::shared(), misspelt_time, &documents)?;
+    let words = [
+        "no document has the field 'when', which `time` names",
+        "their fields are at, customerId",
+    ];
+    check(&mut world, &words)
+}

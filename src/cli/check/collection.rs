@@ -6,7 +6,7 @@ use mongodb::error::Error;
 use tokio::time::timeout;
 
 use crate::cli::finding::Finding;
-use crate::cli::survey::{self, Look, Plain, SCAN_TIMEOUT, Survey, first_stray};
+use crate::cli::survey::{self, FieldCensus, Look, Plain, SCAN_TIMEOUT, Survey, first_stray};
 use crate::cli::upstream::{Target, description, explain, indexes, is_same_index, is_same_key};
 use crate::command::collection::CLUSTERED;
 use crate::pattern::bucket::compact;
@@ -42,6 +42,10 @@ async fn look(target: &Target) -> Result<Vec<Finding>, Error> {
             (Some(described), Plain::Documents(_)) => unfit(target, described),
             _ => Vec::new(),
         };
+        if let Plain::Documents(_) = plain {
+            let census = survey::sample(target, FieldCensus::of_bucket(shape)).await?;
+            findings.extend(census.findings(&target.namespace()));
+        }
         findings.push(finding);
         return Ok(findings);
     }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Documents, split};
 use crate::cli::check::outlier::{self as check, Extras};
 use crate::cli::finding::{Finding, Findings};
+use crate::cli::survey::{FieldCensus, sample};
 use crate::cli::upstream::{Target, as_integer, description};
 use crate::command::document::{array_of, get, single};
 use crate::pattern::outlier::layout::State;
@@ -42,6 +43,13 @@ pub(super) async fn set_up(
     let left_over = put_right(target, shape).await?;
     findings.extend(left_over.map(|text| Finding::fine(target.namespace(), text)));
     if documents == Documents::Split {
+        let census = sample(target, FieldCensus::of_outlier(shape))
+            .await?
+            .findings(&target.namespace());
+        if !census.is_empty() {
+            findings.extend(census);
+            return Ok(());
+        }
         split::run(target, shape, stop, findings).await?;
     }
     Ok(())

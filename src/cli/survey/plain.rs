@@ -111,7 +111,11 @@ async fn look_within(target: &Target, shape: &BucketShape, timeout: Option<i64>)
 }
 
 /// The first document that meets a filter.
-async fn has(target: &Target, filter: RawDocumentBuf, timeout: Option<i64>) -> Result<Option<RawDocumentBuf>, Error> {
+pub(super) async fn has(
+    target: &Target,
+    filter: RawDocumentBuf,
+    timeout: Option<i64>,
+) -> Result<Option<RawDocumentBuf>, Error> {
     let mut find = single("find", target.collection.as_str());
     find.append(cstr!("filter"), filter);
     find.append(cstr!("projection"), single("_id", 1));

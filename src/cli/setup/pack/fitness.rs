@@ -12,7 +12,7 @@ use super::fill::TELL_EVERY;
 use crate::cli::check::collection;
 use crate::cli::finding::{Finding, Findings};
 use crate::cli::replace::{Halt, options_of};
-use crate::cli::survey::is_frozen;
+use crate::cli::survey::{FieldCensus, is_frozen};
 use crate::cli::upstream::{Target, is_same_index};
 use crate::command::document::single;
 use crate::command::value_text::id_text;
@@ -78,12 +78,14 @@ impl<'a> Fitness<'a> {
         find.append(cstr!("hint"), single("$natural", 1));
         let found = self.target.database.run_raw_cursor_command(find).await?;
         let mut documents = found.with_type::<RawDocumentBuf>();
+        let mut census = FieldCensus::of_bucket(self.shape);
         let (mut read, mut misfits, mut told) = (0_u64, 0_u64, Instant::now());
         while let Some(document) = documents.try_next().await? {
             if stop.is_cancelled() {
                 return Err(Halt::Stopped);
             }
             read += 1;
+            census.add(&document);
             if let Err(error) = pack::item(self.shape, &document) {
                 misfits += 1;
                 if misfits <= MAX_EXAMPLES {
@@ -100,6 +102,7 @@ impl<'a> Fitness<'a> {
             let text = format!("{misfits} of {read} documents cannot be items of this shape; nothing was changed");
             self.unfit.push(Finding::error(&namespace, text));
         }
+        self.unfit.extend(census.findings(&namespace));
         if self.unfit.is_empty() {
             let text = format!("looked at {read} documents: all can be packed");
             findings.add(&Finding::note(&namespace, text));
