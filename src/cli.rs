@@ -6,6 +6,7 @@ mod check;
 mod compact;
 mod environment;
 mod finding;
+mod fit;
 mod health;
 mod manual;
 mod readiness;

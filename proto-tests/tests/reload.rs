@@ -395,7 +395,7 @@ fn reloads_under_load_lose_nothing() -> Result<()> {
 }
 
 #[test]
-fn a_shape_that_its_pages_are_not_stored_in_is_refused_until_it_is_changed_back() -> Result<()> {
+fn a_shape_that_the_pages_do_not_have_is_not_taken_up() -> Result<()> {
     let mut shaped = Shaped::start("")?;
     let items: Vec<_> = (0..30).map(|id| doc! { "_id": id, "k": 1 }).collect();
     shaped.application()?.command_ok(&shaped.insert(&items))?;
@@ -403,14 +403,55 @@ fn a_shape_that_its_pages_are_not_stored_in_is_refused_until_it_is_changed_back(
     let mut application = shaped.application()?;
     application.command_ok(&find)?;
     edit(&shaped.proxy, |config| format!("{config}\nmax_items = 50\n"))?;
-    hang_up(&mut shaped.proxy, RELOADED)?;
-    let refused = application.command(&find)?;
-    ensure!(
-        refused.get_str("errmsg")?.contains("max_items is 10 there"),
-        "{refused}"
-    );
+    shaped.proxy.expect_log(Level::Error, "max_items is 10 there");
+    hang_up(&mut shaped.proxy, NOT_RELOADED)?;
+    application.command_ok(&find)?;
+    ensure!(shaped.proxy.admin_get("/readyz")?.status == 200, "not ready");
     edit(&shaped.proxy, |config| config.replace("max_items = 50", ""))?;
     hang_up(&mut shaped.proxy, RELOADED)?;
     application.command_ok(&find)?;
+    Ok(())
+}
+
+#[test]
+fn a_shape_over_plain_documents_is_not_taken_up() -> Result<()> {
+    let mut shaped = Shaped::start("")?;
+    let plain = doc! { "insert": "plain", "documents": [{ "_id": "p", "k": 1 }], "$db": &shaped.database };
+    shaped.application()?.command_ok(&plain)?;
+    edit(&shaped.proxy, |file| {
+        file.to_owned() + &bucket(&shaped.database, "plain")
+    })?;
+    shaped
+        .proxy
+        .expect_log(Level::Error, "documents that are not buckets, the first with _id");
+    hang_up(&mut shaped.proxy, NOT_RELOADED)?;
+    let find = doc! { "find": "plain", "$db": &shaped.database };
+    ensure!(shaped.application()?.all(&find)?.len() == 1, "it is read as pages");
+    Ok(())
+}
+
+#[test]
+fn a_proxy_over_data_that_does_not_fit_is_ready_once_it_does() -> Result<()> {
+    let shaped = Shaped::start("")?;
+    let items: Vec<_> = (0..30).map(|id| doc! { "_id": id, "k": 1 }).collect();
+    shaped.application()?.command_ok(&shaped.insert(&items))?;
+    let config = format!("{}max_items = 50\n", bucket(&shaped.database, COLLECTION));
+    let other = Proxy::start_unready(&ProxyOptions::new(&mongod::shared().uri()).config(&config))?;
+    let message = "a collection does not fit its shape";
+    other.expect_log(Level::Error, message);
+    let deadline = Instant::now() + LIMIT;
+    while lines(&other, message) == 0 {
+        ensure!(Instant::now() < deadline, "no error: {:?}", other.log());
+        thread::sleep(Duration::from_millis(5));
+    }
+    let ready = other.admin_get("/readyz")?;
+    ensure!(ready.status == 503, "{ready:?}");
+    ensure!(!ready.body.contains(&shaped.database), "{ready:?}");
+    let drop = doc! { "drop": COLLECTION, "$db": &shaped.database };
+    shaped.direct()?.command_ok(&drop)?;
+    while other.admin_get("/readyz")?.status != 200 {
+        ensure!(Instant::now() < deadline, "not ready: {:?}", other.log());
+        thread::sleep(Duration::from_millis(50));
+    }
     Ok(())
 }

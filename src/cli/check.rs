@@ -1,6 +1,7 @@
 //! `check`: validates the configuration, then looks at the upstream through the driver. Changes nothing.
 
 pub(super) mod collection;
+pub(super) mod misfit;
 pub(super) mod outlier;
 pub(super) mod server;
 

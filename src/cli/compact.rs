@@ -23,7 +23,7 @@ use self::pass::Pass;
 use super::check::{collection, server};
 use super::finding::{Finding, Findings};
 use super::replace::{Freezing, Frozen, Halt, Work as Kind, others};
-use super::survey::{Look, first_stray};
+use super::survey::{Look, SCAN_TIMEOUT, first_stray};
 use super::upstream::{self, Target, description, indexes};
 use crate::config::Config;
 use crate::pattern::bucket::index;
@@ -186,7 +186,7 @@ impl Work<'_> {
             unfit.push(Finding::error(self.target.namespace(), text));
         }
         if unfit.is_empty() && !is_frozen {
-            match first_stray(self.target, self.shape).await? {
+            match first_stray(self.target, self.shape, SCAN_TIMEOUT).await? {
                 Look::Pages | Look::Unfinished(_) => {}
                 Look::Stray(id) => {
                     let text = format!("holds a document that is no page, with _id {id}; run `mongoshape setup`");

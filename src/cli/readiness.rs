@@ -1,4 +1,5 @@
-//! Ready means: the upstream, of a replica set the primary, answers `hello`, and the proxy is not stopping. Asked at most once a second.
+//! Ready means: the upstream, of a replica set the primary, answers `hello`, the collections fit their shapes, and the proxy is
+//! not stopping. The upstream is asked at most once a second.
 
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::fit::{Fit, SharedFit};
 use crate::telemetry::admin::Readiness;
 
 /// How long the upstream may take to answer, once found or not.
@@ -20,18 +22,32 @@ const FRESH: Duration = Duration::from_secs(1);
 pub(super) struct UpstreamProbe {
     client: Client,
     stopping: CancellationToken,
+    fit: SharedFit,
     /// Held while asking, so that requests at the same time share one answer.
     last: Mutex<Option<(Instant, Result<(), String>)>>,
 }
 
 impl UpstreamProbe {
-    /// A probe that asks through this client, and is no longer ready once `stopping` is cancelled.
-    pub(super) fn new(client: Client, stopping: CancellationToken) -> Self {
+    /// A probe that asks through this client, and is not ready while `fit` has misfits, nor once `stopping` is cancelled.
+    pub(super) fn new(client: Client, stopping: CancellationToken, fit: SharedFit) -> Self {
         Self {
             client,
             stopping,
+            fit,
             last: Mutex::new(None),
         }
+    }
+
+    async fn upstream(&self) -> Result<(), String> {
+        let mut last = self.last.lock().await;
+        if let Some((at, answer)) = &*last
+            && at.elapsed() < FRESH
+        {
+            return answer.clone();
+        }
+        let answer = self.ask().await;
+        *last = Some((Instant::now(), answer.clone()));
+        answer
     }
 
     async fn ask(&self) -> Result<(), String> {
@@ -50,14 +66,12 @@ impl Readiness for UpstreamProbe {
         if self.stopping.is_cancelled() {
             return Err("stopping".to_owned());
         }
-        let mut last = self.last.lock().await;
-        if let Some((at, answer)) = &*last
-            && at.elapsed() < FRESH
-        {
-            return answer.clone();
+        self.upstream().await?;
+        match &**self.fit.load() {
+            Fit::Fits => Ok(()),
+            Fit::Unknown => Err("the shapes are not compared with the collections yet".to_owned()),
+            // Anybody may ask: names of collections are in the log only.
+            Fit::Misfits(_) => Err("a collection does not fit its shape: see the log".to_owned()),
         }
-        let answer = self.ask().await;
-        *last = Some((Instant::now(), answer.clone()));
-        answer
     }
 }

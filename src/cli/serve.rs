@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use self::reload::Reload;
 use self::signals::Signals;
+use super::fit::{self, SharedFit};
 use super::readiness::UpstreamProbe;
 use super::{ConfigFile, Environment, upstream};
 use crate::config::Config;
@@ -79,10 +81,18 @@ pub(super) async fn run(
         workers: workers(&config),
         drain_timeout: config.listen.drain_timeout,
     };
+    let fit = SharedFit::default();
+    let (shapes, current) = watch::channel(config.shapes.clone());
+    tokio::spawn(fit::watch(
+        config.upstream.clone(),
+        current,
+        Arc::clone(&fit),
+        stopping.clone(),
+    ));
     let admin = Admin::new(
         telemetry,
         Arc::clone(&access),
-        UpstreamProbe::new(driver.clone(), stopping.clone()),
+        UpstreamProbe::new(driver.clone(), stopping.clone(), Arc::clone(&fit)),
         page(Arc::clone(&shared), recent),
     );
     let admin = tokio::spawn(admin.serve(admin_listener, admin_stopping.clone()));
@@ -93,8 +103,11 @@ pub(super) async fn run(
         admission,
         access,
         shared,
+        shapes,
     };
-    let name = signals.until_the_end(|| reload.run(file, environment)).await;
+    let name = signals
+        .until_the_end(async || reload.run(file, environment).await)
+        .await;
     info!(signal = name, "stopping");
     stopping.cancel();
     server.await.context("the server failed")??;

@@ -16,7 +16,7 @@ use mongodb::error::Error;
 use super::check::{collection, server};
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
-use super::survey::{Look, Plain, first_stray, look};
+use super::survey::{Look, Plain, SCAN_TIMEOUT, first_stray, look};
 use super::upstream::{self, Target, description, explain, indexes, is_same_index};
 use crate::config::Config;
 use crate::pattern::bucket::index;
@@ -190,7 +190,7 @@ async fn are_all_pages(
     findings: &mut Findings,
 ) -> Result<bool, Error> {
     if trust == Trust::Indexed {
-        match first_stray(target, shape).await? {
+        match first_stray(target, shape, SCAN_TIMEOUT).await? {
             Look::Pages => return Ok(true),
             Look::Unfinished(finding) => {
                 findings.add(&finding);

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::command::namespace::Namespace;
 use crate::config::{Config, UpstreamConfig};
-use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Shape};
+use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Shape, Shapes};
 use crate::server::tls;
 use crate::server::topology::Dialing;
 
@@ -97,6 +97,16 @@ pub(super) fn explain(error: &Error) -> String {
     }
 }
 
+/// Whether the configuration's credentials are missing, wrong, or without the right to run a command.
+pub(super) fn is_refused(error: &Error) -> bool {
+    const UNAUTHORIZED: i32 = 13;
+    match error.kind.as_ref() {
+        ErrorKind::Authentication { .. } => true,
+        ErrorKind::Command(command) => command.code == UNAUTHORIZED,
+        _ => false,
+    }
+}
+
 /// A collection with a shape whose commands are rewritten.
 pub(super) struct Target {
     pub(super) database: Database,
@@ -105,6 +115,15 @@ pub(super) struct Target {
 }
 
 impl Target {
+    /// The shape's collection in the database of that name.
+    fn of(client: &Client, database: &str, shape: &Arc<Shape>) -> Self {
+        Self {
+            database: client.database(database),
+            collection: shape.namespace().collection().to_owned(),
+            shape: Arc::clone(shape),
+        }
+    }
+
     /// `database.collection`.
     pub(super) fn namespace(&self) -> String {
         Namespace::new(self.database.name(), &self.collection).to_string()
@@ -153,16 +172,19 @@ pub(super) async fn targets(client: &Client, config: &Config) -> anyhow::Result<
             // A database's own shape goes before the one for every database.
             let looked_up = config.shapes.lookup(Namespace::new(&name, collection));
             if looked_up.is_some_and(|found| Arc::ptr_eq(found, shape)) {
-                targets.push(Target {
-                    database: client.database(&name),
-                    collection: collection.to_owned(),
-                    shape: Arc::clone(shape),
-                });
+                targets.push(Target::of(client, &name, shape));
             }
         }
     }
     targets.sort_by_key(Target::namespace);
     Ok(targets)
+}
+
+/// The [targets] whose database the configuration names. Asks the upstream nothing.
+pub(super) fn named_targets(client: &Client, shapes: &Shapes) -> Vec<Target> {
+    let rewritten = shapes.iter().filter(|shape| shape.mode() == Mode::Rewrite);
+    let named = rewritten.filter_map(|shape| Some(Target::of(client, shape.namespace().database()?, shape)));
+    named.collect()
 }
 
 async fn databases_with(client: &Client, collection: &str) -> anyhow::Result<Vec<String>> {

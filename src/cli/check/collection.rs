@@ -123,7 +123,7 @@ fn unfit_options(described: &Document, are_ids_unique: bool) -> Vec<&'static str
 
 /// What is no page: buckets that can be adopted, and documents that cannot.
 async fn strange_documents(target: &Target, shape: &BucketShape) -> Result<Vec<Finding>, Error> {
-    let stray = match first_stray(target, shape).await? {
+    let stray = match first_stray(target, shape, SCAN_TIMEOUT).await? {
         Look::Pages => return Ok(Vec::new()),
         Look::Unfinished(finding) => return Ok(vec![finding]),
         Look::Stray(id) => id,

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 
+use crate::cli::fit::{self, Fit};
 use crate::cli::{ConfigFile, Environment};
 use crate::config::{AdminToken, Config};
+use crate::pattern::shapes::Shapes;
 use crate::server::admission::{Admission, AdmissionLimits};
 use crate::server::tls;
 use crate::session::{SessionLimits, Settings, Shared};
@@ -18,11 +21,14 @@ pub(super) struct Reload {
     pub(super) admission: Arc<Admission>,
     pub(super) access: Arc<ArcSwap<Access>>,
     pub(super) shared: Arc<Shared>,
+    /// Where the current shapes are published.
+    pub(super) shapes: watch::Sender<Shapes>,
 }
 
 impl Reload {
-    /// Reads the file and exchanges shapes, limits, certificates and the admin token. A file with mistakes changes nothing and says so.
-    pub(super) fn run(&self, file: &ConfigFile, environment: &Environment) {
+    /// Reads the file and exchanges shapes, limits, certificates and the admin token. A file with mistakes, or with a shape that
+    /// a collection does not fit, changes nothing and says so.
+    pub(super) async fn run(&self, file: &ConfigFile, environment: &Environment) {
         let read = file
             .load_or_fail(environment)
             .and_then(|config| Ok((admission(&config)?, access(&config)?, config)));
@@ -33,12 +39,21 @@ impl Reload {
                 return;
             }
         };
+        match fit::look(&self.running.upstream, &config.shapes).await {
+            Ok(Fit::Misfits(lines)) => {
+                error!("not reloaded, nothing has changed: {}", lines.join("; "));
+                return;
+            }
+            Ok(Fit::Fits | Fit::Unknown) => {}
+            Err(error) => warn!("the shapes could not be compared with the collections before the reload: {error:#}"),
+        }
         for option in fixed(&self.running, &config) {
             warn!(option, "the changed option holds from the next start on");
         }
         self.admission.exchange(limits);
         self.access.store(Arc::new(access));
         self.shared.exchange(settings(&config));
+        self.shapes.send_replace(config.shapes.clone());
         info!(shapes = config.shapes.iter().count(), "reloaded");
     }
 }

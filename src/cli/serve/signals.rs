@@ -20,12 +20,12 @@ impl Signals {
     }
 
     /// Calls `reload` on each SIGHUP; returns the name of the signal that ends the program.
-    pub(super) async fn until_the_end(&mut self, mut reload: impl FnMut()) -> &'static str {
+    pub(super) async fn until_the_end(&mut self, mut reload: impl AsyncFnMut()) -> &'static str {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return "SIGTERM",
                 _ = self.interrupt.recv() => return "SIGINT",
-                _ = self.hang_up.recv() => reload(),
+                _ = self.hang_up.recv() => reload().await,
             }
         }
     }

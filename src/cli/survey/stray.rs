@@ -28,17 +28,14 @@ pub(in crate::cli) enum Look {
     Unfinished(Finding),
 }
 
-/// Looks for a document that is no page, or not what it says, for no longer than [`SCAN_TIMEOUT`].
-pub(in crate::cli) async fn first_stray(target: &Target, shape: &BucketShape) -> Result<Look, Error> {
+/// Looks for a document that is no page, or not what it says, for no longer than `limit`.
+pub(in crate::cli) async fn first_stray(target: &Target, shape: &BucketShape, limit: Duration) -> Result<Look, Error> {
     let mut find = single("find", target.collection.as_str());
     find.append(cstr!("filter"), strays(shape));
     find.append(cstr!("projection"), single("_id", 1));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
-    find.append(
-        cstr!("maxTimeMS"),
-        i64::try_from(SCAN_TIMEOUT.as_millis()).unwrap_or(i64::MAX),
-    );
+    find.append(cstr!("maxTimeMS"), i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
     let found = match target.database.run_raw_cursor_command(find).await {
         Ok(cursor) => cursor.with_type::<RawDocumentBuf>().try_next().await,
         Err(error) => Err(error),
@@ -47,7 +44,7 @@ pub(in crate::cli) async fn first_stray(target: &Target, shape: &BucketShape) ->
         Ok(None) => Ok(Look::Pages),
         Ok(Some(stray)) => Ok(Look::Stray(id_text(&stray))),
         Err(error) if is_timeout(&error) => {
-            let seconds = SCAN_TIMEOUT.as_secs();
+            let seconds = limit.as_secs();
             let text = format!("not all documents were looked at within {seconds} s; none before was strange");
             Ok(Look::Unfinished(Finding::note(target.namespace(), text)))
         }
