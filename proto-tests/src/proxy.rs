@@ -58,6 +58,13 @@ impl Proxy {
         Self::start_until(options, ALIVE)
     }
 
+    /// Starts the binary before a collection that does not fit its shape: it logs that, and is not ready.
+    pub fn start_with_misfits(options: &ProxyOptions) -> Result<Self> {
+        let proxy = Self::start_unready(options)?;
+        proxy.expect_log(Level::Error, "a collection does not fit its shape");
+        Ok(proxy)
+    }
+
     fn start_until(options: &ProxyOptions, endpoint: &str) -> Result<Self> {
         let mut last_words = String::new();
         for _ in 0..ports::ATTEMPTS {

@@ -35,6 +35,12 @@ impl Shaped {
         Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(&bucket(&self.database, options)))
     }
 
+    /// Another proxy with a shape that the collection does not fit.
+    pub fn misfitting_proxy(&self, options: &str) -> Result<Proxy> {
+        let config = bucket(&self.database, options);
+        Proxy::start_with_misfits(&ProxyOptions::new(&mongod::shared().uri()).config(&config))
+    }
+
     /// A connection through the proxy.
     pub fn application(&self) -> Result<raw::Connection> {
         raw::Connection::open(self.proxy.address())

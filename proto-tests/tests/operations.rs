@@ -210,7 +210,7 @@ fn by_way_of_a_plain_collection_a_shape_becomes_another() -> Result<()> {
     direct.command_ok(
         &doc! { "renameCollection": name("copy"), "to": name(COLLECTION), "dropTarget": true, "$db": "admin" },
     )?;
-    let another = shaped.another_proxy("max_items = 50")?;
+    let another = shaped.misfitting_proxy("max_items = 50")?;
     let setup = another.run_with("setup", &["--pack"])?;
     ensure!(setup.status.success(), "{}", String::from_utf8_lossy(&setup.stdout));
     let mut there = Connection::open(another.address())?;

@@ -42,6 +42,11 @@ impl Finding {
         self.severity == Severity::Error
     }
 
+    /// Its text without the severity.
+    pub(super) fn without_severity(&self) -> String {
+        format!("{}: {}", self.subject, self.text)
+    }
+
     fn new(severity: Severity, subject: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
             severity,

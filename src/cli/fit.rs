@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::cli::check::misfit;
+use crate::cli::finding::Finding;
 use crate::cli::upstream::{self, explain};
 use crate::config::UpstreamConfig;
 use crate::pattern::shapes::Shapes;
@@ -62,7 +63,7 @@ async fn misfits(client: &Client, shapes: &Shapes) -> anyhow::Result<Fit> {
     let mut lines = Vec::new();
     for target in upstream::named_targets(client, shapes) {
         match misfit::of(&target).await {
-            Ok(findings) => lines.extend(findings.iter().map(ToString::to_string)),
+            Ok(findings) => lines.extend(findings.iter().map(Finding::without_severity)),
             Err(error) if upstream::is_refused(&error) => {
                 info!(
                     namespace = target.namespace(),

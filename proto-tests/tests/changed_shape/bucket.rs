@@ -60,7 +60,7 @@ fn pages_are_read_in_the_shape_that_they_are_stored_in_or_not_at_all() -> Result
     let (stored, indexes) = (shaped.stored()?, shaped.indexes()?);
     ensure!(indexes.iter().any(|name| name == INDEX), "{indexes:?}");
     for (changed, said) in CHANGED {
-        let mut another = shaped.another_proxy(changed)?;
+        let mut another = shaped.misfitting_proxy(changed)?;
         let mut application = Connection::open(another.address())?;
         all_refused(&mut application, &commands(&shaped), said)?;
         for verb in ["check", "setup", "compact"] {
@@ -86,12 +86,12 @@ fn pages_that_do_not_say_their_shape_are_held_against_it() -> Result<()> {
     let shaped = start()?;
     let drop = doc! { "dropIndexes": COLLECTION, "index": INDEX, "$db": &shaped.database };
     shaped.direct()?.command_ok(&drop)?;
-    let another = shaped.another_proxy(SHAPE)?;
+    let another = shaped.misfitting_proxy(SHAPE)?;
     let said = "has no index mongoshape_shape, which says what its pages are stored as: run `mongoshape setup`";
     all_refused(&mut Connection::open(another.address())?, &commands(&shaped), said)?;
-    let lower = shaped.another_proxy(&format!("{SHAPE}max_items = 5\n"))?;
+    let lower = shaped.misfitting_proxy(&format!("{SHAPE}max_items = 5\n"))?;
     failed(&lower.run("setup")?, "it has 10 items, and max_items is 5")?;
-    let higher = shaped.another_proxy(&format!("{SHAPE}max_items = 50\n"))?;
+    let higher = shaped.misfitting_proxy(&format!("{SHAPE}max_items = 50\n"))?;
     failed(&higher.run("setup")?, "which is neither full nor marked short")?;
     ensure!(another.run("setup")?.status.success());
     ensure!(shaped.indexes()?.iter().any(|name| name == INDEX));

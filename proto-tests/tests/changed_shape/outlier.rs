@@ -32,10 +32,14 @@ const CHANGED: &[(&str, &str, &str)] = &[
     ),
 ];
 
-fn start(books: &Books, (from, to): (&str, &str)) -> Result<Proxy> {
+fn start(books: &Books, change: (&str, &str)) -> Result<Proxy> {
+    Proxy::start(&changed(books, change)?)
+}
+
+fn changed(books: &Books, (from, to): (&str, &str)) -> Result<ProxyOptions> {
     let lines = books.toml();
     ensure!(lines.contains(from), "no {from} in {lines}");
-    Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(&lines.replacen(from, to, 1)))
+    Ok(ProxyOptions::new(&mongod::shared().uri()).config(&lines.replacen(from, to, 1)))
 }
 
 fn book(id: i32, buyers: usize) -> Document {
@@ -93,7 +97,7 @@ fn outliers_are_read_in_the_shape_that_they_are_stored_in_or_not_at_all() -> Res
         .collect();
     ensure!(names.contains(&INDEX), "{names:?}");
     for (from, to, said) in CHANGED {
-        let mut another = start(&books, (from, to))?;
+        let mut another = Proxy::start_with_misfits(&changed(&books, (from, to))?)?;
         let mut application = Connection::open(another.address())?;
         all_refused(&mut application, &commands(&books), said).with_context(|| format!("with {to}"))?;
         for verb in ["check", "setup"] {
@@ -180,7 +184,12 @@ async fn who_may_not_list_indexes_is_not_kept_from_the_collection() -> Result<()
     let find = |id: i32| doc! { "find": COLLECTION, "filter": { "_id": id } };
     let otherwise = books.toml().replace("max_items = 7", "max_items = 8");
     for (shape, is_same) in [(books.toml(), true), (otherwise, false)] {
-        let proxy = Proxy::start(&options.clone().config(&shape))?;
+        let options = options.clone().config(&shape);
+        let proxy = if is_same {
+            Proxy::start(&options)?
+        } else {
+            Proxy::start_with_misfits(&options)?
+        };
         let other = client(&through(&proxy, mongod.uri_as("other", "word"))).await?;
         let other = other.database(&books.database);
         other.run_command(find(0)).await?;
