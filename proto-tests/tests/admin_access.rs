@@ -1,6 +1,8 @@
 //! Who may ask at the admin address: by the configuration, the environment's place in it, and after SIGHUP.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 use anyhow::{Result, ensure};
 use proto_tests::{Level, Proxy, ProxyOptions, mongod};
@@ -66,5 +68,25 @@ fn check_says_what_is_left_open() -> Result<()> {
     let missing = "[admin]\ntls = { cert = \"none.pem\" }";
     let said = check(&open.replace("[admin]", missing))?;
     ensure!(said.contains("error: admin: `admin.tls.cert`: "), "{said}");
+    Ok(())
+}
+
+#[test]
+fn head_has_the_headers_of_get_and_no_body() -> Result<()> {
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()))?;
+    for path in ["/", "/metrics", "/livez", "/readyz"] {
+        let address = proxy.admin_address();
+        let mut connection = TcpStream::connect(address)?;
+        write!(
+            connection,
+            "HEAD {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut reply = String::new();
+        connection.read_to_string(&mut reply)?;
+        ensure!(
+            reply.starts_with("HTTP/1.1 200 ") && reply.ends_with("\r\n\r\n"),
+            "{path}: {reply}"
+        );
+    }
     Ok(())
 }

@@ -190,6 +190,24 @@ fn readiness_follows_the_upstream() -> Result<()> {
 }
 
 #[test]
+fn an_upstream_that_was_never_reached_is_logged_and_a_wrong_set_name_is_named() -> Result<()> {
+    let proxy = Proxy::start_unready(&ProxyOptions::new("mongodb://127.0.0.1:1/"))?;
+    proxy.expect_log(Level::Warn, "the upstream cannot be used yet");
+    let line = proxy.wait_for_log("the upstream cannot be used yet")?;
+    ensure!(line.text.contains("127.0.0.1:1: "), "{}", line.text);
+    let uri = format!("mongodb://{}/?replicaSet=other", mongod::shared_replica_set().address());
+    let proxy = Proxy::start_unready(&ProxyOptions::new(&uri))?;
+    proxy.expect_log(Level::Warn, "the upstream cannot be used yet");
+    proxy.wait_for_log("the upstream cannot be used yet")?;
+    assert_says(
+        &proxy.run("check")?,
+        1,
+        &["error: upstream", "`replicaSet` of `upstream.uri`"],
+    );
+    Ok(())
+}
+
+#[test]
 fn health_is_asked_by_configuration_or_address() -> Result<()> {
     let mut proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()))?;
     let address = proxy.admin_address().to_string();

@@ -301,3 +301,39 @@ fn change_streams_that_include_the_collection_are_refused() -> Result<()> {
         ],
     )
 }
+
+#[test]
+fn refusals_are_logged_with_their_reason_and_listed_on_the_operators_page() -> Result<()> {
+    let shaped = filled()?;
+    let mut application = shaped.application()?;
+    let watch = doc! {
+        "aggregate": COLLECTION, "pipeline": [{ "$changeStream": {} }], "cursor": {}, "$db": &shaped.database,
+    };
+    for _ in 0..3 {
+        application.command(&watch)?;
+    }
+    let unique = doc! {
+        "createIndexes": COLLECTION, "indexes": [{ "key": { "n": 1 }, "name": "n", "unique": true }], "$db": &shaped.database,
+    };
+    application.command(&unique)?;
+    let namespace = format!("{}.{COLLECTION}", shaped.database);
+    for (reason, count) in [("change_stream", 3.0), ("index", 1.0), ("read", 0.0)] {
+        let series = format!("mongoshape_rejected_total{{namespace=\"{namespace}\",reason=\"{reason}\"}}");
+        let counted = shaped.proxy.metric(&series);
+        ensure!((counted - count).abs() < 0.5, "{reason}: {counted}");
+    }
+    let page = shaped.proxy.admin_get("/")?.body;
+    for words in ["What was refused", "change_stream", "unique", namespace.as_str()] {
+        ensure!(page.contains(words), "no {words} in {page}");
+    }
+    let log = shaped.proxy.log();
+    for reason in ["change_stream", "index"] {
+        let lines = log.iter().filter(|line| {
+            let is_refusal = line.text.contains("refused a command") && line.text.contains(&namespace);
+            is_refusal && line.text.contains(reason)
+        });
+        let count = lines.count();
+        ensure!(count == 1, "{count} lines of the log at level info have {reason}");
+    }
+    Ok(())
+}

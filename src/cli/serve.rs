@@ -131,7 +131,12 @@ async fn driver_options(config: &Config) -> anyhow::Result<mongodb::options::Cli
 
 /// What is known of shapes and of warnings, as the page asks for them.
 fn page(shared: Arc<Shared>, recent: Recent) -> Page {
-    Page::new(move || shown::rows(&shared.shapes()), recent)
+    let counting = Arc::clone(&shared);
+    Page::new(
+        move || shown::rows(&shared.shapes()),
+        move || shown::refusals(counting.metrics()),
+        recent,
+    )
 }
 
 fn workers(config: &Config) -> usize {

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use bson::{Bson, Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::error::{Error, ErrorKind};
-use mongodb::options::{ClientOptions, Tls};
+use mongodb::options::{ClientOptions, ServerAddress, Tls};
 use mongodb::{Client, Database};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -23,9 +24,13 @@ use crate::server::topology::Dialing;
 /// How long the upstream may take to be found.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The server's code where a user has not the right to run a command.
+const UNAUTHORIZED: i32 = 13;
+
 /// The driver's options for the upstream.
 pub(super) async fn options(upstream: &UpstreamConfig) -> anyhow::Result<ClientOptions> {
-    let mut options = ClientOptions::parse(upstream.uri.as_str()).await?;
+    let parsed = ClientOptions::parse(upstream.uri.as_str()).await;
+    let mut options = parsed.map_err(|error| anyhow!("`upstream.uri`: {}", explain(&error)))?;
     options.app_name = Some("mongoshape".to_owned());
     options.connect_timeout = Some(upstream.connect_timeout);
     options.server_selection_timeout = Some(SELECTION_TIMEOUT);
@@ -64,19 +69,31 @@ pub(super) async fn named_client(upstream: &UpstreamConfig, name: &str) -> anyho
 
 async fn connect(options: ClientOptions) -> anyhow::Result<Client> {
     dialing(&options, &CancellationToken::new())?;
+    any_reachable(&options.hosts).await?;
+    Ok(Client::with_options(options)?)
+}
+
+/// Connects to all addresses at once: those that do not answer cost their time once, and not one after the other.
+async fn any_reachable(addresses: &[ServerAddress]) -> anyhow::Result<()> {
+    let mut attempts = JoinSet::new();
+    for address in addresses {
+        let address = address.to_string();
+        attempts.spawn(async move {
+            let connected = timeout(SELECTION_TIMEOUT, TcpStream::connect(&address)).await;
+            let connected = connected.unwrap_or_else(|elapsed| Err(elapsed.into()));
+            connected
+                .map(|_| ())
+                .with_context(|| format!("{address} cannot be reached"))
+        });
+    }
     let mut unreachable = Ok(());
-    for address in &options.hosts {
-        let connected = timeout(SELECTION_TIMEOUT, TcpStream::connect(address.to_string())).await;
-        unreachable = connected
-            .unwrap_or_else(|elapsed| Err(elapsed.into()))
-            .map(|_| ())
-            .with_context(|| format!("{address} cannot be reached"));
+    while let Some(attempt) = attempts.join_next().await {
+        unreachable = attempt?;
         if unreachable.is_ok() {
             break;
         }
     }
-    unreachable?;
-    Ok(Client::with_options(options)?)
+    unreachable
 }
 
 /// Ends a client's work. To be called before the runtime ends: the driver ends its sessions in the background when a
@@ -89,7 +106,18 @@ pub(super) async fn close(client: Client) {
 /// What a failed command means to a person: the server's code and words, without the driver's inner state.
 pub(super) fn explain(error: &Error) -> String {
     match error.kind.as_ref() {
+        ErrorKind::Command(command) if command.code == UNAUTHORIZED => {
+            // The server repeats the whole command behind this.
+            let denied = command.message.split(" to execute command").next().unwrap_or_default();
+            format!("{denied}; grant the user of `upstream.uri` the right")
+        }
         ErrorKind::Command(command) => format!("{} ({}): {}", command.code_name, command.code, command.message),
+        ErrorKind::ServerSelection { message, .. } => {
+            let seconds = SELECTION_TIMEOUT.as_secs();
+            format!(
+                "no server to write to was found within {seconds} s; check the hosts and `replicaSet` of `upstream.uri` ({message})"
+            )
+        }
         ErrorKind::Authentication { .. } => {
             "authentication failed; correct the credentials in `upstream.uri`".to_owned()
         }
@@ -99,7 +127,6 @@ pub(super) fn explain(error: &Error) -> String {
 
 /// Whether the configuration's credentials are missing, wrong, or without the right to run a command.
 pub(super) fn is_refused(error: &Error) -> bool {
-    const UNAUTHORIZED: i32 = 13;
     match error.kind.as_ref() {
         ErrorKind::Authentication { .. } => true,
         ErrorKind::Command(command) => command.code == UNAUTHORIZED,

@@ -17,6 +17,7 @@ mod distrust;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mongodb::error::{Error, ErrorKind};
 use mongodb::event::EventHandler;
 use mongodb::event::sdam::{SdamEvent, TopologyDescription};
 use mongodb::options::{ClientOptions, ServerAddress};
@@ -36,6 +37,9 @@ const DEFAULT_PORT: u16 = 27017;
 /// After a session was told "not the primary" the driver usually knows the next one in a moment. When it has nothing new to
 /// say for so long, its old finding counts again.
 const RECONSIDER: Duration = Duration::from_millis(500);
+
+/// How long after the start a proxy without a server to connect clients to says nothing: finding one takes a moment.
+const FIRST_WARNING: Duration = Duration::from_secs(3);
 
 /// How servers are connected to.
 #[derive(Clone, Debug)]
@@ -127,9 +131,13 @@ impl Watcher {
     async fn run(self, mut found: watch::Receiver<Option<TopologyDescription>>) {
         let mut reconsider = None;
         let mut distrust = Distrust::default();
+        let mut warn_at = Some(Instant::now() + FIRST_WARNING);
         loop {
             let current = self.current.borrow().clone();
             let is_current = current.is_some();
+            if is_current {
+                warn_at = None;
+            }
             tokio::select! {
                 changed = found.changed() => if changed.is_err() {
                     return;
@@ -140,6 +148,11 @@ impl Watcher {
                     continue;
                 }
                 () = until(reconsider), if reconsider.is_some() => {}
+                () = until(warn_at), if warn_at.is_some() => {
+                    warn_at = None;
+                    warn_of_no_server(found.borrow().as_ref());
+                    continue;
+                }
                 () = self.dialing.stop.cancelled() => return,
             }
             reconsider = None;
@@ -225,6 +238,27 @@ impl Watcher {
         let mut current = servers.iter().filter(|(address, _)| is_current(address));
         current.any(|(_, server)| server.server_type() == ServerType::Unknown)
     }
+}
+
+/// Logs that clients cannot be connected to any server since the start, and why, as far as the driver knows.
+fn warn_of_no_server(found: Option<&TopologyDescription>) {
+    let servers = found.into_iter().flat_map(|found| found.servers());
+    let reason = |address: &ServerAddress, error: &Error| match error.kind.as_ref() {
+        ErrorKind::Io(error) => format!("{address}: {error}"),
+        kind => format!("{address}: {kind}"),
+    };
+    let reasons: Vec<String> = servers
+        .filter_map(|(address, server)| server.error().map(|error| reason(address, error)))
+        .collect();
+    let reasons = if reasons.is_empty() {
+        "no server answered, or none is of the set that `replicaSet` names".to_owned()
+    } else {
+        reasons.join("; ")
+    };
+    tracing::warn!(
+        reasons,
+        "the upstream cannot be used yet; clients wait for it: check `upstream.uri`"
+    );
 }
 
 fn kind(server: ServerType) -> UpstreamKind {

@@ -248,7 +248,7 @@ impl Session<'_> {
             }
             Route::Refuse(error, refused) => {
                 if let Some((namespace, refusal)) = &refused {
-                    self.shared.metrics.rejected(namespace, *refusal);
+                    self.shared.metrics.rejected(namespace, *refusal, error.message());
                 }
                 if !head.unanswered {
                     self.reply_in_kind(frame, error).await?;

@@ -8,6 +8,7 @@ mod inserts;
 mod label;
 mod observed;
 mod outliers;
+mod refusals;
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
@@ -17,6 +18,8 @@ pub use self::inserts::{HintUse, InsertMetrics, Placing};
 pub use self::label::{Direction, Limit, Outcome, Refusal, Strategy};
 pub use self::observed::ObservedMetrics;
 pub use self::outliers::OutlierMetrics;
+pub use self::refusals::RefusalKind;
+use self::refusals::RefusalLog;
 use crate::pattern::shapes::BucketShape;
 
 /// The handles.
@@ -32,6 +35,7 @@ pub struct SessionMetrics {
     items_inserted: IntCounterVec,
     reads: IntCounterVec,
     rejected: IntCounterVec,
+    refusals: RefusalLog,
     observed: ObservedMetrics,
     limits_hit: IntCounterVec,
     /// What inserts on bucket collections count.
@@ -65,6 +69,7 @@ impl SessionMetrics {
             items_inserted: counters("bucket_items_inserted_total", ITEMS_INSERTED, &["namespace"])?,
             reads: counters("reads_total", READS, &["namespace", "strategy"])?,
             rejected: counters("rejected_total", REJECTED, &["namespace", "reason"])?,
+            refusals: RefusalLog::default(),
             observed: ObservedMetrics::register(registry)?,
             limits_hit: counters("limits_hit_total", LIMITS_HIT, &["limit"])?,
             inserts: InsertMetrics::register(registry)?,
@@ -117,9 +122,23 @@ impl SessionMetrics {
         self.reads.with_label_values(&[namespace, strategy.label()]).inc();
     }
 
-    /// Counts a refusal.
-    pub fn rejected(&self, namespace: &str, reason: Refusal) {
+    /// Counts and logs a refusal. `what` is in the proxy's own words, without values of documents.
+    pub fn rejected(&self, namespace: &str, reason: Refusal, what: &str) {
         self.rejected.with_label_values(&[namespace, reason.label()]).inc();
+        self.refusals.add(namespace, reason, what);
+    }
+
+    /// Counts and logs a refusal of a collection whose documents do not fit its shape.
+    pub fn misfit(&self, namespace: &str) {
+        // Which document is not for the log.
+        let what = "the stored documents do not fit the shape: run `mongoshape check`";
+        self.rejected(namespace, Refusal::Misfit, what);
+    }
+
+    /// The kinds of refusals with their numbers, the most recent first.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<(RefusalKind, u64)> {
+        self.refusals.kinds()
     }
 
     /// Counts a connection that a limit ended.
@@ -131,6 +150,15 @@ impl SessionMetrics {
     #[must_use]
     pub fn observed(&self) -> &ObservedMetrics {
         &self.observed
+    }
+
+    /// Handles for the dry run of shapes in observe mode: what they count is observed. `None` if a name is registered twice.
+    pub(super) fn of_dry_run(&self) -> Option<Self> {
+        let counting = self.observed.counting()?;
+        Some(Self {
+            refusals: self.refusals.observed(),
+            ..counting
+        })
     }
 
     /// Counts items that would have been inserted, and buckets that would have been begun for them.

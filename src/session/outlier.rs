@@ -75,7 +75,7 @@ impl<'a> Outlier<'a> {
     /// Runs one that has its [`passage`] and gives the reply. Not cancel safe: the link is of no use after.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
         if self.upstream == UpstreamKind::Mongos {
-            self.rejected(Refusal::Cluster);
+            self.rejected(Refusal::Cluster, "a sharded cluster");
             return Err(CommandError::unsupported((self.namespace, OutlierShape::PATTERN), "a sharded cluster").into());
         }
         Ok(succeeded(self.dispatch().await?)?)
@@ -131,12 +131,12 @@ impl<'a> Outlier<'a> {
 
     /// The error for what the shape cannot do, counted.
     fn unsupported(&self, what: &str) -> CommandError {
-        self.rejected(Refusal::of_command(self.head.name));
+        self.rejected(Refusal::of(self.head), what);
         CommandError::unsupported((self.namespace, OutlierShape::PATTERN), what)
     }
 
-    fn rejected(&self, reason: Refusal) {
-        self.shared.metrics.rejected(&self.label(), reason);
+    fn rejected(&self, reason: Refusal, what: &str) {
+        self.shared.metrics.rejected(&self.label(), reason, what);
     }
 
     /// The namespace as metrics name it: as configured.
@@ -146,7 +146,7 @@ impl<'a> Outlier<'a> {
 
     /// The error for a document whose extras cannot be read, counted.
     fn misfit(&self) -> CommandError {
-        self.rejected(Refusal::Misfit);
+        self.shared.metrics.misfit(&self.label());
         let message = format!(
             "mongoshape is configured to store {} in the outlier pattern, but what a document of it says of its extras is not of \
              layout version 1",
@@ -157,7 +157,7 @@ impl<'a> Outlier<'a> {
 
     /// The error for documents whose extras were not there each time they were read, counted.
     fn missing_extras(&self) -> CommandError {
-        self.rejected(Refusal::Misfit);
+        self.shared.metrics.misfit(&self.label());
         missing_extras(&format!("{} says", self.namespace))
     }
 

@@ -63,11 +63,11 @@ impl Observer {
         if observed.is_empty() {
             return None;
         }
+        let counting = metrics.of_dry_run()?;
         let metrics = metrics.observed();
         for namespace in &observed {
             metrics.expect_namespace(namespace);
         }
-        let counting = metrics.counting()?;
         let settings = Settings::new(shapes.rehearsed(), settings.limits);
         Some(Self {
             shared: Shared::plain(settings, counting, Some(Rehearsal::default())),
@@ -91,7 +91,7 @@ impl Observer {
         let end = match route {
             Route::Relay | Route::Handshake | Route::Refuse(_, None) => return,
             Route::Refuse(error, Some((namespace, reason))) => {
-                self.shared.metrics.rejected(&namespace, reason);
+                self.shared.metrics.rejected(&namespace, reason, error.message());
                 return self.tell(&namespace, head, &End::Refused(error));
             }
             Route::Run(to) => {

@@ -84,7 +84,7 @@ impl<'a> Run<'a> {
         self.head.validate()?;
         match self.upstream {
             UpstreamKind::Mongos => {
-                self.rejected(Refusal::Cluster);
+                self.rejected(Refusal::Cluster, "a sharded cluster");
                 let what = "a sharded cluster";
                 return Err(CommandError::unsupported((self.namespace, BucketShape::PATTERN), what).into());
             }
@@ -201,17 +201,17 @@ impl<'a> Run<'a> {
 
     /// The error for what the shape cannot do, counted.
     fn unsupported(&self, what: &str) -> CommandError {
-        self.rejected(Refusal::of_command(self.head.name));
+        self.rejected(Refusal::of(self.head), what);
         CommandError::unsupported((self.namespace, BucketShape::PATTERN), what)
     }
 
-    fn rejected(&self, reason: Refusal) {
-        self.shared.metrics.rejected(&self.label(), reason);
+    fn rejected(&self, reason: Refusal, what: &str) {
+        self.shared.metrics.rejected(&self.label(), reason, what);
     }
 
     /// The error for a document in the collection that is none of the shape's buckets, counted.
     fn misfit(&self) -> CommandError {
-        self.rejected(Refusal::Misfit);
+        self.shared.metrics.misfit(&self.label());
         let message = format!(
             "mongoshape is configured to store {} in the bucket pattern, but it holds a document that is no bucket of layout \
              version 1: `mongoshape check` names it",

@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 pub use self::access::{Access, Token, TokenError, TokenFileError};
-pub use self::page::{Page, ShapeRow};
+pub use self::page::{Page, RefusalRow, ShapeRow};
 use super::Telemetry;
 
 type Body = http_body_util::Full<bytes::Bytes>;
@@ -155,9 +155,11 @@ impl<R: Readiness> Admin<R> {
                 "not found: /, /metrics, /livez and /readyz are here\n",
             );
         }
-        if request.method() != Method::GET {
-            let mut refusal = reply(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
-            refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+        if ![Method::GET, Method::HEAD].contains(request.method()) {
+            let mut refusal = reply(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+            refusal
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return refusal;
         }
         match path {

@@ -1,5 +1,9 @@
 //! Values of labels: closed sets, whose series all exist before their first event.
 
+use crate::command::document::{first_field, get};
+use crate::command::head::Head;
+use crate::pattern::pipeline::documents;
+
 /// What became of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -108,7 +112,7 @@ pub enum Direction {
 }
 
 /// What of a shaped collection was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// A question, or an option of one.
     Read,
@@ -146,7 +150,16 @@ impl Refusal {
         Self::Misfit,
     ];
 
-    /// What is refused of a command of this name on the collection itself.
+    /// What is refused of a command on the collection itself.
+    #[must_use]
+    pub fn of(head: &Head<'_>) -> Self {
+        if opens_change_stream(head) {
+            return Self::ChangeStream;
+        }
+        Self::of_command(head.name)
+    }
+
+    /// What is refused of a command of this name, but a change stream.
     #[must_use]
     pub fn of_command(name: &str) -> Self {
         match name {
@@ -175,6 +188,13 @@ impl Refusal {
             Self::Misfit => "misfit",
         }
     }
+}
+
+/// Whether an `aggregate` begins with `$changeStream`.
+fn opens_change_stream(head: &Head<'_>) -> bool {
+    let stages = documents(get(head.body(), "pipeline"));
+    let first = stages.as_deref().and_then(|stages| first_field(stages.first()?));
+    head.name == "aggregate" && first.is_some_and(|(name, _)| name == "$changeStream")
 }
 
 #[cfg(test)]

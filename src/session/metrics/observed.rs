@@ -62,7 +62,7 @@ impl ObservedMetrics {
     }
 
     /// Handles for the code that rewrites, which count as observed; what they count else is seen by nobody. `None` in theory only.
-    pub(in crate::session) fn counting(&self) -> Option<SessionMetrics> {
+    pub(super) fn counting(&self) -> Option<SessionMetrics> {
         let metrics = SessionMetrics::register(&Registry::new()).ok()?;
         Some(SessionMetrics {
             rejected: self.rejected.clone(),
@@ -102,8 +102,8 @@ impl ObservedMetrics {
 const COMMANDS: &str = "Commands that a shape in observe mode would have rewritten or refused, by name; what an outlier shape would have \
     relayed is not among them. When it stays 0, the namespace is not the one that the application uses.";
 const REJECTED: &str = "Refusals of what a shape in observe mode could not have done, by what would have been refused (see \
-    mongoshape_rejected_total). When it moves, change the application first, or leave the collection as it is: the log at level debug \
-    has the reasons, docs/support.md the alternatives.";
+    mongoshape_rejected_total). When it moves, change the application first, or leave the collection as it is: the log and \
+    the operator's page have the reasons, docs/support.md the alternatives.";
 const READS: &str = "Reads that a shape in observe mode would have rewritten, by the way they would have been answered if no page was in the \
     way. When most are by pipeline, another key serves the application better.";
 const UNPLANNED: &str = "Commands on a namespace in observe mode that would have been rewritten, but may be refused for what mongod has \

@@ -15,7 +15,7 @@ use crate::pattern::said;
 use crate::pattern::shapes::OutlierShape;
 use crate::session::error::RunError;
 use crate::session::link::Link;
-use crate::session::metrics::{Refusal, SessionMetrics};
+use crate::session::metrics::SessionMetrics;
 
 /// How long a collection is taken to have no extras, once that was seen: another proxy may make the first at any time, and a
 /// collection without any is not to be looked at for each of its commands.
@@ -99,8 +99,7 @@ impl StoredAsker<'_> {
             return Ok(Seen::Same);
         }
         let (namespace, remedy) = (self.namespace, said::REMEDY);
-        self.metrics
-            .rejected(&self.shape.namespace().to_string(), Refusal::Misfit);
+        self.metrics.misfit(&self.shape.namespace().to_string());
         let message = format!(
             "mongoshape is configured to store {namespace} in the outlier pattern, but it is stored in another shape: {}: {remedy}",
             differing.join(", ")

@@ -15,7 +15,6 @@ use crate::pattern::bucket::{adopt, compact, index, pack};
 use crate::pattern::said;
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
-use crate::session::metrics::Refusal;
 
 /// How long a write waits for a collection that is about to be replaced, and how often it looks.
 const MAX_FROZEN: Duration = Duration::from_secs(30);
@@ -188,7 +187,7 @@ impl Asker<'_> {
 
     fn count_misfit(&self) {
         if let Some(metrics) = self.metrics {
-            metrics.rejected(&self.shape.namespace().to_string(), Refusal::Misfit);
+            metrics.misfit(&self.shape.namespace().to_string());
         }
     }
 }

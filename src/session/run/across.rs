@@ -104,7 +104,7 @@ impl<'a> Across<'a> {
         } else {
             return Ok(());
         };
-        self.shared.metrics.rejected(&reached.configured(), reason);
+        self.shared.metrics.rejected(&reached.configured(), reason, what);
         let namespace = Namespace::new(self.head.database, &reached.collection);
         Err(CommandError::unsupported((namespace, reached.pattern()), what))
     }
@@ -132,8 +132,8 @@ impl<'a> Across<'a> {
             let shape = self.settings.shapes.lookup(namespace);
             if let Some(shape) = shape.filter(|shape| shape.mode() == Mode::Rewrite) {
                 let label = shape.namespace().to_string();
-                self.shared.metrics.rejected(&label, Refusal::Mention);
                 let what = "collMod of a view without its pipeline";
+                self.shared.metrics.rejected(&label, Refusal::Mention, what);
                 return Err(CommandError::unsupported((namespace, shape.pattern()), what).into());
             }
         }

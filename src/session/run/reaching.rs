@@ -28,7 +28,7 @@ pub(in crate::session) struct Reaching<'a, 'l> {
 
 /// The error for what a pipeline cannot do with a shaped collection, counted.
 pub(in crate::session) fn refuse(metrics: &SessionMetrics, refused: &Refused) -> CommandError {
-    metrics.rejected(&refused.configured, Refusal::Mention);
+    metrics.rejected(&refused.configured, Refusal::Mention, &refused.what);
     let namespace = Namespace::new(&refused.database, &refused.collection);
     CommandError::unsupported((namespace, refused.pattern), &refused.what)
 }
@@ -136,7 +136,7 @@ impl Reaching<'_, '_> {
 
     fn unsupported(&self, shape: &BucketShape, namespace: Namespace<'_>, what: &str) -> CommandError {
         let label = shape.namespace().to_string();
-        self.shared.metrics.rejected(&label, Refusal::Mention);
+        self.shared.metrics.rejected(&label, Refusal::Mention, what);
         CommandError::unsupported((namespace, BucketShape::PATTERN), what)
     }
 

@@ -71,7 +71,7 @@ fn refuse(across: &Across<'_>, namespace: Namespace<'_>, what: &str) -> CommandE
         across
             .shared
             .metrics
-            .rejected(&shape.namespace().to_string(), Refusal::Collection);
+            .rejected(&shape.namespace().to_string(), Refusal::Collection, what);
     }
     let pattern = shape.map_or(BucketShape::PATTERN, |shape| shape.pattern());
     CommandError::unsupported((namespace, pattern), what)

@@ -44,18 +44,39 @@ pub struct ShapeRow {
     pub holds: String,
 }
 
+/// A kind of refused commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusalRow {
+    /// The shape's namespace, as configured.
+    pub namespace: String,
+    /// As the metrics' label has it.
+    pub reason: &'static str,
+    /// What was refused, in the proxy's own words.
+    pub what: String,
+    /// Whether the shape is in observe mode: nothing was refused to the application.
+    pub is_observed: bool,
+    /// How often since the start.
+    pub count: u64,
+}
+
 /// What the page is made of, beside the metrics.
 pub struct Page {
     shapes: Box<dyn Fn() -> Vec<ShapeRow> + Send + Sync>,
+    refusals: Box<dyn Fn() -> Vec<RefusalRow> + Send + Sync>,
     recent: Recent,
     readings: Mutex<VecDeque<Reading>>,
 }
 
 impl Page {
-    /// A page that asks for the shapes whenever it is shown.
-    pub fn new(shapes: impl Fn() -> Vec<ShapeRow> + Send + Sync + 'static, recent: Recent) -> Self {
+    /// A page that asks for the shapes and the refusals whenever it is shown.
+    pub fn new(
+        shapes: impl Fn() -> Vec<ShapeRow> + Send + Sync + 'static,
+        refusals: impl Fn() -> Vec<RefusalRow> + Send + Sync + 'static,
+        recent: Recent,
+    ) -> Self {
         Self {
             shapes: Box::new(shapes),
+            refusals: Box::new(refusals),
             recent,
             readings: Mutex::default(),
         }
@@ -89,7 +110,12 @@ impl Page {
         let mut live = String::new();
         html::tiles(&mut live, &sections::summary(&span));
         let mut tables = String::new();
-        for table in sections::tables(&span, &(self.shapes)(), &self.recent.entries()) {
+        let contents = sections::Contents {
+            shapes: &(self.shapes)(),
+            refusals: &(self.refusals)(),
+            recent: &self.recent.entries(),
+        };
+        for table in sections::tables(&span, &contents) {
             table.write(&mut tables);
         }
         let parts = [
@@ -159,7 +185,7 @@ mod tests {
             by: "k".to_owned(),
             holds: "10 items".to_owned(),
         };
-        Page::new(move || vec![row()], Recent::default())
+        Page::new(move || vec![row()], Vec::new, Recent::default())
     }
 
     #[test]

@@ -29,7 +29,7 @@ async fn start_with(
         Telemetry::new().unwrap(),
         access,
         readiness,
-        Page::new(Vec::new, Recent::default()),
+        Page::new(Vec::new, Vec::new, Recent::default()),
     );
     let served = tokio::spawn(admin.serve(listener, stop.clone()));
     (address, stop, served)
@@ -59,7 +59,12 @@ async fn each_path_answers() {
     let (address, stop, served) = start(Answer(Ok(()))).await;
     check(address, "GET /livez", ("200", "alive\n")).await;
     check(address, "GET /readyz?verbose", ("200", "ready\n")).await;
-    check(address, "POST /metrics", ("405", "only GET\n")).await;
+    check(address, "POST /metrics", ("405", "only GET and HEAD\n")).await;
+    let head = ask(address, "HEAD /livez").await;
+    assert!(
+        head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"),
+        "{head}"
+    );
     let missing = "not found: /, /metrics, /livez and /readyz are here\n";
     check(address, "GET /none", ("404", missing)).await;
     let metrics = ask(address, "GET /metrics").await;

@@ -17,7 +17,6 @@ use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::session::Shared;
 use crate::session::error::RunError;
 use crate::session::link::Request;
-use crate::session::metrics::Refusal;
 use crate::session::run::Run;
 
 /// Keys, or `_id`s, in one query: few enough for a query that is short and an answer that is one batch, as a rule.
@@ -212,7 +211,7 @@ pub(super) fn refuse(run: &Run<'_>, batch: &mut Batch<'_>, number: usize, taken:
 }
 
 fn unreadable((shared, namespace): (&Shared, Namespace<'_>), shape: &BucketShape) -> CommandError {
-    shared.metrics.rejected(&shape.namespace().to_string(), Refusal::Misfit);
+    shared.metrics.misfit(&shape.namespace().to_string());
     let message = format!("{namespace} holds a document that is no bucket of layout version 1: run `mongoshape check`");
     CommandError::new(ErrorCode::InvalidOptions, message)
 }

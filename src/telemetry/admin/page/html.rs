@@ -154,6 +154,7 @@ pub(super) fn escape(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
             // What a peer sent may hold anything; invisible characters that turn text around are shown as what they are.
+            '\n' | '\r' | '\t' => escaped.push(' '),
             control if control.is_control() || matches!(control, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
                 let _ = write!(escaped, "{}", control.escape_unicode());
             }
@@ -235,7 +236,7 @@ mod tests {
             escape("<a href='x'>\"&\""),
             "&lt;a href=&#39;x&#39;&gt;&quot;&amp;&quot;"
         );
-        assert_eq!(escape("a\u{202e}b\nc"), "a\\u{202e}b\\u{a}c");
+        assert_eq!(escape("a\u{202e}b\nc\u{7}"), "a\\u{202e}b c\\u{7}");
         let mut html = String::new();
         let table = Table {
             title: "<t>",

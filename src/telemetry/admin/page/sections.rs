@@ -6,10 +6,10 @@ mod trouble;
 
 use self::shapes::{fill, pages, shapes};
 use self::traffic::{commands, latencies, rates};
-use self::trouble::{limits, refusals, warnings};
-use super::ShapeRow;
+use self::trouble::{limits, refusals, refused_kinds, warnings};
 use super::html::{Cell, Table};
 use super::reading::{Distribution, Labels, Reading};
+use super::{RefusalRow, ShapeRow};
 use crate::telemetry::recent::Entry;
 
 const COMMANDS: &str = "mongoshape_commands_total";
@@ -114,9 +114,23 @@ pub(super) fn summary(span: &Span<'_>) -> Vec<(&'static str, Cell, String)> {
     tiles
 }
 
+/// What is shown beside the metrics.
+pub(super) struct Contents<'a> {
+    pub(super) shapes: &'a [ShapeRow],
+    pub(super) refusals: &'a [RefusalRow],
+    pub(super) recent: &'a [Entry],
+}
+
 /// The tables, in their order.
-pub(super) fn tables(span: &Span<'_>, rows: &[ShapeRow], recent: &[Entry]) -> Vec<Table> {
-    let mut tables = vec![shapes(span, rows), rates(span), refusals(span), latencies(span)];
-    tables.extend([commands(span), fill(span), pages(span), limits(span), warnings(recent)]);
+pub(super) fn tables(span: &Span<'_>, contents: &Contents<'_>) -> Vec<Table> {
+    let refused = refused_kinds(contents.refusals);
+    let mut tables = vec![
+        shapes(span, contents.shapes),
+        rates(span),
+        refusals(span),
+        latencies(span),
+    ];
+    tables.extend([commands(span), refused, fill(span), pages(span), limits(span)]);
+    tables.push(warnings(contents.recent));
     tables
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bson::DateTime;
 
-use super::{REJECTED, Span};
+use super::{REJECTED, RefusalRow, Span};
 use crate::telemetry::admin::page::html::{Cell, Table, Width};
 use crate::telemetry::recent::Entry;
 
@@ -32,6 +32,30 @@ pub(super) fn refusals(span: &Span<'_>) -> Table {
         head: vec!["Namespace", "Reason", "Rate", "Since the start"],
         rows: rows.collect(),
         empty: "No command was refused.",
+    }
+}
+
+pub(super) fn refused_kinds(kinds: &[RefusalRow]) -> Table {
+    let row = |kind: &RefusalRow| {
+        let reason = if kind.is_observed {
+            format!("{} (observed only)", kind.reason)
+        } else {
+            kind.reason.to_owned()
+        };
+        vec![
+            Cell::code(&kind.namespace),
+            Cell::text(reason),
+            Cell::text(&kind.what),
+            Cell::text(kind.count.to_string()),
+        ]
+    };
+    Table {
+        title: "What was refused",
+        width: Width::Whole,
+        note: "In the words of the error that the application got, the latest first. docs/support.md has the alternatives.".to_owned(),
+        head: vec!["Namespace", "Reason", "What", "Since the start"],
+        rows: kinds.iter().map(row).collect(),
+        empty: "Nothing was refused.",
     }
 }
 
