@@ -79,7 +79,9 @@ pub(crate) fn add_large(direct: &mut Connection, database: &str) -> Result<()> {
         doc! { "_id": number, "device": number % 100, "at": at, "data": SECRET.repeat(130) }
     };
     insert(direct, database, ("events", (0..40_000).map(event).collect()))?;
-    index(direct, database, ("events", doc! { "device": 1, "at": -1 }, doc! {}))?;
+    for keys in [doc! { "device": 1, "at": -1 }, doc! { "at": 1 }] {
+        index(direct, database, ("events", keys, doc! {}))?;
+    }
     for number in 0..40 {
         let file = doc! { "_id": number, "data": SECRET.repeat(140_000) };
         insert(direct, database, ("files", vec![file]))?;

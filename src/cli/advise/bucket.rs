@@ -1,10 +1,11 @@
 //! Whether a collection is one for buckets, and how. Pure: statistics in, a proposal or reasons against it out.
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, Indexed};
 use super::cost::{self, Cost};
 use super::facts::Facts;
 use super::number::{count, real, round_up, whole};
 use super::rename::{Renames, renames};
+use super::report::bytes;
 use super::sample::Sample;
 use super::sizes::Sizes;
 use super::traffic::Traffic;
@@ -38,6 +39,8 @@ pub(super) struct Bucket {
     pub(super) sizes: Sizes,
     pub(super) now: Cost,
     pub(super) then: Cost,
+    /// Whether the sizes on disk that both were made of are too old to be compared.
+    pub(super) is_before_checkpoint: bool,
     /// Of `then`, what `item_ids = "stored"` would not need.
     pub(super) ids: u64,
     /// How often the index on `_id` was used.
@@ -97,10 +100,13 @@ pub(super) fn decide(
         }
     }
     good.sort_by_key(|(candidate, sizes)| candidate.rank(traffic, sizes.mean() >= f64::from(PAGE)));
-    let Some((candidate, sizes)) = good.pop() else {
-        return Err(reasons);
-    };
-    propose((facts, sample, traffic), candidate, sizes)
+    while let Some((candidate, sizes)) = good.pop() {
+        match propose((facts, sample, traffic), candidate, sizes) {
+            Ok(bucket) => return Ok(bucket),
+            Err(against) => reasons.extend(against),
+        }
+    }
+    Err(reasons)
 }
 
 fn propose(
@@ -118,6 +124,12 @@ fn propose(
     let shape = shape.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     let then = cost::in_buckets(facts, sample, &shape, &sizes);
     let then = then.ok_or_else(|| vec!["its documents cannot be items".to_owned()])?;
+    let (now, ids) = (cost::now(facts), facts.id_index().map_or(0, |index| index.bytes));
+    if !facts.is_before_checkpoint()
+        && let Some(reason) = loss(&candidate, now, then, ids)
+    {
+        return Err(vec![reason]);
+    }
     let mut why = candidate.reasons(traffic);
     if candidate.time.is_none() {
         why.push("no date is in nearly all documents: items keep the order of their insertion".to_owned());
@@ -135,12 +147,41 @@ fn propose(
         time: candidate.time,
         max_items,
         why_page,
-        now: cost::now(facts),
+        now,
         then,
+        is_before_checkpoint: facts.is_before_checkpoint(),
         ids_used: facts.id_index().and_then(|index| index.used),
-        ids: facts.id_index().map_or(0, |index| index.bytes),
+        ids,
         sizes,
     })
+}
+
+/// Why a shape is not proposed that takes no less on disk than the documents do; `None` if it takes less.
+///
+/// Where no index begins with the key, the documents lack the one that reads by the key need. It is taken to be as large
+/// as the one on `_id`, of `ids` bytes.
+fn loss(candidate: &Candidate, now: Cost, then: Cost, ids: u64) -> Option<String> {
+    let (missing, with_index) = match candidate.indexed {
+        Indexed::No => (ids, " with an index on it"),
+        Indexed::Leads | Indexed::ThenTime => (0, ""),
+    };
+    let documents = now.on_disk().saturating_add(missing);
+    if then.on_disk() < documents {
+        return None;
+    }
+    let without_ids = then.on_disk().saturating_sub(ids);
+    let stored = if without_ids < documents {
+        let bytes = bytes(without_ids);
+        format!("; only with item_ids = \"stored\" it would be less, {bytes}")
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "pages by {} would take {} on disk, and the documents{with_index} take {}{stored}",
+        candidate.key.join(", "),
+        bytes(then.on_disk()),
+        bytes(documents)
+    ))
 }
 
 /// Items a page, and why.

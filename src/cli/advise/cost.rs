@@ -35,6 +35,13 @@ pub(super) struct Cost {
     pub(super) indexes: u64,
 }
 
+impl Cost {
+    /// Bytes on disk.
+    pub(super) fn on_disk(&self) -> u64 {
+        self.storage.saturating_add(self.indexes)
+    }
+}
+
 /// As it is.
 pub(super) fn now(facts: &Facts) -> Cost {
     Cost {

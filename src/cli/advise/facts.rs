@@ -172,6 +172,13 @@ impl Facts {
         self.data.checked_div(self.documents).unwrap_or(0)
     }
 
+    /// Whether the sizes on disk are of a checkpoint that mongod wrote before it stored most of the documents: an entry of
+    /// the index on `_id` takes more than a byte, and documents do not compress a hundredfold.
+    pub(super) fn is_before_checkpoint(&self) -> bool {
+        let ids = self.id_index().map_or(u64::MAX, |index| index.bytes);
+        ids < self.documents || self.storage.saturating_mul(100) < self.data
+    }
+
     /// The collection's name.
     pub(super) fn collection(&self) -> &str {
         self.namespace.split_once('.').map_or("", |(_, name)| name)
@@ -244,5 +251,11 @@ mod tests {
         assert_eq!((facts.mean_bytes(), facts.storage, facts.collection()), (9, 25, "c.d"));
         let found: Vec<_> = facts.indexes.iter().map(|index| (index.bytes, index.used)).collect();
         assert_eq!(found, [(5, None), (7, Some(3))]);
+        // Ten documents have ten entries in the index on `_id`, which do not fit 5 bytes.
+        assert!(facts.is_before_checkpoint());
+        facts.indexes[0].bytes = 50;
+        assert!(!facts.is_before_checkpoint());
+        facts.storage = 0;
+        assert!(facts.is_before_checkpoint());
     }
 }

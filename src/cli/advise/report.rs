@@ -77,18 +77,29 @@ fn add_bucket(text: &mut String, bucket: &Bucket) {
     for (name, now, then) in counts {
         let _ = writeln!(text, "    {name:<14}{:>14}{:>14}", grouped(now), grouped(then));
     }
+    let on_disk = |number: u64| {
+        if bucket.is_before_checkpoint {
+            "not known".to_owned()
+        } else {
+            bytes(number)
+        }
+    };
     let sizes = [
-        ("index bytes", now.indexes, then.indexes),
-        ("data", now.data, then.data),
-        ("storage", now.storage, then.storage),
+        ("index bytes", on_disk(now.indexes), on_disk(then.indexes)),
+        ("data", bytes(now.data), bytes(then.data)),
+        ("storage", on_disk(now.storage), on_disk(then.storage)),
     ];
     for (name, now, then) in sizes {
-        let _ = writeln!(text, "    {name:<14}{:>14}{:>14}", bytes(now), bytes(then));
+        let _ = writeln!(text, "    {name:<14}{now:>14}{then:>14}");
+    }
+    if bucket.is_before_checkpoint {
+        let why = "mongod has not written a checkpoint since the documents were stored: run `mongoshape advise` again in a minute";
+        add_row(text, "not known", why);
     }
     let stored = format!(
         "item_ids = \"stored\" saves {} index entries, {}: where no _id comes twice, and none is asked for{}",
         grouped(bucket.id_entries()),
-        bytes(bucket.ids),
+        on_disk(bucket.ids),
         bucket.ids_used.map_or(String::new(), |times| format!(
             " (its index was used {} times)",
             grouped(times)
@@ -196,7 +207,7 @@ pub(super) fn grouped(number: u64) -> String {
 }
 
 /// In the unit that leaves at most four digits before the point.
-fn bytes(number: u64) -> String {
+pub(super) fn bytes(number: u64) -> String {
     let mut rest = real(number);
     for unit in ["B", "kB", "MB", "GB"] {
         if rest < 1000.0 {
@@ -231,6 +242,15 @@ mod tests {
     #[test]
     fn buckets_are_a_table() {
         insta::assert_snapshot!(report(Some(Proposal::Bucket(trades()))).text());
+    }
+
+    #[test]
+    fn sizes_from_before_a_checkpoint_are_not_shown() {
+        let mut bucket = trades();
+        bucket.is_before_checkpoint = true;
+        let text = report(Some(Proposal::Bucket(bucket))).text();
+        assert!(text.contains("storage            not known     not known"), "{text}");
+        assert!(text.contains("run `mongoshape advise` again"), "{text}");
     }
 
     #[test]

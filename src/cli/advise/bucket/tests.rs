@@ -104,6 +104,25 @@ fn few_documents_of_a_key_fill_no_page() {
 }
 
 #[test]
+fn a_shape_that_is_forecast_to_take_more_is_not_proposed() {
+    let mut facts = trade_facts();
+    // Documents of much the same content: they compress better than pages do by more than the index on customer and date takes.
+    facts.storage = 9_000_000;
+    facts.indexes[1].bytes = 600_000;
+    let reasons = advise(&facts, &trade_sample(), &Traffic::default()).unwrap_err();
+    assert_eq!(reasons.len(), 1, "{reasons:?}");
+    assert!(reasons[0].starts_with("pages by customerId would take "), "{reasons:?}");
+    assert!(
+        reasons[0].contains("only with item_ids = \"stored\" it would be less"),
+        "{reasons:?}"
+    );
+    // What was measured before a checkpoint decides nothing.
+    facts.storage = 4096;
+    let bucket = advise(&facts, &trade_sample(), &Traffic::default()).unwrap();
+    assert!(bucket.is_before_checkpoint);
+}
+
+#[test]
 fn an_index_alone_is_not_enough() {
     let mut facts = trade_facts();
     facts.add_indexes(&[doc! { "key": { "ticker": 1 }, "name": "ticker_1" }]);
@@ -118,6 +137,7 @@ fn an_index_alone_is_not_enough() {
 fn a_longer_key_is_taken_where_its_pages_are_full() {
     let mut facts = trade_facts();
     facts.add_indexes(&[doc! { "key": { "customerId": 1, "ticker": 1, "date": 1 }, "name": "long" }]);
+    facts.indexes[0].bytes = 2_500_000;
     let bucket = advise(&facts, &trade_sample(), &Traffic::default()).unwrap();
     assert_eq!(bucket.key, key(&["customerId", "ticker"]));
 }
