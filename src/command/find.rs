@@ -104,10 +104,20 @@ pub fn check_hint_form(hint: Option<RawBsonRef<'_>>) -> Result<(), CommandError>
     }
 }
 
-/// mongod's answer to a hint at an index that is not there.
+/// mongod's answer to a hint at an index that is not there, but for the query that it names.
+const NO_SUCH_INDEX: &str = "error processing query: planner returned error :: caused by :: \
+                             hint provided does not correspond to an existing index";
+
+/// mongod's answer to a hint of the client's at an index that is not there.
 #[must_use]
 pub fn no_such_index() -> CommandError {
-    let message = "error processing query: planner returned error :: caused by :: \
-                   hint provided does not correspond to an existing index";
-    CommandError::new(ErrorCode::BadValue, message)
+    CommandError::new(ErrorCode::BadValue, NO_SUCH_INDEX)
+}
+
+/// Whether mongod did not find the index of a hint of the proxy's own: the collection was made anew, and not by a proxy.
+#[must_use]
+pub fn misses_own_index(code: i32, message: &str) -> bool {
+    code == ErrorCode::BadValue.number()
+        && message.contains("hint provided does not correspond to an existing index")
+        && message != NO_SUCH_INDEX
 }

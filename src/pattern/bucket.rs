@@ -30,5 +30,6 @@ pub mod read;
 pub mod resolve;
 pub mod statistics;
 pub mod summary;
+pub mod take_back;
 pub mod unpack;
 pub mod upsert;

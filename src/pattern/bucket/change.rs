@@ -13,6 +13,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocu
 use super::filter::Narrowing;
 use super::index;
 use super::item::Mint;
+use super::layout::{VERSION, path};
 use crate::command::document::{array_of, first_field, get, put, single};
 use crate::command::update::UpdateStatement;
 use crate::pattern::shapes::{BucketShape, ItemIds};
@@ -54,8 +55,10 @@ pub struct Change {
     pub update: RawDocumentBuf,
     /// The client's array filters, and the one that names the item.
     pub array_filters: RawArrayBuf,
-    /// What the filter says without demanding that nothing else would change, where it demands that.
-    pub wider: Option<RawDocumentBuf>,
+    /// What the client's own filter says of the bucket: without the layout's version, and without [`demands`](Self::has_demands).
+    pub condition: RawDocumentBuf,
+    /// Whether the filter demands that nothing but the item's operators would change.
+    pub has_demands: bool,
     /// Whether mongod counts it as a modification though nothing may be different: a replacement that does not name the `_id`
     /// (`object_replacement_executor.cpp`, which compares without adding it).
     pub always_modifies: bool,
@@ -104,8 +107,9 @@ impl Change {
             id: id.clone(),
             array_filters: place.array_filters(asked.array_filters, (&update, id)),
             update,
-            filter: demands.added_to(shape, &condition, id),
-            wider: (!demands.is_empty()).then_some(condition),
+            filter: of_this_layout(demands.added_to(shape, &condition, id)),
+            has_demands: !demands.is_empty(),
+            condition,
             always_modifies: is_replacement_without_id(asked.change),
         })
     }
@@ -129,6 +133,12 @@ impl Change {
         }
         to.append(cstr!("hint"), index::ITEM_ID);
     }
+}
+
+/// A page of another layout is met by no statement: its item is then looked for, and found where none may be changed.
+fn of_this_layout(mut filter: RawDocumentBuf) -> RawDocumentBuf {
+    put(&mut filter, path::VERSION, VERSION);
+    filter
 }
 
 fn is_replacement_without_id(change: RawBsonRef<'_>) -> bool {

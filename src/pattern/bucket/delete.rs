@@ -12,9 +12,9 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 
 use super::expression::{call, field, is_missing, literal, miss, of_field};
 use super::index;
-use super::layout::{PageFacts, path};
+use super::layout::{PageFacts, VERSION, path};
 use crate::command::document::{array_of, put, single};
-use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::pattern::shapes::BucketShape;
 
 /// The element of `updates` that takes the item with this `_id` out of its page, which `condition` names. It fails as a miss
 /// where the page is to be removed with it: see [`remove`].
@@ -28,39 +28,11 @@ pub fn take_out_by_id(shape: &BucketShape, condition: &RawDocument, id: &RawBson
         of_field("$gt", shape.count(), 1),
         single("$not", array_of(&[announced_none()])),
     );
-    let changes = changes(shape, &stays, (single("$filter", &kept).into(), 1));
+    let is_known = call("$and", of_field("$eq", path::VERSION, VERSION), &stays);
+    let changes = changes(shape, &is_known, (single("$filter", &kept).into(), 1));
     let mut statement = single("q", condition);
     statement.append(cstr!("u"), array_of(&[changes]));
     statement.append(cstr!("hint"), index::ITEM_ID);
-    statement
-}
-
-/// The element of `updates` that takes those items with these `_id`s out of a page that it still has.
-///
-/// An ordered insert ends with its first failure, and what stands behind that is not stored. Items of other keys may have been
-/// stored by then: only where another writer took an `_id` after it had been looked up, so hardly ever.
-#[must_use]
-pub fn take_back(shape: &BucketShape, page: &RawBson, ids: &RawArrayBuf) -> RawDocumentBuf {
-    let items = field(shape.items());
-    let mut query = single(&index::item_id_path(shape), single("$in", ids));
-    let is_anywhere = shape.item_ids() == ItemIds::Unique;
-    if !is_anywhere {
-        put(&mut query, "_id", single("$eq", page));
-    }
-    let is_taken = call("$in", "$$item._id", literal(ids));
-    let mut kept = single("input", items.as_str());
-    put(&mut kept, "as", "item");
-    put(&mut kept, "cond", single("$not", array_of(&[is_taken])));
-    let mut changes = single(shape.items(), single("$filter", &kept));
-    append_closing(shape, &mut changes);
-    let stages = [
-        single("$set", &changes),
-        single("$set", single(shape.count(), single("$size", items.as_str()))),
-    ];
-    let mut statement = single("q", &query);
-    statement.append(cstr!("u"), array_of(&stages));
-    // They may lie on other pages by now.
-    statement.append(cstr!("multi"), is_anywhere);
     statement
 }
 
@@ -219,6 +191,7 @@ fn without(shape: &BucketShape, places: &[usize]) -> RawBson {
 /// That the page is the one that was meant: one removed and another begun under its name is not.
 fn identity(page: &PageFacts) -> Vec<RawDocumentBuf> {
     vec![
+        of_field("$eq", path::VERSION, VERSION),
         of_field("$eq", path::PAGE, page.page),
         match page.nonce {
             Some(nonce) => of_field("$eq", path::NONCE, nonce),

@@ -27,7 +27,8 @@
 //!   always what a chain of statements from its beginning covers.
 //! * How many items a statement covers must follow from mongod's memory of it, which tells an update from an insert (and of
 //!   an insert the `_id`). A push therefore carries one item. A page carries as many as `Group::extent` says, which only
-//!   depends on the command; where some of those may not be stored, one, and its name says so (`LONE`).
+//!   depends on the command and on the `max_bytes` of the attempt that begins the chain's first page: the page's name tells it
+//!   (`CUT_BY`). Where some of those may not be stored, a page carries one, and its name says so (`LONE`).
 //! * Pages are sent several at once only behind a page of the same attempt, which nobody else can have overtaken: a chain that
 //!   has a page goes on with pages. See `docs/decisions/0007-exactly-once.md`.
 
@@ -55,6 +56,9 @@ pub(in crate::pattern::bucket) use self::times::Times;
 
 /// How the name of a page ends that was begun with one item of a group where [`Group::extent`] would have had more.
 const LONE: &str = "_s";
+/// What in the name of a page goes before the `max_bytes` by which the pages of its chain are cut, where another could cut them
+/// otherwise: a resend through a proxy with another goes on with that.
+const CUT_BY: &str = "_b";
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::filter::Narrowing;
-use super::layout::{PageFacts, path};
+use super::layout::{PageFacts, VERSION, path};
 use super::pipeline;
 use super::projection::Projection;
 use super::unpack::Unpacker;
@@ -201,12 +201,16 @@ fn place_field(shape: &BucketShape, wanted: Wanted<'_>) -> String {
 }
 
 impl Found {
-    /// Reads an answer's document. `None` for what is no bucket's.
+    /// Reads an answer's document. `None` for what is no bucket's of this layout.
     #[must_use]
     pub fn parse(shape: &BucketShape, found: &RawDocument) -> Option<Self> {
         let number = |name| get(found, name).and_then(as_whole_number);
         let key = get(found, "key")?.as_document()?;
         let stored = get(found, "stored")?.as_document()?;
+        let control = get(found, "control")?.as_document()?;
+        if get(control, "v").and_then(as_whole_number)? != i64::from(VERSION) {
+            return None;
+        }
         let mut item = Vec::new();
         Unpacker::new(shape, &Projection::All, key).append(stored, &mut item);
         Some(Self {
@@ -215,10 +219,7 @@ impl Found {
             count: u32::try_from(number("count")?).ok()?,
             place: usize::try_from(number("place")?).ok()?,
             key: key.to_owned(),
-            control: get(found, "control")
-                .and_then(RawBsonRef::as_document)
-                .map(RawDocument::to_owned)
-                .unwrap_or_default(),
+            control: control.to_owned(),
             stored: stored.to_owned(),
             item: RawDocumentBuf::from_bytes(item).ok()?,
             all_items: get(found, "all").and_then(RawBsonRef::as_array).map(RawArray::to_owned),

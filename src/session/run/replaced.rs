@@ -11,6 +11,7 @@ use super::{Run, only_reads};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::find::misses_own_index;
 use crate::command::reply::succeeded;
 use crate::session::error::RunError;
 
@@ -20,8 +21,15 @@ const MAX_RUNS: u32 = 10;
 /// A command's answer.
 pub(super) type Answer = Result<RawDocumentBuf, RunError>;
 
-/// Whether mongod refused it since the collection is frozen, or is another by now.
+/// Whether mongod refused it since the collection is frozen, or is another by now, or has no index of the shape's yet.
 pub(super) fn is_met_by(error: &CommandError) -> bool {
+    if let CommandError::Upstream(reply) = error
+        && reply
+            .get_i32("code")
+            .is_ok_and(|code| misses_own_index(code, error.message()))
+    {
+        return true;
+    }
     [
         ErrorCode::DocumentValidationFailure,
         ErrorCode::CollectionUuidMismatch,

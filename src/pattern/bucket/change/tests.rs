@@ -34,9 +34,11 @@ fn operators_go_to_where_the_item_lies() {
         "$inc": { "history.$[mongoshapeItem].qty": 1 }, "$set": { "history.$[mongoshapeItem].a.b": 2 },
     };
     assert_eq!(found.update, update);
-    let filter = rawdoc! { "$and": [{ "history": { "$elemMatch": { "_id": 5, "qty": { "$gt": 1 } } } }] };
+    let filter = rawdoc! {
+        "$and": [{ "history": { "$elemMatch": { "_id": 5, "qty": { "$gt": 1 } } } }], "control.v": 1,
+    };
     assert_eq!(found.filter, filter);
-    assert!(found.wider.is_none());
+    assert!(!found.has_demands);
 }
 
 #[test]
@@ -59,9 +61,11 @@ fn what_is_set_to_what_it_must_be_is_demanded() {
     let condition = rawdoc! { "$and": [{ "history": { "$elemMatch": { "_id": 5 } } }] };
     let demanded = rawdoc! {
         "$and": [condition.clone(), { "k": { "$eq": "x" } }, { "history": { "$elemMatch": of_item } }],
+        "control.v": 1,
     };
     assert_eq!(found.filter, demanded);
-    assert_eq!(found.wider, Some(condition));
+    assert!(found.has_demands);
+    assert_eq!(found.condition, condition);
 }
 
 #[test]

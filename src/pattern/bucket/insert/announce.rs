@@ -7,7 +7,7 @@ use super::statement::{Statement, StatementKind, as_upsert_that_cannot_insert, p
 use crate::command::document::{put, single};
 use crate::pattern::bucket::expression::{call, field, literal};
 use crate::pattern::bucket::key::Key;
-use crate::pattern::bucket::layout::{PageFacts, path};
+use crate::pattern::bucket::layout::{PageFacts, VERSION, path};
 use crate::pattern::shapes::BucketShape;
 
 /// Announces a page behind one that takes no more. Demanded is all that the page to be begun relies on: a page that has
@@ -69,7 +69,7 @@ pub fn announce_together(shape: &BucketShape, groups: &[Group], statements: &[&S
 /// An expression for what is known of a full page, in an array, where what is missing is null. None of it is ever stored as null.
 fn known_of(shape: &BucketShape) -> RawArrayBuf {
     let key = shape.key().iter().map(String::as_str);
-    let page = [shape.count(), path::PAGE, path::SHORT, path::NONCE];
+    let page = [shape.count(), path::VERSION, path::PAGE, path::SHORT, path::NONCE];
     let time = [path::TO, path::LATE, path::UNORDERED];
     let time = time.into_iter().filter(|_| shape.time().is_some());
     std::iter::once("_id")
@@ -87,6 +87,7 @@ fn as_known(shape: &BucketShape, key: &Key, page: &PageFacts) -> RawArrayBuf {
     push(Some(page.id.clone()));
     key.lifted().iter().cloned().for_each(&mut push);
     push(Some(RawBson::Int64(page.count.into())));
+    push(Some(RawBson::Int32(VERSION)));
     push(Some(RawBson::Int32(page.page)));
     push(None);
     push(page.nonce.map(RawBson::Int64));

@@ -4,9 +4,17 @@ use super::group::Member;
 use crate::pattern::bucket::layout::PageFacts;
 use crate::pattern::shapes::BucketShape;
 
-/// The positions of the items that a new page takes of those that are to come.
-pub(super) fn of_page<'a>(shape: &BucketShape, coming: impl Iterator<Item = (usize, &'a Member)>) -> Vec<usize> {
-    within(shape, (0, 0), coming)
+/// The positions of the items that a new page takes of those that are to come, where it holds up to `max_bytes`.
+pub(super) fn of_page<'a>(
+    shape: &BucketShape,
+    max_bytes: i64,
+    coming: impl Iterator<Item = (usize, &'a Member)>,
+) -> Vec<usize> {
+    let room = Room {
+        max_items: shape.max_items(),
+        max_bytes,
+    };
+    within(room, (0, 0), coming)
 }
 
 /// The positions of the items that an open page still takes.
@@ -15,18 +23,47 @@ pub(super) fn of_push<'a>(
     page: &PageFacts,
     coming: impl Iterator<Item = (usize, &'a Member)>,
 ) -> Vec<usize> {
-    within(shape, (page.count, page.bytes), coming)
+    let room = Room {
+        max_items: shape.max_items(),
+        max_bytes: shape.max_bytes().into(),
+    };
+    within(room, (page.count, page.bytes), coming)
+}
+
+/// Whether some proxy may be configured with a `max_bytes` under which these items would be cut into other pages.
+pub(super) fn depends_on_max_bytes(shape: &BucketShape, members: &[Member]) -> bool {
+    let page = usize::try_from(shape.max_items()).unwrap_or(usize::MAX);
+    let bytes = |member: Option<&Member>| member.map_or(0, |member| member.item.bytes());
+    let mut sum = 0_i64;
+    members.iter().enumerate().skip(1).any(|(position, member)| {
+        // Of the items that lie on a page with this one, if that is full with it.
+        sum = sum.saturating_add(member.item.bytes());
+        if position == 1 {
+            sum = sum.saturating_add(bytes(members.first()));
+        }
+        if let Some(left) = position.checked_sub(page) {
+            sum = sum.saturating_sub(bytes(members.get(left)));
+        }
+        sum > i64::from(BucketShape::MIN_BYTES)
+    })
+}
+
+/// What a page holds at most.
+#[derive(Clone, Copy)]
+struct Room {
+    max_items: u32,
+    max_bytes: i64,
 }
 
 /// An empty page takes an item of any size.
 fn within<'a>(
-    shape: &BucketShape,
+    room: Room,
     (mut count, mut bytes): (u32, i64),
     coming: impl Iterator<Item = (usize, &'a Member)>,
 ) -> Vec<usize> {
     let fitting = coming.take_while(|(_, member)| {
-        let fits = count == 0 || bytes.saturating_add(member.item.bytes()) <= i64::from(shape.max_bytes());
-        let fits = fits && count < shape.max_items();
+        let fits = count == 0 || bytes.saturating_add(member.item.bytes()) <= room.max_bytes;
+        let fits = fits && count < room.max_items;
         count = count.saturating_add(1);
         bytes = bytes.saturating_add(member.item.bytes());
         fits

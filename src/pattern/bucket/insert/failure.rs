@@ -1,6 +1,7 @@
 //! What mongod says of a statement that failed, and what it means for its items.
 
 use crate::command::error::WriteError;
+use crate::command::find::misses_own_index;
 use crate::pattern::bucket::{index, item_index};
 use crate::pattern::shapes::BucketShape;
 
@@ -26,7 +27,6 @@ pub enum Failure {
 /// Reads what mongod said of a statement.
 #[must_use]
 pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
-    const BAD_VALUE: i32 = 2;
     const IMMUTABLE_FIELD: i32 = 66;
     const CONVERSION_FAILURE: i32 = 241;
     const CANNOT_INDEX_PARALLEL_ARRAYS: i32 = 171;
@@ -41,13 +41,7 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
         IMMUTABLE_FIELD | CONVERSION_FAILURE => Failure::Miss,
         // Frozen, dropped or replaced.
         DOCUMENT_VALIDATION_FAILURE | QUERY_PLAN_KILLED | COLLECTION_UUID_MISMATCH => Failure::NotReady,
-        BAD_VALUE
-            if error
-                .message
-                .contains("hint provided does not correspond to an existing index") =>
-        {
-            Failure::NotReady
-        }
+        code if misses_own_index(code, &error.message) => Failure::NotReady,
         BSON_OBJECT_TOO_LARGE | RESULT_TOO_LARGE => Failure::TooLarge(error),
         DUPLICATE_KEY => {
             let pattern = error.detail.get_document("keyPattern").ok();

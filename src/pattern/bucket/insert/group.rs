@@ -4,7 +4,7 @@ use bson::raw::RawBson;
 
 use super::failure::Failure;
 use super::statement::{Statement, StatementKind};
-use super::{LONE, extent};
+use super::{CUT_BY, LONE, extent};
 use crate::command::error::WriteError;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageFacts;
@@ -91,6 +91,8 @@ pub struct Group {
     /// How many names for a new page were found taken.
     pub(super) names_taken: u32,
     pub(super) chain: Chain,
+    /// The `max_bytes` by which an earlier attempt cuts this chain's pages, which every attempt goes on with.
+    chain_bytes: Option<i64>,
     /// One item a statement: something was wrong with one of several.
     pub(super) cautious: bool,
     pub(super) first: First,
@@ -133,6 +135,7 @@ impl Group {
             highest: Highest::Unknown,
             names_taken: 0,
             chain: Chain::Pushes,
+            chain_bytes: None,
             cautious: false,
             first: First::Unknown,
             announced: None,
@@ -277,7 +280,10 @@ impl Group {
             match recorded {
                 Recorded::Insert(id) if !is_lone(id) => {
                     self.chain = Chain::Pages;
-                    found.extend(extent::of_page(shape, self.members.iter().enumerate().skip(*position)));
+                    // Where the name does not tell, the items are cut alike under any `max_bytes`, or an earlier build has
+                    // begun the page, under the same as here.
+                    self.chain_bytes = recorded_max_bytes(id).or(self.chain_bytes);
+                    found.extend(self.extent(shape, *position));
                 }
                 Recorded::Insert(_) | Recorded::Update => found.push(*position),
             }
@@ -296,7 +302,18 @@ impl Group {
     /// The positions of the items that a page which begins with this one would have, if all could be stored. The same for
     /// every attempt at a command.
     pub(super) fn extent(&self, shape: &BucketShape, from: usize) -> Vec<usize> {
-        extent::of_page(shape, self.members.iter().enumerate().skip(from))
+        let coming = self.members.iter().enumerate().skip(from);
+        extent::of_page(shape, self.max_bytes(shape), coming)
+    }
+
+    /// By which the pages of this chain are cut.
+    pub(super) fn max_bytes(&self, shape: &BucketShape) -> i64 {
+        self.chain_bytes.unwrap_or_else(|| shape.max_bytes().into())
+    }
+
+    /// Whether the name of a page is to tell by which `max_bytes` the chain is cut.
+    pub(super) fn depends_on_max_bytes(&self, shape: &BucketShape) -> bool {
+        extent::depends_on_max_bytes(shape, &self.members)
     }
 
     /// Gives up on an item.
@@ -304,8 +321,27 @@ impl Group {
         self.mark(&[position], State::Refused);
     }
 
-    /// Gives up on all pending items behind one of the client's command.
+    /// The positions of the items that are stored and stand behind one of the client's command.
+    pub fn stored_behind(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
+        let is_behind = move |member: &Member| member.state == State::Stored && member.item.index() > index;
+        let members = self.members.iter().enumerate();
+        members
+            .filter(move |(_, member)| is_behind(member))
+            .map(|(position, _)| position)
+    }
+
+    /// The id of the statement that begins with an item.
+    #[must_use]
+    pub fn statement_id(&self, position: usize) -> Option<i32> {
+        self.members.get(position).map(|member| member.statement_id)
+    }
+
+    /// Gives up on all pending items behind one of the client's command, once it is known which of them an earlier attempt has
+    /// stored.
     pub fn refuse_behind(&mut self, index: usize) {
+        if self.resent {
+            return;
+        }
         let behind: Vec<usize> = self
             .pending()
             .filter(|position| self.item(*position).is_some_and(|item| item.index() > index))
@@ -396,6 +432,12 @@ impl Group {
         let done = rest.iter().position(pending).unwrap_or(rest.len());
         self.next = self.next.saturating_add(done);
     }
+}
+
+/// The `max_bytes` that the name of a page tells, as [`CUT_BY`] says.
+fn recorded_max_bytes(page: &RawBson) -> Option<i64> {
+    let (_, bytes) = page.as_str()?.rsplit_once(CUT_BY)?;
+    bytes.parse().ok().filter(|bytes| *bytes > 0)
 }
 
 /// Whether the page of that name was begun with one item whatever it could have had.

@@ -12,7 +12,7 @@ use self::draft::Draft;
 use super::group::{Chain, First, Group, Highest, Member};
 use super::statement::{self, Statement, StatementKind};
 use super::times::Times;
-use super::{LONE, announce, extent};
+use super::{CUT_BY, LONE, announce, extent};
 use crate::pattern::bucket::item::{Item, Mint};
 use crate::pattern::bucket::layout::{self, Bounds, NewPage, PageFacts};
 use crate::pattern::shapes::BucketShape;
@@ -208,6 +208,8 @@ impl<'a> Planner<'a> {
         let mut name = self.name(group, (chosen.first().copied(), before), page);
         if draft.is_lone {
             name.push_str(LONE);
+        } else if let Some(bytes) = draft.cut_by {
+            name = format!("{name}{CUT_BY}{bytes}");
         }
         let new = NewPage {
             id: &name,

@@ -9,7 +9,7 @@ use crate::pattern::bucket::expression::{call, field, is_missing, literal, miss,
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::Key;
-use crate::pattern::bucket::layout::{PageFacts, path, sum_of_bytes, whole_number};
+use crate::pattern::bucket::layout::{PageFacts, VERSION, path, sum_of_bytes, whole_number};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// One statement of one group.
@@ -112,7 +112,10 @@ fn guard(
 ) -> RawDocumentBuf {
     let bytes = sum_of_bytes(items);
     let max_bytes = i64::from(shape.max_bytes());
-    let mut conditions = vec![of_field("$eq", path::PAGE, page.page)];
+    let mut conditions = vec![
+        of_field("$eq", path::VERSION, VERSION),
+        of_field("$eq", path::PAGE, page.page),
+    ];
     let lifted = items.first().map(|item| item.key().lifted()).unwrap_or_default();
     for (field, value) in shape.key().iter().zip(lifted) {
         conditions.push(match value {
@@ -179,7 +182,7 @@ pub(super) fn mark(shape: &BucketShape, key: &Key) -> RawDocumentBuf {
     key.append_filter(shape, &mut query);
     put(&mut query, path::PAGE, 0);
     // What would be inserted has what the query says, and no version.
-    let mut choice = single("if", is_missing(path::VERSION));
+    let mut choice = single("if", of_field("$ne", path::VERSION, VERSION));
     put(&mut choice, "then", miss());
     put(&mut choice, "else", true);
     let change = single(path::UNORDERED, single("$cond", &choice));
@@ -196,6 +199,7 @@ pub(super) fn page_query(shape: &BucketShape, key: Option<&Key>, page: &PageFact
     if let Some(key) = key {
         key.append_filter(shape, &mut query);
     }
+    put(&mut query, path::VERSION, VERSION);
     put(&mut query, path::PAGE, page.page);
     query
 }

@@ -164,7 +164,7 @@ fn a_page_has_what_follows_from_the_command_and_no_more() {
     let mut groups = groups(&shape, &documents);
     groups[0].know(None);
     groups[0].refuse(1);
-    let expected = ["page 1_77 1", "page 1_77_1 1"];
+    let expected = ["page 1_77_b1024 1", "page 1_77_1_b1024 1"];
     assert_eq!(rounds(&shape, Care::Once, &mut groups), expected);
 }
 

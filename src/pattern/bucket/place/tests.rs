@@ -15,7 +15,7 @@ fn shape() -> BucketShape {
 
 fn found() -> Found {
     let answer = rawdoc! {
-        "bucket": "5_1", "page": 0, "count": 3, "place": 2_i64, "key": { "k": 5 },
+        "bucket": "5_1", "page": 0, "count": 3, "place": 2_i64, "key": { "k": 5 }, "control": { "v": 1 },
         "stored": { "_id": 1, "t": bson::DateTime::from_millis(7), "a": { "b": 1 }, "qty": 2, "x": [1] },
     };
     Found::parse(&shape(), &answer).unwrap()

@@ -13,10 +13,14 @@ fn shape() -> BucketShape {
 
 #[test]
 fn what_an_item_is_and_where_it_lies() {
-    let answer = rawdoc! {
-        "bucket": "5_1", "page": 3, "count": 7, "place": 2_i64, "key": { "k": 5 }, "stored": { "_id": 1, "qty": 2 },
+    let answer = |version: i32| {
+        rawdoc! {
+            "bucket": "5_1", "page": 3, "count": 7, "place": 2_i64, "key": { "k": 5 }, "control": { "v": version },
+            "stored": { "_id": 1, "qty": 2 },
+        }
     };
-    let found = Found::parse(&shape(), &answer).unwrap();
+    assert!(Found::parse(&shape(), &answer(2)).is_none());
+    let found = Found::parse(&shape(), &answer(1)).unwrap();
     assert_eq!((found.page, found.count, found.place), (3, 7, 2));
     assert_eq!(found.item, rawdoc! { "_id": 1, "k": 5, "quantity": 2 });
     assert!(Found::parse(&shape(), &rawdoc! { "bucket": 1 }).is_none());

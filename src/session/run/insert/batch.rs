@@ -1,6 +1,6 @@
 //! The items of one command, and what became of them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf, cstr};
 
@@ -27,6 +27,13 @@ use crate::session::run::Run;
 /// Bytes of an `_id`, with its name, that a clustered collection takes for certain: 8 MiB in a form in which it may be twice as long.
 const MAX_CLUSTERED_ID_BYTES: usize = 4 << 20;
 
+/// Where an item of a command is: in which group, and where there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Placed {
+    pub(super) group: usize,
+    pub(super) position: usize,
+}
+
 /// The items of one command, and what became of them.
 pub(super) struct Batch<'a> {
     pub(super) groups: Vec<Group>,
@@ -36,9 +43,8 @@ pub(super) struct Batch<'a> {
     pub(super) concern: Concern,
     /// Failures, by the client's index. In an ordered command there is one at most, and nothing behind it is placed.
     pub(super) failed: Vec<(usize, WriteError)>,
-    /// What this attempt has stored, where an ordered command may have to take it back: the bucket, and where the item is
-    /// in its group.
-    pub(super) log: Vec<(RawBson, usize, usize)>,
+    /// The pages that this attempt has put items on, where an ordered command may have to take them back.
+    pub(super) placed: HashMap<Placed, RawBson>,
     /// The client's indexes of what an earlier attempt had stored.
     pub(super) resent: Vec<usize>,
     /// What mongod could not wait for, whichever statement said so.
@@ -66,7 +72,7 @@ impl<'a> Batch<'a> {
             strict_api: get(run.head.body(), "apiStrict").and_then(as_flag).unwrap_or(false),
             concern: Concern::of(run),
             failed: Vec::new(),
-            log: Vec::new(),
+            placed: HashMap::new(),
             resent: Vec::new(),
             concern_error: None,
             is_clustered: false,
@@ -194,9 +200,12 @@ impl<'a> Batch<'a> {
             Outcome::Stored => {
                 count(metrics, statement);
                 if self.ordered {
-                    let id = &statement.after.id;
-                    let items = statement.items.iter();
-                    self.log.extend(items.map(|item| (id.clone(), statement.group, *item)));
+                    let placed = statement.items.iter().map(|position| Placed {
+                        group: statement.group,
+                        position: *position,
+                    });
+                    self.placed
+                        .extend(placed.map(|placed| (placed, statement.after.id.clone())));
                 }
             }
             Outcome::Resent => {}
@@ -214,6 +223,10 @@ impl<'a> Batch<'a> {
             self.resent.extend(index);
         }
         if let (Some(index), Some(error)) = (index, error) {
+            if self.care == Care::Once && self.ordered {
+                // An earlier attempt may have been cut short before it took back what it had stored behind this item.
+                self.groups.iter_mut().for_each(Group::suspect_resend);
+            }
             self.refuse(vec![(index, error)]);
         }
     }
@@ -231,6 +244,27 @@ impl<'a> Batch<'a> {
                 group.refuse_behind(first);
             }
         }
+    }
+
+    /// What is stored behind an item of the client's command.
+    pub(super) fn stored_behind(&self, index: usize) -> Vec<Placed> {
+        let groups = self.groups.iter().enumerate();
+        groups
+            .flat_map(|(group, of_key)| {
+                let stored = of_key.stored_behind(index);
+                stored.map(move |position| Placed { group, position })
+            })
+            .collect()
+    }
+
+    /// Whether mongod has answered a statement.
+    pub(super) fn has_sent(&self) -> bool {
+        !self.last_answer.is_empty()
+    }
+
+    /// An item, by where it is in the command.
+    pub(super) fn item(&self, placed: Placed) -> Option<&Item> {
+        self.groups.get(placed.group)?.item(placed.position)
     }
 
     /// Ends with an error for each item that is left.

@@ -44,6 +44,11 @@ impl Concern {
         }
     }
 
+    /// Whether it is waited for at the end, by one that changes nothing.
+    pub(super) fn is_owed(self) -> bool {
+        self == Self::Owed
+    }
+
     /// Something has been written that was not waited for.
     pub(super) fn owe(&mut self) {
         if *self == Self::AtEnd {
@@ -78,7 +83,11 @@ fn asks_for_more(run: &Run<'_>) -> bool {
 
 /// Waits for what the client's write concern asks, if that is still to be done.
 pub(super) async fn settle(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
-    if batch.concern != Concern::Owed || !asks_for_more(run) {
+    // Where a command stores nothing, mongod waits for the newest write that there is.
+    let has_stored_nothing = !batch.has_sent() && !run.head.in_transaction();
+    let is_named = get(run.head.body(), "writeConcern").is_some();
+    let is_due = batch.concern == Concern::Owed || (has_stored_nothing && is_named);
+    if !is_due || !asks_for_more(run) {
         return Ok(());
     }
     let mut command = single("update", run.namespace.collection);
@@ -88,7 +97,7 @@ pub(super) async fn settle(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(
     batch.last_answer = match succeeded(answer) {
         Ok(answer) => answer,
         // What was written is written: mongod says of one that it could not wait for that as well.
-        Err(CommandError::Upstream(error)) => as_concern_error(&batch.last_answer, &error),
+        Err(CommandError::Upstream(error)) if batch.has_sent() => as_concern_error(&batch.last_answer, &error),
         Err(error) => return Err(error.into()),
     };
     Ok(())

@@ -1,5 +1,7 @@
 //! What an earlier attempt at the same command has stored.
 
+use std::collections::HashMap;
+
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, cstr};
 
 use super::batch::Batch;
@@ -7,7 +9,7 @@ use super::flight::retried;
 use super::look::{Suspects, refuse};
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::reply::succeeded;
-use crate::pattern::bucket::insert::{Group, Recorded, no_statement};
+use crate::pattern::bucket::insert::{Recorded, no_statement};
 use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::run::Run;
@@ -23,11 +25,7 @@ pub(super) async fn recover(run: &mut Run<'_>, batch: &mut Batch<'_>, suspects: 
             group.suspect_resend();
         }
     }
-    for number in 0..batch.groups.len() {
-        if batch.groups.get(number).is_some_and(Group::is_resent) {
-            recover_group(run, batch, number).await?;
-        }
-    }
+    recover_groups(run, batch).await?;
     for (number, mut taken) in suspects {
         if let Some(group) = batch.groups.get(number) {
             let pending: Vec<usize> = group.pending().collect();
@@ -38,14 +36,68 @@ pub(super) async fn recover(run: &mut Run<'_>, batch: &mut Batch<'_>, suspects: 
     Ok(())
 }
 
-async fn recover_group(run: &mut Run<'_>, batch: &mut Batch<'_>, number: usize) -> Result<(), RunError> {
-    let Some(group) = batch.groups.get(number) else {
+/// A statement that an earlier attempt may have sent, and the item that it begins with.
+struct Asked {
+    group: usize,
+    position: usize,
+    id: i32,
+}
+
+async fn recover_groups(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
+    let groups = batch.groups.iter().enumerate();
+    let resent: Vec<usize> = groups
+        .filter(|(_, group)| group.is_resent())
+        .map(|(number, _)| number)
+        .collect();
+    if resent.is_empty() {
         return Ok(());
+    }
+    let asked: Vec<Asked> = resent
+        .iter()
+        .filter_map(|group| Some((*group, batch.groups.get(*group)?)))
+        .flat_map(|(group, of_key)| {
+            let ids = of_key.statement_ids();
+            ids.map(move |(position, id)| Asked { group, position, id })
+        })
+        .collect();
+    let ids: Vec<i32> = asked.iter().map(|asked| asked.id).collect();
+    let executed = remembered(run, &ids).await?;
+    let mut recorded: HashMap<usize, Vec<(usize, Recorded)>> = HashMap::new();
+    for asked in &asked {
+        if let Some(what) = executed.get(&asked.id) {
+            let of_group = recorded.entry(asked.group).or_default();
+            of_group.push((asked.position, what.clone()));
+        }
+    }
+    for number in resent {
+        let recorded = recorded.remove(&number).unwrap_or_default();
+        take_over(run, batch, number, &recorded);
+    }
+    // What stands behind a failure was left pending until this was known.
+    batch.refuse(Vec::new());
+    Ok(())
+}
+
+fn take_over(run: &Run<'_>, batch: &mut Batch<'_>, number: usize, recorded: &[(usize, Recorded)]) {
+    let Some(group) = batch.groups.get_mut(number) else {
+        return;
     };
-    let asked: Vec<(usize, i32)> = group.statement_ids().collect();
-    let mut recorded = Vec::new();
-    for asked in asked.chunks(MAX_STATEMENTS) {
-        let ids: RawArrayBuf = asked.iter().map(|(_, id)| *id).collect();
+    let found = group.recover(run.shape, recorded);
+    let indexes = found.iter().filter_map(|position| Some(group.item(*position)?.index()));
+    batch.resent.extend(indexes);
+    let count = u64::try_from(found.len()).unwrap_or(u64::MAX);
+    run.shared.metrics.inserts.resent_items.inc_by(count);
+    // It waits for what the earlier attempt may not have waited for.
+    if !found.is_empty() {
+        batch.concern.owe();
+    }
+}
+
+/// Which of these statements mongod has executed for this command, and what it remembers of each.
+pub(super) async fn remembered(run: &mut Run<'_>, ids: &[i32]) -> Result<HashMap<i32, Recorded>, RunError> {
+    let mut recorded = HashMap::new();
+    for asked in ids.chunks(MAX_STATEMENTS) {
+        let ids: RawArrayBuf = asked.iter().copied().collect();
         let mut body = single("update", run.namespace.collection);
         body.append(cstr!("ordered"), false);
         body.append(cstr!("stmtIds"), &ids);
@@ -58,30 +110,14 @@ async fn recover_group(run: &mut Run<'_>, batch: &mut Batch<'_>, number: usize) 
         };
         let answer = succeeded(run.link.call(request).await?)?;
         let executed = retried(&answer);
-        for (place, (position, id)) in asked.iter().enumerate() {
+        for (place, id) in asked.iter().enumerate() {
             if executed.contains(id) {
-                recorded.push((
-                    *position,
-                    inserted(&answer, place).map_or(Recorded::Update, Recorded::Insert),
-                ));
+                let what = inserted(&answer, place).map_or(Recorded::Update, Recorded::Insert);
+                recorded.insert(*id, what);
             }
         }
     }
-    if let Some(group) = batch.groups.get_mut(number) {
-        let found = group.recover(run.shape, &recorded);
-        let indexes = found.iter().filter_map(|position| Some(group.item(*position)?.index()));
-        batch.resent.extend(indexes);
-        run.shared
-            .metrics
-            .inserts
-            .resent_items
-            .inc_by(u64::try_from(found.len()).unwrap_or(u64::MAX));
-        // It waits for what the earlier attempt may not have waited for.
-        if !found.is_empty() {
-            batch.concern.owe();
-        }
-    }
-    Ok(())
+    Ok(recorded)
 }
 
 /// The `_id` of the document that a statement inserted, if it was an insert.

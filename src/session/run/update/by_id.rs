@@ -23,7 +23,7 @@ pub(super) fn translate(run: &Run<'_>, command: &Update<'_>) -> Option<Vec<Chang
     let is_remembered = may_pass_moved_items(run);
     let changes = command.statements.iter().map(|statement| {
         let change = change(run, statement)?;
-        let is_plain = !statement.upsert && change.wider.is_none() && !(statement.multi && is_remembered);
+        let is_plain = !(statement.upsert || change.has_demands || (statement.multi && is_remembered));
         // Of what may be sent again another attempt may have made or relocated an item.
         (is_plain || (alone && !run.head.is_retryable_write())).then_some(change)
     });
@@ -175,14 +175,14 @@ async fn send(
 /// Whether the statement may be sent before it is known what an earlier attempt at the command has done: one that made the item
 /// or moved it is not remembered under the statement's number, and may still be under way.
 pub(in crate::session::run) fn may_be_tried(run: &Run<'_>, change: &Change, upserts: bool) -> bool {
-    !run.head.is_retryable_write() || (!upserts && change.wider.is_none())
+    !run.head.is_retryable_write() || (!upserts && !change.has_demands)
 }
 
 /// Where no bucket met the statement's conditions: whether one does that was passed, since its item was moved there meanwhile,
 /// or would if nothing else were demanded of the item than the client does.
 pub(in crate::session::run) async fn may_match(run: &mut Run<'_>, change: &Change) -> Result<bool, RunError> {
     let mut find = single("find", run.namespace.collection);
-    find.append(cstr!("filter"), change.wider.as_ref().unwrap_or(&change.filter));
+    find.append(cstr!("filter"), &change.condition);
     find.append(cstr!("hint"), index::ITEM_ID);
     find.append(cstr!("projection"), single("_id", 1));
     find.append(cstr!("limit"), 1);

@@ -19,6 +19,8 @@ pub(super) struct Draft<'a> {
     pub(super) has_more: bool,
     /// Whether it has one item where it could have had more.
     pub(super) is_lone: bool,
+    /// The `max_bytes` that its name is to tell.
+    pub(super) cut_by: Option<i64>,
 }
 
 impl Planner<'_> {
@@ -28,6 +30,8 @@ impl Planner<'_> {
         let mut coming = coming.as_slice();
         let mut newest = highest.and_then(PageFacts::newest);
         let alone = group.cautious || (self.care == Care::Once && group.chain != Chain::Settled);
+        let tells = self.care == Care::Once && group.depends_on_max_bytes(self.shape);
+        let cut_by = tells.then(|| group.max_bytes(self.shape));
         let mut drafts = Vec::new();
         while let Some((next, _)) = coming.first().copied() {
             // What other attempts take a page of that name to have.
@@ -36,7 +40,7 @@ impl Planner<'_> {
             if !whole && !drafts.is_empty() {
                 break;
             }
-            let whole_page = || extent::of_page(self.shape, coming.iter().copied());
+            let whole_page = || extent::of_page(self.shape, self.shape.max_bytes().into(), coming.iter().copied());
             let mut items = extent.clone().unwrap_or_else(whole_page);
             if !whole || group.cautious {
                 items.truncate(1);
@@ -52,6 +56,7 @@ impl Planner<'_> {
                 times,
                 has_more: whole && !group.cautious && !coming.is_empty(),
                 is_lone,
+                cut_by,
             });
             if alone || !whole {
                 break;

@@ -43,6 +43,7 @@ fn a_push_demands_what_it_assumes() {
     let lists = set.get_document("history").unwrap().get_array("$concatArrays").unwrap();
     let chosen = lists.get_document(0).unwrap().get_document("$cond").unwrap();
     let guard = rawdoc! { "$and": [
+        { "$eq": ["$control.v", 1] },
         { "$eq": ["$control.page", 8] },
         { "$eq": ["$k", { "$literal": 1 }] },
         { "$eq": [{ "$type": "$control.short" }, "missing"] },

@@ -1,5 +1,10 @@
 //! Inserts of every size and with every option, on a naive collection and on a shaped one of one replica set.
 
+mod answered;
+mod empty;
+mod resent;
+mod taken_back;
+
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::raw::{self, Connection};
