@@ -155,6 +155,32 @@ fn a_killed_cursor_is_not_found_any_more() -> Result<()> {
     Ok(())
 }
 
+/// mongod goes by the number alone.
+#[test]
+fn a_cursor_is_killed_under_any_name() -> Result<()> {
+    let shaped = filled()?;
+    for filter in [doc! { "k": 1 }, doc! {}] {
+        let mut told = Vec::new();
+        for (mut connection, collection) in [(shaped.direct()?, "naive"), (shaped.application()?, COLLECTION)] {
+            let find = doc! { "find": collection, "filter": &filter, "batchSize": 2, "$db": &shaped.database };
+            let (id, _) = cursor(&connection.command_ok(&find)?)?;
+            let kill = doc! { "killCursors": "nothing", "cursors": [5_i64, id], "$db": &shaped.database };
+            let counts = |reply: &Document| {
+                let names = ["cursorsKilled", "cursorsNotFound", "cursorsAlive", "cursorsUnknown"];
+                names.map(|name| reply.get_array(name).map(Vec::len).ok())
+            };
+            let killed = counts(&connection.command_ok(&kill)?);
+            let code = code(&mut connection, &more(&shaped, collection, id, None))?;
+            let again = counts(&connection.command_ok(&kill)?);
+            let malformed = doc! { "killCursors": "nothing", "cursors": "x", "$db": &shaped.database };
+            let malformed = connection.command(&malformed)?.get_i32("code")?;
+            told.push((killed, code, again, malformed));
+        }
+        assert_eq!(told[0], told[1], "{filter}");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_cursor_belongs_to_its_collection() -> Result<()> {
     let shaped = filled()?;

@@ -1,7 +1,10 @@
 //! The harness's servers with TLS and with logins, met by the driver and by raw connections.
 
+use std::net::SocketAddr;
+
 use anyhow::Result;
 use bson::{Document, doc};
+use mongodb::Database;
 use mongodb::error::ErrorKind;
 use mongodb::options::{Acknowledgment, WriteConcern};
 use proto_tests::mongod::Options;
@@ -134,6 +137,91 @@ async fn a_cursor_is_its_users_own() -> Result<()> {
             _ => return Err(refused.into()),
         };
         assert_eq!(code, 13, "{refused}");
+    }
+    Ok(())
+}
+
+/// What a command that is refused says.
+async fn code(database: &Database, command: Document) -> Result<Option<i32>> {
+    match database.run_command(command).await {
+        Ok(_) => Ok(None),
+        Err(error) => match *error.kind {
+            ErrorKind::Command(ref error) => Ok(Some(error.code)),
+            _ => Err(error.into()),
+        },
+    }
+}
+
+/// What comes of a cursor that others kill, or try to.
+async fn kills(address: SocketAddr, [owner, stranger, keeper]: &[Database; 3], filter: Document) -> Result<String> {
+    let mut told = Vec::new();
+    let collection = if owner.name() == "n" { "naive" } else { "items" };
+    let find = doc! { "find": collection, "filter": filter, "batchSize": 1 };
+    let opened = owner.run_command(find.clone()).await?;
+    let id = opened.get_document("cursor")?.get_i64("id")?;
+    let more = doc! { "getMore": id, "collection": collection, "batchSize": 1 };
+    for named in [collection, "other"] {
+        let kill = doc! { "killCursors": named, "cursors": [id, 77_i64] };
+        let mut by_nobody = kill.clone();
+        by_nobody.insert("$db", owner.name());
+        let nobody = Connection::open(address)?.command(&by_nobody)?;
+        told.push(nobody.get_i32("code").ok());
+        told.push(code(stranger, kill).await?);
+        told.push(code(owner, more.clone()).await?);
+    }
+    let kill = doc! { "killCursors": collection, "cursors": [id, 77_i64] };
+    let killed = owner.run_command(kill.clone()).await?;
+    told.push(code(owner, more.clone()).await?);
+    let again = owner.run_command(kill).await?;
+    let opened = owner.run_command(find).await?;
+    let id = opened.get_document("cursor")?.get_i64("id")?;
+    let by_keeper = keeper
+        .run_command(doc! { "killCursors": "other", "cursors": [id] })
+        .await?;
+    told.push(code(owner, doc! { "getMore": id, "collection": collection }).await?);
+    let counts = [&killed, &again, &by_keeper].map(|reply| {
+        let names = ["cursorsKilled", "cursorsNotFound", "cursorsAlive", "cursorsUnknown"];
+        names.map(|name| reply.get_array(name).map(Vec::len).ok())
+    });
+    Ok(format!("{told:?} {counts:?}"))
+}
+
+#[tokio::test]
+async fn a_cursor_is_killed_by_its_user_and_by_whoever_may_kill_any() -> Result<()> {
+    let mongod = Options::default().auth().standalone()?;
+    let shape = "[[bucket]]\nnamespace = \"d.items\"\nkey = \"k\"\n";
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(shape))?;
+    let admin = client(&mongod.uri()).await?.database("admin");
+    for (user, role) in [
+        ("stranger", "readWriteAnyDatabase"),
+        ("owner", "readWriteAnyDatabase"),
+        ("keeper", "hostManager"),
+    ] {
+        admin
+            .run_command(doc! { "createUser": user, "pwd": "word", "roles": [role] })
+            .await?;
+    }
+    // Of the shaped collection, all that is left of one key waits in the proxy, and all else is in mongod.
+    for filter in [doc! { "k": 1 }, doc! {}] {
+        let mut told = Vec::new();
+        for (address, name) in [(mongod.address(), "n"), (proxy.address(), "d")] {
+            let mut databases = Vec::new();
+            for user in ["owner", "stranger", "keeper"] {
+                let uri = mongod.uri_as(user, "word");
+                let uri = uri.replace(&mongod.address().to_string(), &address.to_string());
+                databases.push(client(&uri).await?.database(name));
+            }
+            let databases: [Database; 3] = databases.try_into().expect("three of them");
+            let items =
+                (0..1000).map(|number| doc! { "_id": number, "k": i32::from(number < 8), "fill": "x".repeat(900) });
+            let collection = if name == "n" { "naive" } else { "items" };
+            let collection = databases[0].collection::<Document>(collection);
+            if collection.count_documents(doc! {}).await? == 0 {
+                collection.insert_many(items).await?;
+            }
+            told.push(kills(address, &databases, filter.clone()).await?);
+        }
+        assert_eq!(told[0], told[1], "{filter}");
     }
     Ok(())
 }

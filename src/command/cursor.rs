@@ -1,6 +1,6 @@
 //! `getMore` and `killCursors`: commands about a cursor that is there.
 
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use super::arguments::Field;
 use super::document::{as_whole_number, get, type_name};
@@ -63,6 +63,28 @@ pub fn killed_ids(body: &RawDocument) -> Result<Vec<i64>, CommandError> {
             as_whole_number(id).ok_or_else(|| CommandError::wrong_type("killCursors.cursors.0", type_name(id), "long"))
         })
         .collect()
+}
+
+/// Whether a user with these `authenticatedUserPrivileges` of a `connectionStatus` may kill cursors of others on a namespace.
+#[must_use]
+pub fn may_kill_any(privileges: &RawArray, namespace: &str) -> bool {
+    let (database, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
+    let privileges = privileges.into_iter().flatten().filter_map(RawBsonRef::as_document);
+    let applies = |resource: &RawDocument| {
+        let flag = |name| get(resource, name) == Some(RawBsonRef::Boolean(true));
+        // An empty name stands for any.
+        let names = |name: &str, own: &str| {
+            let given = get(resource, name).and_then(RawBsonRef::as_str);
+            given.is_some_and(|given| given.is_empty() || given == own)
+        };
+        flag("cluster") || flag("anyResource") || (names("db", database) && names("collection", collection))
+    };
+    privileges.into_iter().any(|privilege| {
+        let resource = get(privilege, "resource").and_then(RawBsonRef::as_document);
+        let actions = get(privilege, "actions").and_then(RawBsonRef::as_array);
+        let mut actions = actions.into_iter().flatten().flatten();
+        resource.is_some_and(applies) && actions.any(|action| action.as_str() == Some("killAnyCursor"))
+    })
 }
 
 /// mongod's answer for a cursor that is not there.

@@ -12,6 +12,7 @@ pub mod compact;
 pub mod delete;
 pub mod distinct;
 mod expression;
+pub mod field_names;
 pub mod filter;
 pub mod index;
 pub mod insert;

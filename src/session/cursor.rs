@@ -64,8 +64,8 @@ enum Cursor {
     Upstream,
     /// A stream, and when it was used last.
     Stream(Box<Kept>, Instant),
-    /// A stream that a `getMore` has taken.
-    InUse,
+    /// A stream that a `getMore` has taken, and its owner.
+    InUse(Owner),
 }
 
 /// What was found under an id.
@@ -141,12 +141,14 @@ impl CursorRegistry {
         let Some(cursor) = open.cursors.get_mut(&id) else {
             return Taken::Missing;
         };
-        match std::mem::replace(cursor, Cursor::InUse) {
-            Cursor::Upstream => {
-                *cursor = Cursor::Upstream;
-                Taken::Upstream
-            }
-            Cursor::InUse => Taken::InUse,
+        let owner = match cursor {
+            Cursor::Upstream => return Taken::Upstream,
+            Cursor::InUse(_) => return Taken::InUse,
+            Cursor::Stream(kept, _) => kept.owner.clone(),
+        };
+        match std::mem::replace(cursor, Cursor::InUse(owner)) {
+            Cursor::Upstream => Taken::Upstream,
+            Cursor::InUse(_) => Taken::InUse,
             Cursor::Stream(kept, _) => {
                 open.bytes = open.bytes.saturating_sub(kept.source.weight());
                 Taken::Stream(Borrowed {
@@ -158,15 +160,30 @@ impl CursorRegistry {
         }
     }
 
-    /// Whether it is one of ours.
-    pub(super) fn contains(&self, id: i64) -> bool {
+    /// The owner of a stream. `None`: there is no such cursor, or mongod knows its owner.
+    pub(super) fn owner(&self, id: i64) -> Option<Owner> {
         let mut open = self.lock();
         open.reap();
-        open.cursors.contains(&id)
+        match open.cursors.peek(&id)? {
+            Cursor::Upstream => None,
+            Cursor::InUse(owner) => Some(owner.clone()),
+            Cursor::Stream(kept, _) => Some(kept.owner.clone()),
+        }
     }
 
-    /// Forgets a cursor that is exhausted or was killed, and gives the stream that it was.
-    pub(super) fn closed(&self, id: i64) -> Option<Box<Kept>> {
+    /// The owner of a stream behind which mongod has no cursor, or may have none: nobody else can say whose it is.
+    pub(super) fn owner_here(&self, id: i64) -> Option<Owner> {
+        let mut open = self.lock();
+        open.reap();
+        match open.cursors.peek(&id)? {
+            Cursor::InUse(owner) => Some(owner.clone()),
+            Cursor::Stream(kept, _) if kept.source.upstream_id().is_none() => Some(kept.owner.clone()),
+            Cursor::Upstream | Cursor::Stream(..) => None,
+        }
+    }
+
+    /// Forgets a cursor that is exhausted or was killed; whether there was one.
+    pub(super) fn closed(&self, id: i64) -> bool {
         self.lock().remove(id)
     }
 
@@ -182,7 +199,7 @@ impl Open {
             self.bytes = self.bytes.saturating_add(kept.source.weight());
         }
         let replaced = self.cursors.push(id, cursor);
-        self.forgotten(replaced);
+        self.forgotten(replaced.as_ref());
         while self.bytes > MAX_BYTES {
             let is_stream = |(_, cursor): &(&i64, &Cursor)| matches!(cursor, Cursor::Stream(..));
             let Some(oldest) = self.cursors.iter().rev().find(is_stream).map(|(id, _)| *id) else {
@@ -192,17 +209,16 @@ impl Open {
         }
     }
 
-    fn remove(&mut self, id: i64) -> Option<Box<Kept>> {
+    fn remove(&mut self, id: i64) -> bool {
         let removed = self.cursors.pop(&id).map(|cursor| (id, cursor));
-        self.forgotten(removed)
+        self.forgotten(removed.as_ref());
+        removed.is_some()
     }
 
-    fn forgotten(&mut self, cursor: Option<(i64, Cursor)>) -> Option<Box<Kept>> {
-        let Some((_, Cursor::Stream(kept, _))) = cursor else {
-            return None;
-        };
-        self.bytes = self.bytes.saturating_sub(kept.source.weight());
-        Some(kept)
+    fn forgotten(&mut self, cursor: Option<&(i64, Cursor)>) {
+        if let Some((_, Cursor::Stream(kept, _))) = cursor {
+            self.bytes = self.bytes.saturating_sub(kept.source.weight());
+        }
     }
 
     /// Forgets streams that were left alone for too long, now and then.
@@ -232,13 +248,14 @@ impl Borrowed<'_> {
 
     /// Gives it back, unless it was killed meanwhile: then it comes back to the caller.
     pub(super) fn give_back(mut self) -> Option<Box<Kept>> {
-        let kept = self.kept.take()?;
-        let id = self.id;
-        let was_killed = !self.registry.lock().cursors.contains(&id);
-        if was_killed {
+        let mut kept = self.kept.take()?;
+        kept.source.rest();
+        // One lock for both: a `killCursors` in between would be answered, and the cursor be there again.
+        let mut open = self.registry.lock();
+        if !matches!(open.cursors.peek(&self.id), Some(Cursor::InUse(_))) {
             return Some(kept);
         }
-        self.registry.keep(id, kept);
+        open.put(self.id, Cursor::Stream(kept, Instant::now()));
         None
     }
 }

@@ -5,7 +5,7 @@ mod waiting;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use self::waiting::Waiting;
 use super::error::RunError;
@@ -226,20 +226,30 @@ impl Link {
         if let Some(users) = &self.users {
             return Ok(users.clone());
         }
+        let status = self.connection_status(command, "authenticatedUsers").await?;
+        let users = status.as_bytes().to_vec();
+        self.users = Some(users.clone());
+        Ok(users)
+    }
+
+    /// What these users may do, as mongod tells it: `resource` and `actions` each. Not cancel safe.
+    pub(super) async fn privileges(&mut self, command: &RawDocument) -> Result<RawArrayBuf, RunError> {
+        self.connection_status(command, "authenticatedUserPrivileges").await
+    }
+
+    /// A list of `connectionStatus`; `command` is the client's that asks.
+    async fn connection_status(&mut self, command: &RawDocument, list: &str) -> Result<RawArrayBuf, RunError> {
         let mut status = single("connectionStatus", 1);
+        put(&mut status, "showPrivileges", list == "authenticatedUserPrivileges");
         put(&mut status, "$db", "admin");
         // Not in the stable API; a server that wants every command to name one takes it all the same.
         if let Some(version) = get(command, "apiVersion") {
             put(&mut status, "apiVersion", version);
         }
         let status = self.run(&status).await?;
-        let users = get(&status, "authInfo").and_then(RawBsonRef::as_document);
-        let users = users
-            .and_then(|info| get(info, "authenticatedUsers"))
-            .and_then(RawBsonRef::as_array);
-        let users = users.map(|users| users.as_bytes().to_vec()).unwrap_or_default();
-        self.users = Some(users.clone());
-        Ok(users)
+        let info = get(&status, "authInfo").and_then(RawBsonRef::as_document);
+        let list = info.and_then(|info| get(info, list)).and_then(RawBsonRef::as_array);
+        Ok(list.map(RawArray::to_owned).unwrap_or_default())
     }
 
     /// Asks anew for the users next time: they may be others.

@@ -15,7 +15,7 @@ use super::link::Link;
 use super::metrics::{ObservedMetrics, Refusal, SessionMetrics};
 use super::outlier::{Outlier, Passage, Tails, passage};
 use super::route::{self, Rewritten, Route};
-use super::run::{Across, Run};
+use super::run::{Across, EmptyTimestamps, Run};
 use super::upstream::Upstream;
 use super::{Settings, Shared};
 use crate::command::error::{CommandError, ErrorCode};
@@ -125,6 +125,7 @@ impl Observer {
                     namespace: to.namespace,
                     collection: None,
                     begun: false.into(),
+                    timestamps: EmptyTimestamps::Filled,
                 };
                 End::of(run.run().await)
             }

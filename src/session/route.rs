@@ -63,7 +63,7 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &Head<'a>) -> Route<'a>
     if refused.is_none() && Across::may_tell_of_ours(&settings.shapes, head) {
         return Route::Across(Arc::clone(settings));
     }
-    let mut across = Across::changes_half_a_view(head);
+    let mut across = Across::changes_half_a_view(head) || head.name == "killCursors";
     mentions::for_each(head, &mut |namespace| {
         if refused.is_none()
             && let Some(rewritten) = shapes.rewritten(namespace)

@@ -76,6 +76,17 @@ pub(super) struct Run<'a> {
     pub(super) collection: Option<Binary>,
     /// Whether a command made from the client's has been sent that began its transaction.
     pub(super) begun: AtomicBool,
+    /// What becomes of empty timestamps in documents that are inserted.
+    pub(super) timestamps: EmptyTimestamps,
+}
+
+/// What becomes of a `Timestamp(0, 0)` at the top of a document that is inserted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EmptyTimestamps {
+    /// The time takes its place, as mongod does it with documents that clients insert.
+    Filled,
+    /// It stays: the document was made by an update, which has settled it.
+    Kept,
 }
 
 impl<'a> Run<'a> {
@@ -109,7 +120,7 @@ impl<'a> Run<'a> {
             "aggregate" => aggregate::run(self).await,
             "explain" => explain::run(self).await,
             "getMore" => cursor::get_more(self).await,
-            "killCursors" => cursor::kill(self).await,
+            "killCursors" => cursor::kill(self.shared, self.link, self.head).await,
             "create" => collection::create(self).await,
             "drop" => collection::drop(self).await,
             "collMod" => collection::coll_mod(self).await,
@@ -139,6 +150,7 @@ impl<'a> Run<'a> {
             namespace: self.namespace,
             collection: self.collection.clone(),
             begun: begun.into(),
+            timestamps: EmptyTimestamps::Kept,
         }
     }
 

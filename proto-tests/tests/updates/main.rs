@@ -2,6 +2,7 @@
 
 mod again;
 mod by_id;
+mod fields;
 mod found;
 mod many;
 mod positional;

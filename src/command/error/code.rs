@@ -38,6 +38,8 @@ pub enum ErrorCode {
     InvalidIdField = 53,
     /// Several values where one must be.
     NotSingleValueField = 54,
+    /// A part of a `DBRef` without the others.
+    InvalidDbRef = 55,
     /// A change of what cannot change.
     ImmutableField = 66,
     /// An index that cannot be made.
@@ -118,6 +120,7 @@ impl ErrorCode {
             Self::DollarPrefixedFieldName => "DollarPrefixedFieldName",
             Self::InvalidIdField => "InvalidIdField",
             Self::NotSingleValueField => "NotSingleValueField",
+            Self::InvalidDbRef => "InvalidDBRef",
             Self::ImmutableField => "ImmutableField",
             Self::CannotCreateIndex => "CannotCreateIndex",
             Self::IndexAlreadyExists => "IndexAlreadyExists",

@@ -4,9 +4,10 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{DateTime, Timestamp};
 
+use super::field_names::check_id;
 use super::key::{Key, same_bytes};
 use super::read::bucket::time_of;
-use crate::command::document::{get, put, type_name};
+use crate::command::document::{get, put};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
@@ -31,6 +32,35 @@ pub trait Mint {
     fn timestamp(&mut self) -> Timestamp;
     /// A number that was never given before, nor by anybody else.
     fn nonce(&self) -> i64;
+}
+
+/// Leaves a `Timestamp(0, 0)` as it is: mongod fills one in where a client inserts or replaces a document, and nowhere else.
+pub struct KeepsTimestamps<'a>(pub &'a mut dyn Mint);
+
+impl Mint for KeepsTimestamps<'_> {
+    fn now(&self) -> DateTime {
+        self.0.now()
+    }
+
+    fn object_id(&mut self) -> ObjectId {
+        self.0.object_id()
+    }
+
+    fn timestamp(&mut self) -> Timestamp {
+        Timestamp { time: 0, increment: 0 }
+    }
+
+    fn nonce(&self) -> i64 {
+        self.0.nonce()
+    }
+}
+
+/// A value at the top of a document that is inserted or replaced, with the time in place of a `Timestamp(0, 0)`.
+pub(super) fn with_timestamp<'a>((name, value): (&str, RawBsonRef<'a>), mint: &mut dyn Mint) -> RawBsonRef<'a> {
+    if value == NO_TIMESTAMP && name != "_id" {
+        return RawBsonRef::Timestamp(mint.timestamp());
+    }
+    value
 }
 
 /// A clock that stands still and ids that repeat, for tests of what is made with them.
@@ -87,7 +117,9 @@ impl Item {
         let mut fields = fields(document)?;
         let id = id_of(&fields)?;
         check_depth(&fields)?;
-        give_timestamps(&mut fields, mint);
+        for (name, value) in &mut fields {
+            *value = with_timestamp((name, *value), mint);
+        }
         let value = |name: &str| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value);
         let key = Key::of_values(shape, value)?;
         let time = shape.time().and_then(value).and_then(RawBsonRef::as_datetime);
@@ -229,38 +261,6 @@ fn has_room(value: RawBsonRef<'_>, levels: u32) -> bool {
         RawBsonRef::Array(array) => RawDocument::from_bytes(array.as_bytes()).is_ok_and(inner),
         RawBsonRef::JavaScriptCodeWithScope(code) => inner(code.scope),
         _ => true,
-    }
-}
-
-/// Fills each `Timestamp(0, 0)` at the top in, as mongod does it.
-fn give_timestamps(fields: &mut Fields<'_>, mint: &mut dyn Mint) {
-    for (name, value) in fields {
-        if *value == NO_TIMESTAMP && *name != "_id" {
-            *value = RawBsonRef::Timestamp(mint.timestamp());
-        }
-    }
-}
-
-/// Refuses what mongod does not take as an `_id`.
-pub(super) fn check_id(id: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, WriteError> {
-    match id {
-        RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_) | RawBsonRef::Undefined => {
-            let message = format!("The '_id' value cannot be of type {}", type_name(id));
-            Err(WriteError::new(ErrorCode::InvalidIdField, message))
-        }
-        RawBsonRef::Document(document) => match document
-            .iter()
-            .flatten()
-            .find(|(name, _)| name.as_str().starts_with('$'))
-        {
-            Some((name, _)) => {
-                let message =
-                    format!("_id fields may not contain '$'-prefixed fields: {name} is not valid for storage.");
-                Err(WriteError::new(ErrorCode::DollarPrefixedFieldName, message))
-            }
-            None => Ok(id),
-        },
-        _ => Ok(id),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use bson::Timestamp;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::number;
@@ -11,6 +12,7 @@ use crate::pattern::shapes::BucketShape;
 
 /// Bytes of key text in a bucket's `_id`; a longer key is cut there, and the name made unique otherwise.
 const MAX_TEXT_BYTES: usize = 128;
+const EMPTY_TIMESTAMP: RawBsonRef<'_> = RawBsonRef::Timestamp(Timestamp { time: 0, increment: 0 });
 
 /// The values that a bucket lifts out of its items, one for each key field, in their canonical types. `None` is the group
 /// of `null` and missing, which has no lifted field.
@@ -126,6 +128,12 @@ fn value_text(value: Option<&RawBson>) -> String {
 fn lift(field: &str, value: Option<RawBsonRef<'_>>) -> Result<Option<RawBson>, WriteError> {
     match value {
         None | Some(RawBsonRef::Null) => Ok(None),
+        // mongod fills one in at the top of a page that is inserted. An inserted item has none, but an upsert keeps it.
+        Some(EMPTY_TIMESTAMP) => {
+            let message =
+                format!("mongoshape groups this collection's items by '{field}': an empty timestamp cannot be a key");
+            Err(WriteError::new(ErrorCode::BadValue, message))
+        }
         // An array is several keys to MongoDB; the others compare equal to a value of another type.
         Some(
             value @ (RawBsonRef::Array(_) | RawBsonRef::Undefined | RawBsonRef::Symbol(_) | RawBsonRef::DbPointer(_)),
@@ -140,7 +148,7 @@ fn lift(field: &str, value: Option<RawBsonRef<'_>>) -> Result<Option<RawBson>, W
     }
 }
 
-/// The value with every number in it in its canonical type, so that equal values have equal bytes.
+/// The value with every number and every symbol in it in its canonical type, so that equal values have equal bytes.
 #[must_use]
 pub fn canonical(value: RawBsonRef<'_>) -> RawBson {
     match value {
@@ -156,6 +164,8 @@ pub fn canonical(value: RawBsonRef<'_>) -> RawBson {
                 .collect(),
         ),
         RawBsonRef::Array(array) => RawBson::Array(array.into_iter().flatten().map(canonical).collect()),
+        // MongoDB takes a symbol and a string of the same text for equal.
+        RawBsonRef::Symbol(text) => RawBson::String(text.to_owned()),
         other => other.into(),
     }
 }

@@ -17,11 +17,11 @@ mod paths;
 mod replacement;
 mod tree;
 
-use bson::Timestamp;
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::change::Asked;
-use super::item::{Mint, check_id};
+use super::field_names::{check_changed, check_id, values_of};
+use super::item::Mint;
 use crate::command::document::{first_field, get, put};
 use crate::command::error::{ErrorCode, WriteError};
 use tree::Node;
@@ -76,17 +76,7 @@ pub fn build(asked: Asked<'_>, mint: &mut dyn Mint) -> Result<Built, Refusal> {
             finished(&document, mint).map(Built::Document)
         }
         RawBsonRef::Document(replacement) => replacement::build(asked.filter, replacement, mint).map(Built::Document),
-        RawBsonRef::Array(_) => {
-            let document = base(asked.filter)?.into_document();
-            check_timestamps(&document)?;
-            // What mongod says of it depends on what the stages make of it.
-            if get(&document, "_id").is_some_and(|id| check_id(id).is_err()) {
-                return Err(Refusal::unsupported(
-                    "an upsert by a pipeline of an `_id` that cannot be one",
-                ));
-            }
-            Ok(Built::Base(document))
-        }
+        RawBsonRef::Array(_) => base(asked.filter).map(|document| Built::Base(document.into_document())),
         _ => Err(Refusal::unsupported("an update by what is no document")),
     }
 }
@@ -118,12 +108,26 @@ pub fn changed(
     let mut changed = Node::of(RawBsonRef::Document(document));
     for change in &paths::in_order(operators)? {
         if change.operator != "$setOnInsert" {
-            apply::apply(&mut changed, change, mint)?;
+            change_checked(&mut changed, change, mint)?;
         }
     }
-    let changed = changed.into_document();
-    check_timestamps(&changed)?;
-    Ok(changed)
+    Ok(changed.into_document())
+}
+
+/// Makes one change, after which mongod checks the name of the field that it has set or made at the top.
+fn change_checked(document: &mut Node, change: &paths::Change<'_>, mint: &mut dyn Mint) -> Result<(), Refusal> {
+    let Some((root, behind)) = change.parts.split_first().filter(|(root, _)| root.starts_with('$')) else {
+        return apply::apply(document, change, mint);
+    };
+    let before = document.clone().into_document();
+    apply::apply(document, change, mint)?;
+    let before = values_of(&before, root);
+    let after = document.clone().into_document();
+    let is_set = !values_of(&after, root).is_empty() && values_of(&after, root) != before;
+    if is_set && (behind.is_empty() || before.is_empty()) {
+        check_changed(&after, |name| name == *root).map_err(Refusal::Mongod)?;
+    }
+    Ok(())
 }
 
 /// What mongod says to a filter that no upsert may have, whether anything matches or not.
@@ -152,7 +156,6 @@ pub fn check_filter(filter: &RawDocument) -> Result<(), WriteError> {
 /// mongod's error for it, or what is not done here.
 pub fn after_stages(base: &RawDocument, result: &RawDocument, mint: &mut dyn Mint) -> Result<RawDocumentBuf, Refusal> {
     let (first, own) = (get(base, "_id"), get(result, "_id"));
-    check_timestamps(result)?;
     let id = own.or(first);
     if id.is_some_and(|id| id.as_array().is_some()) {
         return Err(replacement::found_to_be_an_array());
@@ -178,7 +181,6 @@ fn base(filter: Option<&RawDocument>) -> Result<Node, Refusal> {
 /// With its `_id` first and a new one if it has none, as mongod checks what it is about to insert.
 fn finished(document: &Node, mint: &mut dyn Mint) -> Result<RawDocumentBuf, Refusal> {
     let document = document.clone().into_document();
-    check_timestamps(&document)?;
     with_id_first(&document, get(&document, "_id"), mint)
 }
 
@@ -192,9 +194,6 @@ fn with_id_first(
     match id {
         Some(id) => {
             check_id(id).map_err(Refusal::Mongod)?;
-            if has_operators_within(id) {
-                return Err(Refusal::unsupported("an `_id` with '$'-prefixed fields within it"));
-            }
             put(&mut ordered, "_id", id);
         }
         None => put(&mut ordered, "_id", mint.object_id()),
@@ -205,30 +204,6 @@ fn with_id_first(
         }
     }
     Ok(ordered)
-}
-
-/// Whether anything in a value has a field that begins with `$`.
-fn has_operators_within(value: RawBsonRef<'_>) -> bool {
-    match value {
-        RawBsonRef::Document(document) => document
-            .iter()
-            .flatten()
-            .any(|(name, value)| name.as_str().starts_with('$') || has_operators_within(value)),
-        RawBsonRef::Array(array) => array.into_iter().flatten().any(has_operators_within),
-        _ => false,
-    }
-}
-
-/// An insert fills an empty timestamp in, which an upsert by operators does not.
-fn check_timestamps(document: &RawDocument) -> Result<(), Refusal> {
-    const EMPTY: Timestamp = Timestamp { time: 0, increment: 0 };
-    let is_empty = |(name, value): (&bson::raw::CStr, RawBsonRef<'_>)| {
-        name.as_str() != "_id" && value == RawBsonRef::Timestamp(EMPTY)
-    };
-    if document.iter().flatten().any(is_empty) {
-        return Err(Refusal::unsupported("an upsert of an empty timestamp"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::session::Settings;
 use crate::session::error::RunError;
 use crate::session::metrics::Outcome;
 use crate::session::route;
-use crate::session::run::{Across, Run, only_reads};
+use crate::session::run::{Across, EmptyTimestamps, Run, only_reads};
 use crate::session::stream::FrameStream;
 use crate::wire::{Frame, OpMsg};
 
@@ -34,6 +34,7 @@ impl Session<'_> {
             namespace: to.namespace,
             collection: None,
             begun: false.into(),
+            timestamps: EmptyTimestamps::Filled,
         };
         let answer = watched(head, run.run(), &mut self.client).await?;
         self.finish(message.opened, head, answer).await

@@ -1,11 +1,11 @@
 //! Commands that are on no shaped collection and reach some: pipelines, views with one, `renameCollection`,
-//! `listCollections` and `dbStats`. mongod's reply is the answer; a cursor belongs to what the command is on, and what is asked of it later is
+//! `listCollections`, `dbStats`, and `killCursors`, which names cursors on any collection. mongod's reply is the answer; a cursor belongs to what the command is on, and what is asked of it later is
 //! relayed.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::reaching::{Reaching, refuse};
-use super::{database, listed, rename};
+use super::{cursor, database, listed, rename};
 use crate::command::arguments::{Carried, with_replaced};
 use crate::command::document::{array_of, as_flag, get, single};
 use crate::command::error::CommandError;
@@ -63,6 +63,7 @@ impl<'a> Across<'a> {
             "listCollections" => return listed::run(&mut self).await,
             "renameCollection" => return rename::run(&mut self).await,
             "dbStats" | "dbstats" => return database::run(&mut self).await,
+            "killCursors" => return cursor::kill(self.shared, self.link, self.head).await,
             _ => {}
         }
         let body = self.head.body();

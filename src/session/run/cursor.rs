@@ -7,15 +7,22 @@ use super::find::stream::{Filled, Measure};
 use super::source::Source;
 use crate::command::arguments::with_replaced;
 use crate::command::batch::BatchKind;
-use crate::command::cursor::{GetMore, killed_ids, not_found};
+use crate::command::cursor::{GetMore, killed_ids, may_kill_any, not_found};
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode};
+use crate::command::head::Head;
 use crate::command::reply::{CursorReply, carry};
+use crate::session::Shared;
 use crate::session::cursor::{Borrowed, Kept, Owner, Taken};
 use crate::session::error::RunError;
+use crate::session::link::Link;
 
 pub(super) async fn get_more(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let more = GetMore::parse(run.head.body())?;
+    // Before it is taken: what ends while a stream is taken, as when its client goes away, ends the stream.
+    if let Some(owner) = run.shared.cursors.owner(more.id) {
+        check(run, &more, &owner).await?;
+    }
     match run.shared.cursors.take(more.id) {
         Taken::Missing => Err(not_found(more.id).into()),
         Taken::InUse => {
@@ -38,13 +45,6 @@ async fn of_upstream(run: &mut Run<'_>, id: i64) -> Result<RawDocumentBuf, RunEr
 
 async fn of_stream(run: &mut Run<'_>, more: &GetMore, mut borrowed: Borrowed<'_>) -> Result<RawDocumentBuf, RunError> {
     let measure = Measure::of(more.batch_size);
-    if let Some(kept) = borrowed.kept()
-        && let Err(error) = check(run, more, kept, measure).await
-    {
-        // Somebody else's: it stays as it was.
-        borrowed.give_back();
-        return Err(error);
-    }
     let Some(kept) = borrowed.kept() else {
         return Err(not_found(more.id).into());
     };
@@ -66,10 +66,9 @@ async fn of_stream(run: &mut Run<'_>, more: &GetMore, mut borrowed: Borrowed<'_>
 
 /// What mongod checks of a `getMore` (`getmore_cmd.cpp`), in its order and its words. It does so itself, too, where it is
 /// asked for more.
-async fn check(run: &mut Run<'_>, more: &GetMore, kept: &Kept, measure: Measure) -> Result<(), RunError> {
-    let owner = &kept.owner;
+async fn check(run: &mut Run<'_>, more: &GetMore, owner: &Owner) -> Result<(), RunError> {
     let id = more.id;
-    if kept.source.has(measure) && run.link.users(run.head.body()).await? != owner.users {
+    if run.link.users(run.head.body()).await? != owner.users {
         let message = format!("cursor id {id} was not created by the authenticated user");
         return Err(CommandError::new(ErrorCode::Unauthorized, message).into());
     }
@@ -133,29 +132,35 @@ impl Run<'_> {
     }
 }
 
-pub(super) async fn kill(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
-    let ids = killed_ids(run.head.body())?;
-    let (ours, unknown): (Vec<i64>, Vec<i64>) = ids.into_iter().partition(|id| run.shared.cursors.contains(*id));
-    let mut upstream = Vec::new();
-    let mut finished = Vec::new();
-    for id in ours {
-        match run.shared.cursors.closed(id) {
-            // All that it had upstream has been read.
-            Some(kept) if kept.source.upstream_id().is_none() => finished.push(id),
-            _ => upstream.push(id),
-        }
-    }
-    let as_array = |ids: &[i64]| -> RawArrayBuf { ids.iter().map(|id| RawBsonRef::Int64(*id)).collect() };
-    // Sent even when none is ours, so that the reply is mongod's own.
-    let killed = as_array(&upstream);
-    let command = with_replaced(run.head.body(), &[("cursors", Some(RawBsonRef::Array(&killed)))]);
-    let reply = run.link.run(&command).await?;
-    let listed = |name: &str, more: Vec<i64>| {
+/// `killCursors`, on whatever collection: mongod goes by the numbers alone, and judges the command and the owners of its own
+/// cursors. Of those that are only here it knows nothing, so they are judged here as it does (`checkAuthForKillCursors`).
+pub(super) async fn kill(shared: &Shared, link: &mut Link, head: &Head<'_>) -> Result<RawDocumentBuf, RunError> {
+    // What is wrong with the list is mongod's to say.
+    let ids = killed_ids(head.body()).unwrap_or_default();
+    let owned: Vec<(i64, Owner)> = ids
+        .iter()
+        .filter_map(|id| Some((*id, shared.cursors.owner_here(*id)?)))
+        .collect();
+    check_owners(link, head, &owned).await?;
+    let reply = link.run(head.body()).await?;
+    let listed = |name: &str| {
         let ids = reply.get_array(name).ok().into_iter().flatten().flatten();
-        let ids: Vec<i64> = ids.filter_map(RawBsonRef::as_i64).chain(more).collect();
-        as_array(&ids)
+        ids.filter_map(RawBsonRef::as_i64).collect::<Vec<i64>>()
     };
-    let (killed, missing) = (listed("cursorsKilled", finished), listed("cursorsNotFound", unknown));
+    let mut killed = listed("cursorsKilled");
+    for id in &killed {
+        shared.cursors.closed(*id);
+    }
+    let mut missing = listed("cursorsNotFound");
+    missing.retain(|id| {
+        let was_here = owned.iter().any(|(owned, _)| owned == id) && shared.cursors.closed(*id);
+        if was_here {
+            killed.push(*id);
+        }
+        !was_here
+    });
+    let as_array = |ids: &[i64]| -> RawArrayBuf { ids.iter().map(|id| RawBsonRef::Int64(*id)).collect() };
+    let (killed, missing) = (as_array(&killed), as_array(&missing));
     Ok(with_replaced(
         &reply,
         &[
@@ -163,4 +168,24 @@ pub(super) async fn kill(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> 
             ("cursorsNotFound", Some(RawBsonRef::Array(&missing))),
         ],
     ))
+}
+
+/// Refuses the command where one of these is another's, and its user may not kill any.
+async fn check_owners(link: &mut Link, head: &Head<'_>, owned: &[(i64, Owner)]) -> Result<(), RunError> {
+    if owned.is_empty() {
+        return Ok(());
+    }
+    let users = link.users(head.body()).await?;
+    for (_, owner) in owned.iter().filter(|(_, owner)| owner.users != users) {
+        // mongod judges the rest of the command first.
+        let none = RawArrayBuf::new();
+        let judged = with_replaced(head.body(), &[("cursors", Some(RawBsonRef::Array(&none)))]);
+        link.run(&judged).await?;
+        let privileges = link.privileges(head.body()).await?;
+        if !may_kill_any(&privileges, &owner.namespace) {
+            let message = format!("not authorized to kill cursor on {}", owner.namespace);
+            return Err(CommandError::new(ErrorCode::Unauthorized, message).into());
+        }
+    }
+    Ok(())
 }

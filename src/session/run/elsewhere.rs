@@ -12,7 +12,7 @@ use super::statements::{Kind, Part, send_one};
 use super::task::Task;
 use crate::command::document::get;
 use crate::command::error::WriteError;
-use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::place::{Elsewhere, with_time};
 use crate::pattern::bucket::resolve::Found;
 use crate::session::error::RunError;
@@ -43,7 +43,7 @@ pub(super) async fn go(
     let is_time = matches!(elsewhere, Elsewhere::Time(_));
     let item = elsewhere.into_item();
     let mut mint = SystemMint::new(&run.shared.timestamps);
-    let stored = match Item::prepare(run.shape, 0, &item, &mut mint) {
+    let stored = match Item::prepare(run.shape, 0, &item, &mut KeepsTimestamps(&mut mint)) {
         Ok(stored) => stored,
         Err(error) => return Ok(Went::Failed(error)),
     };

@@ -79,14 +79,6 @@ impl Source {
         }
     }
 
-    /// Whether the next batch of that measure can be filled without asking the upstream.
-    pub(super) fn has(&self, measure: Measure) -> bool {
-        match self {
-            Self::Buckets(stream) => stream.has(measure),
-            Self::Listed(_) => true,
-        }
-    }
-
     /// Makes itself small, before it waits for a client.
     pub(in crate::session) fn rest(&mut self) {
         if let Self::Buckets(stream) = self {

@@ -1,6 +1,5 @@
 //! Update operators, with the paths that an item's fields have in its bucket.
 
-use bson::Timestamp;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::replacement::type_of;
@@ -99,10 +98,9 @@ impl<'a> PathChange<'a> {
         if self.path.is_empty() || self.path.split('.').any(str::is_empty) {
             return Err("an update of a field without a name".to_owned());
         }
-        // At the top of a document mongod fills it in, elsewhere it does not.
-        let is_zero = self.value == RawBsonRef::Timestamp(Timestamp { time: 0, increment: 0 });
-        if is_zero && !self.path.contains('.') {
-            return Err("an update to an empty timestamp".to_owned());
+        // mongod checks such a name where the field becomes another, which the item tells.
+        if self.path.starts_with('$') {
+            return Err("an update of a field whose name begins with $".to_owned());
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use super::whole::{is_same, of_computed};
 use super::{InPlace, Planned, element};
 use crate::command::document::{get, put};
 use crate::command::error::{ErrorCode, WriteError};
+use crate::pattern::bucket::field_names::is_positional;
 use crate::pattern::bucket::filter::key_position;
 use crate::pattern::bucket::item::Mint;
 use crate::pattern::bucket::resolve::Found;
@@ -18,6 +19,7 @@ const COMPARING: [&str; 6] = ["$addToSet", "$max", "$min", "$pull", "$pullAll", 
 
 /// Why what operators make of an item is computed here.
 const OF_PLACE: &str = "an update of a key field or of the time";
+const OF_NAME: &str = "an update of a field whose name begins with $";
 const OF_ORDER: &str = "an update that adds several fields, in the order of their names, of which one is renamed,";
 
 /// Operators, with the array filters and the collation that they have beside.
@@ -39,6 +41,7 @@ pub fn of_operators(
         operators: Vec::new(),
         added: Vec::new(),
         is_of_place: false,
+        is_of_name: false,
     };
     for (operator, paths) in operators.iter().flatten() {
         let paths = paths.as_document().into_iter().flat_map(RawDocument::iter).flatten();
@@ -55,6 +58,9 @@ pub fn of_operators(
     }
     if translation.is_of_place {
         return computed(shape, found, (operators, array_filters, collation), (OF_PLACE, mint));
+    }
+    if translation.is_of_name {
+        return computed(shape, found, (operators, array_filters, collation), (OF_NAME, mint));
     }
     if !translation.keeps_order() {
         return computed(shape, found, (operators, array_filters, collation), (OF_ORDER, mint));
@@ -99,6 +105,8 @@ struct Translation<'a> {
     added: Vec<(String, String)>,
     /// Whether a key field or the time may change.
     is_of_place: bool,
+    /// Whether a field at the top may change whose name mongod would check there, but not in a bucket.
+    is_of_name: bool,
 }
 
 impl Translation<'_> {
@@ -106,6 +114,7 @@ impl Translation<'_> {
     fn one(&mut self, operator: &str, path: &str, value: RawBsonRef<'_>) -> Result<Option<WriteError>, String> {
         check_path(path)?;
         let root = root(path);
+        self.is_of_name |= root.starts_with('$');
         if !self.is_of_the_items_place(root) {
             self.put(operator, path, value.into());
             return Ok(None);
@@ -136,6 +145,7 @@ impl Translation<'_> {
         let to = to.as_str().unwrap_or_default();
         check_path(from)?;
         check_path(to)?;
+        self.is_of_name |= from.starts_with('$') || to.starts_with('$');
         let Renamed::To(value) = renamed(&self.found.item, from, to)? else {
             return Ok(None);
         };
@@ -206,8 +216,8 @@ fn check_path(path: &str) -> Result<(), String> {
     if path.split('.').any(str::is_empty) {
         return Err("an update of a field without a name".to_owned());
     }
-    if path.starts_with('$') {
-        return Err("an update of a field whose name begins with $".to_owned());
+    if is_positional(root(path)) {
+        return Err("an update of a positional operator".to_owned());
     }
     Ok(())
 }

@@ -1,14 +1,13 @@
 //! An item that is given anew as a whole: by a replacement, or as a pipeline has made it.
 
-use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
-use bson::{DateTime, Timestamp};
 
 use super::{Elsewhere, InPlace, Planned, element};
 use crate::command::document::{array_of, first_field, get, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::value_text::value_text;
-use crate::pattern::bucket::item::{Item, Mint};
+use crate::pattern::bucket::field_names::{check_changed, check_id};
+use crate::pattern::bucket::item::{Item, KeepsTimestamps, Mint, with_timestamp};
 use crate::pattern::bucket::key::{Key, canonical, same_bytes};
 use crate::pattern::bucket::resolve::Found;
 use crate::pattern::shapes::BucketShape;
@@ -23,18 +22,8 @@ pub fn of_replacement(
     replacement: &RawDocument,
     mint: &mut dyn Mint,
 ) -> Result<Planned, String> {
-    if let Some(name) = dollar_field(replacement) {
-        if ["$ref", "$id", "$db"].contains(&name) {
-            return Err("a replacement with a field whose name begins with $".to_owned());
-        }
-        let message = format!(
-            "The dollar ($) prefixed field '{name}' in '{name}' is not allowed in the context of an update's replacement \
-             document. Consider using an aggregation pipeline with $replaceWith."
-        );
-        return Ok(Planned::Failed(WriteError::new(
-            ErrorCode::DollarPrefixedFieldName,
-            message,
-        )));
+    if let Err(error) = check_changed(replacement, |_| true) {
+        return Ok(Planned::Failed(error));
     }
     // mongod compares it as it was given, and adds or moves the `_id` afterwards.
     let counted = first_field(replacement).is_none_or(|(name, _)| name != "_id");
@@ -54,7 +43,7 @@ pub fn of_pipeline(
     if made.as_bytes() == found.item.as_bytes() {
         return Ok(Planned::Unchanged { counted: false });
     }
-    become_whole(shape, found, (made, true), &mut LeavesTimestamps(mint))
+    become_whole(shape, found, (made, true), &mut KeepsTimestamps(mint))
 }
 
 /// The item as its operators have made it, where that was computed here.
@@ -71,28 +60,7 @@ pub(super) fn of_computed(
         // Though what is stored may have its fields in another order.
         return Ok(Planned::Unchanged { counted: false });
     }
-    become_whole(shape, found, (made, false), mint)
-}
-
-/// mongod fills an empty timestamp in where a document is inserted or replaced, but not where a pipeline has made it.
-struct LeavesTimestamps<'a>(&'a mut dyn Mint);
-
-impl Mint for LeavesTimestamps<'_> {
-    fn now(&self) -> DateTime {
-        self.0.now()
-    }
-
-    fn object_id(&mut self) -> ObjectId {
-        self.0.object_id()
-    }
-
-    fn timestamp(&mut self) -> Timestamp {
-        Timestamp { time: 0, increment: 0 }
-    }
-
-    fn nonce(&self) -> i64 {
-        self.0.nonce()
-    }
+    become_whole(shape, found, (made, false), &mut KeepsTimestamps(mint))
 }
 
 fn dollar_field(document: &RawDocument) -> Option<&str> {
@@ -110,6 +78,9 @@ fn become_whole(
     match (get(new, "_id"), found.id()) {
         (Some(_), None) => return Err("an update that gives an item an `_id` where none is kept".to_owned()),
         (Some(new), Some(old)) if !are_equal(new, old) => {
+            if let Err(error) = check_id(new) {
+                return Ok(Planned::Failed(error));
+            }
             let message = format!(
                 "After applying the update, the (immutable) field '_id' was found to have been altered to _id: {}",
                 value_text(new)
@@ -121,10 +92,11 @@ fn become_whole(
     }
     for (name, value) in new.iter().flatten() {
         if name.as_str() != "_id" {
-            whole.append(name, value);
+            whole.append(name, with_timestamp((name.as_str(), value), mint));
         }
     }
-    let item = Item::prepare(shape, 0, &whole, mint).map_err(|error| format!("an update ({})", error.message))?;
+    let item = Item::prepare(shape, 0, &whole, &mut KeepsTimestamps(mint))
+        .map_err(|error| format!("an update ({})", error.message))?;
     let key = Key::of(shape, &found.item).map_err(|error| error.message)?;
     if item.key().identity() != key.identity() {
         return Ok(Planned::Elsewhere(Elsewhere::Key(whole)));

@@ -11,6 +11,7 @@ use super::paths::{MAX_PATHS, check_path};
 use super::{Refusal, compare};
 use crate::command::document::first_field;
 use crate::command::error::{ErrorCode, WriteError};
+use crate::pattern::bucket::field_names::is_reference;
 use crate::pattern::bucket::key::same_bytes;
 
 /// Paths and what they are equal to, by path.
@@ -114,7 +115,9 @@ fn ignored(filter: &RawDocument) -> Result<(), Refusal> {
 fn condition<'a>(path: &'a str, value: RawBsonRef<'a>, found: &mut Equalities<'a>) -> Result<(), Refusal> {
     let operators = match value {
         RawBsonRef::RegularExpression(_) => return Ok(()),
-        RawBsonRef::Document(document) if first_field(document).is_some_and(|(name, _)| name.starts_with('$')) => {
+        RawBsonRef::Document(document)
+            if first_field(document).is_some_and(|(name, _)| name.starts_with('$')) && !is_reference(document) =>
+        {
             document
         }
         _ => {
@@ -171,7 +174,9 @@ fn all_of<'a>(path: &'a str, values: RawBsonRef<'a>, found: &mut Equalities<'a>)
             RawBsonRef::RegularExpression(_) => {}
             RawBsonRef::Document(document) => match first_field(document) {
                 Some(("$elemMatch", condition)) => check_within(condition)?,
-                Some((operator, _)) if operator.starts_with('$') => return Err(not_read(operator)),
+                Some((operator, _)) if operator.starts_with('$') && !is_reference(document) => {
+                    return Err(not_read(operator));
+                }
                 _ => found.push((path, value)),
             },
             _ => found.push((path, value)),

@@ -7,6 +7,7 @@ use bson::raw::{RawBsonRef, RawDocument};
 
 use super::Refusal;
 use crate::command::error::ErrorCode;
+use crate::pattern::bucket::field_names::is_positional;
 
 /// The deepest path; a deeper document could not be stored.
 const MAX_PARTS: usize = 180;
@@ -76,8 +77,8 @@ pub(super) fn check_path(path: &str) -> Result<(), Refusal> {
     if parts().any(str::is_empty) {
         return Err(Refusal::unsupported("an upsert of a field without a name"));
     }
-    // Among them the positional operators, for which there is nothing to be found in a document that was not.
-    if parts().any(|part| part.starts_with('$')) {
+    // There is nothing to be found in a document that was not.
+    if parts().any(is_positional) {
         return Err(Refusal::unsupported(format!("an upsert with the path '{path}'")));
     }
     if parts().count() > MAX_PARTS {

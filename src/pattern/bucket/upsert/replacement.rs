@@ -6,9 +6,9 @@ use super::{Refusal, compare, equalities, with_id_first};
 use crate::command::document::{get, single};
 use crate::command::error::ErrorCode;
 use crate::command::value_text::value_text;
-use crate::pattern::bucket::item::Mint;
+use crate::pattern::bucket::item::{Mint, with_timestamp};
 
-/// The document. Its empty timestamps are filled in when it is inserted.
+/// The document, with the time in place of its empty timestamps.
 pub(super) fn build(
     filter: Option<&RawDocument>,
     replacement: &RawDocument,
@@ -35,7 +35,11 @@ pub(super) fn build(
     {
         return Err(Refusal::unsupported("a replacement with several `_id`s"));
     }
-    with_id_first(replacement, own.or(demanded), mint)
+    let mut filled = RawDocumentBuf::new();
+    for (name, value) in replacement.iter().flatten() {
+        filled.append(name, with_timestamp((name.as_str(), value), mint));
+    }
+    with_id_first(&filled, own.or(demanded), mint)
 }
 
 /// mongod's refusal of an `_id` in what was made, other than that of the filter.

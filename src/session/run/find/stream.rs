@@ -299,13 +299,6 @@ impl Stream {
         }
     }
 
-    /// Whether the next batch of that measure can be filled without asking the upstream.
-    pub(in crate::session::run) fn has(&self, measure: Measure) -> bool {
-        self.done
-            || measure.documents.is_some_and(|most| self.waiting.count() >= most)
-            || self.waiting.weight() >= measure.bytes
-    }
-
     /// Makes itself small, before it waits for a client.
     pub(in crate::session) fn rest(&mut self) {
         self.waiting.compact();

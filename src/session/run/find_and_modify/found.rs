@@ -11,7 +11,7 @@ use crate::command::document::{as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{carry, succeeded};
-use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::place::{CHANGED, Demand, InPlace, Planned};
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::resolve::{Found, Wanted};
@@ -294,7 +294,8 @@ impl Finding<'_> {
     /// An item as the client asked to see it.
     fn shown(&self, run: &Run<'_>, item: &RawDocument) -> Result<RawDocumentBuf, RunError> {
         let mut mint = SystemMint::new(&run.shared.timestamps);
-        let prepared = Item::prepare(run.shape, 0, item, &mut mint).map_err(WriteError::into_command_error)?;
+        let prepared = Item::prepare(run.shape, 0, item, &mut KeepsTimestamps(&mut mint));
+        let prepared = prepared.map_err(WriteError::into_command_error)?;
         let mut bucket = RawDocumentBuf::new();
         for (field, value) in run.shape.key().iter().zip(prepared.key().lifted()) {
             if let Some(value) = value {
@@ -383,6 +384,7 @@ fn failed(error: &WriteError) -> CommandError {
                 ErrorCode::DollarPrefixedFieldName,
                 ErrorCode::DuplicateKey,
                 ErrorCode::ImmutableField,
+                ErrorCode::InvalidDbRef,
                 ErrorCode::InvalidIdField,
                 ErrorCode::NotExactValueField,
                 ErrorCode::NotSingleValueField,

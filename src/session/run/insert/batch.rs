@@ -14,7 +14,7 @@ use crate::command::reply::carry;
 use crate::pattern::bucket::insert::{
     Care, Group, Groups, Hits, Outcome, Planner, Statement, StatementKind, page_as_upsert,
 };
-use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::key::canonical;
 use crate::pattern::bucket::layout::PageFacts;
 use crate::pattern::shapes::ItemIds;
@@ -22,7 +22,7 @@ use crate::session::hint::Hint;
 use crate::session::metrics::{InsertMetrics, Placing};
 use crate::session::mint::SystemMint;
 use crate::session::readiness::Ready;
-use crate::session::run::Run;
+use crate::session::run::{EmptyTimestamps, Run};
 
 /// Bytes of an `_id`, with its name, that a clustered collection takes for certain: 8 MiB in a form in which it may be twice as long.
 const MAX_CLUSTERED_ID_BYTES: usize = 4 << 20;
@@ -88,7 +88,13 @@ impl<'a> Batch<'a> {
         let mut groups = Groups::default();
         let mut ids = Hits::default();
         for (index, document) in command.documents.iter().enumerate() {
-            match Item::prepare(run.shape, index, document, &mut self.mint) {
+            let item = match run.timestamps {
+                EmptyTimestamps::Filled => Item::prepare(run.shape, index, document, &mut self.mint),
+                EmptyTimestamps::Kept => {
+                    Item::prepare(run.shape, index, document, &mut KeepsTimestamps(&mut self.mint))
+                }
+            };
+            match item {
                 Ok(item) => {
                     let taken = run.shape.item_ids() == ItemIds::Unique
                         && item.id().is_some_and(|id| !ids.add(id.as_raw_bson_ref()));
