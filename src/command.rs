@@ -31,6 +31,7 @@ pub mod mentions;
 pub mod namespace;
 pub mod reply;
 pub mod statement_ids;
+pub mod time_limit;
 pub mod update;
 pub mod value_text;
 pub mod write_batch;

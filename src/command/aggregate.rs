@@ -27,7 +27,8 @@ impl<'a> Aggregate<'a> {
     /// A pipeline that is no array of documents, with mongod's codes.
     pub fn parse(body: &'a RawDocument) -> Result<Self, CommandError> {
         let aggregate = Self::parse_explained(body)?;
-        if get(body, "cursor").is_none() && !aggregate.explain {
+        // `explain: false` does for mongod as well.
+        if get(body, "cursor").is_none() && get(body, "explain").is_none() {
             let message = "The 'cursor' option is required, except for aggregate with the explain argument";
             return Err(CommandError::new(ErrorCode::FailedToParse, message));
         }
@@ -92,7 +93,14 @@ pub fn as_find<'a>(body: &'a RawDocument, aggregate: &Aggregate<'a>) -> Option<F
         last = rank;
     }
     let unknown = |name: &str| !KNOWN.contains(&name) && !is_generic(name);
-    if body.iter().flatten().any(|(name, _)| unknown(name.as_str())) {
+    let is_wrong = |name: &str, value: RawBsonRef<'_>| match name {
+        "collation" => value.as_document().is_none(),
+        "allowDiskUse" => value.as_bool().is_none(),
+        _ => false,
+    };
+    // What is wrong in them is mongod's to refuse.
+    let mut fields = body.iter().flatten().map(|(name, value)| (name.as_str(), value));
+    if fields.any(|(name, value)| unknown(name) || is_wrong(name, value)) {
         return None;
     }
     for field in get(body, "cursor")?.as_document()? {

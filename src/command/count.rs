@@ -35,7 +35,7 @@ impl<'a> Count<'a> {
                 "query" => count.query = field.document()?.filter(|query| !query.is_empty()),
                 "skip" => count.skip = field.size()?.unwrap_or(0),
                 "limit" => count.limit = limit(field.value())?.unsigned_abs(),
-                "hint" => count.hint = Some(field.value()).filter(|hint| *hint != RawBsonRef::Null),
+                "hint" => count.hint = Some(field.value()),
                 "collation" => count.collation = field.document()?.filter(|collation| !collation.is_empty()),
                 "fields" => {}
                 _ => return Err(field.unknown()),

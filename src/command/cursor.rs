@@ -5,6 +5,7 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use super::arguments::Field;
 use super::document::{as_whole_number, get, type_name};
 use super::error::{CommandError, ErrorCode};
+use super::time_limit;
 
 /// A `getMore`.
 #[derive(Clone, Copy, Debug)]
@@ -28,9 +29,8 @@ impl GetMore {
             Some(other) => return Err(CommandError::wrong_type("getMore.getMore", type_name(other), "long")),
             None => return Err(not_found(0)),
         };
-        let has_time_limit = get(body, "maxTimeMS")
-            .and_then(as_whole_number)
-            .is_some_and(|time| time != 0);
+        let time_limit = get(body, "maxTimeMS");
+        let has_time_limit = time_limit.and_then(as_whole_number).is_some_and(|time| time != 0);
         let mut more = Self {
             id,
             batch_size: None,
@@ -43,6 +43,17 @@ impl GetMore {
                 "collection" | "term" | "lastKnownCommittedOpTime" => {}
                 _ => return Err(field.unknown()),
             }
+        }
+        match time_limit {
+            Some(other) if other != RawBsonRef::Null && as_whole_number(other).is_none() => {
+                let expected = "[long, int, decimal, double']";
+                return Err(CommandError::wrong_type(
+                    "getMore.maxTimeMS",
+                    type_name(other),
+                    expected,
+                ));
+            }
+            _ => time_limit::check(body)?,
         }
         Ok(more)
     }

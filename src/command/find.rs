@@ -83,7 +83,7 @@ impl<'a> Find<'a> {
 
 /// An empty document is no hint, as an empty filter is no filter.
 fn is_hint(value: &RawBsonRef<'_>) -> bool {
-    !matches!(value, RawBsonRef::Null) && !matches!(value, RawBsonRef::Document(document) if document.is_empty())
+    !matches!(value, RawBsonRef::Document(document) if document.is_empty())
 }
 
 fn not_empty(document: &&RawDocument) -> bool {

@@ -5,6 +5,7 @@ use bson::raw::{RawBsonRef, RawDocument};
 use super::document::{fields, first_field, validate};
 use super::error::{CommandError, ErrorCode};
 use super::namespace::Namespace;
+use super::time_limit;
 use crate::wire::{DocumentSequence, OpMsg, OpMsgFlags};
 
 /// The head of one command; the documents it carries are skipped by their length, not read.
@@ -79,6 +80,18 @@ impl<'a> Head<'a> {
             .try_for_each(|document| {
                 validate(document.map_err(|error| CommandError::invalid_bson(&error.to_string()))?)
             })
+    }
+
+    /// Checks `maxTimeMS` where mongod does so before it reads the command's own fields. Of the other commands, those that write
+    /// statements and `getMore` check it where they are read; that of an `aggregate` is mongod's to check.
+    ///
+    /// # Errors
+    /// Those of [`time_limit::check`].
+    pub fn check_time_limit(&self) -> Result<(), CommandError> {
+        match self.name {
+            "insert" | "update" | "delete" | "getMore" | "aggregate" => Ok(()),
+            _ => time_limit::check(self.body()),
+        }
     }
 
     /// The namespace that the command is on: the first value, or for a few commands another field.

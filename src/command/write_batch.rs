@@ -7,6 +7,7 @@ use super::document::get;
 use super::error::{CommandError, ErrorCode};
 use super::head::Head;
 use super::statement_ids::StatementIds;
+use super::time_limit;
 
 /// The most statements one command may carry: hello's `maxWriteBatchSize`.
 pub const MAX_WRITE_BATCH_SIZE: usize = 100_000;
@@ -85,6 +86,7 @@ impl<'a> WriteBatch<'a> {
             return Err(CommandError::new(ErrorCode::InvalidLength, message));
         }
         batch.statement_ids.check(command, count)?;
+        time_limit::check(head.body())?;
         Ok(batch)
     }
 }

@@ -57,10 +57,7 @@ pub fn judgement(collection: &str, find: &Find<'_>) -> Result<Option<RawDocument
     if filter.is_some_and(names_nothing) {
         return Err("what only find has, beside a filter on a field without a name,");
     }
-    // Met by no `_id`, and known by its index to be.
-    let mut nothing = single("$gt", 1);
-    nothing.append(cstr!("$lt"), 0);
-    let mut clauses = vec![single("_id", nothing)];
+    let mut clauses = vec![of_no_document()];
     clauses.extend(find.filter.map(RawDocument::to_owned));
     let mut command = single("find", collection);
     command.append(cstr!("filter"), single("$and", array_of(&clauses)));
@@ -77,6 +74,61 @@ pub fn judgement(collection: &str, find: &Find<'_>) -> Result<Option<RawDocument
     }
     command.append(cstr!("singleBatch"), true);
     Ok(Some(command))
+}
+
+/// The `count` or `distinct` by which mongod judges a variable of its own that a query names: 6.0 has `$$NOW` and `$$CLUSTER_TIME` in no
+/// `count` and no `distinct` (error 51144), where the aggregation that answers for them has both. It fails where a document meets the
+/// conditions, so that the variable would have been asked for. `None` where the query names none.
+#[must_use]
+pub fn variable_judgement(
+    mut command: RawDocumentBuf,
+    conditions: &[RawDocumentBuf],
+    query: Option<&RawDocument>,
+) -> Option<RawDocumentBuf> {
+    let variable = query.and_then(own_variable)?;
+    let is_there: RawArrayBuf = [RawBson::String(variable.to_owned()), RawBson::Null]
+        .into_iter()
+        .collect();
+    let mut clauses = conditions.to_vec();
+    clauses.push(single("$expr", single("$ne", &is_there)));
+    command.append(cstr!("query"), single("$and", array_of(&clauses)));
+    Some(command)
+}
+
+/// The variable of mongod's own that a filter's expressions name.
+fn own_variable(filter: &RawDocument) -> Option<&'static str> {
+    filter.iter().flatten().find_map(|(name, value)| match name.as_str() {
+        "$expr" => variable_in(value),
+        "$and" | "$or" | "$nor" => {
+            let branches = value.as_array().into_iter().flatten().flatten();
+            branches.filter_map(RawBsonRef::as_document).find_map(own_variable)
+        }
+        _ => None,
+    })
+}
+
+fn variable_in(expression: RawBsonRef<'_>) -> Option<&'static str> {
+    match expression {
+        RawBsonRef::String(text) => ["$$NOW", "$$CLUSTER_TIME"].into_iter().find(|variable| {
+            let rest = text.strip_prefix(variable);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        }),
+        RawBsonRef::Document(document) => {
+            let fields = document.iter().flatten();
+            let evaluated = fields.filter(|(name, _)| name.as_str() != "$literal");
+            evaluated.map(|(_, value)| value).find_map(variable_in)
+        }
+        RawBsonRef::Array(array) => array.into_iter().flatten().find_map(variable_in),
+        _ => None,
+    }
+}
+
+/// The filter that no document meets, and that mongod knows by the index on `_id` to be met by none.
+#[must_use]
+pub fn of_no_document() -> RawDocumentBuf {
+    let mut nothing = single("$gt", 1);
+    nothing.append(cstr!("$lt"), 0);
+    single("_id", nothing)
 }
 
 /// Whether a client's own pipeline can be run behind other stages.

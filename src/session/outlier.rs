@@ -78,6 +78,7 @@ impl<'a> Outlier<'a> {
             self.rejected(Refusal::Cluster, "a sharded cluster");
             return Err(CommandError::unsupported((self.namespace, OutlierShape::PATTERN), "a sharded cluster").into());
         }
+        self.head.check_time_limit()?;
         Ok(succeeded(self.dispatch().await?)?)
     }
 

@@ -39,6 +39,7 @@ use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 pub(super) use self::across::Across;
+pub(super) use self::aggregate::judged as judged_aggregate;
 pub(super) use self::reaching::{Reaching, refuse};
 pub(super) use self::source::Source;
 use super::error::RunError;
@@ -105,6 +106,7 @@ impl<'a> Run<'a> {
         if self.head.in_transaction() && self.upstream == UpstreamKind::Standalone {
             return Err(no_transaction_numbers().into());
         }
+        self.head.check_time_limit()?;
         replaced::again_where_replaced(&mut self).await
     }
 

@@ -3,7 +3,7 @@
 use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use super::filter::Narrowing;
-use super::pipeline::unpack;
+use super::pipeline::{FieldOrder, unpack};
 use super::summary;
 use crate::command::document::{array_of, put, single};
 use crate::pattern::shapes::BucketShape;
@@ -25,7 +25,7 @@ pub fn stages(
         return Ok(of_key(shape, path, &narrowing, collation));
     }
     let mut stages: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
-    stages.extend(unpack(shape));
+    stages.extend(unpack(shape, FieldOrder::of_query(query)));
     stages.extend(query.map(match_documents));
     stages.extend(values_of(path, collation)?);
     Ok(stages)

@@ -1,5 +1,7 @@
 //! An item on its way into a bucket: checked as mongod checks an inserted document, and in its stored form.
 
+use std::collections::HashSet;
+
 use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{DateTime, Timestamp};
@@ -116,6 +118,7 @@ impl Item {
         }
         let mut fields = fields(document)?;
         let id = id_of(&fields)?;
+        check_repeated(&fields)?;
         check_depth(&fields)?;
         for (name, value) in &mut fields {
             *value = with_timestamp((name, *value), mint);
@@ -223,6 +226,20 @@ fn id_of<'a>(fields: &Fields<'a>) -> Result<Option<RawBsonRef<'a>>, WriteError> 
         return Err(WriteError::new(ErrorCode::BadValue, message));
     }
     Ok(first)
+}
+
+/// Refuses a field that is there twice: a pipeline that puts the key back into an item keeps one of them.
+fn check_repeated(fields: &Fields<'_>) -> Result<(), WriteError> {
+    let mut seen = HashSet::with_capacity(fields.len());
+    match fields.iter().find(|(name, _)| !seen.insert(*name)) {
+        Some((name, _)) => {
+            let message = format!(
+                "mongoshape keeps this collection's items in buckets: the field '{name}' may not be in a document twice"
+            );
+            Err(WriteError::new(ErrorCode::CommandNotSupported, message))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses a document that mongod would not store, or not two levels deeper, where its item lies in the bucket.

@@ -4,7 +4,7 @@
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::pipeline::unpack;
+use super::pipeline::{FieldOrder, unpack};
 use crate::command::document::{array_of, get, single};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::view::of_whole_documents;
@@ -23,7 +23,8 @@ pub fn name(collection: &str) -> String {
 pub fn create(shape: &BucketShape, collection: &str) -> RawDocumentBuf {
     let mut command = single("create", name(collection));
     command.append(cstr!("viewOn"), collection);
-    let mut stages = unpack(shape);
+    // A view that another version has made is known by its definition.
+    let mut stages = unpack(shape, FieldOrder::Any);
     stages.push(end());
     command.append(cstr!("pipeline"), array_of(&stages));
     command

@@ -148,7 +148,8 @@ fn lift(field: &str, value: Option<RawBsonRef<'_>>) -> Result<Option<RawBson>, W
     }
 }
 
-/// The value with every number and every symbol in it in its canonical type, so that equal values have equal bytes.
+/// The value with every number in it in its canonical type and every symbol as a string, which MongoDB takes for equal: equal values
+/// have equal bytes.
 #[must_use]
 pub fn canonical(value: RawBsonRef<'_>) -> RawBson {
     match value {
@@ -156,6 +157,7 @@ pub fn canonical(value: RawBsonRef<'_>) -> RawBson {
         RawBsonRef::Int64(number) => number::whole(number),
         RawBsonRef::Double(number) => number::double(number),
         RawBsonRef::Decimal128(number) => number::decimal(number),
+        RawBsonRef::Symbol(text) => RawBson::String(text.to_owned()),
         RawBsonRef::Document(document) => RawBson::Document(
             document
                 .iter()
@@ -164,8 +166,6 @@ pub fn canonical(value: RawBsonRef<'_>) -> RawBson {
                 .collect(),
         ),
         RawBsonRef::Array(array) => RawBson::Array(array.into_iter().flatten().map(canonical).collect()),
-        // MongoDB takes a symbol and a string of the same text for equal.
-        RawBsonRef::Symbol(text) => RawBson::String(text.to_owned()),
         other => other.into(),
     }
 }
@@ -217,6 +217,10 @@ mod tests {
         assert_eq!(
             identity(&rawdoc! { "k": { "a": 1.0 } }),
             identity(&rawdoc! { "k": { "a": 1 } })
+        );
+        assert_eq!(
+            identity(&rawdoc! { "k": { "a": [RawBson::Symbol("s".into())] } }),
+            identity(&rawdoc! { "k": { "a": ["s"] } })
         );
     }
 

@@ -7,7 +7,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocu
 
 use super::filter::Narrowing;
 use super::layout::{PageFacts, VERSION, path};
-use super::pipeline;
+use super::pipeline::{self, FieldOrder};
 use super::projection::Projection;
 use super::unpack::Unpacker;
 use crate::command::document::{array_of, as_whole_number, get, put, single};
@@ -164,7 +164,7 @@ fn of_items(shape: &BucketShape, wanted: Wanted<'_>) -> Vec<RawDocumentBuf> {
         put(&mut lies, "all", format!("${all}"));
     }
     let mut parts = RawArrayBuf::new();
-    parts.push(pipeline::item(shape, &items));
+    parts.push(pipeline::item(shape, &items, FieldOrder::of_query(wanted.filter)));
     parts.push(single(&place, &lies));
     let root = single("newRoot", single("$mergeObjects", &parts));
     let mut stages = Vec::new();

@@ -1,7 +1,7 @@
 use bson::rawdoc;
 
 use super::*;
-use crate::pattern::bucket::pipeline::unpack;
+use crate::pattern::bucket::pipeline::{FieldOrder, unpack};
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
 fn options() -> BucketOptions {
@@ -28,7 +28,7 @@ fn rewritten(stage: &RawDocument) -> Result<(RawDocumentBuf, Vec<String>), Strin
 }
 
 fn unpacking() -> RawArrayBuf {
-    array_of(&unpack(&BucketShape::new(options()).unwrap()))
+    array_of(&unpack(&BucketShape::new(options()).unwrap(), FieldOrder::Stored))
 }
 
 fn check(stage: &RawDocument, expected: &RawDocument, reached: &[&str]) {

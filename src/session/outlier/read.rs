@@ -20,7 +20,7 @@ use crate::pattern::view;
 use crate::session::error::RunError;
 use crate::session::link::Link;
 use crate::session::metrics::Strategy;
-use crate::session::run::{Reaching, refuse};
+use crate::session::run::{Reaching, judged_aggregate, refuse};
 
 /// mongod's code for what could not be converted (`ConversionFailure`).
 const CONVERSION_FAILURE: i32 = 241;
@@ -93,10 +93,26 @@ pub(super) async fn count(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunEr
     if let Some(hint) = count.hint {
         command.append(cstr!("hint"), hint);
     }
+    let mut judged = single("count", run.namespace.collection);
+    judged.append(cstr!("limit"), 1);
+    judge_variable(run, judged, count.query).await?;
     run.count_pipeline();
     run.carried().append_to_read(&mut command);
     let answer = run.put_together(&command).await?;
     Ok(count.reply(all_of(&answer), &answer))
+}
+
+/// Has mongod judge a variable of its own in the query of a `count` or `distinct`.
+async fn judge_variable(
+    run: &mut Outlier<'_>,
+    command: RawDocumentBuf,
+    query: Option<&RawDocument>,
+) -> Result<(), RunError> {
+    if let Some(mut command) = view::variable_judgement(command, &[], query) {
+        run.carried().append_to_read(&mut command);
+        run.link.run(&command).await?;
+    }
+    Ok(())
 }
 
 fn must_merge(run: &Outlier<'_>, words: &RawDocument) -> bool {
@@ -118,6 +134,9 @@ pub(super) async fn distinct(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, Ru
     if let Some(collation) = wanted.collation {
         command.append(cstr!("collation"), collation);
     }
+    let mut judged = single("distinct", run.namespace.collection);
+    judged.append(cstr!("key"), "_id");
+    judge_variable(run, judged, wanted.query).await?;
     run.count_pipeline();
     run.carried().append_to_read(&mut command);
     let answer = run.put_together(&command).await?;
@@ -141,7 +160,10 @@ pub(super) async fn distinct(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, Ru
 
 pub(super) async fn aggregate(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();
-    let aggregate = Aggregate::parse(body)?;
+    let aggregate = match Aggregate::parse(body) {
+        Ok(aggregate) => aggregate,
+        Err(error) => return Err(judged_aggregate(run.link, run.head, error).await),
+    };
     let stages = &aggregate.pipeline;
     let first = stages
         .first()

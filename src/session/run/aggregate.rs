@@ -6,19 +6,26 @@ use super::explain::Explained;
 use super::reaching::refuse;
 use super::{Run, find, statistics};
 use crate::command::aggregate::{Aggregate, as_find};
-use crate::command::arguments::with_replaced;
-use crate::command::document::{array_of, single};
+use crate::command::arguments::{Carried, with_replaced};
+use crate::command::document::{array_of, get, single};
+use crate::command::error::CommandError;
+use crate::command::head::Head;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::read::question::Question;
 use crate::pattern::bucket::{pipeline, summary};
-use crate::pattern::pipeline::{Pipelines, Place};
+use crate::pattern::pipeline::{Pipelines, Place, documents};
+use crate::pattern::view::of_no_document;
 use crate::session::error::RunError;
+use crate::session::link::Link;
 use crate::session::metrics::Strategy;
 use crate::session::outlier::put_together;
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();
-    let aggregate = Aggregate::parse(body)?;
+    let aggregate = match Aggregate::parse(body) {
+        Ok(aggregate) => aggregate,
+        Err(error) => return Err(judged(run.link, run.head, error).await),
+    };
     if statistics::begins_with_statistics(&aggregate) {
         return statistics::aggregate(run, &aggregate).await;
     }
@@ -26,7 +33,10 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
         && let Some(question) = Question::of(run.shape, &find)
     {
         run.ready_to_read(aggregate.hint).await?;
-        if let Some(reply) = find::from_buckets(run, &find, &question).await? {
+        // Unlike `find`, mongod opens a cursor for a batch of none where the collection is not there.
+        if run.collection.is_some()
+            && let Some(reply) = find::from_buckets(run, &find, &question).await?
+        {
             return Ok(reply);
         }
     }
@@ -42,6 +52,31 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
         run.shared.cursors.opened(cursor.id);
     }
     Ok(reply)
+}
+
+/// What mongod refuses an `aggregate` for in which this error was found: it may find another one first. The pipeline is not the client's,
+/// so whatever mongod answers shows nothing of what is stored.
+pub(in crate::session) async fn judged(link: &mut Link, head: &Head<'_>, error: CommandError) -> RunError {
+    let body = head.body();
+    let nothing = array_of(&[single("$match", of_no_document())]);
+    // Any other is refused.
+    let is_one = documents(get(body, "pipeline")).is_some();
+    let replaced = [("pipeline", Some(RawBsonRef::Array(&nothing)))];
+    let command = with_replaced(body, if is_one { &replaced } else { &[] });
+    let reply = match link.run(&command).await {
+        Ok(reply) => reply,
+        Err(error) => return error,
+    };
+    if let Some(id) = CursorReply::parse(&reply).map(|cursor| cursor.id).filter(|id| *id != 0) {
+        let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
+        let mut kill = single("killCursors", head.target.unwrap_or_default());
+        kill.append(cstr!("cursors"), &ids);
+        Carried::of(body).append_to_go_on(&mut kill);
+        if let Err(error) = link.run(&kill).await {
+            return error;
+        }
+    }
+    error.into()
 }
 
 /// What is sent for it.

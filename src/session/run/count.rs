@@ -6,6 +6,7 @@ use super::Run;
 use super::explain::Explained;
 use super::queries::{ask, complete, documents, first_bucket};
 use crate::command::count::{Count, all_of};
+use crate::command::document::single;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::bucket::filter::Narrowing;
 use crate::pattern::bucket::page::Exceptions;
@@ -50,7 +51,24 @@ async fn check(run: &mut Run<'_>, count: &Count<'_>) -> Result<(), RunError> {
     if let Some(operator) = count.query.and_then(view::unsupported_operator) {
         return Err(run.unsupported(&format!("{operator} in a filter")).into());
     }
-    run.ready_to_read(count.hint).await
+    run.ready_to_read(count.hint).await?;
+    let mut command = single("count", run.namespace.collection);
+    command.append(cstr!("limit"), 1);
+    judge_variable(run, command, count.query).await
+}
+
+/// Has mongod judge a variable of its own in the query of a `count` or `distinct`.
+pub(super) async fn judge_variable(
+    run: &mut Run<'_>,
+    command: RawDocumentBuf,
+    query: Option<&RawDocument>,
+) -> Result<(), RunError> {
+    let narrowing = Narrowing::of(run.shape, query);
+    if let Some(mut command) = view::variable_judgement(command, narrowing.clauses(), query) {
+        run.carried().append_to_read(&mut command);
+        run.link.run(&command).await?;
+    }
+    Ok(())
 }
 
 /// The key whose items are counted, where that is all.

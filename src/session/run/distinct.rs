@@ -3,12 +3,14 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::Run;
+use super::count::judge_variable;
 use super::explain::Explained;
 use super::queries::{get_more, kill};
 use crate::command::distinct::{Distinct, too_big};
-use crate::command::document::get;
+use crate::command::document::{get, single};
 use crate::command::reply::{CursorReply, carry};
 use crate::pattern::bucket::distinct;
+use crate::pattern::bucket::layout::path;
 use crate::pattern::view;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
@@ -41,6 +43,9 @@ async fn by_pipeline(run: &mut Run<'_>, wanted: &Distinct<'_>) -> Result<RawDocu
     let stages = distinct::stages(run.shape, wanted.key, wanted.query, wanted.collation)
         .map_err(|what| run.unsupported(what))?;
     run.ready_to_read(None).await?;
+    let mut command = single("distinct", run.namespace.collection);
+    command.append(cstr!("key"), path::VERSION);
+    judge_variable(run, command, wanted.query).await?;
     let mut command = view::aggregate(run.namespace.collection, &stages, Some(BATCH_SIZE));
     if let Some(collation) = wanted.collation {
         command.append(cstr!("collation"), collation);

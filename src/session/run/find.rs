@@ -7,7 +7,7 @@ mod way;
 
 use bson::raw::{RawDocumentBuf, cstr};
 
-use self::stream::{Filled, Measure};
+use self::stream::{Filled, Measure, Stream};
 use self::way::{Terms, Way};
 use super::Run;
 use super::explain::Explained;
@@ -20,6 +20,7 @@ use crate::command::find::Find;
 use crate::command::reply::{CursorReply, carry, with_closed_cursor};
 use crate::pattern::bucket::pipeline;
 use crate::pattern::bucket::read::question::Question;
+use crate::pattern::bucket::read::walk::{Direction, Walk};
 use crate::pattern::view;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
@@ -97,7 +98,13 @@ pub(super) async fn from_buckets(
         Way::Walk(stream, first) => (stream, first),
         Way::Nothing(answer) => {
             run.shared.metrics.read(&run.label(), Strategy::Page);
-            let mut reply = Batch::new(BatchKind::First).into_reply(run.namespace, 0);
+            let id = if measure.is_nothing() && leaves_open(run, find) {
+                let ended = Stream::ended(Walk::of(question, Direction::Forward), &answer);
+                run.keep(Source::Buckets(Box::new(ended))).await?
+            } else {
+                0
+            };
+            let mut reply = Batch::new(BatchKind::First).into_reply(run.namespace, id);
             carry(&mut reply, &answer);
             return Ok(Some(reply));
         }
@@ -129,7 +136,7 @@ pub(super) async fn from_buckets(
     if stream.missed_its_item() {
         return Ok(None);
     }
-    let leaves_open = filled == Filled::More && !find.single_batch;
+    let leaves_open = filled == Filled::More && leaves_open(run, find);
     if closes && leaves_open {
         // More bytes than one reply can hold.
         stream.close(run).await?;
@@ -146,6 +153,11 @@ pub(super) async fn from_buckets(
     let mut reply = batch.into_reply(run.namespace, id);
     carry(&mut reply, &gossip);
     Ok(Some(reply))
+}
+
+/// Whether a cursor may stay open behind the first batch: that of a collection which is not there is closed at once.
+fn leaves_open(run: &Run<'_>, find: &Find<'_>) -> bool {
+    run.collection.is_some() && !find.single_batch
 }
 
 /// Only where all of the answer fits in one reply: mongod sorts the rest.
@@ -203,8 +215,10 @@ async fn by_pipeline(run: &mut Run<'_>, find: &Find<'_>) -> Result<RawDocumentBu
         return Ok(reply);
     };
     let returned = u64::try_from(cursor.documents().count()).unwrap_or(u64::MAX);
-    // As `find` does and an aggregation does not: the cursor is closed with the last document that was asked for.
-    if cursor.id != 0 && (find.single_batch || (find.limit > 0 && returned >= find.limit)) {
+    // As `find` does and an aggregation does not: the cursor is closed with the last document that was asked for, and none is opened
+    // where the collection is not there.
+    let is_at_the_end = find.limit > 0 && returned >= find.limit;
+    if cursor.id != 0 && (is_at_the_end || !leaves_open(run, find)) {
         kill(run, cursor.id).await?;
         return Ok(with_closed_cursor(&reply));
     }

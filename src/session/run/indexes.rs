@@ -4,7 +4,7 @@ pub(super) mod create;
 pub(super) mod drop;
 pub(super) mod list;
 
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::{RawBsonRef, RawDocument, cstr};
 
 use super::Run;
 use crate::command::arguments::Carried;
@@ -37,9 +37,30 @@ pub(super) async fn check_hint(run: &mut Run<'_>, given: Option<RawBsonRef<'_>>)
     let Some(wanted) = given.and_then(hint).filter(|hint| *hint != Hint::Always) else {
         return Ok(());
     };
+    if let Hint::Natural(pattern) = wanted {
+        return judge_natural(run, pattern).await;
+    }
     match there(run).await? {
         Some(indexes) if !wanted.is_met(&indexes) => Err(no_such_index().into()),
         _ => Ok(()),
+    }
+}
+
+/// Has mongod judge a hint with `$natural`, in the order of which it reads one document and no more.
+async fn judge_natural(run: &mut Run<'_>, pattern: &RawDocument) -> Result<(), RunError> {
+    let mut command = single("find", run.namespace.collection);
+    command.append(cstr!("hint"), pattern);
+    command.append(cstr!("projection"), single("_id", 1));
+    command.append(cstr!("limit"), 1);
+    command.append(cstr!("singleBatch"), true);
+    Carried::of(run.head.body()).append_to_inspect(&mut command);
+    match run.link.run(&command).await {
+        Ok(_) => Ok(()),
+        // One of the statement that gives the hint.
+        Err(RunError::Command(error)) if error.is(ErrorCode::BadValue) => {
+            Err(CommandError::new(ErrorCode::BadValue, error.message()).into())
+        }
+        Err(error) => Err(error),
     }
 }
 

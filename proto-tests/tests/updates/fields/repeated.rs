@@ -21,10 +21,10 @@ fn run(connection: &mut Connection, command: &Document) -> Result<Document> {
     raw::document(&connection.receive()?)
 }
 
-#[test]
-fn repeated_fields_are_changed_as_in_a_plain_collection() -> Result<()> {
-    // Without a pipeline that sets the repeated field: it ends mongod 6.0.5.
-    let updates = vec![
+/// Updates of the field, of what it lies in, and of others.
+fn updates() -> Vec<Bson> {
+    // Without a pipeline that sets a repeated field: it ends mongod 6.0.5.
+    vec![
         bson!({ "$set": { "n": 5 } }),
         bson!({ "$set": { "name": 5 } }),
         bson!({ "$unset": { "name": 1 } }),
@@ -44,16 +44,18 @@ fn repeated_fields_are_changed_as_in_a_plain_collection() -> Result<()> {
         bson!([{ "$set": { "n": "$n" } }]),
         bson!([{ "$replaceWith": "$$ROOT" }]),
         bson!([{ "$replaceWith": { "$mergeObjects": ["$$ROOT", { "n": 5 }] } }]),
-        bson!([{ "$replaceWith": { "$literal": { "k": 1, "at": at(1), "name": 1, "twin": 2 } } }]),
-        bson!({ "k": 1, "at": at(1), "name": 1, "twin": 2 }),
         bson!({ "k": 1, "at": at(1), "inner": { "name": 1, "twin": 2 } }),
-    ];
+    ]
+}
+
+#[test]
+fn fields_repeated_in_a_field_are_changed_as_in_a_plain_collection() -> Result<()> {
     let mut differing = Vec::new();
     for item_ids in [ItemIds::Unique, ItemIds::Stored] {
         let mut table = Table::open(item_ids)?;
         let sides = &mut table.sides;
         let databases = [sides.naive_database(), sides.shaped_database()];
-        for update in &updates {
+        for update in updates() {
             for (q, upsert) in [
                 (doc! { "_id": 1 }, false),
                 (doc! { "n": 1 }, false),
@@ -64,7 +66,7 @@ fn repeated_fields_are_changed_as_in_a_plain_collection() -> Result<()> {
                     let all = doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }], "$db": database };
                     connection.command_ok(&all)?;
                     let item = doc! {
-                        "_id": 1, "k": 1, "at": at(1), "name": 1, "n": 1, "twin": 2,
+                        "_id": 1, "k": 1, "at": at(1), "name": 1, "n": 1,
                         "inner": { "name": 1, "x": 1, "twin": 2 }, "list": [{ "name": 1, "twin": 2 }],
                     };
                     let other = doc! { "_id": 2, "k": 1, "at": at(2), "n": 2 };
@@ -154,5 +156,34 @@ fn keys_that_are_equal_and_of_other_types_stay_each_as_it_was() -> Result<()> {
             alike(&statement(bson!([{ "$set": { "k": { "$literal": key.clone() } } }])))?;
         }
     }
+    Ok(())
+}
+
+#[test]
+fn a_field_repeated_at_the_top_is_refused_by_every_write() -> Result<()> {
+    let mut table = Table::open(ItemIds::Unique)?;
+    let database = table.sides.shaped_database();
+    let item = doc! { "_id": 1, "k": 1, "at": at(1), "name": 1 };
+    table
+        .sides
+        .alike(&doc! { "insert": COLLECTION, "documents": [&item] })?;
+    let twins = doc! { "_id": 1, "k": 1, "name": 1, "twin": 2 };
+    let update = |u: Bson| doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 1 }, "u": u }] };
+    let literal = bson!([{ "$replaceWith": { "$literal": &twins } }]);
+    for mut command in [
+        doc! { "insert": COLLECTION, "documents": [{ "_id": 2, "k": 1, "name": 1, "twin": 2 }] },
+        update(bson!(&twins)),
+        update(literal.clone()),
+        doc! { "findAndModify": COLLECTION, "query": { "_id": 1 }, "update": &twins },
+        doc! { "findAndModify": COLLECTION, "query": { "_id": 1 }, "update": literal },
+    ] {
+        command.insert("$db", &database);
+        let reply = run(&mut table.sides.shaped, &command)?;
+        ensure!(
+            super::is_refusal(&reply) && reply.to_string().contains("'name' may not be"),
+            "{command}: {reply}"
+        );
+    }
+    ensure!(table.sides.items(true)? == [item]);
     Ok(())
 }

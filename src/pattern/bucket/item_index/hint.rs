@@ -3,7 +3,7 @@
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::{Indexes, same_key};
-use crate::command::document::{as_flag, first_field, get, single};
+use crate::command::document::{as_flag, as_whole_number, first_field, get, single};
 
 /// What a hint asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,6 +14,8 @@ pub enum Hint<'a> {
     Name(&'a str),
     /// The index of that key pattern.
     Key(&'a RawDocument),
+    /// `$natural` with a direction that is none, or beside a field: 6.0 takes some of these, 7.0 none. mongod has to judge it.
+    Natural(&'a RawDocument),
 }
 
 /// Reads a hint; `None` for what is neither a string nor a document.
@@ -26,8 +28,8 @@ pub fn hint(hint: RawBsonRef<'_>) -> Option<Hint<'_>> {
     };
     let only = first_field(pattern).filter(|_| pattern.iter().count() == 1);
     Some(match only {
-        // Whatever its value is, to mongod.
-        Some(("$natural", _)) => Hint::Always,
+        Some(("$natural", direction)) if is_direction(direction) => Hint::Always,
+        _ if get(pattern, "$natural").is_some() => Hint::Natural(pattern),
         // A name as older clients wrapped it.
         Some(("$hint", RawBsonRef::String(name))) => Hint::Name(name),
         _ if pattern.is_empty() || same_key(pattern, &single("_id", 1)) => Hint::Always,
@@ -35,12 +37,17 @@ pub fn hint(hint: RawBsonRef<'_>) -> Option<Hint<'_>> {
     })
 }
 
+fn is_direction(value: RawBsonRef<'_>) -> bool {
+    let is_whole = !matches!(value, RawBsonRef::Double(number) if number.fract() != 0.0);
+    is_whole && matches!(as_whole_number(value), Some(1 | -1))
+}
+
 impl Hint<'_> {
     /// Whether the application has such an index, and mongod would take it.
     #[must_use]
     pub fn is_met(&self, indexes: &Indexes) -> bool {
         let found = match self {
-            Self::Always => return true,
+            Self::Always | Self::Natural(_) => return true,
             Self::Name(name) => indexes.named(name),
             Self::Key(key) => indexes.with_key(key),
         };

@@ -23,10 +23,10 @@ pub enum Keys {
     All,
 }
 
-/// In which order items are asked for.
+/// In which order items are asked for. A range of time is applied in any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// As inserted: what a key's items come in when no order is asked for.
+    /// As inserted: what a key's items come in when no order is asked for, or one by key fields alone, in which all of them are equal.
     Insertion,
     /// By time, oldest first; that is as inserted where no page is late.
     TimeAscending,
@@ -86,9 +86,7 @@ impl Question {
             (keys, TimeRange::default())
         };
         let order = match find.sort {
-            // In a range, items are found in the order of their time, which is as inserted where no page is late.
-            None if range.is_open() => Order::Insertion,
-            None => Order::TimeAscending,
+            None => Order::Insertion,
             Some(sort) if matches!(keys, Keys::One(_)) => by_time(shape, sort)?,
             Some(_) => return None,
         };
@@ -108,10 +106,11 @@ impl Question {
         matches!(self.keys, Keys::Item(..))
     }
 
-    /// Whether items are asked for by their time.
+    /// Whether items are found by their time: in its order, or in a range of it. Items of a range are read in the order of their
+    /// time, which is as inserted where no page is late.
     #[must_use]
     pub fn is_by_time(&self) -> bool {
-        self.order != Order::Insertion
+        self.order != Order::Insertion || !self.range.is_open()
     }
 }
 

@@ -134,7 +134,8 @@ fn operators_add_fields_by_path_whatever_they_do() {
         doc! { "a": 0.0, "b": -0.0 },
     );
     check_unsupported(doc! {}, doc! { "$set": { "a.$[].b": 1 } });
-    check_unsupported(doc! {}, doc! { "$set": { "a": Timestamp { time: 0, increment: 0 } } });
+    let empty = Timestamp { time: 0, increment: 0 };
+    check(doc! {}, doc! { "$set": { "a": empty } }, doc! { "a": empty });
     check_unsupported(
         doc! { "a": Bson::Decimal128("1".parse().unwrap()) },
         doc! { "$inc": { "a": 1 } },

@@ -37,6 +37,11 @@ impl Measure {
         Self { documents, bytes }
     }
 
+    /// Whether nothing goes in a batch: it opens a cursor, whatever there is to read.
+    pub(in crate::session::run) fn is_nothing(self) -> bool {
+        self.documents == Some(0)
+    }
+
     /// Whether a batch has all documents that go in it.
     pub(in crate::session::run) fn is_full(self, batch: &Batch) -> bool {
         let count = u64::try_from(batch.count()).unwrap_or(u64::MAX);
@@ -101,6 +106,17 @@ impl Stream {
         }
     }
 
+    /// One that has come to its end without a document; mongod's answer that said so.
+    pub(super) fn ended(walk: Walk, answer: &RawDocument) -> Self {
+        let mut stream = Self::new(walk, false);
+        carry(&mut stream.gossip, answer);
+        Self {
+            upstream: Upstream::Exhausted,
+            done: true,
+            ..stream
+        }
+    }
+
     /// The same, which keeps the first bucket that it meets.
     pub(super) fn watching_for_the_first_page(self) -> Self {
         let watches = true;
@@ -147,7 +163,12 @@ impl Stream {
                     return Ok((batch, Filled::More));
                 }
                 if self.done {
-                    return Ok((batch, Filled::All));
+                    let filled = if measure.is_nothing() {
+                        Filled::More
+                    } else {
+                        Filled::All
+                    };
+                    return Ok((batch, filled));
                 }
             }
             let asked = self.buckets(shape, measure, &batch);

@@ -47,8 +47,8 @@ pub(super) struct Terms {
     pub(super) measure: Measure,
     /// Whether it is the only one.
     pub(super) closes: bool,
-    /// Whether pages that overlap in time may be merged: where a sort is asked for, and no more than fits in a reply.
-    /// Without a sort, items of such a key come as inserted.
+    /// Whether pages that overlap in time may be merged: where a sort by time is asked for, and no more than fits in a reply.
+    /// Without one, items of such a key come as inserted.
     pub(super) merges: bool,
 }
 
@@ -61,7 +61,7 @@ impl Terms {
         Self {
             measure: Measure::of(Some(size)),
             closes,
-            merges: closes && question.limit.is_some() && find.sort.is_some(),
+            merges: closes && question.limit.is_some() && question.order != Order::Insertion,
         }
     }
 

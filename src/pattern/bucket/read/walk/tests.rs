@@ -103,18 +103,21 @@ proptest! {
         limit in 0_i32..30,
         from in prop::option::of(0_i32..25),
         to in prop::option::of(0_i32..25),
-        newest_first: bool,
+        sort in prop::option::of(0_usize..3),
     ) {
         let shape = shape();
         let pages = pages(&counts);
         let total = i32::try_from(counts.iter().sum::<usize>()).unwrap();
-        let direction = if newest_first { -1 } else { 1 };
+        let sorts = [rawdoc! { "t": 1 }, rawdoc! { "t": -1 }, rawdoc! { "k": -1 }];
+        let sort = sort.map(|sort| sorts[sort].clone());
+        let newest_first = sort == Some(sorts[1].clone());
         let mut filter = rawdoc! { "k": 1 };
         let mut range = RawDocumentBuf::new();
         if let Some(from) = from { range.append(cstr!("$gte"), date(from)); }
         if let Some(to) = to { range.append(cstr!("$lt"), date(to)); }
         if !range.is_empty() { filter.append(cstr!("t"), range); }
-        let body = rawdoc! { "find": "c", "filter": filter, "sort": { "t": direction }, "skip": skip, "limit": limit };
+        let mut body = rawdoc! { "find": "c", "filter": filter, "skip": skip, "limit": limit };
+        if let Some(sort) = sort { body.append(cstr!("sort"), sort); }
         let question = question(&body).unwrap();
 
         let marked = pages.iter().filter(|page| page.get_document("control").unwrap().get("short").unwrap().is_some());

@@ -1,4 +1,10 @@
-//! Reads while others write, and what `explain` says of them.
+//! Reads while others write, what `explain` says of them, and reads beside those of a plain collection.
+
+mod beside;
+mod cursors;
+mod options;
+mod ranges;
+mod values;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
