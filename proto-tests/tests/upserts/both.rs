@@ -5,7 +5,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, DateTime, Document, Timestamp, bson, doc};
 use mongoshape::pattern::bucket::change::Asked;
-use mongoshape::pattern::bucket::item::{Item, Mint};
+use mongoshape::pattern::bucket::item::{Item, KeepsTimestamps, Mint};
 use mongoshape::pattern::bucket::upsert::{Built, Refusal, after_stages, build};
 use mongoshape::pattern::shapes::{BucketOptions, BucketShape, NamespacePattern};
 use proto_tests::raw::Connection;
@@ -118,9 +118,11 @@ impl Both {
             }
             Err(refusal) => return Ok(Err(refusal)),
         };
-        Ok(Item::prepare(&self.shape, 0, &document, &mut FixedMint)
-            .map(|item| item.stored().to_owned())
-            .map_err(Refusal::Mongod))
+        Ok(
+            Item::prepare(&self.shape, 0, &document, &mut KeepsTimestamps(&mut FixedMint))
+                .map(|item| item.stored().to_owned())
+                .map_err(Refusal::Mongod),
+        )
     }
 
     /// What mongod makes of one document in a pipeline.
