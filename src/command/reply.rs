@@ -1,5 +1,6 @@
 //! Replies: building the proxy's own, reading mongod's.
 
+use bson::Timestamp;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::document::{as_flag, as_whole_number};
@@ -84,6 +85,8 @@ pub struct CursorReply<'a> {
     pub id: i64,
     /// The documents.
     pub batch: &'a bson::raw::RawArray,
+    /// The time of the snapshot that they were read from, for the read concern `snapshot` outside of transactions.
+    pub snapshot_time: Option<Timestamp>,
 }
 
 impl<'a> CursorReply<'a> {
@@ -98,6 +101,7 @@ impl<'a> CursorReply<'a> {
         Some(Self {
             id: cursor.get_i64("id").ok()?,
             batch,
+            snapshot_time: cursor.get_timestamp("atClusterTime").ok(),
         })
     }
 

@@ -1,5 +1,7 @@
 //! What the commands that write several statements have in common.
 
+use std::ops::Range;
+
 use bson::raw::RawDocument;
 
 use super::arguments::{Field, is_unacknowledged};
@@ -11,6 +13,27 @@ use super::time_limit;
 
 /// The most statements one command may carry: hello's `maxWriteBatchSize`.
 pub const MAX_WRITE_BATCH_SIZE: usize = 100_000;
+/// Bytes of statements in one command that the proxy makes, with room for the rest of a message of 48,000,000.
+const MAX_COMMAND_BYTES: usize = 40_000_000;
+
+/// The ranges of statements, or of documents to insert, that fit one command each. `sizes` are their sizes in bytes.
+#[must_use]
+pub fn command_ranges(sizes: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    let mut bytes = 0_usize;
+    for (position, size) in sizes.into_iter().enumerate() {
+        bytes = bytes.saturating_add(size);
+        let end = position.saturating_add(1);
+        match ranges.last_mut() {
+            Some(last) if bytes <= MAX_COMMAND_BYTES && last.len() < MAX_WRITE_BATCH_SIZE => last.end = end,
+            _ => {
+                ranges.push(position..end);
+                bytes = size;
+            }
+        }
+    }
+    ranges
+}
 
 /// A command of several statements, read against the list of fields that mongod knows.
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ mod delete;
 mod extras;
 mod find;
 mod find_and_modify;
+mod id_cursor;
 mod insert;
 mod known;
 mod passage;
@@ -28,6 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bson::raw::{RawDocumentBuf, cstr};
+use bson::{Binary, Timestamp};
 
 pub(super) use self::collation::WithoutCollation;
 pub(super) use self::known::KnownOutliers;
@@ -39,6 +41,7 @@ pub(super) use self::tails::{Tail, Tails};
 use super::error::RunError;
 use super::link::{Link, Request};
 use super::metrics::Refusal;
+use super::run::unknown_upstream;
 use super::upstream::UpstreamKind;
 use super::{Settings, Shared};
 use crate::command::arguments::Carried;
@@ -69,14 +72,31 @@ pub(super) struct Outlier<'a> {
     pub(super) held: Option<RawDocumentBuf>,
     /// The tails that the client's connection has left.
     pub(super) tails: &'a mut Tails,
+    /// What is known of the collection and of the read so far.
+    pub(super) facts: Facts,
+}
+
+/// What a command has learned while it runs.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    /// The time of the snapshot that the base documents were read from (`atClusterTime`), if they were.
+    snapshot_time: Option<Timestamp>,
+    /// The UUID of the collection, after its collation was looked at.
+    collection: Option<Binary>,
 }
 
 impl<'a> Outlier<'a> {
     /// Runs one that has its [`passage`] and gives the reply. Not cancel safe: the link is of no use after.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
-        if self.upstream == UpstreamKind::Mongos {
-            self.rejected(Refusal::Cluster, "a sharded cluster");
-            return Err(CommandError::unsupported((self.namespace, OutlierShape::PATTERN), "a sharded cluster").into());
+        match self.upstream {
+            UpstreamKind::Mongos => {
+                self.rejected(Refusal::Cluster, "a sharded cluster");
+                return Err(
+                    CommandError::unsupported((self.namespace, OutlierShape::PATTERN), "a sharded cluster").into(),
+                );
+            }
+            UpstreamKind::Unknown => return Err(unknown_upstream(self.head).into()),
+            UpstreamKind::Standalone | UpstreamKind::Member => {}
         }
         self.head.check_time_limit()?;
         Ok(succeeded(self.dispatch().await?)?)

@@ -13,7 +13,7 @@ use self::pages::Pages;
 use super::error::RunError;
 use super::link::Link;
 use super::metrics::{ObservedMetrics, Refusal, SessionMetrics};
-use super::outlier::{Outlier, Passage, Tails, passage};
+use super::outlier::{Facts, Outlier, Passage, Tails, passage};
 use super::route::{self, Rewritten, Route};
 use super::run::{Across, EmptyTimestamps, Run};
 use super::upstream::Upstream;
@@ -147,6 +147,7 @@ impl Observer {
                     begun: false.into(),
                     held: None,
                     tails: &mut Tails::default(),
+                    facts: Facts::default(),
                 };
                 End::of(run.run().await)
             }

@@ -255,7 +255,7 @@ pub(super) fn only_reads(head: &Head<'_>) -> bool {
 }
 
 /// Nothing is written before it is known to what; drivers try again.
-fn unknown_upstream(head: &Head<'_>) -> CommandError {
+pub(super) fn unknown_upstream(head: &Head<'_>) -> CommandError {
     let message = "mongoshape does not know yet what kind of server it is connected to";
     let error = CommandError::new(ErrorCode::NotWritablePrimary, message);
     if head.is_retryable_write() {

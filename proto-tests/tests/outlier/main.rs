@@ -3,6 +3,10 @@
 mod examples;
 mod extras_index;
 mod found;
+mod many;
 mod random;
+mod refusals;
 mod scene;
+mod snapshots;
 mod tails;
+mod timestamps;

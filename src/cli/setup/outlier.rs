@@ -16,6 +16,7 @@ use crate::cli::upstream::{Target, as_integer, description};
 use crate::command::document::{array_of, get, single};
 use crate::pattern::outlier::layout::State;
 use crate::pattern::outlier::page::{PageFacts, moving, of_generation, removal};
+use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
 use crate::pattern::outlier::{index, layout, regroup, remains};
 use crate::pattern::shapes::OutlierShape;
 
@@ -140,8 +141,7 @@ pub(super) async fn update(target: &Target, collection: &str, statement: &RawDoc
 /// Inserts pages; whether none of them was there.
 pub(super) async fn insert(target: &Target, shape: &OutlierShape, pages: &[RawDocumentBuf]) -> Result<bool, Error> {
     for page in pages {
-        let mut command = single("insert", shape.extras_collection());
-        command.append(cstr!("documents"), array_of(std::slice::from_ref(page)));
+        let command = storing(shape, page);
         let reply = target.database.run_raw_command(command).await?;
         let code = first_error(&reply).and_then(|error| error.get("code").and_then(as_integer));
         if code == Some(PAGE_TAKEN) {
@@ -150,6 +150,18 @@ pub(super) async fn insert(target: &Target, shape: &OutlierShape, pages: &[RawDo
         refused(&reply)?;
     }
     Ok(true)
+}
+
+/// The command that stores a page. An insert replaces an empty timestamp at the top level, an upsert by a pipeline does not.
+fn storing(shape: &OutlierShape, page: &RawDocumentBuf) -> RawDocumentBuf {
+    if !has_empty_timestamp(page) {
+        let mut insert = single("insert", shape.extras_collection());
+        insert.append(cstr!("documents"), array_of(std::slice::from_ref(page)));
+        return insert;
+    }
+    let mut update = single("update", shape.extras_collection());
+    update.append(cstr!("updates"), array_of(&[upserting(page)]));
+    update
 }
 
 fn first_error(reply: &Document) -> Option<&Document> {

@@ -144,7 +144,10 @@ async fn regroup_one(
             delete(target, shape, &removal(shape, id, generation)).await?;
         }
         let new = regroup::pages(shape, id, generation, (before.unwrap_or(0), &elements));
-        insert(target, shape, &new).await?;
+        if !insert(target, shape, &new).await? {
+            // Pages of this generation are nobody else's: what is there cannot be counted.
+            return Ok(Done::Lost);
+        }
         let Some(statement) = regroup::counting(shape, (&stored, &state), (generation, elements.len())) else {
             return Ok(Done::Misfit);
         };

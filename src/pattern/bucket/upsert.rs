@@ -76,7 +76,16 @@ pub fn build(asked: Asked<'_>, mint: &mut dyn Mint) -> Result<Built, Refusal> {
             finished(&document, mint).map(Built::Document)
         }
         RawBsonRef::Document(replacement) => replacement::build(asked.filter, replacement, mint).map(Built::Document),
-        RawBsonRef::Array(_) => base(asked.filter).map(|document| Built::Base(document.into_document())),
+        RawBsonRef::Array(_) => {
+            let document = base(asked.filter)?.into_document();
+            // What mongod says of it depends on what the stages make of it.
+            if get(&document, "_id").is_some_and(|id| check_id(id).is_err()) {
+                return Err(Refusal::unsupported(
+                    "an upsert by a pipeline of an `_id` that cannot be one",
+                ));
+            }
+            Ok(Built::Base(document))
+        }
         _ => Err(Refusal::unsupported("an update by what is no document")),
     }
 }

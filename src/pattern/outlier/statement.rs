@@ -184,6 +184,17 @@ pub fn inserting(document: &RawDocument) -> (RawDocumentBuf, RawBson) {
     (filter, RawBson::Array(array_of(&[stage])))
 }
 
+/// The element of `updates` for that upsert. Its error is that of an insert, if the `_id` is taken.
+#[must_use]
+pub fn upserting(document: &RawDocument) -> RawDocumentBuf {
+    let (filter, change) = inserting(document);
+    let mut element = single("q", filter);
+    put(&mut element, "u", change);
+    put(&mut element, "upsert", true);
+    put(&mut element, "collation", single("locale", "simple"));
+    element
+}
+
 /// Whether a document has a timestamp that an insert would fill in.
 #[must_use]
 pub fn has_empty_timestamp(document: &RawDocument) -> bool {

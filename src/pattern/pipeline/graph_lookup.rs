@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{Pipelines, Refused};
+use super::{Pipelines, Refused, bucket};
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
 use crate::pattern::bucket::items_view;
@@ -26,7 +26,14 @@ impl Pipelines<'_> {
         let Some(shape) = self.shaped(from) else {
             return Ok(None);
         };
-        if self.bucket(from, &shape)?.item_ids() == ItemIds::Dropped {
+        let Some(bucket) = bucket(&shape) else {
+            return Err(self.refused(
+                from,
+                &shape,
+                "$graphLookup, which has no pipeline to put documents together,",
+            ));
+        };
+        if bucket.item_ids() == ItemIds::Dropped {
             // mongod tells documents apart by it (error 40271).
             return Err(self.refused(from, &shape, "$graphLookup of items without an _id"));
         }

@@ -15,7 +15,7 @@ use crate::session::Settings;
 use crate::session::error::RunError;
 use crate::session::link::LinkError;
 use crate::session::metrics::{Direction, Outcome};
-use crate::session::outlier::{Outlier, Passage, StoredAsker, Tail, Tails, passage, shows_outliers};
+use crate::session::outlier::{Facts, Outlier, Passage, StoredAsker, Tail, Tails, passage, shows_outliers};
 use crate::session::relay::{Request, Sent, opened};
 use crate::session::route::Rewritten;
 use crate::wire::OpMsg;
@@ -102,6 +102,7 @@ impl Session<'_> {
             begun: shown.is_some().into(),
             held: shown,
             tails: &mut self.tails,
+            facts: Facts::default(),
         };
         let answer = watched(head, run.run(), &mut self.client).await?;
         self.finish(message.opened, head, answer).await
@@ -151,6 +152,7 @@ impl Session<'_> {
             begun: false.into(),
             held: None,
             tails: &mut Tails::default(),
+            facts: Facts::default(),
         };
         match run.move_tail(id.as_raw_bson_ref()).await {
             Ok(()) => Ok(true),

@@ -6,6 +6,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::Outlier;
+use super::extras::Written;
 use super::send::Part;
 use crate::command::document::{get, single};
 use crate::pattern::outlier::layout::State;
@@ -53,13 +54,11 @@ impl Outlier<'_> {
             return Err(self.misfit().into());
         };
         let pages = regroup::pages(self.shape, id, generation, (0, &elements));
-        self.write_pages(&pages).await?;
+        let written = Written::of(stored, generation, &pages);
+        self.write_pages(&pages, &written).await?;
         let told = self
             .write((self.namespace.collection, "update"), &statement, Part::Beside)
-            .await?;
-        if told.succeeded()?.n == 0 {
-            self.remove_pages(id, generation).await?;
-        }
-        Ok(())
+            .await;
+        self.settled(told, &written).await?.succeeded().map(|_| ())
     }
 }

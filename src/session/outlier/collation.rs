@@ -1,30 +1,46 @@
-//! A collection's own collation: changes of outliers are worked out in another collection, which does not have it, so that strings
+//! A collection's own collation: changes of outliers are evaluated in another collection, which does not have it, so that strings
 //! would compare otherwise there.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bson::raw::{RawBsonRef, cstr};
+use bson::Binary;
+use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
+use lru::LruCache;
 
 use super::Outlier;
 use crate::command::arguments::Carried;
-use crate::command::document::{get, single};
-use crate::command::error::CommandError;
-use crate::command::reply::CursorReply;
+use crate::command::document::{as_flag, get, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::namespace::Namespace;
+use crate::command::reply::{CursorReply, succeeded};
 use crate::session::error::RunError;
 use crate::session::link::Request;
 
-/// The collections that have been seen to have none.
-#[derive(Debug, Default)]
-pub(in crate::session) struct WithoutCollation(Mutex<HashSet<String>>);
+/// Namespaces remembered.
+const MAX_NAMESPACES: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
+
+/// The collections that have been seen to have none, by namespace. Every write of what was evaluated elsewhere names the UUID, so
+/// that mongod refuses it where the collection is another one by now.
+#[derive(Debug)]
+pub(in crate::session) struct WithoutCollation(Mutex<LruCache<String, Binary>>);
+
+impl Default for WithoutCollation {
+    fn default() -> Self {
+        // Grows as it is used.
+        let mut seen = LruCache::unbounded();
+        seen.resize(MAX_NAMESPACES);
+        Self(Mutex::new(seen))
+    }
+}
 
 impl WithoutCollation {
-    /// Looks again at all of them.
-    pub(super) fn clear(&self) {
-        self.lock().clear();
+    /// Forgets a collection that is another one by now, or may be.
+    pub(super) fn forget(&self, namespace: Namespace<'_>) {
+        self.lock().pop(&namespace.to_string());
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+    fn lock(&self) -> MutexGuard<'_, LruCache<String, Binary>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -38,21 +54,71 @@ impl Outlier<'_> {
     /// Refuses a collection that has one.
     pub(super) async fn check_collation(&mut self) -> Result<(), RunError> {
         let namespace = self.namespace.to_string();
-        if self.settings.without_collation.lock().contains(&namespace) {
+        let known = self.settings.without_collation.lock().get(&namespace).cloned();
+        if let Some(uuid) = known.filter(|_| self.can_name_collection()) {
+            self.facts.collection = Some(uuid);
             return Ok(());
         }
         let mut list = single("listCollections", 1);
         list.append(cstr!("filter"), single("name", self.namespace.collection));
         Carried::of(self.head.body()).append_identity(&mut list);
-        let answer = self.link.call(Request::plain(&list)).await?;
-        // Who may not ask, or asks for what is made in this moment, is not kept from writing.
-        let found = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
-        let Some(found) = found else { return Ok(()) };
-        let options = get(found, "options").and_then(RawBsonRef::as_document);
-        if options.is_some_and(|options| get(options, "collation").is_some()) {
+        let answer = match succeeded(self.link.call(Request::plain(&list)).await?) {
+            Err(error) if error.is(ErrorCode::Unauthorized) => return self.explain_collation().await,
+            answer => answer?,
+        };
+        // None: it is made in this moment, or in this transaction.
+        let Some(found) = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next()) else {
+            return Ok(());
+        };
+        let document = |name| get(found, name).and_then(RawBsonRef::as_document);
+        if document("options").is_some_and(|options| get(options, "collation").is_some()) {
             return Err(self.own_collation().into());
         }
-        self.settings.without_collation.lock().insert(namespace);
+        let uuid = document("info").and_then(|info| get(info, "uuid")?.as_binary());
+        if let Some(uuid) = uuid.map(|uuid| uuid.to_binary()) {
+            self.facts.collection = Some(uuid.clone());
+            self.settings.without_collation.lock().put(namespace, uuid);
+        }
         Ok(())
+    }
+
+    /// The same for a user who may not list collections: whoever may read one may have a query of it explained, which shows under
+    /// which collation it runs. It does not show the UUID, so that nothing can be remembered of it.
+    async fn explain_collation(&mut self) -> Result<(), RunError> {
+        let mut find = single("find", self.namespace.collection);
+        find.append(cstr!("filter"), single("_id", ""));
+        let mut explain = single("explain", find);
+        explain.append(cstr!("verbosity"), "queryPlanner");
+        Carried::of(self.head.body()).append_identity(&mut explain);
+        let answer = self.link.run(&explain).await?;
+        let planner = get(&answer, "queryPlanner").and_then(RawBsonRef::as_document);
+        if planner.is_some_and(|planner| get(planner, "collation").is_some()) {
+            return Err(self.own_collation().into());
+        }
+        Ok(())
+    }
+
+    /// Whether a write may name the UUID of its collection, which neither the stable API nor `findAndModify` has. Where it may not,
+    /// the collation is looked at each time.
+    fn can_name_collection(&self) -> bool {
+        !self.head.name.eq_ignore_ascii_case("findAndModify")
+            && get(self.head.body(), "apiStrict").and_then(as_flag) != Some(true)
+    }
+
+    /// Has a write fail where the collection is not that whose collation was looked at.
+    pub(super) fn append_collection(&self, write: &mut RawDocumentBuf) {
+        if let Some(uuid) = self.facts.collection.as_ref().filter(|_| self.can_name_collection()) {
+            write.append(cstr!("collectionUUID"), uuid);
+        }
+    }
+
+    /// Whether a write has failed so; then the collection is looked at again.
+    pub(super) fn is_another_collection(&mut self, error: &CommandError) -> bool {
+        let is_another = error.is(ErrorCode::CollectionUuidMismatch);
+        if is_another {
+            self.settings.without_collation.forget(self.namespace);
+            self.facts.collection = None;
+        }
+        is_another
     }
 }

@@ -128,7 +128,7 @@ pub(super) async fn drop(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErr
     Carried::of(run.head.body()).append_identity(&mut command);
     // mongod says so if there is none.
     run.link.call(Request::plain(&command)).await?;
-    run.settings.without_collation.clear();
+    run.settings.without_collation.forget(run.namespace);
     run.settings.stored_shapes.forget(run.namespace);
     Ok(answer)
 }

@@ -8,7 +8,7 @@ use crate::command::document::{array_of, as_flag, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::outlier::remains::own_scratch;
-use crate::pattern::outlier::statement::{has_empty_timestamp, inserting};
+use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
 use crate::session::error::RunError;
 use crate::session::link::Request;
 
@@ -28,16 +28,6 @@ fn has_failed(answer: &RawDocument) -> bool {
     get(answer, "ok").and_then(as_flag) != Some(true) || get(answer, "writeErrors").is_some()
 }
 
-/// The element of `updates` that inserts a document as it is.
-pub(super) fn upserting(document: &RawDocument) -> RawDocumentBuf {
-    let (filter, change) = inserting(document);
-    let mut element = single("q", filter);
-    put(&mut element, "u", change);
-    put(&mut element, "upsert", true);
-    put(&mut element, "collation", single("locale", "simple"));
-    element
-}
-
 impl Outlier<'_> {
     /// Runs a change, one statement of an `update` or a whole `findAndModify`, on a copy of a document, or on nothing.
     pub(super) async fn compute(
@@ -45,6 +35,7 @@ impl Outlier<'_> {
         whole: Option<&RawDocument>,
         change: impl Fn(&str) -> RawDocumentBuf,
     ) -> Result<Computed, RunError> {
+        self.check_collation().await?;
         let shared = self.shared_scratch().await?;
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;
@@ -62,8 +53,12 @@ impl Outlier<'_> {
                 continue;
             }
             let answer = self.on_copy(change(collection)).await?;
-            let then = self.copy(collection, whole, &answer).await?;
+            let then = self.copy(collection, whole, &answer).await;
+            if let Err(RunError::Link(error)) = then {
+                return Err(error.into());
+            }
             self.clear(collection, collection == &shared, whole).await?;
+            let then = then?;
             if self.head.in_transaction() && has_failed(&answer) {
                 self.abort().await?;
             }

@@ -2,14 +2,16 @@
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::id_cursor::{IdCursor, Selection};
+use super::read::are_pages_missing;
 use super::send::{Part, Told};
-use super::statements::{self, Tally};
+use super::statements::{self, Results, Tally};
 use super::write::{Meant, met_by_none};
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::delete::DeleteStatement;
 use crate::command::document::{array_of, put, single};
 use crate::command::write_batch::WriteBatch;
-use crate::pattern::outlier::layout::{is_of_generation, is_typical};
+use crate::pattern::outlier::layout::is_of_generation;
 use crate::pattern::outlier::statement::{replacing, typical};
 use crate::session::error::RunError;
 
@@ -46,19 +48,20 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
 }
 
 impl<'a> Statement<'_, 'a> {
-    /// Does it; what was told of each document.
-    pub(super) async fn run(&self, run: &mut Outlier<'_>) -> Result<Vec<Told>, RunError> {
-        if self.of.one {
-            one(run, self).await.map(|told| vec![told])
+    /// Executes it, and adds what came of each document.
+    pub(super) async fn run(&self, run: &mut Outlier<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
+        let told = if self.of.one {
+            one(run, self).await?
         } else if run.head.is_retryable_write() {
             // mongod refuses it.
             let element = self.element(self.of.filter, 0);
             let collection = run.namespace.collection;
-            let told = run.write((collection, "delete"), &element, Part::Own(self.id));
-            told.await.map(|told| vec![told])
+            run.write((collection, "delete"), &element, Part::Own(self.id)).await?
         } else {
-            many(run, self).await
-        }
+            return many(run, self, results).await;
+        };
+        results.add(&told);
+        Ok(())
     }
 
     /// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
@@ -97,7 +100,7 @@ async fn one(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Tol
         pause(attempt).await;
         let id = match meant.id() {
             Some(id) => Some(RawBson::from(id)),
-            None => run.ids(meant, 1).await?.into_iter().next(),
+            None => run.first_id(meant).await?,
         };
         let Some(id) = id else { break };
         let id = id.as_raw_bson_ref();
@@ -112,60 +115,77 @@ async fn one(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Tol
     statement.on_none(run).await
 }
 
-async fn many(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Vec<Told>, RunError> {
-    let collection = run.namespace.collection;
-    let meant = statement.meant();
-    let of_outliers = single("$and", array_of(&[statement.of.filter.to_owned(), is_outlier(run)]));
-    let mut all = Vec::new();
-    // One that becomes an outlier meanwhile is met the next time.
-    for round in 0..3 {
-        let outliers = Meant {
-            filter: Some(&of_outliers),
-            ..meant
-        };
-        let ids = if run.depends(meant.filter) {
-            of_outliers_among(run, meant).await?
-        } else {
-            run.ids(outliers, 0).await?
-        };
-        if ids.is_empty() && round > 0 {
-            return Ok(all);
-        }
-        for id in &ids {
-            let id = id.as_raw_bson_ref();
-            let told = at(run, statement, (&meant.with_id(id), id)).await?;
-            all.extend(told);
+async fn many(run: &mut Outlier<'_>, statement: &Statement<'_, '_>, results: &mut Results<'_>) -> Result<(), RunError> {
+    // A document that becomes an outlier meanwhile is met the next time.
+    for round in 0..MAX_ATTEMPTS {
+        pause(round).await;
+        match outliers(run, statement, results).await? {
+            Found::None if round > 0 => return Ok(()),
+            Found::Failed => return Ok(()),
+            Found::Changed => continue,
+            Found::None | Found::Some => {}
         }
         let element = statement.element(&typical(run.shape, statement.of.filter), 0);
         let told = run
-            .write((collection, "delete"), &element, Part::Own(statement.id))
+            .write((run.namespace.collection, "delete"), &element, Part::Own(statement.id))
             .await?;
-        let failed = told.error.is_some();
-        all.push(told);
-        if failed {
-            return Ok(all);
+        results.add(&told);
+        if told.error.is_some() {
+            return Ok(());
         }
     }
-    Ok(all)
+    Ok(())
 }
 
-fn is_outlier(run: &Outlier<'_>) -> RawDocumentBuf {
-    single("$nor", array_of(&[is_typical(run.shape)]))
+/// What came of the outliers that a statement selects.
+enum Found {
+    None,
+    /// There were some, and they are deleted.
+    Some,
+    /// One has got other pages while the filter was evaluated: others may be left.
+    Changed,
+    /// One could not be deleted.
+    Failed,
 }
 
-/// The outliers among the documents that are meant: whether one is cannot be asked behind what puts them together.
-async fn of_outliers_among(run: &mut Outlier<'_>, meant: Meant<'_>) -> Result<Vec<bson::raw::RawBson>, RunError> {
-    let all: bson::raw::RawArrayBuf = run.ids(meant, 0).await?.into_iter().collect();
-    let of_ids = single("_id", single("$in", &all));
-    let filter = single("$and", array_of(&[of_ids, is_outlier(run)]));
-    run.ids(
-        Meant {
-            filter: Some(&filter),
-            ..Meant::default()
-        },
-        0,
-    )
-    .await
+async fn outliers(
+    run: &mut Outlier<'_>,
+    statement: &Statement<'_, '_>,
+    results: &mut Results<'_>,
+) -> Result<Found, RunError> {
+    let mut ids = run.open_ids(statement.meant(), Selection::Outliers).await?;
+    let found = each(run, statement, &mut ids, results).await;
+    if !matches!(found, Err(RunError::Link(_))) {
+        run.close_ids(ids).await?;
+    }
+    if are_pages_missing(&found) && !run.head.in_transaction() {
+        return Ok(Found::Changed);
+    }
+    found
+}
+
+async fn each(
+    run: &mut Outlier<'_>,
+    statement: &Statement<'_, '_>,
+    ids: &mut IdCursor,
+    results: &mut Results<'_>,
+) -> Result<Found, RunError> {
+    let meant = statement.meant();
+    let mut found = Found::None;
+    while let Some(some) = run.next_ids(ids).await? {
+        found = Found::Some;
+        for id in &some {
+            let id = id.as_raw_bson_ref();
+            let Some(told) = at(run, statement, (&meant.with_id(id), id)).await? else {
+                continue;
+            };
+            results.add(&told);
+            if told.error.is_some() {
+                return Ok(Found::Failed);
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Deletes the document of that `_id`, if it meets the filter. `None` where none does.
@@ -192,7 +212,7 @@ async fn at(
             filter: Some(filter),
             ..statement.meant()
         };
-        let meets = !run.ids(meant, 1).await?.is_empty();
+        let meets = run.first_id(meant).await?.is_some();
         let Some(extras) = run.extras_of(&stored)?.filter(|_| meets) else {
             if meets {
                 continue;

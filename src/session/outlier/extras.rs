@@ -6,9 +6,11 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::Outlier;
 use super::send::{Part, Told};
 use crate::command::arguments::Carried;
-use crate::command::document::{array_of, single};
+use crate::command::document::{array_of, get, single};
 use crate::command::error::{CommandError, ErrorCode};
+use crate::command::write_batch::command_ranges;
 use crate::pattern::outlier::layout::{begins_at, is_of_generation};
+use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
 use crate::pattern::outlier::{index, page};
 use crate::session::error::RunError;
 
@@ -24,10 +26,21 @@ pub(super) struct Written {
     pub(super) generation: ObjectId,
 }
 
+impl Written {
+    /// Those of a base document that is about to be stored. Empty where it has none.
+    pub(super) fn of(base: &RawDocument, generation: ObjectId, pages: &[RawDocumentBuf]) -> Vec<Self> {
+        let id = get(base, "_id").filter(|_| !pages.is_empty()).map(RawBson::from);
+        id.into_iter().map(|id| Self { id, generation }).collect()
+    }
+}
+
 impl Outlier<'_> {
-    /// Writes whole arrays' pages, which nobody counts yet.
-    pub(super) async fn write_pages(&mut self, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
-        self.store_pages(pages).await?;
+    /// Writes the pages of whole arrays, which no base document counts yet. If mongod refuses some, those of `written` that were
+    /// stored before are removed.
+    pub(super) async fn write_pages(&mut self, pages: &[RawDocumentBuf], written: &[Written]) -> Result<(), RunError> {
+        if let Err(error) = self.store_pages(pages).await {
+            return Err(self.withdrawn(error, written).await?);
+        }
         for _ in pages.iter().filter(|page| begins_at(page) == Some(0)) {
             self.shared.metrics.outliers.spilled(&self.label());
         }
@@ -42,12 +55,55 @@ impl Outlier<'_> {
         if pages.iter().any(|page| begins_at(page) == Some(0)) {
             self.index_extras().await?;
         }
-        let pages: Vec<&RawDocument> = pages.iter().map(RawDocumentBuf::as_ref).collect();
-        let extras = self.shape.extras_collection();
-        let told = self
-            .write_all((extras, "insert", "documents"), &pages, Part::Beside)
-            .await?;
-        told.succeeded().map(|_| ())
+        // An insert replaces an empty timestamp at the top level of a document, an upsert by a pipeline does not.
+        let (upserted, inserted): (Vec<_>, Vec<_>) = pages.iter().partition(|page| has_empty_timestamp(page));
+        let upserts: Vec<RawDocumentBuf> = upserted.into_iter().map(|page| upserting(page)).collect();
+        self.store_each(("insert", "documents"), inserted).await?;
+        self.store_each(("update", "updates"), upserts.iter().collect()).await
+    }
+
+    /// Sends statements on the extras collection in as many commands as are needed.
+    async fn store_each(
+        &mut self,
+        (name, field): (&str, &'static str),
+        statements: Vec<&RawDocumentBuf>,
+    ) -> Result<(), RunError> {
+        let statements: Vec<&RawDocument> = statements.into_iter().map(RawDocumentBuf::as_ref).collect();
+        let sizes = statements.iter().map(|statement| statement.as_bytes().len());
+        for range in command_ranges(sizes) {
+            let extras = self.shape.extras_collection();
+            let some = statements.get(range).unwrap_or_default();
+            let told = self.write_all((extras, name, field), some, Part::Beside).await?;
+            told.succeeded()?;
+        }
+        Ok(())
+    }
+
+    /// Removes pages that were written for a change which mongod has refused, and gives its error back. The pages of a transaction
+    /// have ended with it; what became of a change whose connection has failed is not known.
+    pub(super) async fn withdrawn(&mut self, error: RunError, written: &[Written]) -> Result<RunError, RunError> {
+        if matches!(error, RunError::Command(_)) && !self.head.in_transaction() {
+            self.remove_uncounted(written).await?;
+        }
+        Ok(error)
+    }
+
+    /// Passes on what became of a change of a base document, and removes the pages that were written for it if it was not made.
+    pub(super) async fn settled(
+        &mut self,
+        made: Result<Told, RunError>,
+        written: &[Written],
+    ) -> Result<Told, RunError> {
+        let told = match made {
+            Ok(told) => told,
+            Err(error) => return Err(self.withdrawn(error, written).await?),
+        };
+        let is_made = told.error.is_none() && told.n > 0 && !told.resent;
+        let has_ended = self.head.in_transaction() && told.error.is_some();
+        if !is_made && !has_ended {
+            self.remove_uncounted(written).await?;
+        }
+        Ok(told)
     }
 
     /// Sees to the indexes, each time that a document gets its first page: the collection may have been dropped since the last time,

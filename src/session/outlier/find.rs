@@ -167,6 +167,7 @@ pub(super) async fn complete(run: &mut Outlier<'_>, answer: &RawDocument) -> Res
     let Some(cursor) = CursorReply::parse(answer) else {
         return Ok(Some(answer.to_owned()));
     };
+    run.facts.snapshot_time = cursor.snapshot_time;
     let Some(documents) = completed(run, cursor.batch.into_iter().flatten().collect()).await? else {
         return Ok(None);
     };

@@ -58,8 +58,8 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         pause(attempt).await;
         let id = match meant.id() {
             Some(id) => Some(RawBson::from(id)),
-            None => match run.ids(meant, 1).await {
-                Ok(ids) => ids.into_iter().next(),
+            None => match run.first_id(meant).await {
+                Ok(id) => id,
                 Err(RunError::Command(error @ CommandError::Upstream(_))) if !run.head.in_transaction() => {
                     // mongod may find something else wrong first.
                     met_by_nobody(run, &command).await?;

@@ -34,7 +34,7 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         bases.push(split.base);
         pages.extend(split.pages);
     }
-    run.write_pages(&pages).await?;
+    run.write_pages(&pages, &written).await?;
     let answer = send(run, &bases).await?;
     // Those that were refused, and those that an earlier attempt had stored with pages of its own.
     let is_clean = get(&answer, "ok").is_some_and(|ok| ok.as_f64() == Some(1.0))

@@ -39,7 +39,7 @@ pub(in crate::session) fn passage(
     head.validate()?;
     // One that is wrong is told so where it is rewritten.
     let is_relayed = match head.name {
-        _ if upstream == UpstreamKind::Mongos => false,
+        _ if matches!(upstream, UpstreamKind::Mongos | UpstreamKind::Unknown) => false,
         "insert" => Insert::parse(head).is_ok_and(|insert| insert::is_plain(shape, &insert)),
         "update" => Update::parse(head).is_ok_and(|update| leaves_array(shape, &update)),
         "find" | "getMore" => return Ok(of_read(shape, head)),

@@ -50,7 +50,8 @@ pub(in crate::session) async fn put_together(
     answer
 }
 
-fn are_pages_missing(answer: &Result<RawDocumentBuf, RunError>) -> bool {
+/// Whether mongod has failed because pages are missing: a document has got others since its base was read.
+pub(super) fn are_pages_missing<T>(answer: &Result<T, RunError>) -> bool {
     let Err(RunError::Command(CommandError::Upstream(reply))) = answer else {
         return false;
     };
@@ -153,6 +154,9 @@ pub(super) async fn distinct(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, Ru
         }
     }
     let mut reply = single("values", &values);
+    if let Some(time) = CursorReply::parse(&answer).and_then(|cursor| cursor.snapshot_time) {
+        reply.append(cstr!("atClusterTime"), time);
+    }
     reply.append(cstr!("ok"), 1.0);
     carry(&mut reply, &answer);
     Ok(reply)

@@ -1,11 +1,12 @@
 //! The collections in which changes are worked out. What somebody has left in one, who died, is in the way of that document alone,
 //! and for an hour at most: then all take another one.
 
-use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use bson::raw::RawDocumentBuf;
+use lru::LruCache;
 
 use super::Outlier;
 use crate::command::arguments::Carried;
@@ -15,15 +16,27 @@ use crate::pattern::outlier::remains::shared_scratch;
 use crate::session::error::RunError;
 use crate::session::link::Request;
 
+/// Namespaces remembered. What is left of the scratch collections of others `setup` drops.
+const MAX_NAMESPACES: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
+
 /// The last ones that were used, by the namespace of their extras, the newest last.
-#[derive(Debug, Default)]
-pub(in crate::session) struct Scratches(Mutex<HashMap<String, Vec<String>>>);
+#[derive(Debug)]
+pub(in crate::session) struct Scratches(Mutex<LruCache<String, Vec<String>>>);
+
+impl Default for Scratches {
+    fn default() -> Self {
+        // Grows as it is used.
+        let mut used = LruCache::unbounded();
+        used.resize(MAX_NAMESPACES);
+        Self(Mutex::new(used))
+    }
+}
 
 impl Scratches {
     /// Remembers that this one is used. Gives one that nobody uses any more, if there is one.
     fn take(&self, namespace: String, name: &str) -> Option<String> {
         let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let used = used.entry(namespace).or_default();
+        let used = used.get_or_insert_mut(namespace, Vec::new);
         if used.last().is_none_or(|last| last != name) {
             used.push(name.to_owned());
         }

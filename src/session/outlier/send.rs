@@ -138,6 +138,18 @@ impl<'a> Outlier<'a> {
         Ok(Told::of(succeeded(self.link.call(request).await?)?))
     }
 
+    /// Sends a statement of an `update` that stores what was evaluated elsewhere.
+    pub(super) async fn write_evaluated(&mut self, statement: &RawDocument, id: i32) -> Result<Told, RunError> {
+        let mut body = single("update", self.namespace.collection);
+        self.append_collection(&mut body);
+        self.append_own(&mut body, Part::Own(id));
+        let request = Request {
+            body: &body,
+            sequence: Some(("updates", &[statement])),
+        };
+        Ok(Told::of(succeeded(self.link.call(request).await?)?))
+    }
+
     /// Sends a `findAndModify` of the proxy's own as the client's.
     pub(super) async fn find_and_modify(&mut self, mut command: RawDocumentBuf) -> Result<Told, RunError> {
         self.append_bypass(&mut command);
@@ -192,11 +204,30 @@ impl<'a> Outlier<'a> {
         }
     }
 
+    /// The read concern of a read beside the client's own: pages are read at the snapshot's time that base documents were read at, and
+    /// are majority committed where base documents must be. A transaction has a snapshot of its own.
+    fn read_concern(&self) -> Option<RawDocumentBuf> {
+        if self.head.in_transaction() {
+            return None;
+        }
+        if let Some(time) = self.facts.snapshot_time {
+            let mut concern = single("level", "snapshot");
+            concern.append(cstr!("atClusterTime"), time);
+            return Some(concern);
+        }
+        let concern = get(self.head.body(), "readConcern").and_then(RawBsonRef::as_document);
+        let level = concern.and_then(|concern| get(concern, "level"));
+        (level == Some(RawBsonRef::String("majority"))).then(|| single("level", "majority"))
+    }
+
     /// All documents that a query of the proxy's own answers.
     pub(super) async fn ask(&mut self, mut query: RawDocumentBuf) -> Result<Vec<RawDocumentBuf>, RunError> {
         let collection = query.iter().next().and_then(|first| first.ok()?.1.as_str());
         let collection = collection.unwrap_or_default().to_owned();
         self.carried().append_to_look_up(&mut query);
+        if let Some(concern) = self.read_concern() {
+            query.append(cstr!("readConcern"), concern);
+        }
         let mut answer = self.link.run(&query).await?;
         let mut documents = Vec::new();
         loop {

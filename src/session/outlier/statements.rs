@@ -16,10 +16,10 @@ pub(super) enum Statement<'s, 'a> {
 }
 
 impl Statement<'_, '_> {
-    async fn run(&self, run: &mut Outlier<'_>) -> Result<Vec<Told>, RunError> {
+    async fn run(&self, run: &mut Outlier<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
         match self {
-            Self::Update(update) => update.run(run).await,
-            Self::Delete(delete) => delete.run(run).await,
+            Self::Update(update) => update.run(run, results).await,
+            Self::Delete(delete) => delete.run(run, results).await,
         }
     }
 
@@ -51,12 +51,17 @@ pub(super) async fn run_each(
     (mut tally, ordered): (Tally, bool),
 ) -> Result<RawDocumentBuf, RunError> {
     for (index, statement) in statements.iter().enumerate() {
-        let told = match statement.run(run).await {
-            Err(RunError::Command(error)) => statement.judged(run, error).await.map(|told| vec![told]),
-            told => told,
+        let mut results = Results::new(&mut tally, index);
+        let ended = match statement.run(run, &mut results).await {
+            Err(RunError::Command(error)) if results.is_empty => {
+                let told = statement.judged(run, error).await;
+                told.map(|told| results.add(&told))
+            }
+            ended => ended,
         };
-        let failed = match told {
-            Ok(told) => tally.add_all(index, &told),
+        let failed = match ended {
+            Ok(()) => results.has_failed,
+            // What was done before it stays counted.
             Err(RunError::Command(error)) => {
                 tally.refuse(index, error)?;
                 true
@@ -68,6 +73,32 @@ pub(super) async fn run_each(
         }
     }
     Ok(tally.reply())
+}
+
+/// What came of one statement so far, document by document.
+pub(super) struct Results<'t> {
+    tally: &'t mut Tally,
+    index: usize,
+    is_empty: bool,
+    has_failed: bool,
+}
+
+impl<'t> Results<'t> {
+    fn new(tally: &'t mut Tally, index: usize) -> Self {
+        Self {
+            tally,
+            index,
+            is_empty: true,
+            has_failed: false,
+        }
+    }
+
+    /// Adds what mongod has answered of one document, or of several.
+    pub(super) fn add(&mut self, told: &Told) {
+        self.is_empty = false;
+        self.has_failed |= told.error.is_some();
+        self.tally.add(self.index, told);
+    }
 }
 
 /// What came of the statements of a command so far.
@@ -90,14 +121,6 @@ impl Tally {
             modified: Some(0),
             ..Self::default()
         }
-    }
-
-    /// Adds what one statement was told of each document; whether any failed.
-    fn add_all(&mut self, index: usize, told: &[Told]) -> bool {
-        for told in told {
-            self.add(index, told);
-        }
-        told.iter().any(|told| told.error.is_some())
     }
 
     fn add(&mut self, index: usize, told: &Told) {

@@ -6,9 +6,10 @@ mod on_copy;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::id_cursor::IdCursor;
 use super::push::{self, Push};
 use super::send::{Part, Told};
-use super::statements::{self, Tally};
+use super::statements::{self, Results, Tally};
 use super::write::{Meant, has_expression, met_by_none};
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::document::{first_field, get, put, single};
@@ -74,20 +75,22 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
 }
 
 impl<'a> Statement<'_, 'a> {
-    /// Does it; what was told of each document.
-    pub(super) async fn run(&self, run: &mut Outlier<'_>) -> Result<Vec<Told>, RunError> {
+    /// Executes it, and adds what came of each document.
+    pub(super) async fn run(&self, run: &mut Outlier<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
         let of = self.of;
         // By mongod, whatever it meets.
         let is_refused = (of.upsert && has_expression(of.filter))
             || (of.multi && (run.head.is_retryable_write() || is_replacement(of.change)));
         let is_plain = is_refused || (self.change == Change::Elsewhere && !run.depends(Some(of.filter)));
-        if is_plain {
-            verbatim(run, self).await.map(|told| vec![told])
+        let told = if is_plain {
+            verbatim(run, self).await?
         } else if of.multi {
-            many(run, self).await
+            return many(run, self, results).await;
         } else {
-            one(run, self).await.map(|told| vec![told])
-        }
+            one(run, self).await?
+        };
+        results.add(&told);
+        Ok(())
     }
 
     /// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
@@ -140,7 +143,7 @@ impl<'a> Statement<'_, 'a> {
             filter: Some(filter),
             ..self.meant()
         };
-        Ok(!run.ids(meant, 1).await?.is_empty())
+        Ok(run.first_id(meant).await?.is_some())
     }
 }
 
@@ -156,11 +159,12 @@ async fn one(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Tol
     if let Some(told) = wrong_in_transaction(run, statement).await? {
         return Ok(told);
     }
+    let mut taken = 0;
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
         let id = match meant.id() {
             Some(id) => Some(RawBson::from(id)),
-            None => run.ids(meant, 1).await?.into_iter().next(),
+            None => run.first_id(meant).await?,
         };
         let is_addressed = meant.id().is_some();
         if let Some(id) = id {
@@ -175,7 +179,7 @@ async fn one(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Tol
                 At::NoMatch => {}
             }
         }
-        if let Some(told) = without_match(run, statement, attempt).await? {
+        if let Some(told) = without_match(run, statement, &mut taken).await? {
             return Ok(told);
         }
     }
@@ -191,33 +195,59 @@ async fn wrong_in_transaction(run: &mut Outlier<'_>, statement: &Statement<'_, '
     Ok(told.error.is_some().then_some(told))
 }
 
-async fn many(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Vec<Told>, RunError> {
-    let meant = statement.meant();
+async fn many(run: &mut Outlier<'_>, statement: &Statement<'_, '_>, results: &mut Results<'_>) -> Result<(), RunError> {
     if let Some(told) = wrong_in_transaction(run, statement).await? {
-        return Ok(vec![told]);
+        results.add(&told);
+        return Ok(());
     }
-    let ids = run.ids(meant, 0).await?;
-    let mut all = Vec::new();
-    for id in &ids {
-        let id = id.as_raw_bson_ref();
-        if let At::Done(told) = at(run, statement, (&meant.with_id(id), id)).await? {
-            let failed = told.error.is_some();
-            all.push(*told);
-            if failed {
-                return Ok(all);
+    let mut ids = run.ids_to_change(statement.meant()).await?;
+    let changed = each(run, statement, &mut ids, results).await;
+    if !matches!(changed, Err(RunError::Link(_))) {
+        run.close_ids(ids).await?;
+    }
+    if changed? == Selected::Some {
+        return Ok(());
+    }
+    let mut taken = 0;
+    for attempt in 0..MAX_ATTEMPTS {
+        pause(attempt).await;
+        if let Some(told) = without_match(run, statement, &mut taken).await? {
+            results.add(&told);
+            return Ok(());
+        }
+    }
+    Err(run.lost_too_often().into())
+}
+
+/// Whether a statement has selected documents.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Selected {
+    Some,
+    None,
+}
+
+/// Changes the documents of these `_id`s that meet the filter, up to one that cannot be changed.
+async fn each(
+    run: &mut Outlier<'_>,
+    statement: &Statement<'_, '_>,
+    ids: &mut IdCursor,
+    results: &mut Results<'_>,
+) -> Result<Selected, RunError> {
+    let meant = statement.meant();
+    let mut selected = Selected::None;
+    while let Some(some) = run.next_ids(ids).await? {
+        selected = Selected::Some;
+        for id in &some {
+            let id = id.as_raw_bson_ref();
+            if let At::Done(told) = at(run, statement, (&meant.with_id(id), id)).await? {
+                results.add(&told);
+                if told.error.is_some() {
+                    return Ok(selected);
+                }
             }
         }
     }
-    if ids.is_empty() {
-        for attempt in 0..MAX_ATTEMPTS {
-            pause(attempt).await;
-            if let Some(told) = without_match(run, statement, attempt).await? {
-                return Ok(vec![told]);
-            }
-        }
-        return Err(run.lost_too_often().into());
-    }
-    Ok(all)
+    Ok(selected)
 }
 
 /// Changes the document of that `_id`, if it meets the filter.
@@ -255,11 +285,11 @@ fn is_replacement(change: RawBsonRef<'_>) -> bool {
     first.is_some_and(|first| first.is_none_or(|(name, _)| !name.starts_with('$')))
 }
 
-/// What comes of a statement where no document is meant. `None` where there may be one by now.
+/// What comes of a statement where no document is meant. `None` where there may be one by now. `taken`: how often its `_id` was taken.
 async fn without_match(
     run: &mut Outlier<'_>,
     statement: &Statement<'_, '_>,
-    attempt: u32,
+    taken: &mut u32,
 ) -> Result<Option<Told>, RunError> {
     let collection = run.namespace.collection;
     if run.head.is_retryable_write() || !statement.of.upsert || statement.of.hint.is_some() {
@@ -286,7 +316,8 @@ async fn without_match(
         .as_ref()
         .is_some_and(|error| error.code == ErrorCode::DuplicateKey.number() && is_of_id(&error.detail));
     // There is a document of that `_id`, which does not meet the filter, unless it is new.
-    if is_taken && !run.head.in_transaction() && attempt < MAX_TAKEN {
+    if is_taken && !run.head.in_transaction() && *taken < MAX_TAKEN {
+        *taken += 1;
         return Ok(None);
     }
     Ok(Some(told))

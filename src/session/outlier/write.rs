@@ -5,11 +5,12 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 
 use super::Outlier;
 use super::extras::Written;
-use super::send::{Part, Told};
+use super::id_cursor::Selection;
+use super::send::Told;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::find::Find;
 use crate::command::reply::CursorReply;
-use crate::pattern::outlier::layout::{Split, split};
+use crate::pattern::outlier::layout::{Split, is_typical, split};
 use crate::pattern::outlier::pipeline;
 use crate::pattern::outlier::statement::replacing;
 use crate::pattern::outlier::touch::depends_on_array;
@@ -58,24 +59,52 @@ impl Outlier<'_> {
         words.is_some_and(|words| depends_on_array(self.shape, words))
     }
 
-    /// The `_id`s of the documents that are meant, up to a limit; 0 for all.
-    pub(super) async fn ids(&mut self, meant: Meant<'_>, limit: u64) -> Result<Vec<RawBson>, RunError> {
+    /// The `_id` of the first document that is meant.
+    pub(super) async fn first_id(&mut self, meant: Meant<'_>) -> Result<Option<RawBson>, RunError> {
+        let (mut command, merges) = self.id_query(meant, (Selection::Found, 1))?;
+        self.carried().append_to_look_up(&mut command);
+        let answer = if merges {
+            self.put_together(&command).await?
+        } else {
+            self.link.run(&command).await?
+        };
+        let found = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
+        Ok(found.and_then(|found| get(found, "_id")).map(RawBson::from))
+    }
+
+    /// The query for the `_id`s of the documents that are meant, up to a limit, 0 for all; and whether it puts outliers together.
+    pub(super) fn id_query(
+        &self,
+        meant: Meant<'_>,
+        (selection, limit): (Selection, u64),
+    ) -> Result<(RawDocumentBuf, bool), RunError> {
         let only_id = single("_id", 1);
+        let by_id = (selection == Selection::ById).then_some(&*only_id);
         let find = Find {
             filter: meant.filter.filter(|filter| !filter.is_empty()),
-            sort: meant.sort.filter(|sort| !sort.is_empty()),
+            sort: by_id.or(meant.sort).filter(|sort| !sort.is_empty()),
             projection: Some(&only_id),
             limit,
             ..Find::default()
         };
-        let depends = self.depends(find.filter) || self.depends(find.sort);
-        let mut command = if depends {
-            let stages = pipeline::of_find(self.shape, &find).map_err(|what| self.unsupported(&what))?;
+        let merges = self.depends(find.filter) || self.depends(find.sort);
+        let is_outlier = single("$nor", array_of(&[is_typical(self.shape)]));
+        let is_outlier = Some(is_outlier).filter(|_| selection == Selection::Outliers);
+        let mut command = if merges {
+            let mut stages = pipeline::of_find(self.shape, &find).map_err(|what| self.unsupported(&what))?;
+            if let Some(is_outlier) = is_outlier {
+                // Behind the stages that put documents together none is an outlier.
+                stages.insert(0, single("$match", is_outlier));
+            }
             view::aggregate(self.namespace.collection, &stages, None)
         } else {
             let mut command = single("find", self.namespace.collection);
+            let of_outliers = is_outlier.map(|is_outlier| match find.filter {
+                Some(filter) => single("$and", array_of(&[filter.to_owned(), is_outlier])),
+                None => is_outlier,
+            });
             for (name, words) in [
-                ("filter", find.filter),
+                ("filter", of_outliers.as_deref().or(find.filter)),
                 ("sort", find.sort),
                 ("projection", find.projection),
             ] {
@@ -83,7 +112,10 @@ impl Outlier<'_> {
                     put(&mut command, name, words);
                 }
             }
-            put(&mut command, "limit", i64::try_from(limit).unwrap_or(i64::MAX));
+            if limit > 0 {
+                put(&mut command, "limit", i64::try_from(limit).unwrap_or(i64::MAX));
+                put(&mut command, "singleBatch", true);
+            }
             command
         };
         for (name, words) in [("collation", meant.collation), ("let", meant.variables)] {
@@ -94,25 +126,7 @@ impl Outlier<'_> {
         if let Some(hint) = meant.hint {
             command.append(cstr!("hint"), hint);
         }
-        let id = |found: &RawDocument| get(found, "_id").map(RawBson::from);
-        if !depends {
-            let found = self.ask(command).await?;
-            return Ok(found.iter().filter_map(|found| id(found)).collect());
-        }
-        self.carried().append_to_look_up(&mut command);
-        let mut answer = self.put_together(&command).await?;
-        let mut ids = Vec::new();
-        while let Some(cursor) = CursorReply::parse(&answer) {
-            ids.extend(cursor.documents().filter_map(id));
-            if cursor.id == 0 {
-                break;
-            }
-            let mut more = single("getMore", cursor.id);
-            more.append(cstr!("collection"), self.namespace.collection);
-            self.carried().append_to_go_on(&mut more);
-            answer = self.link.run(&more).await?;
-        }
-        Ok(ids)
+        Ok((command, merges))
     }
 
     /// Puts a document in the place of a stored one by a statement that `as_statement` makes of filter and change. `None` where it
@@ -133,31 +147,22 @@ impl Outlier<'_> {
         let Some(of) = get(stored, "_id") else {
             return Err(self.misfit().into());
         };
-        let written = [Written {
-            id: RawBson::from(of),
-            generation,
-        }];
+        let written = Written::of(&base, generation, &pages);
         let (filter, change) = replacing(stored, &base).map_err(|what| self.unsupported(&what))?;
-        self.write_pages(&pages).await?;
+        self.write_pages(&pages, &written).await?;
         let told = self.replace_by(name, (&filter, &change), id).await;
-        let told = match told {
-            Ok(told) => told,
-            Err(error @ RunError::Command(_)) if !pages.is_empty() && !self.head.in_transaction() => {
-                self.remove_uncounted(&written).await?;
-                return Err(error);
-            }
-            Err(error) => return Err(error),
+        let told = match self.settled(told, &written).await {
+            Err(RunError::Command(error)) if self.is_another_collection(&error) => return Ok(None),
+            told => told?,
         };
+        if let Some(error) = told.error.clone()
+            && self.is_another_collection(&error.into_command_error())
+        {
+            return Ok(None);
+        }
         let is_done = told.error.is_none() && told.n > 0 && !told.resent;
-        if is_done {
-            if let Some(before) = before {
-                self.remove_pages(of, before.generation).await?;
-            }
-        } else if !pages.is_empty() {
-            let has_ended = self.head.in_transaction() && told.error.is_some();
-            if !has_ended {
-                self.remove_uncounted(&written).await?;
-            }
+        if let Some(before) = before.filter(|_| is_done) {
+            self.remove_pages(of, before.generation).await?;
         }
         Ok((told.error.is_some() || told.n > 0).then_some(told))
     }
@@ -172,9 +177,7 @@ impl Outlier<'_> {
             let mut statement = single("q", filter);
             put(&mut statement, "u", change);
             put(&mut statement, "collation", single("locale", "simple"));
-            return self
-                .write((self.namespace.collection, name), &statement, Part::Own(id))
-                .await;
+            return self.write_evaluated(&statement, id).await;
         }
         let mut command = single("findAndModify", self.namespace.collection);
         put(&mut command, "query", filter);

@@ -8,7 +8,7 @@ use crate::command::arguments::{Carried, with_replaced};
 use crate::command::document::get;
 use crate::command::error::CommandError;
 use crate::command::namespace::Namespace;
-use crate::pattern::shapes::BucketShape;
+use crate::pattern::shapes::{BucketShape, Shape};
 use crate::session::error::RunError;
 use crate::session::metrics::Refusal;
 use crate::session::readiness::Asker;
@@ -51,6 +51,14 @@ pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunEr
 /// The shape of both, if they are stored alike.
 fn alike<'a>(across: &Across<'a>, from: Namespace<'_>, to: Namespace<'_>) -> Result<&'a BucketShape, CommandError> {
     let settings = across.settings;
+    let is_outlier = |namespace: &Namespace<'_>| {
+        let shape = settings.shapes.lookup(*namespace);
+        shape.is_some_and(|shape| matches!(**shape, Shape::Outlier(_)))
+    };
+    if let Some(outlier) = [from, to].into_iter().find(is_outlier) {
+        // Its extras would stay behind under the other name.
+        return Err(refuse(across, outlier, "renameCollection"));
+    }
     let [shape, other] = [from, to].map(|namespace| settings.shapes.bucket(namespace));
     match (shape, other) {
         (Some(shape), Some(other)) if shape.stored_as() == other.stored_as() => Ok(shape),

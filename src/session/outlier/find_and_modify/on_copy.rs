@@ -10,6 +10,7 @@ use crate::command::reply::{carry, succeeded};
 use crate::pattern::outlier::layout::split;
 use crate::pattern::outlier::statement::{inserting, replacing};
 use crate::session::error::RunError;
+use crate::session::outlier::extras::Written;
 use crate::session::outlier::send::{Told, met};
 use crate::session::outlier::{MAX_ATTEMPTS, Outlier, pause};
 
@@ -85,25 +86,19 @@ pub(super) async fn upsert(run: &mut Outlier<'_>, command: &FindAndModify<'_>) -
     let Some(made) = computed.then else {
         return Ok(answer);
     };
-    let split = split(run.shape, &made, ObjectId::new());
-    run.write_pages(&split.pages).await?;
+    let generation = ObjectId::new();
+    let split = split(run.shape, &made, generation);
+    let written = Written::of(&split.base, generation, &split.pages);
+    run.write_pages(&split.pages, &written).await?;
     let (filter, change) = inserting(&split.base);
     let mut insert = single("findAndModify", run.namespace.collection);
     put(&mut insert, "query", &filter);
     put(&mut insert, "update", change);
     put(&mut insert, "upsert", true);
     put(&mut insert, "collation", single("locale", "simple"));
-    match run.find_and_modify(insert).await {
-        Ok(told) => Ok(told_of(&answer, &told)),
-        Err(error) => {
-            if !run.head.in_transaction()
-                && let (Some(extras), Some(id)) = (run.extras_of(&split.base)?, get(&made, "_id"))
-            {
-                run.remove_pages(id, extras.generation).await?;
-            }
-            Err(error)
-        }
-    }
+    let told = run.find_and_modify(insert).await;
+    let told = run.settled(told, &written).await?;
+    Ok(told_of(&answer, &told))
 }
 
 /// The client's command on a copy.

@@ -5,12 +5,13 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::{At, Statement};
 use crate::command::arguments::with_replaced;
-use crate::command::document::{array_of, get, single};
+use crate::command::document::{array_of, single};
 use crate::command::reply::succeeded;
 use crate::pattern::outlier::layout::split;
+use crate::pattern::outlier::statement::upserting;
 use crate::session::error::RunError;
-use crate::session::outlier::compute::upserting;
-use crate::session::outlier::send::{Part, Told};
+use crate::session::outlier::extras::Written;
+use crate::session::outlier::send::Told;
 use crate::session::outlier::{MAX_ATTEMPTS, Outlier, pause};
 
 /// Has mongod work out what becomes of the document, and puts that in its place.
@@ -69,19 +70,17 @@ pub(super) async fn upsert(run: &mut Outlier<'_>, statement: &Statement<'_, '_>)
     let Some(made) = computed.then.filter(|_| told.error.is_none()) else {
         return Ok(told);
     };
-    let split = split(run.shape, &made, ObjectId::new());
-    run.write_pages(&split.pages).await?;
+    let generation = ObjectId::new();
+    let split = split(run.shape, &made, generation);
+    let written = Written::of(&split.base, generation, &split.pages);
+    run.write_pages(&split.pages, &written).await?;
     let element = upserting(&split.base);
-    let stored = run
-        .write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
-        .await?;
+    let stored = run.write_evaluated(&element, statement.id).await;
+    let stored = run.settled(stored, &written).await?;
     told.error = stored.error;
     if told.error.is_some() {
         told.n = 0;
         told.answer = stored.answer;
-        if let (Some(extras), Some(id)) = (run.extras_of(&split.base)?, get(&made, "_id")) {
-            run.remove_pages(id, extras.generation).await?;
-        }
     }
     Ok(told)
 }

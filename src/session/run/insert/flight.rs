@@ -11,7 +11,7 @@ use super::concern::Concern;
 use crate::command::document::{array_of, as_whole_number, get, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
-use crate::command::write_batch::MAX_WRITE_BATCH_SIZE;
+use crate::command::write_batch::command_ranges;
 use crate::pattern::bucket::insert::{
     Care, Failure, Outcome, Statement, StatementKind, announce_together, failure, is_announced_together,
 };
@@ -20,9 +20,6 @@ use crate::session::hint::Turn;
 use crate::session::link::Request;
 use crate::session::readiness::uncommitted;
 use crate::session::run::Run;
-
-/// Bytes of statements in one command, with room for the rest of a message of 48,000,000.
-const MAX_COMMAND_BYTES: usize = 40_000_000;
 
 /// Announcements in one statement, each of which is compared with all pages that are found.
 const MAX_TOGETHER: usize = 50;
@@ -125,21 +122,7 @@ fn at_once(batch: &Batch<'_>, statements: &[Statement], turns: &[Turn]) -> bool 
 
 /// As few commands as there may be, as ranges of the statements.
 fn cut(statements: &[&Statement]) -> Vec<Range<usize>> {
-    let mut ranges = Vec::new();
-    let mut from = 0;
-    let mut bytes = 0;
-    for (position, statement) in statements.iter().enumerate() {
-        let more = statement.document.as_bytes().len();
-        if position > from && (bytes + more > MAX_COMMAND_BYTES || position - from == MAX_WRITE_BATCH_SIZE) {
-            ranges.push(from..position);
-            (from, bytes) = (position, 0);
-        }
-        bytes += more;
-    }
-    if from < statements.len() {
-        ranges.push(from..statements.len());
-    }
-    ranges
+    command_ranges(statements.iter().map(|statement| statement.document.as_bytes().len()))
 }
 
 fn command<'a>(

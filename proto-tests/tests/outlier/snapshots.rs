@@ -1,0 +1,231 @@
+//! Reads of one moment in time, and other read concerns, while the extras are replaced.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, Document, doc};
+use proto_tests::Outlier;
+use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
+use proto_tests::sides::{COLLECTION, Sides};
+
+fn sides() -> Result<Sides<Outlier>> {
+    let mut sides = Sides::open(Outlier::new("tags", (5, 7)))?;
+    let document = |id: i32| doc! { "_id": id, "n": id, "tags": (0..10 + id).collect::<Vec<_>>() };
+    let documents: Vec<Document> = (1..5).map(document).collect();
+    sides.alike(&doc! { "insert": COLLECTION, "documents": documents })?;
+    Ok(sides)
+}
+
+/// Gives all documents other extras, or none.
+fn change_all(sides: &mut Sides<Outlier>) -> Result<()> {
+    let change = |q: Document, u: Document| doc! { "q": q, "u": u, "multi": true };
+    sides.alike(&doc! { "update": COLLECTION, "updates": [
+        change(doc! {}, doc! { "$pull": { "tags": { "$gt": 6, "$lt": 9 } } }),
+        change(doc! { "n": 2 }, doc! { "$set": { "tags": [] } }),
+    ] })?;
+    sides.alike(&doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": 3 }, "limit": 1 }] })?;
+    sides.check()
+}
+
+/// A snapshot session: the time at which it reads is that which the server has answered its first read with.
+struct Session<'c> {
+    connection: &'c mut Connection,
+    database: String,
+    time: Option<Bson>,
+}
+
+impl Session<'_> {
+    fn run(&mut self, mut command: Document) -> Result<Document> {
+        let mut concern = doc! { "level": "snapshot" };
+        if let Some(time) = &self.time {
+            concern.insert("atClusterTime", time);
+        }
+        if !command.contains_key("getMore") {
+            command.insert("readConcern", concern);
+        }
+        command.insert("lsid", lsid(&self.database));
+        command.insert("$db", &self.database);
+        let reply = self.connection.command_ok(&command)?;
+        let of_cursor = reply
+            .get_document("cursor")
+            .ok()
+            .and_then(|cursor| cursor.get("atClusterTime"));
+        let time = reply.get("atClusterTime").or(of_cursor);
+        if self.time.is_none() {
+            self.time = Some(time.context("no time")?.clone());
+        }
+        Ok(reply)
+    }
+
+    /// The documents of all batches, or the values of a `distinct`. `between` runs before the second batch.
+    fn all(&mut self, command: Document) -> Result<Vec<Bson>> {
+        let mut reply = self.run(command)?;
+        if let Ok(values) = reply.get_array("values") {
+            return Ok(values.clone());
+        }
+        let mut all = Vec::new();
+        loop {
+            let cursor = reply.get_document("cursor")?;
+            let batch = cursor
+                .get_array("firstBatch")
+                .or_else(|_| cursor.get_array("nextBatch"))?;
+            all.extend(batch.iter().cloned());
+            let id = cursor.get_i64("id")?;
+            if id == 0 {
+                return Ok(all);
+            }
+            reply = self.run(doc! { "getMore": id, "collection": COLLECTION, "batchSize": 1 })?;
+        }
+    }
+}
+
+/// All that reads the documents in different ways.
+fn reads() -> Vec<Document> {
+    let aggregate =
+        |stages: Vec<Document>| doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": { "batchSize": 1 } };
+    vec![
+        doc! { "find": COLLECTION, "sort": { "_id": 1 }, "batchSize": 1 },
+        doc! { "find": COLLECTION, "filter": { "n": 2 }, "projection": { "tags": 1 } },
+        doc! { "find": COLLECTION, "filter": { "tags": 11 }, "sort": { "_id": 1 }, "batchSize": 1 },
+        aggregate(vec![doc! { "$sort": { "_id": 1 } }]),
+        doc! { "distinct": COLLECTION, "key": "tags" },
+        doc! { "distinct": COLLECTION, "key": "n" },
+    ]
+}
+
+#[test]
+fn a_snapshot_session_reads_at_its_time_after_others_have_changed_the_extras() -> Result<()> {
+    for first in reads() {
+        let mut sides = sides()?;
+        let mut times = [None, None];
+        let mut before = Vec::new();
+        for (is_shaped, time) in [false, true].into_iter().zip(&mut times) {
+            let mut session = session(&mut sides, is_shaped, None);
+            before.push(session.all(first.clone()).with_context(|| format!("{first}"))?);
+            *time = session.time;
+        }
+        ensure!(before[0] == before[1], "{first}: {before:?}");
+        change_all(&mut sides)?;
+        for read in reads() {
+            let mut found = Vec::new();
+            for (is_shaped, time) in [false, true].into_iter().zip(&times) {
+                let mut session = session(&mut sides, is_shaped, time.clone());
+                found.push(session.all(read.clone()).with_context(|| format!("{read}"))?);
+            }
+            ensure!(
+                found[0] == found[1],
+                "{read}\n  naive:  {:?}\n  shaped: {:?}",
+                found[0],
+                found[1]
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_snapshot_cursor_goes_on_at_its_time() -> Result<()> {
+    let mut sides = sides()?;
+    let find = doc! { "find": COLLECTION, "sort": { "_id": 1 }, "batchSize": 1 };
+    let mut begun = Vec::new();
+    for is_shaped in [false, true] {
+        begun.push(session(&mut sides, is_shaped, None).run(find.clone())?);
+    }
+    change_all(&mut sides)?;
+    let mut found = Vec::new();
+    for (is_shaped, first) in [false, true].into_iter().zip(begun) {
+        let id = first.get_document("cursor")?.get_i64("id")?;
+        let mut session = session(&mut sides, is_shaped, Some(Bson::Null));
+        let reply = session.run(doc! { "getMore": id, "collection": COLLECTION })?;
+        found.push(reply.get_document("cursor")?.get_array("nextBatch")?.clone());
+    }
+    ensure!(found[0] == found[1] && found[0].len() == 3, "{found:?}");
+    Ok(())
+}
+
+fn session(sides: &mut Sides<Outlier>, is_shaped: bool, time: Option<Bson>) -> Session<'_> {
+    let database = if is_shaped {
+        sides.shaped_database()
+    } else {
+        sides.naive_database()
+    };
+    let connection = if is_shaped { &mut sides.shaped } else { &mut sides.naive };
+    Session {
+        connection,
+        database,
+        time,
+    }
+}
+
+#[test]
+fn every_read_concern_and_a_causal_read_show_whole_documents() -> Result<()> {
+    let mut sides = sides()?;
+    change_all(&mut sides)?;
+    let expected = sides.items(false)?;
+    let database = sides.shaped_database();
+    let ping = sides.naive.command_ok(&doc! { "find": COLLECTION, "$db": &database })?;
+    let now = ping.get("operationTime").context("no time")?.clone();
+    let concerns = ["local", "available", "majority", "linearizable", "snapshot"].map(|level| doc! { "level": level });
+    let causal = ["local", "majority", "snapshot"].map(|level| doc! { "level": level, "afterClusterTime": &now });
+    for concern in concerns.into_iter().chain(causal) {
+        let mut find =
+            doc! { "find": COLLECTION, "sort": { "_id": 1 }, "readConcern": concern.clone(), "$db": &database };
+        if concern.contains_key("afterClusterTime") {
+            find.insert("lsid", lsid(&database));
+        }
+        let reply = sides.shaped.command_ok(&find)?;
+        let found = reply.get_document("cursor")?.get_array("firstBatch")?;
+        ensure!(
+            found.iter().filter_map(Bson::as_document).eq(&expected),
+            "{concern}: {found:?}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_transaction_reads_at_the_time_of_its_first_command() -> Result<()> {
+    for level in ["snapshot", "majority", "local"] {
+        for read in reads() {
+            let mut sides = sides()?;
+            let mut begun = Vec::new();
+            for is_shaped in [false, true] {
+                let session = session(&mut sides, is_shaped, None);
+                let command = doc! {
+                    "find": COLLECTION, "filter": { "n": 1 }, "lsid": lsid(&session.database), "txnNumber": 1_i64, "autocommit": false,
+                    "startTransaction": true, "readConcern": { "level": level }, "$db": &session.database,
+                };
+                session.connection.command_ok(&command)?;
+                begun.push(command);
+            }
+            // Nobody waits for it who changes other documents.
+            change_all(&mut sides)?;
+            let mut found = Vec::new();
+            for is_shaped in [false, true] {
+                let session = session(&mut sides, is_shaped, None);
+                let numbered = doc! { "lsid": lsid(&session.database), "txnNumber": 1_i64, "autocommit": false, "$db": &session.database };
+                let mut command = read.clone();
+                command.extend(numbered.clone());
+                command.remove("batchSize");
+                if command.contains_key("cursor") {
+                    command.insert("cursor", doc! {});
+                }
+                let reply = session.connection.command_ok(&command)?;
+                let values = reply
+                    .get_array("values")
+                    .or_else(|_| reply.get_document("cursor")?.get_array("firstBatch"))?;
+                found.push(values.clone());
+                let mut end = doc! { "commitTransaction": 1 };
+                end.extend(numbered);
+                end.insert("$db", "admin");
+                session.connection.command_ok(&end)?;
+            }
+            ensure!(
+                found[0] == found[1],
+                "{level} {read}\n  naive:  {:?}\n  shaped: {:?}",
+                found[0],
+                found[1]
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! The `_id`s of the documents that an update or a delete of many documents selects. They are read in batches, so that the proxy
+//! holds a bounded number of them, however many documents there are.
+
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::read::are_pages_missing;
+use super::write::Meant;
+use super::{MAX_ATTEMPTS, Outlier, pause};
+use crate::command::document::{get, single};
+use crate::command::reply::CursorReply;
+use crate::session::error::RunError;
+use crate::session::link::Request;
+
+/// `_id`s that one batch of mongod's holds at most.
+const BATCH_SIZE: i32 = 1_000;
+/// `_id`s that the proxy holds of documents that are about to be changed.
+const MAX_HELD: usize = 10_000;
+/// Their bytes.
+const MAX_HELD_BYTES: usize = 4 << 20;
+
+/// Which documents a query of `_id`s answers, in which order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Selection {
+    /// All that are selected, in the order in which mongod finds them.
+    Found,
+    /// All that are selected, by `_id`. A document whose other fields change meanwhile is answered once.
+    ById,
+    /// The outliers among those that are selected.
+    Outliers,
+}
+
+/// A cursor on `_id`s, and those of them that were read and not taken yet.
+#[derive(Debug, Default)]
+pub(super) struct IdCursor {
+    id: i64,
+    held: Vec<RawBson>,
+    bytes: usize,
+}
+
+impl IdCursor {
+    fn add(&mut self, reply: &RawDocument) {
+        let cursor = CursorReply::parse(reply);
+        self.id = cursor.as_ref().map_or(0, |cursor| cursor.id);
+        for found in cursor.iter().flat_map(CursorReply::documents) {
+            self.bytes = self.bytes.saturating_add(found.as_bytes().len());
+            self.held.extend(get(found, "_id").map(RawBson::from));
+        }
+    }
+
+    fn may_hold_more(&self) -> bool {
+        self.held.len() < MAX_HELD && self.bytes < MAX_HELD_BYTES
+    }
+}
+
+impl Outlier<'_> {
+    /// The `_id`s of documents to change. If they are few, all of them are held before the first document is changed. Otherwise they
+    /// are read in the order of the `_id`s, which no change moves: no document is answered twice.
+    pub(super) async fn ids_to_change(&mut self, meant: Meant<'_>) -> Result<IdCursor, RunError> {
+        for attempt in 0..MAX_ATTEMPTS {
+            pause(attempt).await;
+            let mut cursor = self.open_ids(meant, Selection::Found).await?;
+            let read = loop {
+                if cursor.id == 0 {
+                    return Ok(cursor);
+                }
+                if !cursor.may_hold_more() {
+                    self.close_ids(cursor).await?;
+                    return self.open_ids(meant, Selection::ById).await;
+                }
+                match self.read_ids(&mut cursor).await {
+                    Ok(()) => {}
+                    read => break read,
+                }
+            };
+            if !are_pages_missing(&read) {
+                read?;
+            }
+        }
+        Err(self.missing_extras().into())
+    }
+
+    /// Opens a cursor on `_id`s, with its first batch.
+    pub(super) async fn open_ids(&mut self, meant: Meant<'_>, selection: Selection) -> Result<IdCursor, RunError> {
+        let (mut command, merges) = self.id_query(meant, (selection, 0))?;
+        match get(&command, "cursor") {
+            Some(_) => put_batch_size(&mut command),
+            None => command.append(cstr!("batchSize"), BATCH_SIZE),
+        }
+        if selection == Selection::ById {
+            command.append(cstr!("allowDiskUse"), true);
+        }
+        self.carried().append_to_look_up(&mut command);
+        let reply = if merges {
+            self.put_together(&command).await?
+        } else {
+            self.link.run(&command).await?
+        };
+        let mut cursor = IdCursor::default();
+        cursor.add(&reply);
+        Ok(cursor)
+    }
+
+    /// The next `_id`s; `None` behind the last.
+    pub(super) async fn next_ids(&mut self, cursor: &mut IdCursor) -> Result<Option<Vec<RawBson>>, RunError> {
+        while cursor.held.is_empty() && cursor.id != 0 {
+            self.read_ids(cursor).await?;
+        }
+        let held = std::mem::take(&mut cursor.held);
+        cursor.bytes = 0;
+        Ok((!held.is_empty()).then_some(held))
+    }
+
+    async fn read_ids(&mut self, cursor: &mut IdCursor) -> Result<(), RunError> {
+        let mut more = single("getMore", cursor.id);
+        more.append(cstr!("collection"), self.namespace.collection);
+        more.append(cstr!("batchSize"), BATCH_SIZE);
+        self.carried().append_to_go_on(&mut more);
+        // mongod has closed it if this fails.
+        cursor.id = 0;
+        let reply = self.link.run(&more).await?;
+        cursor.add(&reply);
+        Ok(())
+    }
+
+    /// Closes a cursor that is not read to its end. A transaction that has failed has closed it.
+    pub(super) async fn close_ids(&mut self, cursor: IdCursor) -> Result<(), RunError> {
+        if cursor.id == 0 {
+            return Ok(());
+        }
+        let mut command = single("killCursors", self.namespace.collection);
+        let ids: RawArrayBuf = [RawBsonRef::Int64(cursor.id)].into_iter().collect();
+        command.append(cstr!("cursors"), &ids);
+        self.carried().append_to_go_on(&mut command);
+        self.link.call(Request::plain(&command)).await?;
+        Ok(())
+    }
+}
+
+fn put_batch_size(aggregate: &mut RawDocumentBuf) {
+    let cursor = single("batchSize", BATCH_SIZE);
+    let replaced = [("cursor", Some(RawBsonRef::Document(&cursor)))];
+    *aggregate = crate::command::arguments::with_replaced(aggregate, &replaced);
+}
