@@ -87,12 +87,44 @@ fn computed(
     (reason, mint): (&str, &mut dyn Mint),
 ) -> Result<Planned, String> {
     match changed(&found.item, asked, mint) {
-        Ok(item) => of_computed(shape, found, &item, mint),
+        Ok(item) => {
+            let planned = of_computed(shape, found, &item, mint)?;
+            Ok(match planned {
+                Planned::Unchanged { .. } => Planned::Unchanged {
+                    counted: computes_with_nan(&found.item, asked.0),
+                },
+                planned => planned,
+            })
+        }
         Err(Refusal::Mongod(error)) => Ok(Planned::Failed(error)),
         Err(Refusal::Unsupported(what)) => Err(match what.strip_prefix("an upsert ") {
             Some(rest) => format!("{reason} {rest}"),
             None => format!("{reason} ({what})"),
         }),
+    }
+}
+
+/// Whether an operator computes with a `NaN`: mongod takes what comes of it for another value, since it is not equal to itself.
+fn computes_with_nan(item: &RawDocument, operators: &RawDocument) -> bool {
+    let paths = ["$inc", "$mul"]
+        .into_iter()
+        .filter_map(|name| get(operators, name)?.as_document());
+    let mut paths = paths.flat_map(RawDocument::iter).flatten();
+    paths.any(|(path, _)| get_path(item, path.as_str()).is_some_and(is_nan))
+}
+
+fn get_path<'a>(item: &'a RawDocument, path: &str) -> Option<RawBsonRef<'a>> {
+    match path.split_once('.') {
+        Some((root, rest)) => get_path(get(item, root)?.as_document()?, rest),
+        None => get(item, path),
+    }
+}
+
+fn is_nan(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Double(number) => number.is_nan(),
+        RawBsonRef::Decimal128(number) => number.to_string() == "NaN",
+        _ => false,
     }
 }
 
