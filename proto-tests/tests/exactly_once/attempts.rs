@@ -52,7 +52,10 @@ fn commands(base: i64) -> Vec<Document> {
     let (new_id, new_u) = (doc! { "_id": base + 50 }, doc! { "u": base + 50 });
     let made = doc! { "$inc": &add, "$setOnInsert": { "k": base, "run": base } };
     let replacement = doc! { "k": base + 1, "u": base + 4, "at": at(4), "run": base, "n": 1 };
+    let also = doc! { "q": { "_id": base + 2 }, "u": { "$inc": &add, "$set": { "k": base + 2 } } };
+    let none = doc! { "q": { "_id": base + 70 }, "u": { "$inc": &add, "$set": { "k": base + 2 } } };
     vec![
+        doc! { "update": COLLECTION, "updates": [{ "q": &id, "u": &moved }, none, also] },
         update(id.clone(), doc! { "$inc": &add }.into(), false),
         update(u.clone(), doc! { "$inc": &add }.into(), false),
         update(id.clone(), moved.clone().into(), false),
@@ -67,6 +70,7 @@ fn commands(base: i64) -> Vec<Document> {
         modify(doc! { "query": &id, "update": &moved }),
         modify(doc! { "query": &u, "update": &moved, "new": true }),
         modify(doc! { "query": &u, "update": &later }),
+        modify(doc! { "query": { "n": 0, "k": base }, "sort": { "u": 1 }, "update": &moved }),
         modify(doc! { "query": new_u, "update": made, "upsert": true, "new": true }),
         modify(doc! { "query": &id, "remove": true }),
         modify(doc! { "query": { "k": base, "n": 0 }, "remove": true }),

@@ -8,4 +8,5 @@ mod attempts;
 mod crashes;
 mod cuts;
 mod races;
+mod resent;
 mod writers;

@@ -157,7 +157,8 @@ pub fn is_retryable(code: i32) -> bool {
     CODES.contains(&code)
 }
 
-/// The `codeName` of an error by which the server could not go on: those of [`is_retryable`] and interruptions.
+/// The `codeName` of an error by which the server could not go on: those of [`is_retryable`], interruptions, and a transaction
+/// number that is too old.
 pub(super) fn name_of_server_error(code: i32) -> Option<&'static str> {
     Some(match code {
         6 => "HostUnreachable",
@@ -169,6 +170,7 @@ pub(super) fn name_of_server_error(code: i32) -> Option<&'static str> {
         112 => "WriteConflict",
         134 => "ReadConcernMajorityNotAvailableYet",
         189 => "PrimarySteppedDown",
+        225 => "TransactionTooOld",
         246 => "SnapshotUnavailable",
         251 => "NoSuchTransaction",
         262 => "ExceededTimeLimit",

@@ -74,6 +74,9 @@ pub mod path {
     pub const UNSTEADY: &str = "control.unsteady";
     /// Whether it was marked unordered when it was there already.
     pub const ANCHOR: &str = "control.anchor";
+    /// The place of the item that a `findAndModify` has changed or claimed last, for one that is sent again: mongod then answers the
+    /// whole bucket as it has become. Any other number is there for the change alone.
+    pub const CHANGED: &str = "control.changed";
 }
 
 /// What the planner knows of a key's highest page: everything of the bucket but its items.

@@ -13,8 +13,11 @@ mod whole;
 
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::expression::{call, field, miss};
+use super::layout::path;
 use super::resolve::Found;
-use crate::command::document::{first_field, put, single};
+use crate::command::arguments::with_replaced;
+use crate::command::document::{first_field, get, put, single};
 use crate::command::error::WriteError;
 use crate::pattern::shapes::BucketShape;
 
@@ -22,10 +25,6 @@ pub use self::operators::of_operators;
 pub use self::positional::{Positional, Probe, not_found};
 pub use self::time::with_time;
 pub use self::whole::{of_pipeline, of_replacement};
-
-/// Where a bucket says which of its items a `findAndModify` has changed, for one that is sent again: mongod then answers the whole
-/// bucket as it has become.
-pub const CHANGED: &str = "changed";
 
 /// What a client asks to be done to items.
 #[derive(Clone, Copy, Debug)]
@@ -160,6 +159,25 @@ impl InPlace {
         Ok(statement)
     }
 
+    /// The same, which fails (error 241) where the item is not as it was found: an ordered command then ends with it. Where the bucket is
+    /// gone it meets nothing.
+    ///
+    /// # Errors
+    /// Those of [`InPlace::filter`].
+    pub fn statement_or_miss(&self, shape: &BucketShape, found: &Found) -> Result<RawDocumentBuf, String> {
+        let statement = self.statement(shape, found)?;
+        let query = get(&statement, "q").and_then(RawBsonRef::as_document);
+        let Some((query, condition)) = query.and_then(|query| Some((query, get(query, "$expr")?))) else {
+            return Err("an update without a condition".to_owned());
+        };
+        let mut choice = single("if", condition);
+        put(&mut choice, "then", true);
+        put(&mut choice, "else", miss());
+        let condition = single("$cond", &choice);
+        let query = with_replaced(query, &[("$expr", Some(RawBsonRef::Document(&condition)))]);
+        Ok(with_replaced(&statement, &[("q", Some(RawBsonRef::Document(&query)))]))
+    }
+
     /// Appends what `update` and `findAndModify` name alike.
     pub fn append_options(&self, to: &mut RawDocumentBuf) {
         if let Some(filters) = &self.array_filters {
@@ -172,10 +190,10 @@ impl InPlace {
 
     /// Lets the bucket say which item it was.
     pub fn tell_place(&mut self, found: &Found) {
-        let path = format!("{}.{CHANGED}", BucketShape::CONTROL);
+        let path = path::CHANGED;
         let place = i64::try_from(found.place).unwrap_or(i64::MAX);
         if let Some(stages) = &mut self.stages {
-            stages.push(single("$set", single(&path, place)));
+            stages.push(single("$set", single(path, place)));
             return;
         }
         let mut update = RawDocumentBuf::new();
@@ -184,7 +202,7 @@ impl InPlace {
             match paths {
                 RawBsonRef::Document(paths) if operator.as_str() == "$set" => {
                     let mut paths = paths.to_owned();
-                    put(&mut paths, &path, place);
+                    put(&mut paths, path, place);
                     is_told = true;
                     update.append(operator, &paths);
                 }
@@ -192,11 +210,40 @@ impl InPlace {
             }
         }
         if !is_told {
-            put(&mut update, "$set", single(&path, place));
+            put(&mut update, "$set", single(path, place));
         }
         self.update = update;
     }
 }
+
+/// The arguments of a `findAndModify` on the bucket of an item, if that is as it was found, which changes nothing but what the bucket
+/// says of the last item that was changed: mongod then keeps what the bucket is.
+///
+/// # Errors
+/// Why there are none, for a message.
+pub fn claim(shape: &BucketShape, found: &Found) -> Result<RawDocumentBuf, String> {
+    let place = i32::try_from(found.place).unwrap_or(i32::MAX);
+    // mongod remembers a change, and so it must be one: of the type, if not of the value.
+    let is_long = call("$eq", single("$type", field(path::CHANGED).as_str()), "long");
+    let mut value = single("if", is_long);
+    put(&mut value, "then", place);
+    put(&mut value, "else", i64::from(place));
+    let mut stages = RawArrayBuf::new();
+    stages.push(single("$set", single(path::CHANGED, single("$cond", &value))));
+    let mut arguments = single("query", exact::filter(shape, found, (Demand::Item, false))?);
+    put(&mut arguments, "update", &stages);
+    put(&mut arguments, "collation", single("locale", "simple"));
+    Ok(arguments)
+}
+
+/// Whether it is the error of a [statement that misses](InPlace::statement_or_miss).
+#[must_use]
+pub fn is_miss(error: &WriteError) -> bool {
+    error.code == CONVERSION_FAILURE
+}
+
+/// What an expression fails with that is there for nothing else.
+const CONVERSION_FAILURE: i32 = 241;
 
 /// A statement's bytes: a command has room for one and its own fields.
 const MAX_STATEMENT_BYTES: usize = 16 * 1024 * 1024;

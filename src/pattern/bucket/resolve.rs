@@ -226,6 +226,35 @@ impl Found {
         })
     }
 
+    /// The item that a bucket, as it was, says was [claimed](crate::pattern::bucket::place::claim).
+    #[must_use]
+    pub fn claimed(shape: &BucketShape, image: &RawDocument) -> Option<Self> {
+        let control = get(image, BucketShape::CONTROL)?.as_document()?;
+        let (_, field) = path::CHANGED.split_once('.')?;
+        let place = get(control, field).and_then(as_whole_number)?;
+        let items = get(image, shape.items())?.as_array()?;
+        let stored = items.into_iter().nth(usize::try_from(place).ok()?)?.ok()?;
+        let mut key = RawDocumentBuf::new();
+        for field in shape.key() {
+            if let Some(value) = get(image, field) {
+                put(&mut key, field, value);
+            }
+        }
+        let number = |name: &str| {
+            name.split_once('.')
+                .and_then(|(_, field)| get(control, field))
+                .and_then(as_whole_number)
+        };
+        let mut found = single("key", &key);
+        put(&mut found, "stored", stored);
+        put(&mut found, "bucket", get(image, "_id")?);
+        put(&mut found, "page", number(path::PAGE)?);
+        put(&mut found, "count", i64::try_from(items.into_iter().count()).ok()?);
+        put(&mut found, "place", place);
+        put(&mut found, "control", control);
+        Self::parse(shape, &found)
+    }
+
     /// What is known of its page.
     #[must_use]
     pub fn page_facts(&self, shape: &BucketShape) -> Option<PageFacts> {

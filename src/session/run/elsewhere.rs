@@ -5,7 +5,6 @@ use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use super::Run;
-use super::delete::Target;
 use super::relocate::{Relocated, relocate, was_relocated};
 use super::shift::shift;
 use super::statements::{Kind, Part, send_one};
@@ -25,8 +24,8 @@ pub(super) enum Went {
     Stayed(RawDocumentBuf, RawDocumentBuf),
     /// It was changed to this, and left its page; mongod's last answer.
     Away(RawDocumentBuf, RawDocumentBuf),
-    /// An earlier attempt at the command has relocated an item.
-    Before,
+    /// An earlier attempt at the command has relocated an item, with the transaction of this number.
+    Before(u32),
     /// It is not as it was found.
     Missed,
     /// mongod's error for the change.
@@ -48,10 +47,8 @@ pub(super) async fn go(
         Err(error) => return Ok(Went::Failed(error)),
     };
     // Another attempt may have moved it to where it was found.
-    if let Some(id) = task.statement_id
-        && was_relocated(run, id).await?
-    {
-        return Ok(Went::Before);
+    if let Some(attempt) = was_relocated(run, task).await? {
+        return Ok(Went::Before(attempt));
     }
     if is_time
         && stays
@@ -66,10 +63,9 @@ pub(super) async fn go(
             None => Went::Missed,
         });
     }
-    let target = Target::of(run.shape, found.clone()).ok_or_else(|| run.misfit())?;
-    Ok(match relocate(run, &target, &item, task.statement_id).await? {
+    Ok(match relocate(run, task, found, &item).await? {
         Relocated::Now(answer) => Went::Away(item, answer),
-        Relocated::Before => Went::Before,
+        Relocated::Before(attempt) => Went::Before(attempt),
         Relocated::Missed => Went::Missed,
     })
 }

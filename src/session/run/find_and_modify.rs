@@ -5,7 +5,7 @@ mod found;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::task::Task;
+use super::task::{Memory, Task};
 use super::update::{may_be_tried, may_match};
 use super::{Run, find_and_delete, resolve};
 use crate::command::arguments::with_replaced;
@@ -22,6 +22,12 @@ use crate::session::link::Request;
 use crate::session::mint::SystemMint;
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+    let is_retryable = run.head.is_retryable_write();
+    let executed = execute(run).await;
+    executed.map_err(|error| error.map_command(|error| if is_retryable { error.labelled() } else { error }))
+}
+
+async fn execute(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = FindAndModify::parse(run.head.body())?;
     let Some(change) = command.change.filter(|_| !command.remove) else {
         return find_and_delete::run(run, &command).await;
@@ -45,6 +51,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     run.ready_to_read(command.hint).await?;
     let mut task = Task::new(asked, command.let_variables, None);
     task.sort = command.sort;
+    task.memory = Memory::Image;
     if run.head.is_retryable_write() {
         task.statement_id = Some(command.statement_id.unwrap_or(0));
     }
@@ -73,6 +80,7 @@ async fn by_id(
         Err(CommandError::Upstream(reply)) => return Ok(Some(in_words_of_the_application(run, &reply, &change.id))),
         Err(error) => return Err(error.into()),
     };
+    run.record_executed(&answer);
     let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
         let is_all = !command.upsert && !may_match(run, change).await?;
         return Ok(is_all.then_some(answer));

@@ -17,9 +17,11 @@ use crate::session::error::RunError;
 use crate::session::link::Request;
 
 /// What client's sessions are told apart from ours by.
-const MASK: u128 = 0x6d6f_6e67_6f73_6861_7065_206d_6f76_6573;
-/// Attempts that one number of the client's has room for.
-const ATTEMPTS: i64 = 256;
+const MASK: u128 = 0x6d6f_6e67_6f73_6861_7065_2072_656c_6f63;
+/// Attempts that a statement has room for.
+const ATTEMPTS: i64 = 1 << 8;
+/// Statements that one number of the client's has room for: more than a command may have.
+const STATEMENTS: i64 = 1 << 17;
 
 /// Which transaction.
 #[derive(Clone, Debug)]
@@ -33,8 +35,10 @@ pub(super) struct OwnTransaction {
 pub(super) enum Before {
     /// It was committed.
     Committed,
-    /// Its number was used, and nothing came of it.
+    /// It was begun, and nothing came of it.
     Spent,
+    /// One of a greater number was begun: of this one mongod knows nothing any more.
+    Superseded,
     /// There was none, or nothing came of it: mongod does not tell these apart until it is asked to begin one.
     Nothing,
 }
@@ -57,8 +61,8 @@ impl OwnTransaction {
         numbered
     }
 
-    /// The attempt of that number at the client's statement. `None` where the client's session is not known, or its numbers
-    /// leave no room.
+    /// The attempt of that number at the client's statement: all of a client's session are on one session, in the order of the client's
+    /// numbers, of its statements, and of the attempts. `None` where the client's session is not known, or its numbers leave no room.
     pub(super) fn of_statement(run: &Run<'_>, statement: i32, attempt: u32) -> Option<Self> {
         let body = run.head.body();
         let session = get(body, "lsid")?.as_document()?;
@@ -66,11 +70,15 @@ impl OwnTransaction {
             return None;
         };
         let id = u128::from_be_bytes(id.bytes.try_into().ok()?);
-        let statement = u128::from(u32::try_from(statement).ok()?);
+        let statement = i64::from(statement);
+        if !(0..STATEMENTS).contains(&statement) {
+            return None;
+        }
         let number = get(body, "txnNumber").and_then(as_whole_number)?;
+        let number = number.checked_mul(STATEMENTS)?.checked_add(statement)?;
         let number = number.checked_mul(ATTEMPTS)?.checked_add(i64::from(attempt))?;
         Some(Self {
-            lsid: lsid(id ^ MASK ^ statement),
+            lsid: lsid(id ^ MASK),
             number,
         })
     }
@@ -102,6 +110,18 @@ impl OwnTransaction {
         command.append(cstr!("autocommit"), false);
     }
 
+    /// Sees to it that nobody can begin it any more; what is known of it.
+    pub(super) async fn burn(&self, run: &mut Run<'_>) -> Result<Before, RunError> {
+        let mut find = single("find", run.namespace.collection);
+        find.append(cstr!("limit"), 1);
+        find.append(cstr!("projection"), single("_id", 1));
+        self.append_to(run, &mut find, true);
+        match succeeded(run.link.call(Request::plain(&find)).await?) {
+            Err(error) if !is_spent(&error) => Err(error.into()),
+            _ => self.abort(run).await,
+        }
+    }
+
     /// Commits it, as the client's write concern says; mongod's answer.
     pub(super) async fn commit(&self, run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
         let mut command = self.ending(run, "commitTransaction");
@@ -121,8 +141,7 @@ impl OwnTransaction {
             Ok(_) => Ok(Before::Spent),
             Err(CommandError::Upstream(reply)) => match reply.get_i32("code") {
                 Ok(TRANSACTION_COMMITTED) => Ok(Before::Committed),
-                // A later one is begun only behind one of which nothing came.
-                Ok(TRANSACTION_TOO_OLD) => Ok(Before::Spent),
+                Ok(TRANSACTION_TOO_OLD) => Ok(Before::Superseded),
                 Ok(NO_SUCH_TRANSACTION) => Ok(Before::Nothing),
                 _ => Err(CommandError::Upstream(reply).into()),
             },

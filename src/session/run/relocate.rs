@@ -1,15 +1,21 @@
 //! An item that goes to another page: under another key, or to where its new time belongs. It is taken out of the one page and
 //! inserted anew, in one transaction: the client's, or one of [our own](super::own_transaction).
 
+mod memory;
+
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+pub(super) use self::memory::claimed;
+use self::memory::{Claim, attempt_number, claim, is_recorded, pages, remember};
 use super::delete::{Target, take};
 use super::own_transaction::{Before, OwnTransaction, insert_of, is_spent, is_transient, unlabelled};
 use super::statements::{Part, lost_too_often};
+use super::task::{Memory, Task};
 use super::{MAX_ATTEMPTS, Run, insert, pause};
 use crate::command::document::get;
-use crate::command::error::{CommandError, WriteError};
+use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::head::Head;
+use crate::pattern::bucket::resolve::Found;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
 
@@ -18,8 +24,8 @@ use crate::session::upstream::UpstreamKind;
 pub(super) enum Relocated {
     /// It lies there now; mongod's answer to the last command.
     Now(RawDocumentBuf),
-    /// An earlier attempt at the client's statement has relocated one.
-    Before,
+    /// An earlier attempt at the client's statement has relocated one, with the transaction of this number.
+    Before(u32),
     /// It is not as it was found.
     Missed,
 }
@@ -27,12 +33,13 @@ pub(super) enum Relocated {
 /// Takes the item out and inserts `item`, which is what becomes of it as the application knows it.
 pub(super) async fn relocate(
     run: &mut Run<'_>,
-    target: &Target,
+    task: &Task<'_>,
+    found: &Found,
     item: &RawDocument,
-    id: Option<i32>,
 ) -> Result<Relocated, RunError> {
+    let target = Target::of(run.shape, found.clone()).ok_or_else(|| run.misfit())?;
     if run.head.in_transaction() {
-        return within(run, None, target, item).await.map(|done| match done {
+        return within(run, None, &target, item).await.map(|done| match done {
             Some(answer) => Relocated::Now(answer),
             None => Relocated::Missed,
         });
@@ -41,20 +48,42 @@ pub(super) async fn relocate(
     let mut attempt = 0;
     for tries in 0..MAX_ATTEMPTS {
         pause(tries).await;
-        let transaction = match id {
+        let transaction = match task.statement_id {
             None => OwnTransaction::unnumbered(run),
-            Some(id) => match next_attempt(run, id, &mut attempt).await? {
-                Some(transaction) => transaction,
-                None => return Ok(Relocated::Before),
+            Some(id) => match next_attempt(run, (task.memory, id), &mut attempt).await? {
+                Next::Begin(transaction) => transaction,
+                Next::Relocated => return Ok(Relocated::Before(attempt)),
+                Next::Late => return Err(too_late().into()),
             },
         };
-        match in_own(run, &transaction, target, item).await {
-            Ok(Some(answer)) => return Ok(Relocated::Now(answer)),
+        if let (Some(id), Memory::Image) = (task.statement_id, task.memory) {
+            match claim(run, found, id.saturating_add(attempt_number(attempt))).await? {
+                Claim::Made => {}
+                Claim::Missed => return Ok(Relocated::Missed),
+                Claim::Before => {
+                    // The transaction of that number is another's, which is not to be overtaken.
+                    if transaction.burn(run).await? == Before::Committed {
+                        return Ok(Relocated::Before(attempt));
+                    }
+                    attempt += 1;
+                    continue;
+                }
+            }
+        }
+        match in_own(run, &transaction, &target, item).await {
+            Ok(Some(answer)) => {
+                let pages = pages(run, item);
+                record(run, task, &pages).await?;
+                return Ok(Relocated::Now(answer));
+            }
             Ok(None) => return Ok(Relocated::Missed),
             // Another attempt at the client's statement may have begun it, ended ours, or go on where we are.
-            Err(RunError::Command(error)) if is_transient(&error) || (id.is_some() && is_spent(&error)) => {
+            Err(RunError::Command(error))
+                if is_transient(&error) || (task.statement_id.is_some() && is_spent(&error)) =>
+            {
                 if transaction.abort(run).await? == Before::Committed {
-                    return Ok(Relocated::Before);
+                    record(run, task, &[]).await?;
+                    return Ok(Relocated::Before(attempt));
                 }
             }
             Err(RunError::Command(error)) => {
@@ -68,6 +97,14 @@ pub(super) async fn relocate(
     Err(lost_too_often().into())
 }
 
+/// Records that the statement has relocated its item, where the transactions of others follow.
+async fn record(run: &mut Run<'_>, task: &Task<'_>, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
+    match (task.statement_id, task.memory) {
+        (Some(id), Memory::Statement) => remember(run, id, pages).await,
+        _ => Ok(()),
+    }
+}
+
 /// Refuses it where there are no transactions.
 pub(super) fn may_relocate(run: &Run<'_>) -> Result<(), CommandError> {
     if run.upstream == UpstreamKind::Standalone {
@@ -78,24 +115,74 @@ pub(super) fn may_relocate(run: &Run<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Whether an earlier attempt at the client's statement has relocated an item.
-pub(super) async fn was_relocated(run: &mut Run<'_>, id: i32) -> Result<bool, RunError> {
-    Ok(next_attempt(run, id, &mut 0).await?.is_none())
+/// Whether an earlier attempt at the client's statement has relocated an item: the number of its transaction.
+pub(super) async fn was_relocated(run: &mut Run<'_>, task: &Task<'_>) -> Result<Option<u32>, RunError> {
+    let Some(id) = task.statement_id else { return Ok(None) };
+    let mut attempt = 0;
+    let next = next_attempt(run, (task.memory, id), &mut attempt).await?;
+    Ok(matches!(next, Next::Relocated).then_some(attempt))
 }
 
-/// The first transaction of the client's statement, from an attempt on, that was not begun before; `None` where one was
-/// committed.
-async fn next_attempt(run: &mut Run<'_>, id: i32, attempt: &mut u32) -> Result<Option<OwnTransaction>, RunError> {
+/// The same where the statement has met no item. Where others follow it, no attempt at it relocates one from now on: the
+/// transaction of a later statement would hide that.
+pub(super) async fn was_relocated_before_others(run: &mut Run<'_>, task: &Task<'_>) -> Result<Option<u32>, RunError> {
+    let Some(id) = task.statement_id else { return Ok(None) };
+    let mut attempt = 0;
+    Ok(match next_attempt(run, (task.memory, id), &mut attempt).await? {
+        Next::Relocated => Some(attempt),
+        Next::Begin(transaction)
+            if task.memory == Memory::Statement && transaction.burn(run).await? == Before::Committed =>
+        {
+            record(run, task, &[]).await?;
+            Some(attempt)
+        }
+        Next::Begin(_) | Next::Late => None,
+    })
+}
+
+/// What is known of a statement's transactions.
+enum Next {
+    /// None was committed: this one may be begun.
+    Begin(OwnTransaction),
+    /// One was committed.
+    Relocated,
+    /// None was committed, and none can be any more: one of a later statement was begun.
+    Late,
+}
+
+/// What is known of the transactions of the client's statement, from an attempt on, which then is that of the answer.
+async fn next_attempt(run: &mut Run<'_>, (memory, id): (Memory, i32), attempt: &mut u32) -> Result<Next, RunError> {
     while *attempt < MAX_ATTEMPTS {
-        let transaction = OwnTransaction::of_statement(run, id, *attempt);
-        let transaction = transaction.ok_or_else(|| run.unsupported("a move in such a session"))?;
+        let transaction = of_statement(run, id, *attempt)?;
         match transaction.abort(run).await? {
-            Before::Committed => return Ok(None),
-            Before::Nothing => return Ok(Some(transaction)),
-            Before::Spent => *attempt += 1,
+            Before::Committed => {
+                if memory == Memory::Statement {
+                    remember(run, id, &[]).await?;
+                }
+                return Ok(Next::Relocated);
+            }
+            Before::Nothing => return Ok(Next::Begin(transaction)),
+            // By another attempt at this statement, or at a later one, which follows what is recorded of this.
+            Before::Superseded if of_statement(run, id, MAX_ATTEMPTS)?.abort(run).await? == Before::Superseded => {
+                let is_relocated = memory == Memory::Statement && is_recorded(run, id).await?;
+                return Ok(if is_relocated { Next::Relocated } else { Next::Late });
+            }
+            Before::Superseded | Before::Spent => *attempt += 1,
         }
     }
     Err(lost_too_often().into())
+}
+
+fn of_statement(run: &Run<'_>, id: i32, attempt: u32) -> Result<OwnTransaction, CommandError> {
+    let transaction = OwnTransaction::of_statement(run, id, attempt);
+    transaction.ok_or_else(|| run.unsupported("a move in such a session"))
+}
+
+/// The error of a statement that has met no item when it was first sent, and would relocate one now.
+fn too_late() -> CommandError {
+    let message = "this statement was sent before, and met no item then; it has not moved the one that it meets now, since a later \
+                   statement of the command has been executed";
+    CommandError::new(ErrorCode::WriteConflict, message)
 }
 
 async fn in_own(
@@ -108,7 +195,9 @@ async fn in_own(
         transaction.abort(run).await?;
         return Ok(None);
     }
-    transaction.commit(run).await.map(Some)
+    let answer = transaction.commit(run).await?;
+    run.executed = run.executed.saturating_add(1);
+    Ok(Some(answer))
 }
 
 /// Both statements, in a transaction.

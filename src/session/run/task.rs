@@ -25,6 +25,17 @@ const OF_AGGREGATION: [&str; 2] = [
     "Failed to optimize pipeline :: caused by :: ",
 ];
 
+/// What another attempt at a command must find of a statement that has relocated an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Memory {
+    /// The transaction: no other of the same session follows it before the command has been answered.
+    Transaction,
+    /// That it was executed: other statements follow it.
+    Statement,
+    /// What its item was.
+    Image,
+}
+
 /// What is asked.
 #[derive(Clone, Debug)]
 pub(super) struct Task<'a> {
@@ -35,6 +46,8 @@ pub(super) struct Task<'a> {
     pub(super) constants: Option<&'a RawDocument>,
     /// By what mongod remembers it, if it does.
     pub(super) statement_id: Option<i32>,
+    /// What must be remembered of it beside, where its item is relocated.
+    pub(super) memory: Memory,
     /// The variables and the constants.
     variables: Option<RawDocumentBuf>,
 }
@@ -51,6 +64,7 @@ impl<'a> Task<'a> {
             let_variables,
             constants,
             statement_id: None,
+            memory: Memory::Transaction,
             variables: variables(let_variables, constants),
         }
     }

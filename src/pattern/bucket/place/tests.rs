@@ -1,6 +1,8 @@
+use bson::raw::RawBson;
 use bson::rawdoc;
 
 use super::*;
+use crate::command::error::ErrorCode;
 use crate::pattern::bucket::item::FixedMint;
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
@@ -164,5 +166,94 @@ fn the_bucket_is_told_which_item_it_was() {
     assert_eq!(
         change.update,
         rawdoc! { "$inc": { "history.2.a": 1 }, "$set": { "control.changed": 2_i64 } }
+    );
+}
+
+#[test]
+fn arithmetic_on_a_key_that_is_nan_counts() {
+    let nan = |key: RawBson| Found {
+        key: rawdoc! { "k": key.clone() },
+        item: rawdoc! { "_id": 1, "k": key, "t": bson::DateTime::from_millis(7), "a": { "b": 1 }, "quantity": 2, "x": [1] },
+        ..found()
+    };
+    let planned = |key: RawBson, update: &RawDocument| {
+        of_operators(&shape(), &nan(key), (update, None, None), &mut FixedMint).map(|planned| match planned {
+            Planned::Unchanged { counted } => counted,
+            other => panic!("{update:?}: {other:?}"),
+        })
+    };
+    let not_a_number = || RawBson::Double(f64::NAN);
+    assert_eq!(planned(not_a_number(), &rawdoc! { "$inc": { "k": 1 } }), Ok(true));
+    assert_eq!(planned(not_a_number(), &rawdoc! { "$mul": { "k": 2 } }), Ok(true));
+    assert_eq!(
+        planned(not_a_number(), &rawdoc! { "$set": { "k": f64::NAN } }),
+        Ok(false)
+    );
+    assert_eq!(planned(RawBson::Int32(5), &rawdoc! { "$inc": { "k": 0 } }), Ok(false));
+}
+
+#[test]
+fn a_statement_of_many_fails_where_its_item_is_not_as_it_was_found() {
+    let Ok(Planned::InPlace(change)) = operators(&rawdoc! { "$inc": { "x.0": 1 } }) else {
+        panic!("a change in place");
+    };
+    let plain = change.statement(&shape(), &found()).unwrap();
+    let statement = change.statement_or_miss(&shape(), &found()).unwrap();
+    let condition = |statement: &RawDocument| {
+        get(get(statement, "q")?.as_document()?, "$expr")?
+            .as_document()
+            .map(ToOwned::to_owned)
+    };
+    let choice = condition(&statement).unwrap();
+    let choice = get(&choice, "$cond").and_then(RawBsonRef::as_document).unwrap();
+    assert_eq!(
+        get(choice, "if")
+            .and_then(RawBsonRef::as_document)
+            .map(ToOwned::to_owned),
+        condition(&plain)
+    );
+    assert_eq!(get(choice, "then").and_then(RawBsonRef::as_bool), Some(true));
+    assert_eq!(get(choice, "else").and_then(RawBsonRef::as_document), Some(&*miss()));
+    assert_eq!(get(&statement, "u"), get(&plain, "u"));
+    let error = WriteError {
+        code: 241,
+        ..WriteError::new(ErrorCode::BadValue, "")
+    };
+    assert!(is_miss(&error) && !is_miss(&WriteError::new(ErrorCode::BadValue, "")));
+}
+
+#[test]
+fn an_item_that_was_claimed_is_found_in_the_image_of_its_bucket() {
+    let found = found();
+    let image = rawdoc! {
+        "_id": "5_1", "k": 5, "count": 3, "control": { "page": 0, "changed": 2 },
+        "history": [{ "_id": 8 }, { "_id": 9 }, { "_id": 1, "t": bson::DateTime::from_millis(7), "a": { "b": 1 }, "qty": 2, "x": [1] }],
+    };
+    let claimed = Found::claimed(&shape(), &image).unwrap();
+    assert_eq!((claimed.place, claimed.count, claimed.page), (2, 3, 0));
+    assert_eq!(
+        (&claimed.stored, &claimed.item, &claimed.key),
+        (&found.stored, &found.item, &found.key)
+    );
+    assert!(
+        Found::claimed(
+            &shape(),
+            &rawdoc! { "_id": "5_1", "k": 5, "control": { "page": 0 }, "history": [{}] }
+        )
+        .is_none()
+    );
+    assert!(
+        Found::claimed(
+            &shape(),
+            &rawdoc! { "_id": "5_1", "k": 5, "control": { "page": 0, "changed": 1 }, "history": [{}] }
+        )
+        .is_none()
+    );
+    let arguments = claim(&shape(), &found).unwrap();
+    assert_eq!(
+        get(&arguments, "query"),
+        Some(RawBsonRef::Document(
+            &InPlace::new(rawdoc! {}).filter(&shape(), &found, Demand::Item).unwrap()
+        ))
     );
 }

@@ -7,21 +7,22 @@
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::arguments::with_replaced;
-use crate::command::document::{as_whole_number, get, put, single};
+use crate::command::document::{get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{carry, succeeded};
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
-use crate::pattern::bucket::place::{CHANGED, Demand, InPlace, Planned};
+use crate::pattern::bucket::place::{Demand, InPlace, Planned};
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::resolve::{Found, Wanted};
 use crate::pattern::bucket::unpack::Unpacker;
 use crate::pattern::bucket::upsert::check_filter;
-use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::mint::SystemMint;
 use crate::session::run::elsewhere::{self, Went};
+use crate::session::run::relocate::claimed;
 use crate::session::run::task::{Task, end_transaction, given_up, in_words_of_the_application};
 use crate::session::run::update::is_relocated;
 use crate::session::run::upserted::{self, Upserted};
@@ -81,8 +82,13 @@ pub(super) async fn before(
     command: &FindAndModify<'_>,
     (task, projection): (&Task<'_>, &Projection),
 ) -> Result<Option<RawDocumentBuf>, RunError> {
-    if is_relocated(run, task).await? {
-        return Err(relocated_before().into());
+    let finding = Finding {
+        command,
+        task,
+        projection,
+    };
+    if let Some(attempt) = is_relocated(run, task).await? {
+        return finding.relocated_before(run, attempt).await.map(Some);
     }
     if !command.upsert {
         return Ok(None);
@@ -90,26 +96,11 @@ pub(super) async fn before(
     let Some((id, made, answer)) = upserted::before(run, task).await? else {
         return Ok(None);
     };
-    let mut item = single("_id", &id);
-    if run.shape.item_ids() == ItemIds::Dropped {
-        // Nobody can find it, but what is made of a command is always the same.
-        item = made;
-    } else if command.new {
-        let is_it = single("_id", single("$eq", &id));
-        let wanted = Wanted {
-            filter: Some(&is_it),
-            ..Wanted::default()
-        };
-        if let Some(found) = resolve::first(run, wanted).await? {
-            item = found.item;
-        }
-    }
-    let finding = Finding {
-        command,
-        task,
-        projection,
-    };
-    finding.made(run, &item, &answer).map(Some)
+    // What is made of a command is always the same, and others may have changed the item since.
+    let item = with_replaced(&made, &[("_id", Some(id.as_raw_bson_ref()))]);
+    let mut made = finding.made(run, &item, &answer)?;
+    made.append(cstr!("retriedStmtId"), task.statement_id.unwrap_or_default());
+    Ok(Some(made))
 }
 
 struct Finding<'t> {
@@ -145,7 +136,7 @@ impl Finding<'_> {
                     Went::Stayed(item, answer) | Went::Away(item, answer) => {
                         self.went(run, (found, &item), &answer).map(Some)
                     }
-                    Went::Before => Err(relocated_before().into()),
+                    Went::Before(attempt) => self.relocated_before(run, attempt).await.map(Some),
                     Went::Missed => Ok(None),
                     Went::Failed(error) => Err(fail(run, &error).await?.into()),
                 }
@@ -227,6 +218,7 @@ impl Finding<'_> {
             Err(CommandError::Upstream(reply)) => return Ok(Some(told(run, &reply, found))),
             Err(error) => return Err(error.into()),
         };
+        run.record_executed(&answer);
         let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
             return Ok(None);
         };
@@ -246,11 +238,7 @@ impl Finding<'_> {
             return Ok(answer.to_owned());
         };
         let place = if self.command.new {
-            let control = get(image, BucketShape::CONTROL).and_then(RawBsonRef::as_document);
-            let place = control
-                .and_then(|control| get(control, CHANGED))
-                .and_then(as_whole_number);
-            place.and_then(|place| usize::try_from(place).ok())
+            Found::claimed(run.shape, image).map(|found| found.place)
         } else {
             let found = resolve::first_in_image(run, image, self.task.wanted()).await?;
             found.map(|found| found.place)
@@ -258,11 +246,27 @@ impl Finding<'_> {
         let items = items(run.shape, image);
         let stored = items.zip(place).and_then(|(items, place)| element(items, place));
         let item = stored.and_then(|stored| self.item(run, image, stored));
-        let item = item.ok_or_else(|| {
-            let message = "which item this findAndModify has changed when it was first sent cannot be told any more";
-            CommandError::new(ErrorCode::IllegalOperation, message)
-        })?;
+        let item = item.ok_or_else(cannot_be_told)?;
         Ok(with_replaced(answer, &[("value", Some(RawBsonRef::Document(&item)))]))
+    }
+
+    /// The answer of a command that has relocated its item before, from the page on which it claimed it.
+    async fn relocated_before(&self, run: &mut Run<'_>, attempt: u32) -> Result<RawDocumentBuf, RunError> {
+        let id = self.task.statement_id.unwrap_or_default();
+        let number = id.saturating_add(i32::try_from(attempt).unwrap_or(i32::MAX));
+        let image = claimed(run, number).await?.ok_or_else(cannot_be_told)?;
+        let found = Found::claimed(run.shape, &image).ok_or_else(cannot_be_told)?;
+        let item = match self.task.plan(run, &found).await? {
+            _ if !self.command.new => found.item.clone(),
+            Planned::Elsewhere(to) => to.into_item(),
+            _ => return Err(cannot_be_told().into()),
+        };
+        let mut last = single("n", 1);
+        last.append(cstr!("updatedExisting"), true);
+        let shown = self.shown(run, &item)?;
+        let mut reply = reply(&last, Some(&shown), &RawDocumentBuf::new());
+        reply.append(cstr!("retriedStmtId"), id);
+        Ok(reply)
     }
 
     /// The answer where the item was made.
@@ -336,9 +340,9 @@ fn reply(last: &RawDocument, value: Option<&RawDocument>, answer: &RawDocument) 
     reply
 }
 
-/// mongod keeps the images of single documents.
-pub(super) fn relocated_before() -> CommandError {
-    let message = "this findAndModify was done when it was first sent, and moved its item; what it was before is not known any more";
+/// mongod keeps the last image of a session, and not for ever.
+fn cannot_be_told() -> CommandError {
+    let message = "which item this findAndModify has changed when it was first sent cannot be told any more";
     CommandError::new(ErrorCode::IllegalOperation, message)
 }
 

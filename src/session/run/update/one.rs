@@ -9,7 +9,7 @@ use crate::command::error::WriteError;
 use crate::pattern::bucket::place::Planned;
 use crate::session::error::RunError;
 use crate::session::run::elsewhere::{self, Went};
-use crate::session::run::relocate::was_relocated;
+use crate::session::run::relocate::{was_relocated, was_relocated_before_others};
 use crate::session::run::task::{Task, given_up, in_words_of_the_application};
 use crate::session::run::upserted::{self, Upserted};
 use crate::session::run::{MAX_ATTEMPTS, Run, pause, resolve};
@@ -36,7 +36,7 @@ pub(super) async fn run(
             }
             Planned::Elsewhere(where_to) => match elsewhere::go(run, task, &found, (where_to, true)).await? {
                 Went::Stayed(_, answer) | Went::Away(_, answer) => return Ok(Outcome::of_one(answer)),
-                Went::Before => return Ok(relocated_before(&judged)),
+                Went::Before(_) => return Ok(relocated_before(&judged)),
                 Went::Missed => {
                     pause(round).await;
                     continue;
@@ -80,7 +80,7 @@ pub(super) async fn none_matched(
     task: &Task<'_>,
     (upserts, judged): (bool, &Outcome),
 ) -> Result<Option<Outcome>, RunError> {
-    if is_relocated(run, task).await? {
+    if task.may_relocate(run.shape) && was_relocated_before_others(run, task).await?.is_some() {
         return Ok(Some(relocated_before(judged)));
     }
     if !upserts {
@@ -103,11 +103,13 @@ pub(super) fn made(id: Option<RawBson>, answer: RawDocumentBuf) -> Outcome {
     }
 }
 
-/// Whether an earlier attempt at the command has relocated an item, so that it is no longer as it was.
-pub(in crate::session::run) async fn is_relocated(run: &mut Run<'_>, task: &Task<'_>) -> Result<bool, RunError> {
-    match task.statement_id.filter(|_| task.may_relocate(run.shape)) {
-        Some(id) => was_relocated(run, id).await,
-        None => Ok(false),
+/// Whether an earlier attempt at the command has relocated an item, so that it is no longer as it was: the number of its
+/// transaction.
+pub(in crate::session::run) async fn is_relocated(run: &mut Run<'_>, task: &Task<'_>) -> Result<Option<u32>, RunError> {
+    if task.may_relocate(run.shape) {
+        was_relocated(run, task).await
+    } else {
+        Ok(None)
     }
 }
 

@@ -1,0 +1,259 @@
+//! Commands that are sent again, or late: what they answer, and what mongod keeps for it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, DateTime, Document, doc};
+use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
+use proto_tests::sides::{COLLECTION, Sides};
+use proto_tests::{ItemIds, Shape, mongod};
+
+/// Statements of a bulk, each of which moves an item.
+const MOVED: i32 = 120;
+/// Sessions that others may have made meanwhile.
+const FEW: i64 = 40;
+
+fn at(seconds: i32) -> DateTime {
+    DateTime::from_millis(1_700_000_000_000 + i64::from(seconds) * 1000)
+}
+
+fn sides(item_ids: ItemIds) -> Result<Sides> {
+    let mut sides = Sides::open(Shape {
+        time: Some("at".to_owned()),
+        max_items: 20,
+        items_change: true,
+        item_ids,
+        ..Shape::new(&["k"])
+    })?;
+    let item = |n: i32| doc! { "_id": n, "k": n % 3, "at": at(n), "n": n, "tags": ["a", n] };
+    sides.alike(&doc! { "insert": COLLECTION, "documents": (0..300).map(item).collect::<Vec<_>>() })?;
+    Ok(sides)
+}
+
+/// The sessions that a server knows, and those of which it remembers transactions or retryable writes.
+fn sessions() -> Result<[i64; 2]> {
+    let mut direct = Connection::open(mongod::shared_replica_set().address())?;
+    let remembered =
+        doc! { "aggregate": "transactions", "pipeline": [{ "$count": "n" }], "cursor": {}, "$db": "config" };
+    let remembered = direct.all(&remembered)?;
+    let status = direct.command_ok(&doc! { "serverStatus": 1, "$db": "admin" })?;
+    let known = status
+        .get_document("logicalSessionRecordCache")?
+        .get_i32("activeSessionsCount")?;
+    Ok([
+        known.into(),
+        remembered.first().map_or(Ok(0), |counted| counted.get_i32("n"))?.into(),
+    ])
+}
+
+/// All that both sides say, also of what was executed before.
+fn alike(sides: &mut Sides, command: &Document) -> Result<[Document; 2]> {
+    let databases = [sides.naive_database(), sides.shaped_database()];
+    let [naive, shaped] = [&mut sides.naive, &mut sides.shaped];
+    let mut replies = Vec::new();
+    for (connection, database) in [naive, shaped].into_iter().zip(databases) {
+        let mut command = command.clone();
+        command.insert("lsid", lsid(&database));
+        command.insert("$db", &database);
+        let mut reply = connection.command(&command)?;
+        for name in ["$clusterTime", "operationTime", "electionId", "opTime"] {
+            reply.remove(name);
+        }
+        // It names the session.
+        reply.remove("errmsg");
+        if let Ok(value) = reply.get_document_mut("value") {
+            // An item has its key first.
+            let mut fields: Vec<(String, Bson)> = std::mem::take(value).into_iter().collect();
+            fields.sort_by(|one, other| one.0.cmp(&other.0));
+            value.extend(fields);
+        }
+        replies.push(reply);
+    }
+    let [naive, shaped]: [Document; 2] = replies.try_into().ok().context("two")?;
+    let fields = |reply: &Document| {
+        let mut fields: Vec<String> = reply
+            .iter()
+            .map(|(name, value)| format!("{name}: {value:?}").replace("_s.items", "_n.items"))
+            .collect();
+        fields.sort();
+        fields
+    };
+    ensure!(
+        fields(&naive) == fields(&shaped),
+        "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+    );
+    Ok([naive, shaped])
+}
+
+fn numbered(command: &Document, number: i64) -> Document {
+    let mut command = command.clone();
+    command.insert("txnNumber", number);
+    command
+}
+
+#[test]
+fn statements_that_may_move_items_leave_no_session_each() -> Result<()> {
+    let mut sides = sides(ItemIds::Unique)?;
+    let session = lsid(&format!("{} bulk", sides.database));
+    // It is much to do where the machine is busy.
+    let patience = Some(Duration::from_mins(3));
+    sides.shaped.stream().set_read_timeout(patience)?;
+    let proxy = sides.another_proxy()?;
+    let mut other = Connection::open(proxy.address())?;
+    other.stream().set_read_timeout(patience)?;
+    let changes: [fn(i32) -> Document; 3] = [
+        |n| doc! { "$set": { "k": n % 3 } },
+        |n| doc! { "$set": { "k": (n + 1) % 3 }, "$inc": { "n": 1000 } },
+        |n| doc! { "$set": { "at": at(1000 - n) } },
+    ];
+    for (number, change) in (1_i64..).zip(changes) {
+        let updates: Vec<Document> = (0..MOVED).map(|n| doc! { "q": { "_id": n }, "u": change(n) }).collect();
+        let command = doc! {
+            "update": COLLECTION, "updates": updates, "lsid": &session, "txnNumber": number, "$db": sides.shaped_database(),
+        };
+        let before = sessions()?;
+        let first = sides.shaped.command_ok(&command)?;
+        ensure!(
+            first.get_i32("n")? == MOVED && !first.contains_key("retriedStmtIds"),
+            "{first}"
+        );
+        let items = sides.items(true)?;
+        // Others work on the same server.
+        let has_few = |after: [i64; 2]| after[0] - before[0] < FEW && after[1] - before[1] < FEW;
+        ensure!(
+            has_few(sessions()?),
+            "{number}: {before:?}, then {:?} sessions",
+            sessions()?
+        );
+        // As is said of it to a proxy that knows nothing of it.
+        let again = other.command_ok(&command)?;
+        ensure!(again.get_i32("n")? == MOVED, "{again}");
+        ensure!(sides.items(true)? == items, "{number}: executed again");
+        ensure!(
+            has_few(sessions()?),
+            "{number}, again: {before:?}, then {:?} sessions",
+            sessions()?
+        );
+    }
+    sides.check_layout()
+}
+
+#[test]
+fn a_find_and_modify_that_moved_its_item_answers_again_as_before() -> Result<()> {
+    for item_ids in [ItemIds::Unique, ItemIds::Stored] {
+        let mut sides = sides(item_ids)?;
+        let of = |fields: Document| {
+            let mut command = doc! { "findAndModify": COLLECTION };
+            command.extend(fields);
+            command
+        };
+        let commands = [
+            of(doc! { "query": { "_id": 4 }, "update": { "$set": { "k": 2 }, "$inc": { "n": 1 } } }),
+            of(doc! { "query": { "_id": 5 }, "update": { "$set": { "k": 0 }, "$inc": { "n": 1 } }, "new": true }),
+            of(
+                doc! { "query": { "n": { "$gte": 6 } }, "sort": { "n": 1 }, "update": [{ "$set": { "k": 7, "n": { "$add": ["$n", 500] } } }] },
+            ),
+            of(
+                doc! { "query": { "n": { "$gte": 7 } }, "sort": { "n": 1 }, "update": [{ "$set": { "k": 7, "n": { "$add": ["$n", 500] } } }], "new": true },
+            ),
+            of(doc! { "query": { "_id": 8 }, "update": { "$set": { "at": at(4000) } } }),
+            of(doc! { "query": { "_id": 9 }, "update": { "$set": { "at": at(-5) } }, "new": true }),
+            of(doc! { "query": { "_id": 10 }, "update": { "_id": 10, "k": 77, "at": at(1), "n": 1 } }),
+            of(doc! { "query": { "_id": 11 }, "update": { "_id": 11, "k": 77, "at": at(1), "n": 1 }, "new": true }),
+            of(doc! { "query": { "_id": 500 }, "update": { "$set": { "k": 1, "at": at(1), "n": 5 } }, "upsert": true }),
+            of(
+                doc! { "query": { "_id": 501 }, "update": { "$set": { "k": 1, "at": at(1), "n": 5 } }, "upsert": true, "new": true },
+            ),
+        ];
+        for (number, command) in (1_i64..).zip(&commands) {
+            let command = numbered(command, number);
+            let [_, first] = alike(&mut sides, &command)?;
+            // Others change the item and its pages before it is sent again.
+            let noise = doc! { "update": COLLECTION, "updates": [{ "q": {}, "u": { "$set": { "noise": number } }, "multi": true }] };
+            sides.alike(&noise)?;
+            let [_, again] = alike(&mut sides, &command)?;
+            for name in ["value", "lastErrorObject"] {
+                ensure!(first.get(name) == again.get(name), "{command}\n  {first}\n  {again}");
+            }
+            sides.check().with_context(|| format!("{item_ids:?} {command}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_sent_again_names_the_statements_that_were_executed() -> Result<()> {
+    let mut sides = sides(ItemIds::Unique)?;
+    let commands = [
+        doc! { "update": COLLECTION, "updates": [
+            { "q": { "_id": 500 }, "u": { "$set": { "k": 1, "at": at(1), "n": 5 } }, "upsert": true },
+        ] },
+        doc! { "update": COLLECTION, "updates": [
+            { "q": { "_id": 4 }, "u": { "$set": { "k": 2 }, "$inc": { "n": 1 } } },
+        ] },
+        doc! { "update": COLLECTION, "updates": [
+            { "q": { "_id": 5 }, "u": { "$inc": { "n": 1 } } },
+            { "q": { "_id": 501 }, "u": { "$set": { "k": 1, "at": at(1), "n": 5 } }, "upsert": true },
+            { "q": { "_id": 6 }, "u": { "$set": { "k": 2 }, "$inc": { "n": 1000 } } },
+            { "q": { "_id": 999 }, "u": { "$set": { "k": 2 }, "$inc": { "n": 1 } } },
+            { "q": { "n": 7 }, "u": { "$set": { "at": at(3000), "x": 1 } } },
+            { "q": { "_id": 502 }, "u": { "_id": 502, "k": 1, "at": at(1), "n": 5 }, "upsert": true },
+        ] },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": 20 }, "limit": 1 }, { "q": { "n": 21 }, "limit": 1 }] },
+        doc! { "findAndModify": COLLECTION, "query": { "_id": 22 }, "remove": true },
+        doc! { "insert": COLLECTION, "documents": [{ "_id": 600, "k": 1, "at": at(1) }, { "_id": 601, "k": 2, "at": at(1) }] },
+    ];
+    for (number, command) in (1_i64..).zip(&commands) {
+        for ids in [false, true] {
+            let mut command = numbered(command, number * 2 + i64::from(ids));
+            if ids && !command.contains_key("findAndModify") {
+                let count = ["updates", "deletes", "documents"]
+                    .iter()
+                    .find_map(|name| command.get_array(name).ok());
+                let count = i32::try_from(count.context("statements")?.len())?;
+                command.insert("stmtIds", (10..10 + count).collect::<Vec<i32>>());
+            }
+            if ids {
+                // Executed in part under another number already.
+                let plain = command.clone();
+                alike(&mut sides, &plain)?;
+            }
+            alike(&mut sides, &command)?;
+            alike(&mut sides, &command)?;
+            sides.check()?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_number_that_is_too_old_fails_the_command() -> Result<()> {
+    let mut sides = sides(ItemIds::Unique)?;
+    let newer = doc! { "insert": COLLECTION, "documents": [{ "_id": 900, "k": 1, "at": at(900) }] };
+    alike(&mut sides, &numbered(&newer, 9))?;
+    let commands = [
+        doc! { "insert": COLLECTION, "documents": [{ "_id": 901, "k": 1, "at": at(901) }] },
+        doc! { "insert": COLLECTION, "documents": [{ "_id": 901, "k": 1, "at": at(901) }, { "_id": 902, "k": 9, "at": at(901) }] },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 1 }, "u": { "$inc": { "n": 1 } } }] },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "n": 1 }, "u": { "$inc": { "n": 1 } } }] },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 1 }, "u": { "$set": { "k": 2 } } }] },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 950 }, "u": { "$set": { "k": 2 } }, "upsert": true }] },
+        doc! { "update": COLLECTION, "ordered": false, "updates": [
+            { "q": { "_id": 1 }, "u": { "$inc": { "n": 1 } } }, { "q": { "n": 2 }, "u": { "$set": { "k": 2 } } },
+        ] },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": 1 }, "limit": 1 }] },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": 1 }, "limit": 1 }], "ordered": false },
+        doc! { "findAndModify": COLLECTION, "query": { "_id": 1 }, "update": { "$inc": { "n": 1 } } },
+        doc! { "findAndModify": COLLECTION, "query": { "n": 1 }, "update": { "$inc": { "n": 1 } } },
+        doc! { "findAndModify": COLLECTION, "query": { "_id": 1 }, "update": { "$set": { "k": 2 } } },
+        doc! { "findAndModify": COLLECTION, "query": { "_id": 1 }, "remove": true },
+        doc! { "findAndModify": COLLECTION, "query": { "n": 1 }, "remove": true },
+    ];
+    for command in &commands {
+        let [naive, _] = alike(&mut sides, &numbered(command, 8))?;
+        ensure!(naive.get_i32("code")? == 225, "{naive}");
+        sides.check()?;
+    }
+    Ok(())
+}
