@@ -126,6 +126,7 @@ impl Observer {
                     collection: None,
                     begun: false.into(),
                     timestamps: EmptyTimestamps::Filled,
+                    executed: 0,
                 };
                 End::of(run.run().await)
             }

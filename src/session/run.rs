@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bson::Binary;
-use bson::raw::{RawBsonRef, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub(super) use self::across::Across;
 pub(super) use self::aggregate::judged as judged_aggregate;
@@ -49,7 +49,7 @@ use super::readiness::{Asker, Transaction};
 use super::upstream::UpstreamKind;
 use super::{Settings, Shared};
 use crate::command::arguments::Carried;
-use crate::command::document::{first_field, get};
+use crate::command::document::{as_whole_number, first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::check_hint_form;
 use crate::command::head::Head;
@@ -79,6 +79,8 @@ pub(super) struct Run<'a> {
     pub(super) begun: AtomicBool,
     /// What becomes of empty timestamps in documents that are inserted.
     pub(super) timestamps: EmptyTimestamps,
+    /// Commands of which mongod has answered that they changed items: what was executed is not run again.
+    pub(super) executed: u64,
 }
 
 /// What becomes of a `Timestamp(0, 0)` at the top of a document that is inserted.
@@ -153,6 +155,16 @@ impl<'a> Run<'a> {
             collection: self.collection.clone(),
             begun: begun.into(),
             timestamps: EmptyTimestamps::Kept,
+            executed: 0,
+        }
+    }
+
+    /// Records whether mongod's answer to a write of the client's own items says that it changed any.
+    fn record_executed(&mut self, answer: &RawDocument) {
+        let result = get(answer, "lastErrorObject").and_then(RawBsonRef::as_document);
+        let n = get(result.unwrap_or(answer), "n").and_then(as_whole_number);
+        if n.is_some_and(|n| n > 0) {
+            self.executed = self.executed.saturating_add(1);
         }
     }
 

@@ -2,8 +2,10 @@
 
 mod broken_off;
 mod packed;
+mod stale;
 mod transfer;
 mod working;
+mod writing;
 
 use std::process::Output;
 

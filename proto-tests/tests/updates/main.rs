@@ -2,9 +2,12 @@
 
 mod again;
 mod by_id;
+mod failing;
 mod fields;
 mod found;
 mod many;
+mod moving;
+mod not_a_number;
 mod positional;
 mod random;
 mod sides;

@@ -35,6 +35,7 @@ impl Session<'_> {
             collection: None,
             begun: false.into(),
             timestamps: EmptyTimestamps::Filled,
+            executed: 0,
         };
         let answer = watched(head, run.run(), &mut self.client).await?;
         self.finish(message.opened, head, answer).await

@@ -10,6 +10,7 @@ pub(super) mod sweep;
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
 pub(super) use self::one::{Target, condition, sweep_page, take, taking_out, target, target_by_id};
+use super::replaced::{self, is_met_by, may_go_on, wait};
 use super::task::end_running_transaction;
 use super::{Run, indexes, resolve};
 use crate::command::delete::DeleteStatement;
@@ -93,8 +94,19 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let mut deleted = Deleted::default();
     for (index, statement) in statements.iter().enumerate() {
         let id = retryable.then(|| batch.statement_ids.of(index));
-        match execute(run, (statement, let_variables), id, &mut deleted).await {
+        let before = deleted.n;
+        match until_executed(run, (statement, let_variables), id, &mut deleted).await {
             Ok(()) => {}
+            Err(RunError::Command(told)) if is_executed_in_part(run, &told) => {
+                let error = match deleted.n.saturating_sub(before) {
+                    0 => replaced::not_executed(run),
+                    items => replaced::deleted_in_part(run, items),
+                };
+                deleted.errors.push(error.to_document(index));
+                if batch.ordered {
+                    break;
+                }
+            }
             Err(RunError::Command(told)) if let Some(error) = of_statement(&told, index) => {
                 deleted.errors.push(error.to_document(index));
                 if matches!(told, CommandError::Own { .. }) {
@@ -114,6 +126,29 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
         return Ok(reply);
     }
     Ok(deleted.reply(retryable))
+}
+
+/// Whether the collection was replaced, or stayed frozen, when something had been executed: the client is told how much.
+fn is_executed_in_part(run: &Run<'_>, error: &CommandError) -> bool {
+    let is_of_replacing = is_met_by(error) || error.is(ErrorCode::WriteConflict);
+    is_of_replacing && run.executed > 0 && !run.head.in_transaction()
+}
+
+/// Executes a statement, and again where the collection is replaced before it has done anything.
+async fn until_executed(
+    run: &mut Run<'_>,
+    (statement, variables): (&DeleteStatement<'_>, Option<&RawDocument>),
+    id: Option<i32>,
+    deleted: &mut Deleted,
+) -> Result<(), RunError> {
+    let before = run.executed;
+    for _ in 0..replaced::MAX_RUNS {
+        match execute(run, (statement, variables), id, deleted).await {
+            Err(RunError::Command(error)) if is_met_by(&error) && may_go_on(run, before) => wait(run).await?,
+            done => return done,
+        }
+    }
+    execute(run, (statement, variables), id, deleted).await
 }
 
 async fn execute(

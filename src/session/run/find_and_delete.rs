@@ -196,6 +196,7 @@ async fn send(run: &mut Run<'_>, arguments: &RawDocument, id: Option<i32>) -> Re
     run.carried().append_to_write(&mut body);
     match succeeded(run.link.call(Request::plain(&body)).await?) {
         Ok(answer) => {
+            run.record_executed(&answer);
             let image = get(&answer, "value").and_then(RawBsonRef::as_document);
             Ok(Told::Image(image.map(RawDocument::to_owned), answer))
         }

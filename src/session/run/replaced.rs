@@ -9,14 +9,14 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{Run, only_reads};
 use crate::command::arguments::with_replaced;
-use crate::command::document::{as_whole_number, get};
+use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::find::misses_own_index;
 use crate::command::reply::succeeded;
 use crate::session::error::RunError;
 
 /// How often a command is run again. A collection is replaced once in a while.
-const MAX_RUNS: u32 = 10;
+pub(super) const MAX_RUNS: u32 = 10;
 
 /// A command's answer.
 pub(super) type Answer = Result<RawDocumentBuf, RunError>;
@@ -52,11 +52,11 @@ pub(super) async fn again_where_replaced(run: &mut Run<'_>) -> Answer {
             return answer;
         }
         run.settings.readiness.forget(run.namespace);
-        if !may_be_run_again(run, &answer) {
+        if !may_be_run_again(run) {
             break;
         }
         if !only_reads(run.head) {
-            run.settings.readiness.for_writing(&mut run.asker()).await?;
+            wait(run).await?;
         }
         answer = once(run).await;
     }
@@ -86,8 +86,8 @@ fn write_errors(reply: &RawDocument) -> impl Iterator<Item = (usize, WriteError)
     errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse)
 }
 
-/// Whether nothing has been done that would be done twice.
-fn may_be_run_again(run: &Run<'_>, answer: &Answer) -> bool {
+/// Whether nothing was executed that would be executed twice.
+fn may_be_run_again(run: &Run<'_>) -> bool {
     let head = run.head;
     if head.in_transaction() || head.name == "getMore" {
         return false;
@@ -95,19 +95,29 @@ fn may_be_run_again(run: &Run<'_>, answer: &Answer) -> bool {
     if only_reads(head) || head.is_retryable_write() {
         return true;
     }
-    match (head.name, answer) {
-        ("findAndModify" | "findandmodify", _) => true,
-        ("update" | "delete", Ok(reply)) => get(reply, "n").and_then(as_whole_number) == Some(0),
+    match head.name {
+        "findAndModify" | "findandmodify" | "update" | "delete" => run.executed == 0,
         _ => false,
     }
 }
 
+/// Waits until the collection takes writes again, and takes the one that has its name then for the command's.
+pub(super) async fn wait(run: &mut Run<'_>) -> Result<(), RunError> {
+    let settings = run.settings;
+    settings.readiness.forget(run.namespace);
+    let ready = settings.readiness.for_writing(&mut run.asker()).await?;
+    run.collection = Some(ready.uuid);
+    Ok(())
+}
+
+/// Whether a statement of several, which failed so, may be run again by itself: `before` is what the command had executed until it.
+pub(super) fn may_go_on(run: &Run<'_>, before: u64) -> bool {
+    !run.head.in_transaction() && (run.executed == before || run.head.is_retryable_write())
+}
+
 /// What a client is told: something that it may try again.
 fn told(run: &Run<'_>, answer: Answer) -> Answer {
-    let message = format!(
-        "{} is being replaced by a packed copy of itself (`mongoshape compact`): try again",
-        run.namespace
-    );
+    let message = message(run);
     let own = CommandError::new(ErrorCode::WriteConflict, message.as_str());
     if run.head.in_transaction() {
         return Err(own.transient().into());
@@ -129,6 +139,37 @@ fn told(run: &Run<'_>, answer: Answer) -> Answer {
             Ok(with_replaced(&reply, &[("writeErrors", Some(errors))]))
         }
     }
+}
+
+fn message(run: &Run<'_>) -> String {
+    format!(
+        "{} is being replaced by a packed copy of itself (`mongoshape compact`): try again",
+        run.namespace
+    )
+}
+
+/// The error of a statement that met a collection about to be replaced before it had done anything.
+pub(super) fn not_executed(run: &Run<'_>) -> WriteError {
+    WriteError::new(ErrorCode::WriteConflict, message(run))
+}
+
+/// The error of an update that has changed so many items, and cannot be taken up again.
+pub(super) fn updated_in_part(run: &Run<'_>, items: i64) -> WriteError {
+    in_part(run, &format!("{items} of its items were changed"))
+}
+
+/// The error of a delete that has deleted so many items, and cannot be taken up again.
+pub(super) fn deleted_in_part(run: &Run<'_>, items: i64) -> WriteError {
+    in_part(run, &format!("{items} of its items were deleted"))
+}
+
+fn in_part(run: &Run<'_>, what: &str) -> WriteError {
+    let message = format!(
+        "{} was replaced by a packed copy of itself (`mongoshape compact`) while this statement was executed: {what}, \
+         and the others were not; look at what is there before it is sent again",
+        run.namespace
+    );
+    WriteError::new(ErrorCode::WriteConflict, message)
 }
 
 /// What came of something that is of no use any more where the collection was replaced, or is about to be; `None` then.

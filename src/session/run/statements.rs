@@ -44,6 +44,18 @@ pub(super) struct Told {
     pub(super) resent: bool,
     /// mongod's answer.
     pub(super) answer: RawDocumentBuf,
+    /// The error of statements, which are among those that missed, that met a collection about to be replaced.
+    pub(super) replaced: Option<WriteError>,
+}
+
+impl Told {
+    /// Fails where the collection is about to be replaced.
+    pub(super) fn unless_replaced(mut self) -> Result<Self, RunError> {
+        match self.replaced.take() {
+            Some(error) => Err(error.into_command_error().into()),
+            None => Ok(self),
+        }
+    }
 }
 
 /// Sends one statement.
@@ -64,9 +76,75 @@ pub(super) async fn send(
     (statements, ordered): (&[&RawDocument], bool),
     part: Part,
 ) -> Result<Told, RunError> {
-    let (name, field) = match kind {
-        Kind::Update => ("update", "updates"),
-        Kind::Delete => ("delete", "deletes"),
+    send_counting(run, kind, (statements, ordered), part)
+        .await?
+        .unless_replaced()
+}
+
+/// The same, which tells what was executed where other statements met a collection that is about to be replaced.
+pub(super) async fn send_counting(
+    run: &mut Run<'_>,
+    kind: Kind,
+    (statements, ordered): (&[&RawDocument], bool),
+    part: Part,
+) -> Result<Told, RunError> {
+    let body = body(run, kind, ordered, part);
+    let field = match kind {
+        Kind::Update => "updates",
+        Kind::Delete => "deletes",
+    };
+    let request = Request {
+        body: &body,
+        sequence: Some((field, statements)),
+    };
+    let answer = match succeeded(run.link.call(request).await?) {
+        Ok(answer) => answer,
+        Err(CommandError::Upstream(reply)) if reply.get_i32("code").is_ok_and(|code| code == RETRY_OF_DELETE) => {
+            return Ok(Told {
+                n: 1,
+                missed: Vec::new(),
+                resent: true,
+                answer: with_replaced(&reply, &[("ok", Some(RawBsonRef::Double(1.0)))]),
+                replaced: None,
+            });
+        }
+        // Which labels the error of the client's own statement has is mongod's word.
+        Err(error) if matches!(part, Part::Own(Some(_))) => return Err(error.with_labels_of_write().into()),
+        Err(error) => return Err(error.into()),
+    };
+    if matches!(part, Part::Own(_)) {
+        run.record_executed(&answer);
+    }
+    let mut missed = Vec::new();
+    let mut replaced = None;
+    let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
+    let errors = errors.into_iter().flatten().flatten();
+    for (position, error) in errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse) {
+        if is_met_by_statement(&error) {
+            missed.push(position);
+            replaced = Some(error);
+            continue;
+        }
+        match failure(run.shape, error) {
+            Failure::Miss => missed.push(position),
+            Failure::TooLarge(error) | Failure::Final(error) => return Err(error.into_command_error().into()),
+            _ => return Err(run.misfit().into()),
+        }
+    }
+    Ok(Told {
+        n: get(&answer, "n").and_then(as_whole_number).unwrap_or_default(),
+        missed,
+        resent: get(&answer, "retriedStmtIds").is_some(),
+        answer,
+        replaced,
+    })
+}
+
+/// The command that statements are sent in a sequence of.
+fn body(run: &Run<'_>, kind: Kind, ordered: bool, part: Part) -> RawDocumentBuf {
+    let name = match kind {
+        Kind::Update => "update",
+        Kind::Delete => "delete",
     };
     let mut body = single(name, run.namespace.collection);
     body.append(cstr!("ordered"), ordered);
@@ -88,43 +166,7 @@ pub(super) async fn send(
         None => carried,
     };
     carried.append_to_write(&mut body);
-    let request = Request {
-        body: &body,
-        sequence: Some((field, statements)),
-    };
-    let answer = match succeeded(run.link.call(request).await?) {
-        Ok(answer) => answer,
-        Err(CommandError::Upstream(reply)) if reply.get_i32("code").is_ok_and(|code| code == RETRY_OF_DELETE) => {
-            return Ok(Told {
-                n: 1,
-                missed: Vec::new(),
-                resent: true,
-                answer: with_replaced(&reply, &[("ok", Some(RawBsonRef::Double(1.0)))]),
-            });
-        }
-        // Which labels the error of the client's own statement has is mongod's word.
-        Err(error) if matches!(part, Part::Own(Some(_))) => return Err(error.with_labels_of_write().into()),
-        Err(error) => return Err(error.into()),
-    };
-    let mut missed = Vec::new();
-    let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
-    let errors = errors.into_iter().flatten().flatten();
-    for (position, error) in errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse) {
-        if is_met_by_statement(&error) {
-            return Err(error.into_command_error().into());
-        }
-        match failure(run.shape, error) {
-            Failure::Miss => missed.push(position),
-            Failure::TooLarge(error) | Failure::Final(error) => return Err(error.into_command_error().into()),
-            _ => return Err(run.misfit().into()),
-        }
-    }
-    Ok(Told {
-        n: get(&answer, "n").and_then(as_whole_number).unwrap_or_default(),
-        missed,
-        resent: get(&answer, "retriedStmtIds").is_some(),
-        answer,
-    })
+    body
 }
 
 /// What a statement beside the client's own carries. In a transaction it is one of its statements.

@@ -13,7 +13,8 @@ use bson::raw::RawDocumentBuf;
 pub(super) use self::by_id::{may_be_tried, may_match};
 pub(super) use self::one::is_relocated;
 use self::outcome::{Outcome, Told};
-use super::task::{Task, end_transaction};
+use super::replaced::{self, is_met_by, is_met_by_statement, may_go_on, wait};
+use super::task::{Memory, Task, end_transaction};
 use super::{Run, indexes, resolve, upserted};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::find::check_hint_form;
@@ -23,6 +24,12 @@ use crate::pattern::bucket::upsert::check_filter;
 use crate::session::error::RunError;
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+    let is_retryable = run.head.is_retryable_write();
+    let executed = execute(run).await;
+    executed.map_err(|error| error.map_command(|error| if is_retryable { error.labelled() } else { error }))
+}
+
+async fn execute(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Update::parse(run.head)?;
     let changes = by_id::translate(run, &command);
     if changes.is_none() {
@@ -69,11 +76,16 @@ async fn one_after_the_other(run: &mut Run<'_>, command: &Update<'_>) -> Result<
     let mut told = Told::default();
     let ends_with_first_failure = command.ordered || run.head.in_transaction();
     for (index, statement) in command.statements.iter().enumerate() {
-        match of_statement(run, command, (index, statement)).await {
+        match until_executed(run, command, (index, statement)).await {
             Ok(outcome) => told.add((index, command.statement_ids.of(index)), outcome),
             // What the others have done is done.
-            Err(RunError::Command(CommandError::Own { code, message })) if told.has_begun() => {
+            Err(RunError::Command(CommandError::Own { code, message }))
+                if told.has_begun() || (run.executed > 0 && !run.head.in_transaction()) =>
+            {
                 told.fail(index, WriteError::new(code, message));
+            }
+            Err(RunError::Command(error)) if run.executed > 0 && is_met_by(&error) && !run.head.in_transaction() => {
+                told.fail(index, replaced::not_executed(run));
             }
             Err(error) => return Err(error),
         }
@@ -87,6 +99,28 @@ async fn one_after_the_other(run: &mut Run<'_>, command: &Update<'_>) -> Result<
     Ok(told.reply(run))
 }
 
+/// Executes a statement, and again where the collection is replaced before it has done anything.
+async fn until_executed(
+    run: &mut Run<'_>,
+    command: &Update<'_>,
+    (index, statement): (usize, &UpdateStatement<'_>),
+) -> Result<Outcome, RunError> {
+    let before = run.executed;
+    for _ in 0..replaced::MAX_RUNS {
+        let outcome = of_statement(run, command, (index, statement)).await;
+        let is_met = match &outcome {
+            Ok(outcome) => outcome.failed.as_ref().is_some_and(is_met_by_statement),
+            Err(RunError::Command(error)) => is_met_by(error),
+            Err(RunError::Link(_)) => false,
+        };
+        if !is_met || !may_go_on(run, before) {
+            return outcome;
+        }
+        wait(run).await?;
+    }
+    of_statement(run, command, (index, statement)).await
+}
+
 async fn of_statement(
     run: &mut Run<'_>,
     command: &Update<'_>,
@@ -94,6 +128,9 @@ async fn of_statement(
 ) -> Result<Outcome, RunError> {
     let mut task = Task::new(Asked::from(statement), command.let_variables, statement.constants);
     task.statement_id = run.head.is_retryable_write().then(|| command.statement_ids.of(index));
+    if command.statements.len() > 1 {
+        task.memory = Memory::Statement;
+    }
     if let Some(outcome) = before(run, &task, statement.upsert).await? {
         return Ok(outcome);
     }
@@ -128,7 +165,7 @@ async fn before(run: &mut Run<'_>, task: &Task<'_>, upserts: bool) -> Result<Opt
             ..one::made(Some(id), answer)
         }));
     }
-    if one::is_relocated(run, task).await? {
+    if one::is_relocated(run, task).await?.is_some() {
         return Ok(Some(one::relocated_before(&Outcome::default())));
     }
     Ok(None)

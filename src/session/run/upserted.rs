@@ -53,6 +53,7 @@ pub(super) async fn make(run: &mut Run<'_>, task: &Task<'_>) -> Result<Upserted,
     // Something was looked for before.
     let mut inner = run.in_place(&head, true);
     let reply = insert::run(&mut inner).await?;
+    run.record_executed(&reply);
     let errors = get(&reply, "writeErrors").and_then(RawBsonRef::as_array);
     let error = errors.and_then(|errors| WriteError::parse(errors.into_iter().next()?.ok()?.as_document()?));
     Ok(match error {

@@ -12,7 +12,7 @@ use crate::pattern::bucket::layout::PageFacts;
 use crate::pattern::bucket::resolve::{Found, Wanted};
 use crate::session::error::RunError;
 use crate::session::run::resolve::Matches;
-use crate::session::run::statements::{Kind, Part, lost_too_often, send};
+use crate::session::run::statements::{Kind, Part, lost_too_often, send_counting};
 use crate::session::run::{MAX_ATTEMPTS, Run, pause};
 
 /// What of a page is to be taken out.
@@ -131,7 +131,7 @@ async fn take(
     });
     let statements: Vec<RawDocumentBuf> = statements.collect();
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-    let told = send(run, Kind::Update, (&statements, false), Part::Own(None)).await?;
+    let told = send_counting(run, Kind::Update, (&statements, false), Part::Own(None)).await?;
     let mut missed = Vec::new();
     let mut n = 0_usize;
     for (position, page) in chosen.iter().enumerate() {
@@ -144,6 +144,7 @@ async fn take(
             emptied.add(&page.key);
         }
     }
-    deleted.add(i64::try_from(n).unwrap_or(i64::MAX), told.answer);
+    deleted.add(i64::try_from(n).unwrap_or(i64::MAX), told.answer.clone());
+    told.unless_replaced()?;
     Ok(missed)
 }

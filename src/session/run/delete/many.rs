@@ -12,13 +12,25 @@ use crate::pattern::bucket::layout::{PageFacts, path};
 use crate::pattern::bucket::resolve::Wanted;
 use crate::session::error::RunError;
 use crate::session::run::queries::{documents, more};
-use crate::session::run::statements::{Kind, Part, lost_too_often, send};
+use crate::session::run::replaced::{MAX_RUNS, is_met_by, wait};
+use crate::session::run::statements::{Kind, Part, lost_too_often, send_counting};
 use crate::session::run::{MAX_ATTEMPTS, Run, pause};
 
 /// Pages taken together.
 const PAGES: i64 = 1000;
 
+/// Deletes them. Where the collection is replaced meanwhile the rest is found and deleted in the one that takes its place.
 pub(super) async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut Deleted) -> Result<(), RunError> {
+    for _ in 0..MAX_RUNS {
+        match all(run, wanted, deleted).await {
+            Err(RunError::Command(error)) if is_met_by(&error) && !run.head.in_transaction() => wait(run).await?,
+            done => return done,
+        }
+    }
+    all(run, wanted, deleted).await
+}
+
+async fn all(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut Deleted) -> Result<(), RunError> {
     let narrowing = Narrowing::of(run.shape, wanted.filter);
     match narrowing.only_keys().filter(|_| wanted.collation.is_none()) {
         Some(condition) => whole_pages(run, &condition, deleted).await,
@@ -85,11 +97,12 @@ async fn empty_and_remove(run: &mut Run<'_>, pages: &[Page], deleted: &mut Delet
     let mut missed = Vec::new();
     if !statements.is_empty() {
         let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-        let told = send(run, Kind::Update, (&statements, false), Part::Own(None)).await?;
-        missed = told.missed;
+        let told = send_counting(run, Kind::Update, (&statements, false), Part::Own(None)).await?;
+        missed.clone_from(&told.missed);
         let emptied = full.iter().enumerate().filter(|(place, _)| !missed.contains(place));
         let n: i64 = emptied.map(|(_, page)| i64::from(page.facts.count)).sum();
-        deleted.add(n, told.answer);
+        deleted.add(n, told.answer.clone());
+        told.unless_replaced()?;
     }
     let missed_pages: Vec<&PageFacts> = missed
         .iter()

@@ -1,4 +1,8 @@
-//! An item of many that was not as it had been found: what it is by now.
+//! Items of many that were not as they had been found: what they are by now.
+
+use std::collections::HashMap;
+
+use bson::raw::RawArrayBuf;
 
 use crate::command::document::single;
 use crate::pattern::bucket::key::same_bytes;
@@ -40,6 +44,55 @@ pub(super) async fn find_again(
         1 => Some(again.pop()),
         _ => Some(None),
     })
+}
+
+/// Items whose `_id`s are looked up in one query.
+const MAX_TOGETHER: usize = 1000;
+
+/// Those of the items that still match, wherever they lie by now, in the same order. `None` where one has no `_id`, or another has
+/// the same.
+pub(super) async fn find_all_again(
+    run: &mut Run<'_>,
+    task: &Task<'_>,
+    items: &[Found],
+) -> Result<Option<Vec<Found>>, RunError> {
+    let mut all = Vec::new();
+    for items in items.chunks(MAX_TOGETHER) {
+        let mut order: HashMap<Vec<u8>, usize> = HashMap::new();
+        let mut ids = RawArrayBuf::new();
+        for (place, item) in items.iter().enumerate() {
+            let Some(id) = item.id() else { return Ok(None) };
+            ids.push(id);
+            if order.insert(single("", id).into_bytes(), place).is_some() {
+                return Ok(None);
+            }
+        }
+        let is_one = single("_id", single("$in", &ids));
+        let of_bucket = single(run.shape.items(), single("$elemMatch", &is_one));
+        let wanted = Wanted {
+            of_bucket: Some(&of_bucket),
+            of_item: Some(&is_one),
+            ..task.wanted()
+        };
+        let mut matches = Matches::of(run, wanted).await?;
+        let mut found: Vec<(usize, Found)> = Vec::new();
+        while let Some(batch) = matches.next_batch(run).await? {
+            // A collation may take others for equal.
+            found.extend(batch.into_iter().filter_map(|found| {
+                let place = order.get(&single("", found.id()?).into_bytes())?;
+                Some((*place, found))
+            }));
+        }
+        found.sort_by_key(|(place, _)| *place);
+        if found
+            .windows(2)
+            .any(|pair| matches!(pair, [one, next] if one.0 == next.0))
+        {
+            return Ok(None);
+        }
+        all.extend(found.into_iter().map(|(_, found)| found));
+    }
+    Ok(Some(all))
 }
 
 /// An item without an `_id`, where it was found and as it was: others of its bucket have changed, or have come there. `None` where

@@ -1,7 +1,10 @@
 //! Statements about one item each by its `_id`, on the items' buckets.
 
+mod bulk;
+
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use self::bulk::Bulk;
 use super::outcome::Outcome;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_whole_number, get, single};
@@ -13,8 +16,8 @@ use crate::pattern::bucket::index;
 use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::mint::SystemMint;
+use crate::session::run::Run;
 use crate::session::run::own_transaction::{OwnTransaction, unlabelled};
-use crate::session::run::{MAX_ATTEMPTS, Run};
 use crate::session::upstream::UpstreamKind;
 
 /// All statements; `None` where one is of another kind, or what became of it among others could not be told.
@@ -55,10 +58,16 @@ pub(super) async fn run(
         .zip(changes)
         .map(|(statement, change)| change.statement(statement.multi))
         .collect();
-    let answer = if changes.len() > 1 && may_pass_moved_items(run) {
-        until_all_are_met(run, command, (&statements, &ids)).await?
-    } else {
-        send(run, command, (&statements, &ids), None).await?
+    let bulk = Bulk {
+        command,
+        changes,
+        statements: &statements,
+        ids: &ids,
+    };
+    let answer = match changes {
+        [_] => send(run, command, (&statements, &ids), None).await?,
+        _ if may_pass_moved_items(run) => bulk.until_all_are_met(run).await?,
+        _ => bulk.until_none_is_frozen(run).await?,
     };
     if let ([statement], [change]) = (command.statements.as_slice(), changes)
         && get(&answer, "n").and_then(as_whole_number) == Some(0)
@@ -81,34 +90,6 @@ pub(super) async fn run(
 /// move.
 fn may_pass_moved_items(run: &Run<'_>) -> bool {
     run.upstream != UpstreamKind::Standalone && !run.head.in_transaction()
-}
-
-/// A statement whose item is moved meanwhile may meet no bucket. Which of them did, only mongod's memory tells: sent again, those
-/// that did are not done again. The answer to the last, as that to the first. What the client does not number has a number of
-/// ours.
-async fn until_all_are_met(
-    run: &mut Run<'_>,
-    command: &Update<'_>,
-    (statements, ids): (&[RawDocumentBuf], &RawArrayBuf),
-) -> Result<RawDocumentBuf, RunError> {
-    let matched = |answer: &RawDocument| get(answer, "n").and_then(as_whole_number).unwrap_or_default();
-    let has_failed = |answer: &RawDocument| get(answer, "writeErrors").is_some();
-    let all = i64::try_from(statements.len()).unwrap_or(i64::MAX);
-    let own = (!run.head.is_retryable_write()).then(|| OwnTransaction::unnumbered(run));
-    let first = send(run, command, (statements, ids), own.as_ref()).await?;
-    let mut last = first.clone();
-    for _ in 0..MAX_ATTEMPTS {
-        if matched(&last) >= all || has_failed(&last) {
-            break;
-        }
-        let answer = send(run, command, (statements, ids), own.as_ref()).await?;
-        if matched(&answer) <= matched(&last) && !has_failed(&answer) {
-            break;
-        }
-        let retried = get(&first, "retriedStmtIds");
-        last = with_replaced(&answer, &[("retriedStmtIds", retried)]);
-    }
-    Ok(last)
 }
 
 /// Sends one statement, if it is of this kind.
@@ -140,6 +121,7 @@ pub(super) async fn one(
     Ok(Some(outcome))
 }
 
+/// Sends statements in one command, under the client's number or one of our own.
 async fn send(
     run: &mut Run<'_>,
     command: &Update<'_>,
@@ -164,12 +146,15 @@ async fn send(
         sequence: Some(("updates", &elements)),
     };
     let answer = succeeded(run.link.call(request).await?);
-    if own.is_none() {
-        return Ok(answer?);
+    if let Ok(answer) = &answer {
+        run.record_executed(answer);
     }
-    // The client does not know of a number.
-    let unknown = [("retriedStmtIds", None), ("errorLabels", None)];
-    Ok(with_replaced(&answer.map_err(unlabelled)?, &unknown))
+    let answer = if own.is_some() {
+        answer.map_err(unlabelled)
+    } else {
+        answer
+    };
+    Ok(answer?)
 }
 
 /// Whether the statement may be sent before it is known what an earlier attempt at the command has done: one that made the item
@@ -181,6 +166,13 @@ pub(in crate::session::run) fn may_be_tried(run: &Run<'_>, change: &Change, upse
 /// Where no bucket met the statement's conditions: whether one does that was passed, since its item was moved there meanwhile,
 /// or would if nothing else were demanded of the item than the client does.
 pub(in crate::session::run) async fn may_match(run: &mut Run<'_>, change: &Change) -> Result<bool, RunError> {
+    let find = looking(run, change);
+    let answer = run.link.run(&find).await?;
+    Ok(is_found(&answer))
+}
+
+/// The query that tells whether a bucket meets the conditions.
+fn looking(run: &Run<'_>, change: &Change) -> RawDocumentBuf {
     let mut find = single("find", run.namespace.collection);
     find.append(cstr!("filter"), &change.condition);
     find.append(cstr!("hint"), index::ITEM_ID);
@@ -188,8 +180,11 @@ pub(in crate::session::run) async fn may_match(run: &mut Run<'_>, change: &Chang
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
     run.carried().append_to_look_up(&mut find);
-    let answer = run.link.run(&find).await?;
-    Ok(CursorReply::parse(&answer).is_some_and(|cursor| cursor.documents().next().is_some()))
+    find
+}
+
+fn is_found(answer: &RawDocument) -> bool {
+    CursorReply::parse(answer).is_some_and(|cursor| cursor.documents().next().is_some())
 }
 
 /// mongod's answer, its errors in terms of items.

@@ -2,22 +2,33 @@
 //!
 //! They are read in batches. A bucket is met once: what is read of it again, since an index that it was found by has changed with
 //! it, is left out. An item that was changed by others in between is looked for again, and left alone where it matches no more.
+//!
+//! The update ends with the first item that cannot be changed: those before it are changed, those behind it are not. So the
+//! statements go in ordered commands, in which mongod stops at the first failure
+//! (`docs/decisions/0021-an-update-of-many-ends-with-its-first-failure.md`).
 
-use std::collections::HashMap;
+mod away;
+mod met;
+mod together;
 
-use bson::raw::{RawBson, RawDocumentBuf};
+use std::collections::VecDeque;
 
-use super::again::find_again;
+use bson::raw::RawDocumentBuf;
+
+use self::away::fails_anywhere;
+use self::met::Met;
+use super::again::{find_again, find_all_again};
 use super::one::none_matched;
 use super::outcome::Outcome;
-use super::statement::{send, send_all, settle};
-use crate::command::document::{get, single};
-use crate::command::error::WriteError;
+use super::statement::{send, settle};
+use crate::command::document::get;
+use crate::command::error::{CommandError, WriteError};
 use crate::pattern::bucket::place::{Elsewhere, Planned, Wish};
 use crate::pattern::bucket::resolve::Found;
 use crate::session::error::RunError;
-use crate::session::run::elsewhere::{self, Went};
+
 use crate::session::run::relocate::may_relocate;
+use crate::session::run::replaced::{MAX_RUNS, is_met_by, is_met_by_statement, updated_in_part, wait};
 use crate::session::run::resolve::Matches;
 use crate::session::run::task::{Task, given_up, in_words_of_the_application};
 use crate::session::run::{MAX_ATTEMPTS, Run, pause};
@@ -25,8 +36,6 @@ use crate::session::upstream::UpstreamKind;
 
 /// Bytes of items that are kept before the first of them is changed.
 const MAX_BYTES: usize = 64 << 20;
-/// Statements that are sent back to back: where one fails, those behind it are not all left out.
-const MAX_IN_FLIGHT: usize = 64;
 /// Bytes of items from which a pipeline makes others at once.
 const MAX_MADE_AT_ONCE: usize = 1 << 20;
 
@@ -41,98 +50,21 @@ pub(super) async fn run(
         sum: judged,
         elsewhere: Vec::new(),
         fails: None,
+        removed: VecDeque::new(),
         task,
     };
-    let mut matches = Matches::of(run, task.wanted()).await?;
-    let mut met = Met::default();
-    let mut kept: Vec<Found> = Vec::new();
-    let mut bytes = 0_usize;
-    while let Some(batch) = matches.next_batch(run).await? {
-        for found in batch {
-            if met.is_new(&found) {
-                bytes = bytes.saturating_add(found.bytes());
-                kept.push(found);
-            }
+    match many.all(run, upserts).await {
+        Err(RunError::Command(error)) if is_met_by(&error) && !run.head.in_transaction() && many.sum.modified > 0 => {
+            many.end_in_part(run);
         }
-        if bytes > MAX_BYTES {
-            if may_be_refused(task) || task.may_relocate(run.shape) {
-                matches.close(run).await?;
-                let what =
-                    format!("an update of more than {MAX_BYTES} bytes of items that may change their key or time");
-                return Err(run.unsupported(&what).into());
-            }
-            many.change(run, std::mem::take(&mut kept)).await?;
-            bytes = 0;
-            if many.has_failed() {
-                matches.close(run).await?;
-                return many.end(run).await;
-            }
-        }
-    }
-    many.change(run, kept).await?;
-    many.relocate(run).await?;
-    if upserts && met.is_empty() {
-        // Where another has made the one that is meant, it is as if it had matched.
-        return match none_matched(run, task, (true, &many.sum)).await? {
-            Some(outcome) => Ok(outcome),
-            None => Box::pin(self::run(run, task, (upserts, many.sum))).await,
-        };
+        Ok(Some(outcome)) => return Ok(outcome),
+        done => drop(done?),
     }
     many.end(run).await
 }
-
 /// Whether only the items themselves tell if the update can be done: then all are looked at before any is changed.
 fn may_be_refused(task: &Task<'_>) -> bool {
     !matches!(Wish::of(task.asked.change), Some(Wish::Operators(operators)) if get(operators, "$rename").is_none())
-}
-
-/// The buckets that were met: the last of their items.
-#[derive(Default)]
-struct Met {
-    buckets: HashMap<Vec<u8>, usize>,
-    last: Option<RawBson>,
-}
-
-impl Met {
-    fn is_empty(&self) -> bool {
-        self.buckets.is_empty()
-    }
-
-    fn is_new(&mut self, found: &Found) -> bool {
-        let name = single("", &found.bucket).into_bytes();
-        let goes_on = self.last.as_ref() == Some(&found.bucket);
-        let before = self.buckets.get(&name).copied();
-        let is_new = before.is_none_or(|place| goes_on && place < found.place);
-        if is_new {
-            self.buckets.insert(name, found.place);
-            self.last = Some(found.bucket.clone());
-        }
-        is_new
-    }
-}
-
-/// The items that have left their pages: those behind them have moved up.
-#[derive(Default)]
-struct Gone {
-    of_bucket: HashMap<Vec<u8>, usize>,
-}
-
-impl Gone {
-    fn name(found: &Found) -> Vec<u8> {
-        single("", &found.bucket).into_bytes()
-    }
-
-    /// Items of a bucket come in the order of their places.
-    fn close_ranks(&self, found: &mut Found) {
-        let gone = self.of_bucket.get(&Self::name(found)).copied().unwrap_or_default();
-        found.place = found.place.saturating_sub(gone);
-        found.count = found.count.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX));
-    }
-
-    fn add(&mut self, found: &Found) {
-        let gone = self.of_bucket.entry(Self::name(found)).or_default();
-        *gone = gone.saturating_add(1);
-    }
 }
 
 struct Many<'t> {
@@ -141,62 +73,174 @@ struct Many<'t> {
     at_once: bool,
     sum: Outcome,
     /// Items that get another key or time: when all are read, or they would be met again.
-    elsewhere: Vec<(Found, Elsewhere)>,
+    elsewhere: Vec<Away>,
     /// What mongod says of an item, before which the others are still changed.
     fails: Option<WriteError>,
+    /// Items whose statements met no bucket, and that are still to be looked for.
+    removed: VecDeque<Found>,
 }
 
-/// An item that was found, the statement that changes it, and whether mongod counts it as modified whatever it says.
-type Statement = (Found, RawDocumentBuf, bool);
+/// An item that is changed where it lies.
+struct Step {
+    /// Its position among all items of the update.
+    order: usize,
+    found: Found,
+    statement: RawDocumentBuf,
+}
+
+/// An item that gets another key or time.
+struct Away {
+    /// Its position among all items of the update.
+    order: usize,
+    found: Found,
+    to: Elsewhere,
+}
 
 impl Many<'_> {
+    /// Changes all items that match. What came of an upsert, where none did.
+    async fn all(&mut self, run: &mut Run<'_>, upserts: bool) -> Result<Option<Outcome>, RunError> {
+        let mut matches = Matches::of(run, self.task.wanted()).await?;
+        let mut met = Met::default();
+        let mut kept: Vec<Found> = Vec::new();
+        let mut bytes = 0_usize;
+        while let Some(batch) = matches.next_batch(run).await? {
+            for found in batch {
+                if met.is_new(&found) {
+                    bytes = bytes.saturating_add(found.bytes());
+                    kept.push(found);
+                }
+            }
+            if bytes > MAX_BYTES {
+                if may_be_refused(self.task) || self.task.may_relocate(run.shape) {
+                    matches.close(run).await?;
+                    let what =
+                        format!("an update of more than {MAX_BYTES} bytes of items that may change their key or time");
+                    return Err(run.unsupported(&what).into());
+                }
+                self.change(run, std::mem::take(&mut kept)).await?;
+                bytes = 0;
+                if self.has_failed() {
+                    matches.close(run).await?;
+                    return Ok(None);
+                }
+            }
+        }
+        self.change(run, kept).await?;
+        self.relocate(run).await?;
+        if upserts && met.is_empty() {
+            // Where another has made the one that is meant, it is as if it had matched.
+            return match none_matched(run, self.task, (true, &self.sum)).await? {
+                Some(outcome) => Ok(Some(outcome)),
+                None => Box::pin(self.all(run, upserts)).await,
+            };
+        }
+        Ok(None)
+    }
+
     fn has_failed(&self) -> bool {
         self.fails.is_some() || self.sum.failed.is_some()
     }
 
-    /// Changes items, after all were planned.
+    /// Changes items, after all were planned. Where the collection is replaced meanwhile, the rest of them in the one that takes its
+    /// place.
     async fn change(&mut self, run: &mut Run<'_>, found: Vec<Found>) -> Result<(), RunError> {
-        let statements = self.plan(run, found).await?;
-        if self.fails.is_some() && run.head.in_transaction() {
-            // Which ends, and all that was done in it.
-            self.elsewhere.clear();
-            return Ok(());
-        }
-        let goes_away = |(_, to): &(Found, Elsewhere)| matches!(to, Elsewhere::Key(_));
-        if self.elsewhere.iter().any(goes_away) {
-            may_relocate(run)?;
-        }
-        for part in statements.chunks(MAX_IN_FLIGHT) {
-            self.send(run, part).await?;
-            if self.sum.failed.is_some() {
-                break;
+        let mut rest = self.change_until_replaced(run, found).await?;
+        for _ in 0..MAX_RUNS {
+            if rest.is_empty() {
+                return Ok(());
             }
+            rest.extend(std::mem::take(&mut self.elsewhere).into_iter().map(|away| away.found));
+            rest = match self.find_rest(run, &rest).await? {
+                Some(found) => self.change_until_replaced(run, found).await?,
+                None => Vec::new(),
+            };
+        }
+        if !rest.is_empty() {
+            self.end_in_part(run);
         }
         Ok(())
     }
 
+    /// Changes items; those that were not changed when the collection was replaced.
+    async fn change_until_replaced(&mut self, run: &mut Run<'_>, found: Vec<Found>) -> Result<Vec<Found>, RunError> {
+        let steps = self.plan(run, found).await?;
+        if self.fails.is_some() && run.head.in_transaction() {
+            // Which ends, and all that was done in it.
+            self.elsewhere.clear();
+            return Ok(Vec::new());
+        }
+        if self.elsewhere.iter().any(|away| matches!(away.to, Elsewhere::Key(_))) {
+            may_relocate(run)?;
+        }
+        let mut done = 0;
+        match self.send(run, &steps, &mut done).await {
+            Err(RunError::Command(error)) if self.goes_on_after(run, &error) => {
+                let unsent = steps.into_iter().skip(done).map(|step| step.found);
+                Ok(std::mem::take(&mut self.removed).into_iter().chain(unsent).collect())
+            }
+            sent => sent.map(|()| Vec::new()),
+        }
+    }
+
+    /// Whether the collection is replaced, and what is left of the items may be changed in the one that takes its place.
+    fn goes_on_after(&self, run: &Run<'_>, error: &CommandError) -> bool {
+        is_met_by(error) && !run.head.in_transaction() && self.sum.failed.is_none()
+    }
+
+    /// The items in the collection that has taken the place of the one in which they were found, once there is one. `None` where
+    /// they cannot be told from others: the update has ended.
+    async fn find_rest(&mut self, run: &mut Run<'_>, rest: &[Found]) -> Result<Option<Vec<Found>>, RunError> {
+        wait(run).await?;
+        let found = find_all_again(run, self.task, rest).await?;
+        if found.is_none() {
+            self.end_in_part(run);
+        }
+        Ok(found)
+    }
+
+    fn end_in_part(&mut self, run: &Run<'_>) {
+        self.elsewhere.clear();
+        self.sum.failed = Some(updated_in_part(run, self.sum.modified));
+    }
+
     /// What is to be done, up to the first item of which mongod says that it cannot be.
-    async fn plan(&mut self, run: &mut Run<'_>, found: Vec<Found>) -> Result<Vec<Statement>, RunError> {
-        let mut statements = Vec::new();
+    async fn plan(&mut self, run: &mut Run<'_>, found: Vec<Found>) -> Result<Vec<Step>, RunError> {
+        let mut steps = Vec::new();
+        let mut order = 0_usize;
         for part in parts(found) {
             let planned = self.task.plan_all(run, &part).await?;
             for (found, planned) in part.into_iter().zip(planned) {
-                match planned {
+                order = order.saturating_add(1);
+                let failed = match planned {
                     Planned::InPlace(change) => {
-                        let statement = change.statement(run.shape, &found);
+                        let statement = change.statement_or_miss(run.shape, &found);
                         let statement = statement.map_err(|what| run.unsupported(&what))?;
-                        statements.push((found, statement, change.counted));
+                        steps.push(Step {
+                            order,
+                            found,
+                            statement,
+                        });
+                        None
                     }
-                    Planned::Unchanged { counted } => self.is_unchanged(counted),
-                    Planned::Elsewhere(where_to) => self.elsewhere.push((found, where_to)),
-                    Planned::Failed(error) => {
-                        self.fails = Some(error);
-                        return Ok(statements);
+                    Planned::Unchanged { counted } => {
+                        self.is_unchanged(counted);
+                        None
                     }
+                    Planned::Elsewhere(to) => {
+                        let failed = fails_anywhere(run, &to);
+                        self.elsewhere.push(Away { order, found, to });
+                        failed
+                    }
+                    Planned::Failed(error) => Some(error),
+                };
+                if failed.is_some() {
+                    self.elsewhere.retain(|away| away.order < order);
+                    self.fails = failed;
+                    return Ok(steps);
                 }
             }
         }
-        Ok(statements)
+        Ok(steps)
     }
 
     fn is_unchanged(&mut self, counted: bool) {
@@ -204,32 +248,10 @@ impl Many<'_> {
         self.sum.modified = self.sum.modified.saturating_add(i64::from(counted));
     }
 
-    async fn send(&mut self, run: &mut Run<'_>, part: &[Statement]) -> Result<(), RunError> {
-        let statements: Vec<RawDocumentBuf> = part.iter().map(|(_, statement, _)| statement.clone()).collect();
-        let outcomes = send_all(run, self.task, (&statements, self.at_once)).await?;
-        let mut missed = Vec::new();
-        for ((found, _, counted), outcome) in part.iter().zip(outcomes) {
-            if outcome.matched == 0 && outcome.failed.is_none() {
-                missed.push(found);
-            }
-            self.add(run, (found, *counted), outcome);
-        }
-        for found in missed {
-            if self.sum.failed.is_none() {
-                self.again(run, found).await?;
-            }
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, run: &Run<'_>, (found, counted): (&Found, bool), mut outcome: Outcome) {
-        outcome.failed = outcome
-            .failed
-            .map(|error| in_words_of_the_application(run, error, found));
-        if counted && outcome.matched > 0 {
-            outcome.modified = 1;
-        }
-        self.sum.add(outcome);
+    /// The item at that position could not be changed: those behind it are not.
+    fn fail_at(&mut self, order: usize, error: WriteError) {
+        self.elsewhere.retain(|away| away.order < order);
+        self.sum.failed = Some(error);
     }
 
     /// Changes an item that was not as it had been found.
@@ -247,8 +269,8 @@ impl Many<'_> {
                     self.is_unchanged(counted);
                     return Ok(());
                 }
-                Planned::Elsewhere(where_to) => {
-                    if self.go(run, &found, where_to).await?.is_some() {
+                Planned::Elsewhere(to) => {
+                    if self.go(run, &found, to).await?.is_some() {
                         return Ok(());
                     }
                     pause(round).await;
@@ -262,46 +284,21 @@ impl Many<'_> {
             let statement = change
                 .statement(run.shape, &found)
                 .map_err(|what| run.unsupported(&what))?;
-            let outcome = send(run, self.task, &statement).await?;
+            let mut outcome = send(run, self.task, &statement).await?;
+            if let Some(error) = outcome.failed.as_ref().filter(|error| is_met_by_statement(error)) {
+                return Err(error.clone().into_command_error().into());
+            }
             if outcome.matched > 0 || outcome.failed.is_some() {
-                self.add(run, (&found, change.counted), outcome);
+                outcome.failed = outcome
+                    .failed
+                    .map(|error| in_words_of_the_application(run, error, &found));
+                self.sum.add(outcome);
                 return Ok(());
             }
             pause(round).await;
         }
         self.sum.failed = Some(given_up(run));
         Ok(())
-    }
-
-    /// Gives those that get one another key or time.
-    async fn relocate(&mut self, run: &mut Run<'_>) -> Result<(), RunError> {
-        let mut gone = Gone::default();
-        for (mut found, where_to) in std::mem::take(&mut self.elsewhere) {
-            if self.sum.failed.is_some() {
-                return Ok(());
-            }
-            gone.close_ranks(&mut found);
-            match self.go(run, &found, where_to).await? {
-                Some(true) => gone.add(&found),
-                Some(false) => {}
-                None => self.again(run, &found).await?,
-            }
-        }
-        Ok(())
-    }
-
-    /// The same of one: whether it has left its page; `None` where it was not as it had been found.
-    async fn go(&mut self, run: &mut Run<'_>, found: &Found, where_to: Elsewhere) -> Result<Option<bool>, RunError> {
-        match elsewhere::go(run, self.task, found, (where_to, true)).await? {
-            Went::Stayed(_, answer) => self.sum.add(Outcome::of_one(answer)),
-            Went::Away(_, answer) => {
-                self.sum.add(Outcome::of_one(answer));
-                return Ok(Some(true));
-            }
-            Went::Failed(error) => self.sum.failed = Some(error),
-            Went::Before | Went::Missed => return Ok(None),
-        }
-        Ok(Some(false))
     }
 
     async fn end(mut self, run: &mut Run<'_>) -> Result<Outcome, RunError> {

@@ -1,10 +1,11 @@
 //! Commands of one statement: the client's own, which is judged, and those that change an item where it lies.
 
-use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::outcome::Outcome;
 use crate::command::arguments::Carried;
-use crate::command::document::{array_of, single};
+use crate::command::document::{array_of, get, single};
+use crate::command::error::WriteError;
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::insert::no_statement;
 use crate::session::error::RunError;
@@ -35,29 +36,49 @@ pub(super) async fn judge(run: &mut Run<'_>, task: &Task<'_>, multi: bool) -> Re
 pub(super) async fn send(run: &mut Run<'_>, task: &Task<'_>, statement: &RawDocument) -> Result<Outcome, RunError> {
     let mut body = body(run, task, statement);
     run.carried().append_to_write(&mut body);
-    Ok(Outcome::of(succeeded(run.link.call(Request::plain(&body)).await?)?))
+    let answer = succeeded(run.link.call(Request::plain(&body)).await?)?;
+    run.record_executed(&answer);
+    Ok(Outcome::of(answer))
 }
 
-/// Sends the statements of some items, back to back. What the client waits for is left to [`settle`] where it may be.
-pub(super) async fn send_all(
+/// What came of statements that end with the first that fails.
+pub(super) struct Together {
+    /// Of those that were executed; of the one that failed apart.
+    pub(super) outcome: Outcome,
+    /// The position of the one that failed, and its error.
+    pub(super) failed: Option<(usize, WriteError)>,
+}
+
+/// Sends the statements of some items in one command, in which mongod stops at the first that fails. With `at_once` what the client
+/// waits for is left to [`settle`].
+pub(super) async fn send_together(
     run: &mut Run<'_>,
-    task: &Task<'_>,
-    (statements, at_once): (&[RawDocumentBuf], bool),
-) -> Result<Vec<Outcome>, RunError> {
-    let bodies: Vec<RawDocumentBuf> = statements
-        .iter()
-        .map(|statement| {
-            let mut body = body(run, task, statement);
-            let carried = run.carried();
-            let carried = if at_once { carried.at_once() } else { carried };
-            carried.append_to_write(&mut body);
-            body
-        })
-        .collect();
-    let requests: Vec<Request<'_>> = bodies.iter().map(|body| Request::plain(body)).collect();
-    let answers = run.link.call_all(&requests).await?;
-    let outcomes = answers.into_iter().map(|answer| Ok(Outcome::of(succeeded(answer)?)));
-    outcomes.collect()
+    statements: &[&RawDocument],
+    at_once: bool,
+) -> Result<Together, RunError> {
+    let mut body = single("update", run.namespace.collection);
+    body.append(cstr!("ordered"), true);
+    let carried = run.carried();
+    let carried = if at_once { carried.at_once() } else { carried };
+    carried.append_to_write(&mut body);
+    let request = Request {
+        body: &body,
+        sequence: Some(("updates", statements)),
+    };
+    let answer = succeeded(run.link.call(request).await?)?;
+    run.record_executed(&answer);
+    let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
+    let mut errors = errors
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(RawBsonRef::as_document);
+    let failed = errors.next().and_then(WriteError::parse);
+    let outcome = Outcome {
+        failed: None,
+        ..Outcome::of(answer)
+    };
+    Ok(Together { outcome, failed })
 }
 
 /// Waits for what the client's write concern asks, for all that was written before it.
