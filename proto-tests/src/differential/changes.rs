@@ -7,37 +7,10 @@ mod outlier;
 use bson::{Bson, DateTime, Document, Timestamp, bson, doc};
 
 use super::World;
+use super::grammar::{
+    ChangeForm, DollarChange, PathPlace, SureChange, Target, UPDATE_OPERATOR, UpdateOperator, UpdateStage,
+};
 
-/// What is changed, beside key, time and `_id`.
-const PATHS: &[&str] = &[
-    "qty",
-    "qty",
-    "quantity",
-    "count",
-    "count",
-    "history",
-    "control",
-    "tags",
-    "tags",
-    "nested",
-    "nested.x",
-    "nested.y.z",
-    "nested.new.deep",
-    "tags.0",
-    "tags.x",
-    "tags.3",
-    "tags.$[]",
-    "tags.$[].x",
-    "tags.$[e]",
-    "tags.$[e].x",
-    "history.1.x",
-    "qty.$[]",
-    "absent",
-    "stamp",
-    "k.a",
-    "tags.$",
-    "",
-];
 /// Fields at the top, which any document may get, whatever it holds there.
 const WHOLE: &[&str] = &["qty", "quantity", "count", "history", "control", "tags", "absent"];
 
@@ -64,11 +37,16 @@ impl World {
     /// A filter that one document meets, at most.
     pub(super) fn filter_of_one(&mut self) -> (Document, i32) {
         let number = self.some_serial();
-        let mut filter = match self.below(10) {
-            0..=4 => doc! {},
-            5 | 6 => self.place_of(number),
-            7 => self.one_key(),
-            _ => self.any_filter(1),
+        let has_ids = self.has_ids();
+        let mut filter = match self.take_where(|target: Target| has_ids || target != Target::ById) {
+            Target::Number => doc! {},
+            Target::Place => self.place_of(number),
+            Target::OneKey => self.one_key(),
+            Target::ById => {
+                let (id, number) = self.some_numbered_id().unwrap_or((Bson::Null, number));
+                return (doc! { "_id": id }, number);
+            }
+            Target::Any => self.any_filter(1),
         };
         filter.insert("n", number);
         (filter, number)
@@ -88,18 +66,43 @@ impl World {
 
     /// A change of any kind for a document of that number, which may fail.
     pub(super) fn change(&mut self, number: i32) -> Change {
-        match self.below(12) {
-            0..=3 => self.operators(),
-            4..=7 => self.sure_change(),
-            8 | 9 => self.replacement(number),
-            _ => self.stages(),
+        match self.take::<ChangeForm>() {
+            ChangeForm::Operators => self.operators(),
+            ChangeForm::Sure => self.sure_change(),
+            ChangeForm::Replacement => self.replacement(number),
+            ChangeForm::Stages => self.stages(),
+            ChangeForm::Dollar => self.dollar(number),
+        }
+    }
+
+    /// A change by a field whose name begins with `$`.
+    pub(super) fn dollar(&mut self, number: i32) -> Change {
+        let place = self.place_of(number);
+        let with = |name: &str, value: Bson| {
+            let mut document = doc! { "n": number };
+            document.extend(place.clone());
+            document.insert(name, value);
+            document
+        };
+        match self.take::<DollarChange>() {
+            DollarChange::SetTop => Change::of(bson!({ "$set": { "$f": 1 } })),
+            DollarChange::IncTop => Change::of(bson!({ "$inc": { "$f": 1 } })),
+            DollarChange::SetReference => {
+                let names = ["$ref", "$id", "$db"];
+                Change::of(bson!({ "$set": { self.example("update.dollar.setReference", &names): 1 } }))
+            }
+            DollarChange::SetNested => Change::of(bson!({ "$set": { "nested.$f": 1 } })),
+            DollarChange::UnsetTop => Change::of(bson!({ "$unset": { "$f": 1 } })),
+            DollarChange::ReplaceTop => Change::of(with("$f", bson!(1))),
+            DollarChange::ReplaceNested => Change::of(with("nested", bson!({ "$f": 1 }))),
+            DollarChange::Stage => Change::of(bson!([{ "$set": { "qty": { "$literal": { "$f": 1 } } } }])),
         }
     }
 
     fn operators(&mut self) -> Change {
         let mut operators = Document::new();
         for _ in 0..=self.below(3) {
-            let (name, path, operand) = self.operator();
+            let (name, path, operand) = self.group(&UPDATE_OPERATOR, Self::operator);
             match operators.get_document_mut(name) {
                 Ok(paths) => paths.insert(path, operand).map(drop),
                 Err(_) => operators.insert(name, doc! { path: operand }).map(drop),
@@ -135,14 +138,35 @@ impl World {
                 _ => array,
             };
         }
-        match self.below(40) {
-            0 | 1 => {
+        let has_time = self.shape.time.is_some();
+        match self.take_where(|place: PathPlace| has_time || place != PathPlace::Time) {
+            PathPlace::Key => {
                 let keys = self.shape.key.clone();
                 self.pick(&keys)
             }
-            2 | 3 if self.shape.time.is_some() => self.shape.time.clone().unwrap_or_default(),
-            4 => "_id".to_owned(),
-            _ => self.pick(PATHS).to_owned(),
+            PathPlace::Time => self.shape.time.clone().unwrap_or_default(),
+            place => self.path_at(place).to_owned(),
+        }
+    }
+
+    fn path_at(&mut self, place: PathPlace) -> &'static str {
+        match place {
+            PathPlace::Id => "_id",
+            PathPlace::Nested => self.pick(&["nested", "nested.x", "nested.y.z"]),
+            PathPlace::NewNested => "nested.new.deep",
+            PathPlace::Position => self.pick(&["tags.0", "tags.3", "history.1.x"]),
+            PathPlace::ThroughArray => "tags.x",
+            PathPlace::AllElements => self.pick(&["tags.$[]", "tags.$[].x", "qty.$[]"]),
+            PathPlace::SomeElements => self.pick(&["tags.$[e]", "tags.$[e].x"]),
+            PathPlace::Positional => "tags.$",
+            PathPlace::WithinKey => "k.a",
+            PathPlace::Absent => "absent",
+            PathPlace::Empty => "",
+            PathPlace::Dollar => "$f",
+            PathPlace::NestedDollar => "nested.$f",
+            _ => self.pick(&[
+                "qty", "qty", "quantity", "count", "count", "history", "control", "tags", "tags", "stamp",
+            ]),
         }
     }
 
@@ -165,49 +189,62 @@ impl World {
     fn operator(&mut self) -> (&'static str, String, Bson) {
         let path = self.changed_path();
         let number = self.between(-2, 3);
-        let (name, operand) = match self.below(40) {
-            0..=9 => ("$set", self.new_value(&path)),
-            10..=13 => ("$unset", bson!("")),
-            14 | 15 => (
+        let is_about_outlier = self.outlier.is_some() && self.chance(60);
+        let (name, operand) = match self.take::<UpdateOperator>() {
+            UpdateOperator::Set => ("$set", self.new_value(&path)),
+            UpdateOperator::Unset => ("$unset", bson!("")),
+            UpdateOperator::Inc => (
                 "$inc",
-                self.pick(&[bson!(number), bson!(1.5), Bson::Int64(2), bson!("x")]),
+                self.pick(&[bson!(number), bson!(1.5), Bson::Int64(2), bson!("x"), bson!(f64::NAN)]),
             ),
-            16 | 17 => ("$mul", self.pick(&[bson!(number), bson!(0.5), Bson::Null])),
-            18 | 19 => (self.pick(&["$min", "$max"]), self.new_value(&path)),
-            20..=22 => ("$rename", bson!(self.changed_path())),
-            23..=26 => ("$push", self.pushed()),
-            27..=29 => (
-                "$addToSet",
-                self.pick(&[bson!(number), bson!({ "$each": [number, 1, number] })]),
+            UpdateOperator::Mul => ("$mul", self.pick(&[bson!(number), bson!(0.5), Bson::Null])),
+            UpdateOperator::Min => ("$min", self.new_value(&path)),
+            UpdateOperator::Max => ("$max", self.new_value(&path)),
+            UpdateOperator::Rename => ("$rename", bson!(self.changed_path())),
+            UpdateOperator::Push | UpdateOperator::PushPosition | UpdateOperator::PushSlice if is_about_outlier => {
+                ("$push", self.pushed_about())
+            }
+            UpdateOperator::Push => ("$push", self.scalar()),
+            UpdateOperator::PushPosition => (
+                "$push",
+                bson!({ "$each": [self.scalar(), self.value()], "$position": self.between(-2, 2) }),
             ),
-            30..=32 => ("$pull", self.pulled()),
-            33 => ("$pullAll", bson!([number, self.scalar()])),
-            34 | 35 => ("$pop", self.pick(&[bson!(1), bson!(-1), bson!(7)])),
-            36 => ("$bit", bson!({ self.pick(&["and", "or", "xor", "not"]): number })),
-            37 => return ("$currentDate", "stamp".to_owned(), bson!({ "$type": "timestamp" })),
-            38 => ("$setOnInsert", self.new_value(&path)),
-            _ => ("$nope", bson!(1)),
+            UpdateOperator::PushSlice => (
+                "$push",
+                bson!({ "$each": [self.scalar()], "$slice": self.between(-4, 4) }),
+            ),
+            UpdateOperator::PushSort => (
+                "$push",
+                bson!({ "$each": [self.between(0, 5), 3], "$sort": self.pick(&[1, -1]) }),
+            ),
+            UpdateOperator::PushSortSlice => (
+                "$push",
+                bson!({ "$each": [{ "x": self.between(0, 5) }], "$sort": { "x": 1 }, "$slice": -3 }),
+            ),
+            UpdateOperator::AddToSet => ("$addToSet", bson!(number)),
+            UpdateOperator::AddEachToSet => ("$addToSet", bson!({ "$each": [number, 1, number] })),
+            UpdateOperator::Pull => ("$pull", self.scalar()),
+            UpdateOperator::PullCondition => ("$pull", self.pulled()),
+            UpdateOperator::PullIn => ("$pull", bson!({ "$in": [self.scalar(), self.scalar()] })),
+            UpdateOperator::PullAll => ("$pullAll", bson!([number, self.scalar()])),
+            UpdateOperator::Pop => ("$pop", self.pick(&[bson!(1), bson!(-1), bson!(7)])),
+            UpdateOperator::Bit => ("$bit", bson!({ self.pick(&["and", "or", "xor", "not"]): number })),
+            UpdateOperator::CurrentTimestamp => {
+                return ("$currentDate", "stamp".to_owned(), bson!({ "$type": "timestamp" }));
+            }
+            // What is there then is never the same.
+            UpdateOperator::CurrentDate => return ("$currentDate", "stamp".to_owned(), bson!({ "$type": "nope" })),
+            UpdateOperator::SetOnInsert => ("$setOnInsert", self.new_value(&path)),
+            UpdateOperator::Unknown => ("$nope", bson!(1)),
         };
         (name, path, operand)
     }
 
-    fn pushed(&mut self) -> Bson {
-        match self.below(5) {
-            0..=2 if self.outlier.is_some() => self.pushed_about(),
-            0 => bson!({ "$each": [self.scalar(), self.value()], "$position": self.between(-2, 2) }),
-            1 => bson!({ "$each": [self.scalar()], "$slice": self.between(-4, 4) }),
-            2 => bson!({ "$each": [self.between(0, 5), 3], "$sort": self.pick(&[1, -1]) }),
-            3 => bson!({ "$each": [{ "x": self.between(0, 5) }], "$sort": { "x": 1 }, "$slice": -3 }),
-            _ => self.scalar(),
-        }
-    }
-
     fn pulled(&mut self) -> Bson {
-        match self.below(4) {
-            0 => bson!({ "$gt": self.scalar() }),
-            1 => bson!({ "x": self.scalar() }),
-            2 => bson!({ "$in": [self.scalar(), self.scalar()] }),
-            _ => self.scalar(),
+        if self.chance(50) {
+            bson!({ "$gt": self.scalar() })
+        } else {
+            bson!({ "x": self.scalar() })
         }
     }
 
@@ -241,24 +278,29 @@ impl World {
         if self.outlier.is_some() && self.chance(40) {
             return self.stage_of_array();
         }
-        match self.below(16) {
-            0..=2 => bson!({ "$set": { field: { "$literal": self.value() } } }),
-            3 => bson!({ "$set": { field: { "$add": ["$n", 1] }, "nested.x": "$qty" } }),
-            4 => bson!({ "$addFields": { field: { "$concatArrays": ["$tags", [1]] } } }),
-            5 => bson!({ "$unset": [field, "nested.y"] }),
-            6 => bson!({ "$project": { field: 0, "nested.x": 0 } }),
-            7 => bson!({ "$replaceWith": { "$mergeObjects": ["$$ROOT", { field: "$count" }] } }),
-            8 => bson!({ "$replaceRoot": { "newRoot": { "$mergeObjects": [{ field: 1 }, "$$ROOT"] } } }),
-            9 => bson!({ "$set": { field: "$quantity", "quantity": "$qty" } }),
-            10 => bson!({ "$set": { field: { "$ifNull": ["$control", "$$REMOVE"] } } }),
-            11 => bson!({ "$set": { field: { "$divide": ["$n", self.between(0, 1)] } } }),
-            12 => bson!({ "$set": { field: { "$type": "$k" } } }),
-            13 if !key.is_empty() && !key.contains('$') => {
-                bson!({ "$set": { &key: { "$literal": self.new_value(&key) } } })
+        let is_path = !key.is_empty() && !key.contains('$');
+        match self.take_where(|stage: UpdateStage| is_path || stage != UpdateStage::Place) {
+            UpdateStage::Literal => bson!({ "$set": { field: { "$literal": self.value() } } }),
+            UpdateStage::Computed => bson!({ "$set": { field: { "$add": ["$n", 1] }, "nested.x": "$qty" } }),
+            UpdateStage::AddFields => bson!({ "$addFields": { field: { "$concatArrays": ["$tags", [1]] } } }),
+            UpdateStage::Unset => bson!({ "$unset": [field, "nested.y"] }),
+            UpdateStage::Project => bson!({ "$project": { field: 0, "nested.x": 0 } }),
+            UpdateStage::ReplaceWith => {
+                bson!({ "$replaceWith": { "$mergeObjects": ["$$ROOT", { field: "$count" }] } })
             }
-            14 => bson!({ "$set": { field: Bson::Timestamp(Timestamp { time: 0, increment: 0 }) } }),
-            15 => bson!({ "$match": { "n": 1 } }),
-            _ => bson!({ "$set": { field: "$$x" } }),
+            UpdateStage::ReplaceRoot => {
+                bson!({ "$replaceRoot": { "newRoot": { "$mergeObjects": [{ field: 1 }, "$$ROOT"] } } })
+            }
+            UpdateStage::Swap => bson!({ "$set": { field: "$quantity", "quantity": "$qty" } }),
+            UpdateStage::Remove => bson!({ "$set": { field: { "$ifNull": ["$control", "$$REMOVE"] } } }),
+            UpdateStage::Failing => bson!({ "$set": { field: { "$divide": ["$n", self.between(0, 1)] } } }),
+            UpdateStage::TypeOfKey => bson!({ "$set": { field: { "$type": "$k" } } }),
+            UpdateStage::Place => bson!({ "$set": { &key: { "$literal": self.new_value(&key) } } }),
+            UpdateStage::EmptyTimestamp => {
+                bson!({ "$set": { field: Bson::Timestamp(Timestamp { time: 0, increment: 0 }) } })
+            }
+            UpdateStage::Forbidden => bson!({ "$match": { "n": 1 } }),
+            UpdateStage::Variable => bson!({ "$set": { field: "$$x" } }),
         }
     }
 
@@ -272,39 +314,39 @@ impl World {
         if self.outlier.is_some() && self.chance(30) {
             return self.sure_change_of_array(is_array);
         }
-        let (update, needs) = match self.below(24) {
-            0..=3 => (bson!({ "$set": { field: self.value() } }), doc! {}),
-            4 | 5 => (bson!({ "$unset": { field: 1 } }), doc! {}),
-            6 => (
+        let (update, needs) = match self.take::<SureChange>() {
+            SureChange::Set => (bson!({ "$set": { field: self.value() } }), doc! {}),
+            SureChange::Unset => (bson!({ "$unset": { field: 1 } }), doc! {}),
+            SureChange::MinMax => (
                 bson!({ self.pick(&["$min", "$max"]): { field: self.scalar() } }),
                 doc! {},
             ),
-            7 | 8 => {
+            SureChange::Rename => {
                 let to = self.pick(WHOLE);
                 let to = if to == field { "other" } else { to };
                 (bson!({ "$rename": { field: to } }), doc! {})
             }
-            9 | 10 => (
+            SureChange::Inc => (
                 bson!({ "$inc": { "count": self.pick(&[bson!(1), bson!(0), bson!(0.5)]) } }),
                 is_number,
             ),
-            11 => (
+            SureChange::Mul => (
                 bson!({ "$mul": { "count": self.pick(&[bson!(1), bson!(-1), bson!(0.5)]) } }),
                 is_number,
             ),
-            12 => (bson!({ "$push": { "tags": number } }), is_array),
-            13 => (bson!({ "$addToSet": { "tags": { "$each": [number, 1] } } }), is_array),
-            14 => (bson!({ "$pull": { "tags": { "$gte": number } } }), is_array),
-            15 => (bson!({ "$pop": { "tags": 1 } }), is_array),
-            16 => (bson!({ "$set": { "tags.$[]": number } }), is_array),
-            17 => (bson!({ "$set": { "nested.x": self.value() } }), is_document),
-            18 => (bson!([{ "$set": { field: { "$literal": self.value() } } }]), doc! {}),
-            19 => (bson!([{ "$set": { field: "$n" } }, { "$unset": "control" }]), doc! {}),
-            20 => (
+            SureChange::Push => (bson!({ "$push": { "tags": number } }), is_array),
+            SureChange::AddToSet => (bson!({ "$addToSet": { "tags": { "$each": [number, 1] } } }), is_array),
+            SureChange::Pull => (bson!({ "$pull": { "tags": { "$gte": number } } }), is_array),
+            SureChange::Pop => (bson!({ "$pop": { "tags": 1 } }), is_array),
+            SureChange::AllElements => (bson!({ "$set": { "tags.$[]": number } }), is_array),
+            SureChange::Nested => (bson!({ "$set": { "nested.x": self.value() } }), is_document),
+            SureChange::Literal => (bson!([{ "$set": { field: { "$literal": self.value() } } }]), doc! {}),
+            SureChange::Stages => (bson!([{ "$set": { field: "$n" } }, { "$unset": "control" }]), doc! {}),
+            SureChange::ReplaceWith => (
                 bson!([{ "$replaceWith": { "$mergeObjects": ["$$ROOT", { field: "$qty" }] } }]),
                 doc! {},
             ),
-            21 | 22 => {
+            SureChange::Place => {
                 let keys: Vec<String> = self.shape.key.iter().chain(&self.shape.time).cloned().collect();
                 let path = self.pick(&keys);
                 (
@@ -312,7 +354,7 @@ impl World {
                     doc! {},
                 )
             }
-            _ => {
+            SureChange::SomeElements => {
                 return Change {
                     array_filters: Some(vec![bson!({ "e": { "$gt": number } })]),
                     needs: is_array,

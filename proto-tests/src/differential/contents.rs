@@ -1,11 +1,12 @@
 //! Whole contents: every document is there as it was inserted, and each key's come in the order of their insertion.
 
 use anyhow::{Context as _, Result};
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawBsonRef, RawDocumentBuf};
 use bson::{Bson, Document, doc};
 
 use super::compare::{self, Canon, Order};
-use super::sides::{COLLECTION, Side};
+use super::sides::{COLLECTION, Side, field};
+use super::values::OUR_OBJECT_IDS;
 use super::{Sides, World};
 use crate::invariants;
 
@@ -48,6 +49,30 @@ pub(super) fn of_each_key(sides: &mut Sides, world: &World) -> Result<()> {
         };
         compare::documents(world.canon(), &order, &naive, &shaped, &[])
             .with_context(|| format!("the order of {filter}"))?;
+    }
+    Ok(())
+}
+
+/// All documents of the naive side, in their natural order.
+pub(super) fn of_naive(sides: &mut Sides) -> Result<Vec<Document>> {
+    let documents = read(&mut sides.naive, &doc! { "find": COLLECTION })?;
+    let documents = documents.iter().map(|document| Document::try_from(&**document));
+    Ok(documents.collect::<std::result::Result<_, _>>()?)
+}
+
+/// Stores on both sides the documents that the shaped one takes, but those whose `_id` a server gave: two servers give theirs in
+/// no common order.
+pub(super) fn store(sides: &mut Sides, documents: &[Document]) -> Result<()> {
+    let is_given = |document: &&Document| match document.get("_id") {
+        Some(Bson::ObjectId(id)) => id.bytes()[..4] == OUR_OBJECT_IDS,
+        _ => true,
+    };
+    for document in documents.iter().filter(is_given) {
+        let insert = doc! { "insert": COLLECTION, "documents": [document] };
+        let reply = sides.shaped.run(&insert)?;
+        if field(&reply, "n") == Some(RawBsonRef::Int32(1)) {
+            sides.naive.run(&insert)?;
+        }
     }
     Ok(())
 }

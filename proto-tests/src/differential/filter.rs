@@ -3,31 +3,7 @@
 use bson::{Bson, DateTime, Document, bson, doc};
 
 use super::World;
-
-/// Fields that filters name, beside key, time and `_id`.
-const FIELDS: &[&str] = &[
-    "qty",
-    "quantity",
-    "count",
-    "history",
-    "control",
-    "tags",
-    "nested",
-    "nested.x",
-    "nested.x.y",
-    "nested.y.z",
-    "tags.0",
-    "tags.x",
-    "history.0.x",
-    "qty.x",
-    "count.1",
-    "control.page",
-    "absent",
-    "n",
-    "stamp",
-    "k.a",
-    "",
-];
+use super::grammar::{CONDITION, Clause, Connective, FieldPlace, FilterForm, Operator};
 
 impl World {
     /// A field to filter, sort or project by.
@@ -41,32 +17,65 @@ impl World {
                 _ => array,
             };
         }
-        match self.below(20) {
-            0..=2 => {
+        let has_time = self.shape.time.is_some();
+        let has_ids = self.has_ids();
+        match self.take_where(|place: FieldPlace| match place {
+            FieldPlace::Time => has_time,
+            FieldPlace::Id => has_ids,
+            _ => true,
+        }) {
+            FieldPlace::Key => {
                 let keys = self.shape.key.clone();
                 self.pick(&keys)
             }
-            3 | 4 if self.shape.time.is_some() => self.shape.time.clone().unwrap_or_default(),
-            5 if self.has_ids() => "_id".to_owned(),
-            _ => self.pick(FIELDS).to_owned(),
+            FieldPlace::Time => self.shape.time.clone().unwrap_or_default(),
+            FieldPlace::Id => "_id".to_owned(),
+            place => self.field_at(place).to_owned(),
+        }
+    }
+
+    fn field_at(&mut self, place: FieldPlace) -> &'static str {
+        match place {
+            FieldPlace::Serial => "n",
+            FieldPlace::Nested => self.pick(&["nested", "nested.x", "nested.x.y", "nested.y.z"]),
+            FieldPlace::Position => self.pick(&["tags.0", "history.0.x", "count.1"]),
+            FieldPlace::ThroughArray => self.pick(&["tags.x", "qty.x"]),
+            FieldPlace::WithinKey => "k.a",
+            FieldPlace::LikeABucket => self.pick(&["control", "control.page"]),
+            FieldPlace::Absent => "absent",
+            FieldPlace::NestedDollar => self.pick(&["qty.$f", "reference.$id"]),
+            FieldPlace::Empty => "",
+            _ => self.pick(&["qty", "quantity", "count", "history", "tags", "stamp"]),
         }
     }
 
     /// A filter: nothing, one key, one key and more, or anything.
     pub fn filter(&mut self) -> Document {
-        match self.below(20) {
-            0 | 1 => doc! {},
-            2..=5 => self.one_key(),
-            6..=8 => {
+        let (has_time, has_ids) = (self.shape.time.is_some(), self.has_ids());
+        match self.take_where(|form: FilterForm| match form {
+            FilterForm::OneKeyInTime | FilterForm::InTime => has_time,
+            FilterForm::ById | FilterForm::ByIds => has_ids,
+            _ => true,
+        }) {
+            FilterForm::Everything => doc! {},
+            FilterForm::OneKey => self.one_key(),
+            FilterForm::OneKeyInTime => {
                 let mut filter = self.one_key();
-                if let (Some(time), true) = (self.shape.time.clone(), self.chance(50)) {
-                    filter.insert(time, self.time_range());
-                } else {
-                    self.append_condition(&mut filter, 2);
-                }
+                filter.insert(self.shape.time.clone().unwrap_or_default(), self.time_range());
                 filter
             }
-            _ => self.any_filter(2),
+            FilterForm::OneKeyAndMore => {
+                let mut filter = self.one_key();
+                self.append_condition(&mut filter, 2);
+                filter
+            }
+            FilterForm::InTime => doc! { self.shape.time.clone().unwrap_or_default(): self.time_range() },
+            FilterForm::ById => doc! { "_id": self.some_id().unwrap_or(Bson::Null) },
+            FilterForm::ByIds => {
+                let ids: Vec<Bson> = (0..3).filter_map(|_| self.some_id()).filter(is_literal).collect();
+                doc! { "_id": { "$in": ids } }
+            }
+            FilterForm::Any => self.any_filter(2),
         }
     }
 
@@ -91,9 +100,19 @@ impl World {
     }
 
     fn time_range(&mut self) -> Document {
-        let mut range = doc! { self.pick(&["$gt", "$gte"]): DateTime::from_millis(self.some_time()) };
-        if self.chance(50) {
-            range.insert(self.pick(&["$lt", "$lte"]), DateTime::from_millis(self.some_time()));
+        let (one, other) = (self.some_time(), self.some_time());
+        let (first, last) = if self.chance(90) {
+            (one.min(other), one.max(other))
+        } else {
+            (one, other)
+        };
+        let mut range = doc! {};
+        let ends = self.below(3);
+        if ends != 1 {
+            range.insert(self.pick(&["$gt", "$gte"]), DateTime::from_millis(first));
+        }
+        if ends != 0 {
+            range.insert(self.pick(&["$lt", "$lte"]), DateTime::from_millis(last));
         }
         range
     }
@@ -108,43 +127,51 @@ impl World {
     }
 
     fn append_condition(&mut self, filter: &mut Document, depth: u32) {
-        let choice = self.below(100);
-        match choice {
-            0..=19 if depth > 0 => {
-                let name = self.pick(&["$and", "$or", "$nor"]);
+        match self.take_where(|clause: Clause| depth > 0 || clause != Clause::Connective) {
+            Clause::Connective => {
+                let name = match self.take::<Connective>() {
+                    Connective::And => "$and",
+                    Connective::Or => "$or",
+                    Connective::Nor => "$nor",
+                };
                 let branches: Vec<Bson> = (0..=self.below(2)).map(|_| self.any_filter(depth - 1).into()).collect();
                 filter.insert(name, branches);
             }
-            20..=29 => self.append_expression(filter),
-            30..=32 => {
+            Clause::Expression => self.append_expression(filter),
+            Clause::Comment => {
                 filter.insert("$comment", "nothing");
             }
-            33 => {
+            Clause::Refused => {
                 let refused = [
                     doc! { "$where": "this.n > 1" },
                     doc! { "$text": { "$search": "a" } },
                     doc! { "nested": { "$near": [1, 2] } },
+                    doc! { "nested": { "$nearSphere": [1, 2] } },
                     doc! { "$or": [{ "n": 1 }, { "$where": "true" }] },
                 ];
-                filter.extend(self.pick(&refused));
+                filter.extend(self.example("filter.clause.refused", &refused));
             }
-            34 => {
+            Clause::Broken => {
                 let broken = [
                     doc! { "$nope": 1 },
                     doc! { "qty": { "$nope": 1 } },
                     doc! { "$and": [] },
                     doc! { "qty": { "$in": 1 } },
                     doc! { "qty": { "$size": -1 } },
+                    doc! { "qty": { "$mod": [0, 1] } },
+                    doc! { "qty": { "$not": 1 } },
+                    doc! { "qty": { "$elemMatch": 1 } },
+                    doc! { "qty": { "$type": "nope" } },
                     doc! { "k": { "$nope": 1 } },
                     doc! { "$or": [{ "k": { "$nope": 1 } }, { "n": 1 }] },
                 ];
-                filter.extend(self.pick(&broken));
+                filter.extend(self.example("filter.clause.broken", &broken));
             }
-            _ => {
-                let field = self.field();
-                let condition = self.condition(&field, depth);
+            Clause::Condition => self.group(&CONDITION, |world| {
+                let field = world.field();
+                let condition = world.condition(&field, depth);
                 filter.insert(field, condition);
-            }
+            }),
         }
     }
 
@@ -153,12 +180,18 @@ impl World {
             "${}",
             self.pick(&["qty", "quantity", "count", "n", "k", "nested.x", "history"])
         );
-        let condition = match self.below(5) {
-            0 => doc! { "$expr": { "$gt": [field, { "$literal": self.scalar() }] } },
-            1 => doc! { "$expr": { "$eq": [field, { "$literal": self.value() }] } },
-            2 => doc! { "$expr": { "$eq": [{ "$type": field }, "int"] } },
-            3 => doc! { "$jsonSchema": { "required": ["qty"], "properties": { "qty": { "bsonType": "int" } } } },
-            _ => doc! { "$jsonSchema": { "properties": { "k": { "bsonType": ["string", "object"] } } } },
+        let kinds = doc! { "required": ["qty"], "properties": { "qty": { "bsonType": "int" } } };
+        let expressions = [
+            doc! { "$gt": [&field, { "$literal": self.scalar() }] },
+            doc! { "$eq": [&field, { "$literal": self.value() }] },
+            doc! { "$eq": [{ "$type": &field }, "int"] },
+            doc! { "$and": [{ "$gte": ["$n", 3] }, { "$not": [{ "$isArray": &field }] }] },
+        ];
+        let condition = match self.example("filter.clause.expression", &[0, 1, 2, 3, 4, 5, 6]) {
+            4 => doc! { "$jsonSchema": kinds },
+            5 => doc! { "$jsonSchema": { "properties": { "k": { "bsonType": ["string", "object"] } } } },
+            6 => doc! { "$sampleRate": 1.0 },
+            number => doc! { "$expr": expressions[number].clone() },
         };
         filter.extend(condition);
     }
@@ -183,40 +216,66 @@ impl World {
 
     fn condition(&mut self, field: &str, depth: u32) -> Bson {
         let operand = self.operand(field);
-        match self.below(24) {
-            0..=3 => operand,
-            4 => bson!({ "$eq": operand }),
-            5 | 6 => bson!({ "$ne": operand }),
-            7..=10 => bson!({ self.pick(&["$gt", "$gte", "$lt", "$lte"]): operand }),
-            11 => bson!({ "$gte": operand, "$lt": self.operand(field) }),
-            12 | 13 => bson!({ self.pick(&["$in", "$nin"]): [operand, self.operand(field), Bson::Null] }),
-            14 => bson!({ self.pick(&["$in", "$nin"]): [operand, self.operand(field)] }),
-            15 | 16 => bson!({ "$exists": self.chance(50) }),
-            17 => {
-                bson!({ "$type": self.pick(&["int", "double", "number", "null", "array", "object", "date", "string"]) })
+        // `$elemMatch` of a field without a name makes mongod 6.0.5 crash where an index on another field may be used.
+        match self.take_where(|operator: Operator| match operator {
+            Operator::ElementMatch | Operator::AllElements => !field.is_empty(),
+            Operator::Not => depth > 0,
+            _ => true,
+        }) {
+            Operator::Equal => operand,
+            Operator::Eq => bson!({ "$eq": operand }),
+            Operator::Ne => bson!({ "$ne": operand }),
+            Operator::Gt => bson!({ "$gt": operand }),
+            Operator::Gte => bson!({ "$gte": operand }),
+            Operator::Lt => bson!({ "$lt": operand }),
+            Operator::Lte => bson!({ "$lte": operand }),
+            Operator::Range => bson!({ "$gte": operand, "$lt": self.operand(field) }),
+            Operator::In => bson!({ "$in": [operand, self.operand(field), Bson::Null] }),
+            Operator::Nin => bson!({ "$nin": [operand, self.operand(field)] }),
+            Operator::InPatterns => bson!({ "$in": [operand, super::values::regex("^b")] }),
+            Operator::Exists => bson!({ "$exists": self.chance(50) }),
+            Operator::Type => {
+                let types = [
+                    "int",
+                    "double",
+                    "number",
+                    "null",
+                    "array",
+                    "object",
+                    "date",
+                    "string",
+                    "symbol",
+                    "undefined",
+                ];
+                bson!({ "$type": self.example("filter.operator.type", &types) })
             }
-            18 => bson!({ "$size": self.position() }),
-            19 => bson!({ "$all": [operand, self.scalar()] }),
-            // Of a field without a name it makes mongod 6.0.5 crash where an index on another field may be used.
-            20 if !field.is_empty() => self.element_match(depth),
-            21 if depth > 0 => {
-                let inner = self.condition(field, 0);
-                let is_operator = |inner: &Document| inner.keys().any(|name| name.starts_with('$'));
-                match inner.as_document().filter(|inner| is_operator(inner)) {
-                    Some(inner) => bson!({ "$not": inner.clone() }),
-                    None => bson!({ "$not": { "$eq": inner } }),
-                }
+            Operator::Types => bson!({ "$type": ["string", 16, "array"] }),
+            Operator::Size => bson!({ "$size": self.position() }),
+            Operator::All => bson!({ "$all": [operand, self.scalar()] }),
+            Operator::AllElements => bson!({ "$all": [{ "$elemMatch": { "$gt": self.scalar() } }] }),
+            Operator::ElementMatch => self.element_match(depth),
+            Operator::Not => self.negated(field),
+            Operator::NotPattern => bson!({ "$not": super::values::regex("^a") }),
+            Operator::Regex => bson!({ "$regex": self.pick(&["^a", "B", "^$", "1"]) }),
+            Operator::RegexWithOptions => bson!({ "$regex": "^a", "$options": "i" }),
+            Operator::BitsAllSet => bson!({ "$bitsAllSet": 1 }),
+            Operator::BitsAnySet => bson!({ "$bitsAnySet": [0, 2] }),
+            Operator::BitsAllClear => bson!({ "$bitsAllClear": 2 }),
+            Operator::BitsAnyClear => bson!({ "$bitsAnyClear": 3 }),
+            Operator::Mod => bson!({ "$mod": [2, self.between(0, 1)] }),
+            Operator::GeoWithin => bson!({ "$geoWithin": { "$center": [[0, 0], 5] } }),
+            Operator::GeoIntersects => {
+                bson!({ "$geoIntersects": { "$geometry": { "type": "Point", "coordinates": [1, 2] } } })
             }
-            22 => self.pattern(),
-            _ => bson!({ "$mod": [2, self.between(0, 1)] }),
         }
     }
 
-    fn pattern(&mut self) -> Bson {
-        match self.below(3) {
-            0 => bson!({ "$regex": self.pick(&["^a", "B", "^$", "1"]) }),
-            1 => bson!({ "$regex": "^a", "$options": "i" }),
-            _ => bson!({ "$bitsAllSet": 1 }),
+    fn negated(&mut self, field: &str) -> Bson {
+        let inner = self.condition(field, 0);
+        let is_operator = |inner: &Document| inner.keys().any(|name| name.starts_with('$'));
+        match inner.as_document().filter(|inner| is_operator(inner)) {
+            Some(inner) => bson!({ "$not": inner.clone() }),
+            None => bson!({ "$not": { "$eq": inner } }),
         }
     }
 
@@ -236,6 +295,12 @@ impl World {
         let sets = |field: &str| equalities(filter).into_iter().any(|name| name == field);
         self.shape.key.iter().all(|field| sets(field))
     }
+}
+
+/// Whether a value may be in a list of `$in`.
+fn is_literal(value: &Bson) -> bool {
+    let is_operator = |value: &Document| value.keys().any(|name| name.starts_with('$'));
+    !value.as_document().is_some_and(is_operator)
 }
 
 fn equalities(filter: &Document) -> Vec<&str> {

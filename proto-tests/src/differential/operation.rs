@@ -6,11 +6,13 @@ mod count;
 mod cursor;
 mod delete;
 mod distinct;
+mod empty;
 mod find;
 mod find_and_modify;
 mod indexes;
 mod insert;
 mod lookup;
+mod scene;
 mod transaction;
 mod update;
 mod view;
@@ -36,6 +38,9 @@ pub enum Outcome {
 
 /// Something that both sides are asked to do.
 pub trait Operation: Debug {
+    /// What is sent, as far as it is known before.
+    fn commands(&self) -> Vec<Document>;
+
     /// Does it on both sides and compares the answers.
     ///
     /// # Errors
@@ -130,12 +135,15 @@ pub const ALL: &[Family] = &[
     Family::new("delete", 10, delete::generate),
     Family::new("findAndModify", 15, find_and_modify::generate),
     Family::new("indexes", 3, indexes::generate),
-    Family::new("find", 15, find::generate),
-    Family::new("count", 4, count::generate),
-    Family::new("aggregate", 6, aggregate::generate),
-    Family::new("distinct", 3, distinct::generate),
-    Family::new("lookup", 2, lookup::generate),
+    Family::new("find", 30, find::generate),
+    Family::new("count", 8, count::generate),
+    Family::new("aggregate", 12, aggregate::generate),
+    Family::new("distinct", 6, distinct::generate),
+    Family::new("lookup", 8, lookup::generate),
     Family::new("view", 1, view::generate),
+    Family::new("empty", 4, empty::generate),
+    Family::new("scene", 4, scene::generate),
+    Family::new("create or drop", 1, collection::generate),
 ];
 
 /// Everything, on a replica set: many writes are retryable, and some of those sent more than once.
@@ -145,9 +153,11 @@ pub const ALL_IN_SESSIONS: &[Family] = &[
     Family::new("delete", 10, delete::generate),
     Family::new("findAndModify", 15, find_and_modify::generate),
     Family::new("indexes", 3, indexes::generate),
-    Family::new("find", 10, find::generate),
+    Family::new("find", 25, find::generate),
     Family::new("count", 3, count::generate),
     Family::new("aggregate", 4, aggregate::generate),
+    Family::new("empty", 4, empty::generate),
+    Family::new("scene", 4, scene::generate),
     Family {
         needs_sessions: true,
         ..Family::new("transaction", 8, transaction::generate)

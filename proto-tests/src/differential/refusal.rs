@@ -45,6 +45,7 @@ fn reasons(command: &Document) -> Vec<&'static str> {
             ("$where", "$where in a "),
             ("$text", "$text in a "),
             ("$near", "$near in a "),
+            ("$nearSphere", "$near"),
         ] {
             if names(value, operator) {
                 reasons.push(reason);
@@ -84,7 +85,7 @@ fn reasons(command: &Document) -> Vec<&'static str> {
 fn find_only_forms(projection: &Document, filter: Option<&Document>) -> Vec<&'static str> {
     let mut reasons = Vec::new();
     let value = Bson::Document(projection.clone());
-    let positional = projection.keys().any(|name| name.ends_with(".$"));
+    let positional = projection.keys().any(|name| name.split('.').any(|part| part == "$"));
     if positional {
         reasons.push("such a positional operator ($) in a projection");
     }
@@ -99,6 +100,11 @@ fn find_only_forms(projection: &Document, filter: Option<&Document>) -> Vec<&'st
         reasons.push("beside a filter on a field without a name, in a projection");
     }
     reasons
+}
+
+/// Whether a field's name begins with `$`, at any depth.
+pub(super) fn has_dollar(document: &Document) -> bool {
+    holds(&Bson::Document(document.clone()), &|name, _| name.starts_with('$'))
 }
 
 fn names(value: &Bson, operator: &str) -> bool {

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::operation::{Family, Outcome, WRITING};
+use super::coverage::Coverage;
+use super::operation::{Family, Operation, Outcome, WRITING};
 use super::sides::{ANOTHER, COLLECTION};
-use super::{Sides, World, contents, plain};
+use super::{Sides, World, contents, plain, words};
 use crate::{Mongod, Outlier, Proxy, ProxyOptions, Shape, invariants};
 
 /// Operations between two looks at the whole contents and the layout.
@@ -16,6 +17,11 @@ const STEPS_BETWEEN_CHECKS: u32 = 10;
 const SEED: &str = "MONGOSHAPE_SEED";
 /// Takes the place of the number of operations.
 const OPERATIONS: &str = "MONGOSHAPE_OPERATIONS";
+
+/// How much is run: `full` takes all seeds, `collect` does too and lists all disagreements.
+const MEASURE: &str = "MONGOSHAPE_DIFFERENTIAL";
+/// What a read may be answered by, as the metrics name it.
+const ACCESS_PATHS: [&str; 3] = ["page", "stream", "pipeline"];
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -32,6 +38,8 @@ pub struct Run {
     pub moves: bool,
     /// What is done.
     pub families: &'static [Family],
+    /// What was taken before, by runs whose productions need not be taken again.
+    pub coverage: Coverage,
 }
 
 /// What was run.
@@ -45,6 +53,12 @@ pub struct Report {
     pub documents: usize,
     /// How long it took.
     pub elapsed: Duration,
+    /// Which productions were taken.
+    pub coverage: Coverage,
+    /// How many reads were answered by which access path.
+    pub access_paths: BTreeMap<&'static str, f64>,
+    /// The disagreements, where they are collected.
+    pub disagreements: Vec<String>,
 }
 
 impl Report {
@@ -71,6 +85,14 @@ impl Report {
     }
 }
 
+impl Report {
+    fn refused(&mut self, refusals: BTreeMap<String, u32>) {
+        for (kind, count) in refusals {
+            *self.refusals.entry(kind).or_default() += count;
+        }
+    }
+}
+
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let per_second = f64::from(self.operations()) / self.elapsed.as_secs_f64();
@@ -84,8 +106,14 @@ impl std::fmt::Display for Report {
             write!(f, " {family} {outcome} {count},")?;
         }
         write!(f, " {} of 1000 writes refused", self.refused_writes())?;
+        for (path, count) in &self.access_paths {
+            write!(f, "\n  reads answered by {path}: {count}")?;
+        }
         for (kind, count) in &self.refusals {
             write!(f, "\n  refused, {kind}: {count}")?;
+        }
+        for (number, disagreement) in self.disagreements.iter().enumerate() {
+            write!(f, "\n=== disagreement {}\n{disagreement}", number + 1)?;
         }
         Ok(())
     }
@@ -118,64 +146,134 @@ impl Run {
         });
         let options = ProxyOptions::new(&mongod.uri()).config(&tables.join("\n"));
         let proxy = Proxy::start(&options)?;
-        let seeds = from_environment(SEED)?.map_or_else(|| self.seeds.clone(), |seed| vec![seed]);
+        let only: Option<u64> = from_environment(SEED)?;
         let operations = from_environment(OPERATIONS)?.unwrap_or(self.operations);
         let started = Instant::now();
-        let mut report = Report::default();
-        for seed in seeds {
-            let mut sides = Sides::open(mongod, &proxy, &self.shape)?;
-            sides.outlier.clone_from(&self.outlier);
-            if self.shape.is_clustered {
-                sides.cluster()?;
+        let mut report = Report {
+            coverage: self.coverage.clone(),
+            ..Report::default()
+        };
+        for seed in self.seeds.iter().copied() {
+            if only.is_some_and(|only| only != seed) {
+                self.generate(seed, &mut report.coverage);
+                continue;
             }
-            if let Some(outlier) = &self.outlier {
-                sides.begin(outlier)?;
-            }
-            let mut world = World::new(seed, self.shape.clone());
+            let again = || format!("to see it again: {SEED}={seed}, and this test's name");
+            let mut sides = self.open(mongod, &proxy)?;
+            let mut world = self.world(seed, std::mem::take(&mut report.coverage));
             if packed > 0 {
-                let again = || format!("to see it again: {SEED}={seed}, and this test's name");
                 plain::pack(&mut sides, &mut world, (&proxy, packed)).with_context(again)?;
             }
-            self.seed(world, (seed, operations), &mut sides, &mut report)?;
-            for (kind, count) in sides.refusals {
-                *report.refusals.entry(kind).or_default() += count;
+            let mut past = Past {
+                seed,
+                operations,
+                number: 0,
+            };
+            while let Err(error) = self.go_on(&mut world, &mut past, &mut sides, &mut report) {
+                if !is_collecting() || packed > 0 {
+                    return Err(error);
+                }
+                report.disagreements.push(format!("{error:#}"));
+                report.refused(std::mem::take(&mut sides.refusals));
+                if check(&mut sides, &world).is_err() {
+                    let stored = contents::of_naive(&mut sides).with_context(|| format!("behind {error:#}"))?;
+                    sides = self.open(mongod, &proxy)?;
+                    contents::store(&mut sides, &stored)?;
+                }
             }
+            report.refused(sides.refusals);
+            report.coverage = world.coverage;
+        }
+        for path in ACCESS_PATHS {
+            let series =
+                |namespace: &str| format!("mongoshape_reads_total{{namespace=\"{namespace}\",strategy=\"{path}\"}}");
+            let answered = proxy.metric(&series(&format!("*.{COLLECTION}")));
+            report.access_paths.insert(path, answered);
         }
         report.elapsed = started.elapsed();
         Ok(report)
     }
 
-    fn seed(
-        &self,
-        mut world: World,
-        (seed, operations): (u64, u32),
-        sides: &mut Sides,
-        report: &mut Report,
-    ) -> Result<()> {
+    /// Makes up what a seed's operations are, and asks nobody.
+    pub fn generate(&self, seed: u64, coverage: &mut Coverage) {
+        let mut world = self.world(seed, std::mem::take(coverage));
+        for _ in 0..self.operations {
+            self.next(&mut world);
+        }
+        *coverage = world.coverage;
+    }
+
+    fn next(&self, world: &mut World) -> (&'static Family, Box<dyn Operation>) {
+        let family = world.pick_weighted(self.families, |family| family.weight);
+        let operation = (family.generate)(world);
+        let words = operation.commands();
+        world.coverage.say(words.iter().flat_map(words::of));
+        (family, operation)
+    }
+
+    fn open(&self, mongod: &Mongod, proxy: &Proxy) -> Result<Sides> {
+        let mut sides = Sides::open(mongod, proxy, &self.shape)?;
+        sides.outlier.clone_from(&self.outlier);
+        if self.shape.is_clustered {
+            sides.cluster()?;
+        }
+        if let Some(outlier) = &self.outlier {
+            sides.begin(outlier)?;
+        }
+        Ok(sides)
+    }
+
+    fn world(&self, seed: u64, coverage: Coverage) -> World {
+        let mut world = World::new(seed, self.shape.clone(), coverage);
         world.outlier.clone_from(&self.outlier);
         world.moves = self.moves;
         world.changes = self.moves;
         world.has_indexes = self.shape.is_clustered;
         world.has_sessions = self.families.iter().any(|family| family.needs_sessions);
-        for number in 1..=operations {
-            let family = world.pick_weighted(self.families, |family| family.weight);
-            let operation = (family.generate)(&mut world);
-            let again = || format!("to see it again: {SEED}={seed} {OPERATIONS}={number}, and this test's name");
+        world
+    }
+
+    /// Goes on with a seed from where it is, until both sides disagree.
+    fn go_on(&self, world: &mut World, past: &mut Past, sides: &mut Sides, report: &mut Report) -> Result<()> {
+        while past.number < past.operations {
+            past.number += 1;
+            let (family, operation) = self.next(world);
+            let again = || {
+                format!(
+                    "to see it again: {SEED}={} {OPERATIONS}={}, and this test's name",
+                    past.seed, past.number
+                )
+            };
             let outcome = operation
                 .run(sides)
                 .with_context(|| format!("{operation:?}"))
                 .with_context(again)?;
             *report.outcomes.entry((family.name, name_of(outcome))).or_default() += 1;
-            if number % STEPS_BETWEEN_CHECKS == 0 || number == operations {
-                check(sides, &world)
+            if is_collecting() || past.number.is_multiple_of(STEPS_BETWEEN_CHECKS) || past.number == past.operations {
+                check(sides, world)
                     .with_context(|| format!("after {operation:?}"))
                     .with_context(again)?;
             }
         }
-        contents::of_each_key(sides, &world).with_context(|| format!("{SEED}={seed} {OPERATIONS}={operations}"))?;
-        report.documents += contents::all(sides, &world)?;
+        contents::of_each_key(sides, world)
+            .with_context(|| format!("{SEED}={} {OPERATIONS}={}", past.seed, past.operations))?;
+        report.documents += contents::all(sides, world)?;
         Ok(())
     }
+}
+
+/// How far a seed has come.
+#[derive(Debug)]
+struct Past {
+    seed: u64,
+    operations: u32,
+    number: u32,
+}
+
+/// Whether disagreements are listed, instead of ending the run at the first.
+#[must_use]
+pub fn is_collecting() -> bool {
+    std::env::var(MEASURE).is_ok_and(|measure| measure == "collect")
 }
 
 fn check(sides: &mut Sides, world: &World) -> Result<()> {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 
 use super::refusal::{self, Asked};
+use super::values::TWICE;
 use crate::sessions::lsid;
 use crate::{Mongod, Outlier, Proxy, Shape, database_name, raw};
 
@@ -29,7 +30,19 @@ impl Side {
     pub fn run(&mut self, command: &Document) -> Result<RawDocumentBuf> {
         let mut command = command.clone();
         command.insert("$db", self.database.as_str());
-        self.connection.command_raw(&command)
+        if !Bson::Document(command.clone()).to_string().contains(TWICE[1]) {
+            return self.connection.command_raw(&command);
+        }
+        let mut request = raw::request(0, &command)?;
+        for start in 0..request.len() {
+            if request[start..].starts_with(TWICE[1].as_bytes()) {
+                request[start..start + TWICE[0].len()].copy_from_slice(TWICE[0].as_bytes());
+            }
+        }
+        self.connection.send(&request)?;
+        let mut frame = Vec::new();
+        self.connection.read_frame(&mut frame)?;
+        Ok(RawDocumentBuf::from_bytes(raw::body(&frame)?.to_vec())?)
     }
 
     /// The command as part of this side's session, with these fields of a retryable write or a transaction.
@@ -67,6 +80,8 @@ pub struct Sides {
     pub(super) is_sent_again: bool,
     /// The last transaction number given.
     number: i64,
+    /// How many databases of their own operations had.
+    elsewhere: u32,
     /// How many operations, or parts of them, were refused for what.
     pub refusals: BTreeMap<String, u32>,
 }
@@ -91,6 +106,7 @@ impl Sides {
             has_transactions: mongod.is_replica_set(),
             is_sent_again: false,
             number: 0,
+            elsewhere: 0,
             refusals: BTreeMap::new(),
         })
     }
@@ -117,6 +133,29 @@ impl Sides {
             }
         }
         Ok(())
+    }
+
+    /// Runs something in fresh databases, which are dropped behind it.
+    pub(super) fn elsewhere<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.elsewhere += 1;
+        let suffix = format!("_{}", self.elsewhere);
+        let sides = [&mut self.naive, &mut self.shaped, &mut self.stored];
+        let names = sides.map(|side| {
+            let name = side.database.clone();
+            side.database.push_str(&suffix);
+            name
+        });
+        let result = run(self);
+        for side in [&mut self.naive, &mut self.shaped] {
+            side.run(&doc! { "dropDatabase": 1 })?;
+        }
+        for (side, name) in [&mut self.naive, &mut self.shaped, &mut self.stored]
+            .into_iter()
+            .zip(names)
+        {
+            side.database = name;
+        }
+        result
     }
 
     /// Counts a refusal.

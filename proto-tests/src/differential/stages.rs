@@ -3,10 +3,12 @@
 use bson::{Bson, Document, bson, doc};
 
 use super::World;
+use super::expressions;
 use super::filter::names_id;
+use super::grammar::{FirstStage, PlainProjection, Projection, ProjectionForm, Stage, Summary};
 
 /// A pipeline and what is known of its answer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pipeline {
     pub(super) stages: Vec<Bson>,
     /// Whether the order of the answer is defined.
@@ -43,24 +45,31 @@ impl World {
         sort
     }
 
-    /// A projection of any form, for a `find` with that filter.
-    pub(super) fn projection(&mut self, filter: &Document) -> Document {
-        if self.chance(25) {
-            return self.find_only_projection(filter);
+    /// A projection of any form, or none, for a `find` with that filter.
+    pub(super) fn projection(&mut self, filter: &Document) -> Option<Document> {
+        match self.take::<Projection>() {
+            Projection::None => None,
+            Projection::Plain => Some(self.plain_projection()),
+            Projection::FindOnly => Some(self.find_only_projection(filter)),
         }
+    }
+
+    fn plain_projection(&mut self) -> Document {
         let (one, other) = (self.field(), self.field());
-        match self.below(19) {
-            0..=4 => doc! { one: 1, other: true },
-            5 | 6 => doc! { one: 1, "_id": 0 },
-            7..=9 => doc! { one: 0, other: false },
-            10 => doc! { "_id": self.pick(&[0, 1]) },
-            11 => doc! { one: 1, "twice": { "$ifNull": ["$qty", "none"] }, "kept": "$quantity" },
-            12 => doc! { "kind": { "$type": "$k" }, "n": 1 },
-            13 => doc! { "nested": { "x": 1, "y": { "z": 1 } } },
-            14 => doc! { "nested.x": 0, "tags": 0 },
-            15 => doc! { "qty": "$count", "count": "$qty" },
-            16 => doc! {},
-            17 => {
+        match self.take::<PlainProjection>() {
+            PlainProjection::Two => doc! { one: 1, other: true },
+            PlainProjection::WithoutId => doc! { one: 1, "_id": 0 },
+            PlainProjection::Without => doc! { one: 0, other: false },
+            PlainProjection::Id => doc! { "_id": self.pick(&[0, 1]) },
+            PlainProjection::Computed => {
+                let (name, expression) = self.expression();
+                doc! { one: 1, "twice": { "$ifNull": ["$qty", "none"] }, "kept": "$quantity", name: expression }
+            }
+            PlainProjection::NestedDocument => doc! { "nested": { "x": 1, "y": { "z": 1 } } },
+            PlainProjection::NestedOut => doc! { "nested.x": 0, "tags": 0 },
+            PlainProjection::Swapped => doc! { "qty": "$count", "count": "$qty" },
+            PlainProjection::Nothing => doc! {},
+            PlainProjection::Broken => {
                 let broken = [
                     doc! { "qty": 1, "count": 0 },
                     doc! { "nested": 1, "nested.x": 1 },
@@ -68,11 +77,21 @@ impl World {
                     doc! { "a..b": 1 },
                     doc! { "x": { "$nope": 1 } },
                     doc! { "$x": 1 },
+                    doc! { "tags.$.x": 1 },
                 ];
-                self.pick(&broken)
+                self.example("projection.plain.broken", &broken)
             }
-            _ => doc! { "quantity": 1, "control": 1, "history": 1, "count": 1 },
+            PlainProjection::LikeABucket => doc! { "quantity": 1, "control": 1, "history": 1, "count": 1 },
+            PlainProjection::Literal => {
+                doc! { "n": 1, "word": "text", "null": Bson::Null, "list": ["$n", "$$ROOT.qty"] }
+            }
         }
+    }
+
+    /// An expression that fails on no document, and a name for its value.
+    pub(super) fn expression(&mut self) -> (String, Bson) {
+        let (name, value) = self.example("stage.expression", &expressions::all());
+        (name.trim_start_matches('$').to_owned(), value)
     }
 
     /// A projection with a form that only `find` has, beside others.
@@ -108,8 +127,8 @@ impl World {
             "_id",
         ];
         let field = self.pick(&paths).to_owned();
-        match self.below(10) {
-            0..=3 => {
+        match self.take::<ProjectionForm>() {
+            ProjectionForm::Slice => {
                 let arguments = [
                     bson!(1),
                     bson!(-1),
@@ -126,20 +145,23 @@ impl World {
                     let (position, sign) = (self.position(), self.pick(&[1, -1]));
                     self.pick(&[bson!(sign * position), bson!([sign * position, 3])])
                 } else {
-                    self.pick(&arguments)
+                    self.example("projection.form.slice", &arguments)
                 };
                 (field, bson!({ "$slice": argument }))
             }
-            4 | 5 => {
+            ProjectionForm::ElementMatch => {
                 let conditions = [
                     bson!({ "x": { "$gt": 1 } }),
                     bson!({ "$lte": 2 }),
                     bson!({ "y": null }),
                     bson!({}),
                 ];
-                (field, bson!({ "$elemMatch": self.pick(&conditions) }))
+                (
+                    field,
+                    bson!({ "$elemMatch": self.example("projection.form.elementMatch", &conditions) }),
+                )
             }
-            6..=8 => {
+            ProjectionForm::Positional => {
                 // Most of what a filter does not name mongod refuses.
                 let named = filter
                     .keys()
@@ -147,7 +169,7 @@ impl World {
                 let root = named.and_then(|name| name.split('.').next()).unwrap_or("tags");
                 (format!("{root}.$"), bson!(1))
             }
-            _ => {
+            ProjectionForm::Meta => {
                 let kinds = [
                     "textScore",
                     "searchScore",
@@ -157,20 +179,15 @@ impl World {
                     "randVal",
                     "nope",
                 ];
-                (field, bson!({ "$meta": self.pick(&kinds) }))
+                (field, bson!({ "$meta": self.example("projection.form.meta", &kinds) }))
             }
         }
     }
 
     /// A pipeline of a few stages.
     pub(super) fn pipeline(&mut self) -> Pipeline {
-        let mut made = Pipeline {
-            stages: Vec::new(),
-            ordered: false,
-            begins_with_one_key: false,
-            loose: false,
-        };
-        if self.chance(70) {
+        let mut made = Pipeline::default();
+        if self.take::<FirstStage>() == FirstStage::Match {
             let filter = self.filter();
             made.begins_with_one_key = self.is_one_key(&filter) && !names_id(&filter);
             made.ordered = made.begins_with_one_key;
@@ -182,29 +199,31 @@ impl World {
         for _ in 0..self.below(4) {
             self.append_stage(&mut made);
         }
-        if self.chance(50) {
-            self.append_summary(&mut made);
-        }
+        self.append_summary(&mut made);
         made
     }
 
     /// A stage that gives a document for a document, or none.
     fn append_stage(&mut self, made: &mut Pipeline) {
-        match self.below(10) {
-            0..=2 => {
+        let stage = self.take::<Stage>();
+        match stage {
+            Stage::Sort => {
                 let sort = self.total_sort();
                 made.push(doc! { "$sort": sort });
                 made.ordered = true;
             }
-            3 | 4 => {
+            Stage::Limit | Stage::Skip => {
                 if !made.ordered {
                     made.push(doc! { "$sort": { "n": 1 } });
                     made.ordered = true;
                 }
-                let stage = self.pick(&[doc! { "$limit": 7 }, doc! { "$skip": 3 }, doc! { "$limit": 40 }]);
-                made.push(stage);
+                made.push(if stage == Stage::Skip {
+                    doc! { "$skip": 3 }
+                } else {
+                    doc! { "$limit": self.pick(&[7, 40]) }
+                });
             }
-            5 => {
+            Stage::Match => {
                 let mut filter = self.any_filter(1);
                 // Behind other stages mongod itself finds no field with an empty name, or does, as it may move the stage.
                 while names_empty_field(&filter) {
@@ -213,10 +232,23 @@ impl World {
                 made.ordered &= !names_id(&filter);
                 made.push(doc! { "$match": filter });
             }
-            6 => made.push(doc! { "$addFields": { "kind": { "$type": "$qty" }, "both": ["$n", "$count"] } }),
-            7 => made.push(doc! { "$set": { "qty": { "$ifNull": ["$quantity", "none"] } } }),
-            8 => made.push(doc! { "$unset": self.pick(&["tags", "nested.x", "history"]) }),
-            _ => made.push(doc! { "$project": { "n": 1, "qty": 1, "k": 1, "nested.x": 1, "tags": 1 } }),
+            Stage::AddFields => {
+                made.push(doc! { "$addFields": { "kind": { "$type": "$qty" }, "both": ["$n", "$count"] } });
+            }
+            Stage::Set => made.push(doc! { "$set": { "qty": { "$ifNull": ["$quantity", "none"] } } }),
+            Stage::Unset => made.push(doc! { "$unset": self.pick(&["tags", "nested.x", "history"]) }),
+            Stage::Project => made.push(doc! { "$project": { "n": 1, "qty": 1, "k": 1, "nested.x": 1, "tags": 1 } }),
+            Stage::Expression => {
+                let fields: Document = (0..4).map(|_| self.expression()).collect();
+                made.push(doc! { "$addFields": fields });
+            }
+            Stage::Redact => {
+                let keep = doc! { "$cond": [{ "$eq": [{ "$type": "$x" }, "string"] }, "$$PRUNE", "$$DESCEND"] };
+                made.push(doc! { "$redact": keep });
+            }
+            Stage::ReplaceWith => {
+                made.push(doc! { "$replaceWith": { "$mergeObjects": [{ "n": 0 }, "$$ROOT", { "was": "$k" }] } });
+            }
         }
     }
 
@@ -225,35 +257,91 @@ impl World {
         let field = self.pick(&["qty", "quantity", "count", "k", "nested.x", "nested", "control"]);
         let path = format!("${field}");
         let was_ordered = made.ordered;
+        let summary = self.take::<Summary>();
+        if summary == Summary::None {
+            return;
+        }
         (made.loose, made.ordered) = (true, false);
-        match self.below(10) {
-            0 | 1 => made.push(doc! { "$group": {
-                "_id": path, "sum": { "$sum": "$n" }, "min": { "$min": "$qty" }, "max": { "$max": "$n" }, "all": { "$sum": 1 }
-            } }),
-            2 => made.push(doc! { "$group": { "_id": bson!(null), "last": { "$max": "$n" }, "kinds": { "$sum": 1 } } }),
-            3 => made.push(doc! { "$sortByCount": path }),
-            4 => made.push(doc! { "$count": "all" }),
-            5 => made.push(doc! { "$bucket": {
-                "groupBy": path, "boundaries": [0, 2, 4], "default": "other", "output": { "n": { "$sum": "$n" } }
-            } }),
-            6 => {
+        match summary {
+            Summary::Unwind | Summary::UnwindNested | Summary::ReplaceRoot => {
+                (made.loose, made.ordered) = (false, was_ordered);
+                made.push(self.taken_apart(summary));
+            }
+            Summary::GroupPush => {
+                made.push(doc! { "$sort": { "n": 1 } });
+                made.push(doc! { "$group": { "_id": { "$type": path }, "first": { "$first": "$n" }, "n": { "$push": "$n" } } });
+            }
+            Summary::Facet => {
                 let numbers = bson!([{ "$sort": { "n": 1 } }, { "$limit": 5 }, { "$project": { "_id": 0, "n": 1 } }]);
                 let kinds = bson!([{ "$group": { "_id": { "$type": path } } }, { "$sort": { "_id": 1 } }]);
                 made.push(doc! { "$facet": { "numbers": numbers, "kinds": kinds, "all": [{ "$count": "all" }] } });
             }
-            7 => {
-                made.push(doc! { "$unwind": { "path": "$tags", "preserveNullAndEmptyArrays": self.chance(50) } });
-                (made.loose, made.ordered) = (false, was_ordered);
+            Summary::Group | Summary::GroupAll | Summary::Accumulators | Summary::SortByCount | Summary::Count => {
+                let stage = self.grouped(summary, path);
+                made.push(stage);
             }
-            8 => {
-                made.push(doc! { "$replaceRoot": { "newRoot": { "n": "$n", "was": "$nested", "key": "$k" } } });
-                (made.loose, made.ordered) = (false, was_ordered);
-            }
-            _ => {
-                made.push(doc! { "$sort": { "n": 1 } });
-                made.push(doc! { "$group": { "_id": { "$type": path }, "first": { "$first": "$n" }, "n": { "$push": "$n" } } });
-            }
+            _ => made.stages.extend(windowed(summary, &path)),
         }
+    }
+
+    /// A stage that gives several documents, or other ones, for each.
+    fn taken_apart(&mut self, summary: Summary) -> Document {
+        match summary {
+            Summary::Unwind => doc! { "$unwind": { "path": "$tags", "preserveNullAndEmptyArrays": self.chance(50) } },
+            Summary::UnwindNested => doc! { "$unwind": { "path": "$nested.x", "includeArrayIndex": "place" } },
+            _ => doc! { "$replaceRoot": { "newRoot": { "n": "$n", "was": "$nested", "key": "$k" } } },
+        }
+    }
+
+    fn grouped(&mut self, summary: Summary, path: String) -> Document {
+        match summary {
+            Summary::Group => doc! { "$group": {
+                "_id": path, "sum": { "$sum": "$n" }, "min": { "$min": "$qty" }, "max": { "$max": "$n" }, "all": { "$sum": 1 }
+            } },
+            Summary::GroupAll => {
+                doc! { "$group": { "_id": bson!(null), "last": { "$max": "$n" }, "kinds": { "$sum": 1 } } }
+            }
+            Summary::Accumulators => {
+                let value = self.example("summary.accumulators", &expressions::accumulators());
+                doc! { "$group": { "_id": { "$type": path }, "value": value } }
+            }
+            Summary::SortByCount => doc! { "$sortByCount": path },
+            _ => doc! { "$count": "all" },
+        }
+    }
+}
+
+/// Stages that look at neighbours, or make groups of ranges.
+fn windowed(summary: Summary, path: &str) -> Vec<Bson> {
+    match summary {
+        Summary::Bucket => vec![bson!({ "$bucket": {
+            "groupBy": path, "boundaries": [0, 2, 4], "default": "other", "output": { "n": { "$sum": "$n" } }
+        } })],
+        Summary::BucketAuto => vec![bson!({ "$bucketAuto": { "groupBy": "$n", "buckets": 3 } })],
+        Summary::SetWindowFields => vec![bson!({ "$setWindowFields": {
+            "partitionBy": { "$type": path },
+            "sortBy": { "n": 1 },
+            "output": {
+                "sum": { "$sum": "$n", "window": { "documents": ["unbounded", "current"] } },
+                "place": { "$documentNumber": {} }, "rank": { "$rank": {} }, "dense": { "$denseRank": {} },
+                "before": { "$shift": { "output": "$n", "by": -1, "default": 0 } },
+                "mean": { "$expMovingAvg": { "input": "$n", "N": 2 } },
+                "filled": { "$locf": "$n" }, "line": { "$linearFill": "$n" },
+            }
+        } })],
+        Summary::Densify => vec![
+            bson!({ "$project": { "_id": 0, "n": 1 } }),
+            bson!({ "$densify": { "field": "n", "range": { "step": 1, "bounds": "full" } } }),
+        ],
+        Summary::Fill => vec![
+            bson!({ "$project": { "_id": 0, "n": 1, "k": 1 } }),
+            bson!({ "$fill": { "sortBy": { "n": 1 }, "output": { "k": { "method": "locf" }, "m": { "value": 1 } } } }),
+        ],
+        // All of them: which ones would be sampled is chance.
+        _ => vec![
+            bson!({ "$sample": { "size": 100_000 } }),
+            bson!({ "$sort": { "n": 1 } }),
+        ],
     }
 }
 

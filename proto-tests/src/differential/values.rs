@@ -3,14 +3,18 @@
 use bson::oid::ObjectId;
 use bson::raw::CString;
 use bson::spec::BinarySubtype;
-use bson::{Binary, Bson, DateTime, Document, Regex, Timestamp, bson, doc};
+use bson::{Binary, Bson, DateTime, Document, JavaScriptCodeWithScope, Regex, Timestamp, bson, doc};
 
 use super::World;
+use super::grammar::{IdForm, IdPlace, IdType, KeyForm, OddName, Scalar, TimeForm, ValueForm};
 use super::world::Punctuality;
 use crate::shape::ItemIds;
 
 /// The beginning of every `ObjectId` made up here; any other was made by a server.
 pub(super) const OUR_OBJECT_IDS: [u8; 4] = [0xAB; 4];
+
+/// Two names of fields, of which the second is sent as the first.
+pub(super) const TWICE: [&str; 2] = ["twice_", "twice~"];
 
 fn object_id(number: i32) -> Bson {
     let mut bytes = [0; 12];
@@ -23,7 +27,7 @@ pub(super) fn decimal(text: &str) -> Bson {
     Bson::Decimal128(text.parse().expect("a decimal"))
 }
 
-fn regex(pattern: &str) -> Bson {
+pub(super) fn regex(pattern: &str) -> Bson {
     let part = |text: &str| CString::try_from(text).expect("no zero byte");
     Bson::RegularExpression(Regex {
         pattern: part(pattern),
@@ -57,6 +61,7 @@ pub(super) fn keys() -> Vec<Option<Bson>> {
         bson!({ "b": "x", "a": 1 }),
         bson!({}),
         bson!({ "a": [1, 2] }),
+        bson!({ "a": Bson::Symbol("x".to_owned()) }),
         Bson::Double(f64::NAN),
         decimal("NaN"),
         bson!(-0.0),
@@ -75,55 +80,46 @@ pub(super) fn keys() -> Vec<Option<Bson>> {
 }
 
 impl World {
-    /// A small value of a common type; filters and documents draw from the same few.
+    /// A small value; filters and documents draw from the same few.
     pub fn scalar(&mut self) -> Bson {
         let number = self.between(0, 5);
-        match self.below(16) {
-            0..=4 => bson!(number),
-            5 => bson!(f64::from(number)),
-            6 => Bson::Int64(number.into()),
-            7 => bson!(f64::from(number) + 0.5),
-            8 => decimal(&format!("{number}.50")),
-            9 | 10 => bson!(self.pick(&["a", "A", "b", "abc", "ABC", ""])),
-            11 => Bson::Null,
-            12 => Bson::Boolean(number > 2),
-            13 => Bson::DateTime(DateTime::from_millis(self.some_time())),
-            14 => object_id(number),
-            _ => self.odd_scalar(),
-        }
-    }
-
-    fn odd_scalar(&mut self) -> Bson {
-        match self.below(8) {
-            0 => Bson::Double(f64::NAN),
-            1 => bson!(-0.0),
-            2 => Bson::Timestamp(Timestamp { time: 0, increment: 7 }),
-            3 => regex("^a"),
-            4 => Bson::Undefined,
-            5 => Bson::MaxKey,
-            6 => Bson::Symbol("a".to_owned()),
-            _ => Bson::Binary(Binary {
-                subtype: BinarySubtype::Generic,
-                bytes: vec![1, 2],
-            }),
+        match self.take::<Scalar>() {
+            Scalar::Int => bson!(number),
+            Scalar::Double => bson!(f64::from(number)),
+            Scalar::Long => Bson::Int64(number.into()),
+            Scalar::Half => bson!(f64::from(number) + 0.5),
+            Scalar::Decimal => decimal(&format!("{number}.50")),
+            Scalar::String => bson!(self.pick(&["a", "A", "b", "abc", "ABC", ""])),
+            Scalar::Null => Bson::Null,
+            Scalar::Boolean => Bson::Boolean(number > 2),
+            Scalar::Date => Bson::DateTime(DateTime::from_millis(self.some_time())),
+            Scalar::ObjectId => object_id(number),
+            other => odd_scalar(other),
         }
     }
 
     /// A scalar, an array or a document.
     pub fn value(&mut self) -> Bson {
-        match self.below(10) {
-            0 => Bson::Array((0..self.below(4)).map(|_| self.scalar()).collect()),
-            1 => bson!({ "x": self.scalar(), "y": self.scalar() }),
-            2 => bson!([{ "x": self.scalar() }, { "x": self.scalar(), "y": [self.scalar()] }]),
-            3 => bson!([[self.scalar()], self.scalar()]),
-            _ => self.scalar(),
+        match self.take::<ValueForm>() {
+            ValueForm::Scalar => self.scalar(),
+            ValueForm::Array => Bson::Array((0..self.below(4)).map(|_| self.scalar()).collect()),
+            ValueForm::Document => bson!({ "x": self.scalar(), "y": self.scalar() }),
+            ValueForm::ArrayOfDocuments => {
+                bson!([{ "x": self.scalar() }, { "x": self.scalar(), "y": [self.scalar()] }])
+            }
+            ValueForm::ArrayOfArrays => bson!([[self.scalar()], self.scalar()]),
+            ValueForm::EmptyDocument => bson!({}),
+            ValueForm::DocumentWithSymbol => bson!({ "x": Bson::Symbol("a".to_owned()), "y": self.scalar() }),
+            ValueForm::DocumentWithEmptyTimestamp => bson!({ "x": zero() }),
+            ValueForm::DollarInside => bson!({ "x": 1, "$f": 1 }),
+            ValueForm::ReferenceInside => bson!({ "$ref": "things", "$id": self.between(0, 5) }),
         }
     }
 
     /// A document to insert. Each has the field `n`, a number of its own.
     pub fn document(&mut self) -> Document {
         let mut document = Document::new();
-        let id_first = self.chance(80);
+        let id_first = self.take::<IdPlace>() == IdPlace::First;
         if id_first {
             self.append_id(&mut document);
         }
@@ -136,11 +132,7 @@ impl World {
             }
         }
         self.append_array(&mut document);
-        for name in ["", "$x", "a.b"] {
-            if self.chance(4) {
-                document.insert(name, self.value());
-            }
-        }
+        self.append_odd_name(&mut document);
         if self.chance(30) {
             document.insert(
                 "nested",
@@ -159,6 +151,24 @@ impl World {
         let number = document.get_i32("n").unwrap_or_default();
         self.remember(number, &document);
         document
+    }
+
+    fn append_odd_name(&mut self, document: &mut Document) {
+        let name = match self.take::<OddName>() {
+            OddName::None => return,
+            OddName::Empty => "",
+            OddName::Dollar => "$x",
+            OddName::Dotted => "a.b",
+            OddName::Reference => {
+                document.insert("reference", bson!({ "$ref": "things", "$id": 1 }));
+                return;
+            }
+            OddName::LikeABucket => {
+                document.insert("control", bson!({ "v": 1, "page": self.scalar(), "count": 1 }));
+                return;
+            }
+        };
+        document.insert(name, self.value());
     }
 
     /// The array of an outlier: mostly about the threshold.
@@ -207,10 +217,9 @@ impl World {
 
     fn append_keys(&mut self, document: &mut Document) {
         for field in 0..self.shape.key.len() {
-            let value = if self.chance(1) {
-                Some(self.no_key())
-            } else {
-                self.key_value(field)
+            let value = match self.take::<KeyForm>() {
+                KeyForm::NoKey => Some(self.no_key()),
+                KeyForm::Usual => self.key_value(field),
             };
             if let Some(value) = value {
                 document.insert(self.shape.key[field].clone(), value);
@@ -220,42 +229,48 @@ impl World {
 
     /// A value that cannot be a key.
     fn no_key(&mut self) -> Bson {
-        self.pick(&[
+        let values = [
             bson!([1, 2]),
             bson!([]),
             Bson::Undefined,
             Bson::Symbol("abc".to_owned()),
-        ])
+        ];
+        self.example("document.key.noKey", &values)
     }
 
     fn append_time(&mut self, document: &mut Document) {
         let Some(field) = self.shape.time.clone() else {
             return;
         };
-        let first = match self.punctuality {
-            Punctuality::Ascending => 4,
-            Punctuality::Late => 2,
-            Punctuality::Anything => 0,
-        };
-        let time = match first + self.below(25 - first) {
-            0 => return,
-            1 => self.pick(&[
-                Bson::Null,
-                bson!("yesterday"),
-                Bson::Timestamp(Timestamp { time: 5, increment: 1 }),
-            ]),
-            2 | 3 => Bson::DateTime(DateTime::from_millis(self.some_time())),
-            _ => Bson::DateTime(DateTime::from_millis(self.next_time())),
+        let punctuality = self.punctuality;
+        let time = match self.take_where(|form: TimeForm| match punctuality {
+            Punctuality::Ascending => form == TimeForm::Next,
+            Punctuality::Late => matches!(form, TimeForm::Next | TimeForm::Past),
+            Punctuality::Anything => true,
+        }) {
+            TimeForm::None => return,
+            TimeForm::Odd => {
+                let odd = [
+                    Bson::Null,
+                    bson!("yesterday"),
+                    Bson::Timestamp(Timestamp { time: 5, increment: 1 }),
+                    bson!({ "at": 1 }),
+                ];
+                self.example("document.time.odd", &odd)
+            }
+            TimeForm::Past => Bson::DateTime(DateTime::from_millis(self.some_time())),
+            TimeForm::Next => Bson::DateTime(DateTime::from_millis(self.next_time())),
         };
         document.insert(field, time);
     }
 
     fn append_id(&mut self, document: &mut Document) {
-        let id = match self.below(100) {
-            0..=4 => return,
-            5 => self.forbidden_id(),
-            6..=12 if self.shape.item_ids == ItemIds::Unique => self.repeated_id(),
-            _ => self.new_id(),
+        let is_unique = self.shape.item_ids == ItemIds::Unique;
+        let id = match self.take_where(|form: IdForm| is_unique || form != IdForm::Repeated) {
+            IdForm::None => return,
+            IdForm::Forbidden => self.forbidden_id(),
+            IdForm::Repeated => self.repeated_id(),
+            IdForm::New => self.new_id(),
         };
         document.insert("_id", id);
     }
@@ -271,33 +286,34 @@ impl World {
     /// An `_id` that no other document has.
     fn new_id(&mut self) -> Bson {
         let number = self.next_serial();
-        let id = match self.below(8) {
-            0..=2 => bson!(number),
-            3 => bson!(f64::from(number)),
-            4 => Bson::Int64(number.into()),
-            5 => bson!(format!("id{number}")),
-            6 => object_id(number),
-            _ => self.rare_id(number),
-        };
-        self.gave_id(&id);
-        id
-    }
-
-    fn rare_id(&mut self, number: i32) -> Bson {
-        match self.below(6) {
-            0 => bson!({ "a": number, "b": { "c": "x" } }),
-            1 => Bson::DateTime(DateTime::from_millis(number.into())),
-            2 => bson!(f64::from(number) + 0.25),
-            3 => decimal(&format!("{number}.75")),
-            4 => Bson::Timestamp(Timestamp {
+        let is_unique = self.shape.item_ids == ItemIds::Unique;
+        let id = match self.take_where(|form: IdType| is_unique || form != IdType::EmptyTimestamp) {
+            IdType::Int => bson!(number),
+            IdType::Double => bson!(f64::from(number)),
+            IdType::Long => Bson::Int64(number.into()),
+            IdType::String => bson!(format!("id{number}")),
+            IdType::ObjectId => object_id(number),
+            IdType::Document => bson!({ "a": number, "b": { "c": "x" } }),
+            IdType::Date => Bson::DateTime(DateTime::from_millis(number.into())),
+            IdType::Fraction => bson!(f64::from(number) + 0.25),
+            IdType::Decimal => decimal(&format!("{number}.75")),
+            IdType::Timestamp => Bson::Timestamp(Timestamp {
                 time: 0,
                 increment: number.unsigned_abs(),
             }),
-            _ => Bson::Binary(Binary {
+            IdType::Binary => Bson::Binary(Binary {
                 subtype: BinarySubtype::Generic,
                 bytes: number.to_be_bytes().to_vec(),
             }),
+            IdType::Reference => bson!({ "$ref": "things", "$id": number }),
+            IdType::DocumentWithSymbol => bson!({ "a": Bson::Symbol(format!("s{number}")) }),
+            IdType::EmptyTimestamp => zero(),
+        };
+        // The error of a duplicate shows a symbol as a string on a plain collection.
+        if !matches!(&id, Bson::Document(id) if matches!(id.get("a"), Some(Bson::Symbol(_)))) {
+            self.gave_id(&id);
         }
+        id
     }
 
     /// An `_id` that another document has, perhaps as a number of another type.
@@ -318,9 +334,54 @@ impl World {
             Bson::Undefined,
             bson!({ "$a": 1 }),
             bson!({ "a": 1, "$b": 2 }),
+            bson!({ "a": { "$b": 1 } }),
+            bson!({ "a": [{ "$b": 1 }] }),
+            bson!({ "a": { "b": { "$c": 1 } } }),
+            bson!({ "$id": 1 }),
         ];
-        self.pick(&forms)
+        self.example("_id.forbidden", &forms)
     }
+}
+
+/// A scalar of a type, or of a value of its type, that few documents have.
+fn odd_scalar(form: Scalar) -> Bson {
+    let binary = |subtype, bytes: &[u8]| {
+        Bson::Binary(Binary {
+            subtype,
+            bytes: bytes.to_vec(),
+        })
+    };
+    match form {
+        Scalar::NotANumber => Bson::Double(f64::NAN),
+        Scalar::DecimalNotANumber => decimal("NaN"),
+        Scalar::Infinity => Bson::Double(f64::INFINITY),
+        Scalar::NegativeZero => bson!(-0.0),
+        Scalar::Timestamp => Bson::Timestamp(Timestamp { time: 0, increment: 7 }),
+        Scalar::EmptyTimestamp => zero(),
+        Scalar::Regex => regex("^a"),
+        Scalar::Undefined => Bson::Undefined,
+        Scalar::MinKey => Bson::MinKey,
+        Scalar::MaxKey => Bson::MaxKey,
+        Scalar::Symbol => Bson::Symbol("a".to_owned()),
+        Scalar::Uuid => binary(BinarySubtype::Uuid, &[7; 16]),
+        Scalar::Code => Bson::JavaScriptCode("f".to_owned()),
+        Scalar::CodeWithScope => Bson::JavaScriptCodeWithScope(JavaScriptCodeWithScope {
+            code: "f".to_owned(),
+            scope: doc! { "x": 1 },
+        }),
+        Scalar::DbPointer => db_pointer(),
+        _ => binary(BinarySubtype::Generic, &[1, 2]),
+    }
+}
+
+/// A deprecated type that can be made of bytes alone.
+fn db_pointer() -> Bson {
+    let mut bytes = vec![0x1D, 0, 0, 0, 0x0C, b'p', 0, 2, 0, 0, 0, b'd', 0];
+    bytes.extend([7; 12]);
+    bytes.push(0);
+    bytes[0] = u8::try_from(bytes.len()).unwrap_or_default();
+    let document = Document::from_reader(&*bytes).expect("a document of one field");
+    document.get("p").cloned().expect("that field")
 }
 
 /// What a server fills in, at the top of a document.

@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 
 use bson::{Bson, Document};
 use rand::rngs::ChaCha8Rng;
-use rand::seq::{IndexedRandom as _, SliceRandom as _};
+use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
+use super::coverage::Coverage;
+use super::grammar::{Choice, Group};
 use super::values;
 use crate::shape::{ItemIds, Outlier, Shape};
 
@@ -60,31 +62,24 @@ pub struct World {
     pub(super) has_indexes: bool,
     /// Whether there are sessions, and with them retryable writes and transactions.
     pub has_sessions: bool,
+    /// Which productions were taken.
+    pub coverage: Coverage,
+    /// The numbers of the documents that were given an `_id`.
+    numbers: Vec<(Bson, i32)>,
 }
 
 impl World {
     /// A world from a seed.
     #[must_use]
-    pub fn new(seed: u64, shape: Shape) -> Self {
+    pub fn new(seed: u64, shape: Shape, coverage: Coverage) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut keys = Vec::new();
-        for _ in &shape.key {
-            let mut pool = values::keys();
-            pool.shuffle(&mut rng);
-            pool.truncate(if shape.key.len() == 1 {
-                KEY_VALUES
-            } else {
-                KEY_VALUES / 2
-            });
-            keys.push(pool);
-        }
         let kinds = [Punctuality::Ascending, Punctuality::Late, Punctuality::Anything];
         let punctuality = kinds[rng.random_range(0..kinds.len())];
-        Self {
+        let mut world = Self {
             rng,
             shape,
             outlier: None,
-            keys,
+            keys: Vec::new(),
             punctuality,
             serial: 0,
             clock: 1_698_335_223_434,
@@ -95,7 +90,67 @@ impl World {
             is_packed: false,
             has_indexes: false,
             has_sessions: false,
+            coverage,
+            numbers: Vec::new(),
+        };
+        world.choose_keys();
+        world
+    }
+
+    /// Chooses the values of each key field, first those that were not yet in any world.
+    fn choose_keys(&mut self) {
+        let count = if self.shape.key.len() == 1 {
+            KEY_VALUES
+        } else {
+            KEY_VALUES / 2
+        };
+        for _ in 0..self.shape.key.len() {
+            let mut pool = values::keys();
+            let mut chosen = Vec::new();
+            for _ in 0..count {
+                let value = self.example("document.key.value", &pool);
+                pool.retain(|other| format!("{other:?}") != format!("{value:?}"));
+                chosen.push(value);
+            }
+            self.keys.push(chosen);
         }
+    }
+
+    /// An alternative of a site.
+    pub(super) fn take<C: Choice>(&mut self) -> C {
+        self.take_where(|_: C| true)
+    }
+
+    /// An alternative of a site, of those that are possible here.
+    ///
+    /// # Panics
+    /// When none is.
+    pub(super) fn take_where<C: Choice>(&mut self, is_possible: impl Fn(C) -> bool) -> C {
+        let weights = self.coverage.weights(C::SITE);
+        let possible: Vec<usize> = (0..C::ALL.len()).filter(|index| is_possible(C::ALL[*index])).collect();
+        let index = *self.pick_weighted(&possible, |index| weights[*index]);
+        self.coverage.take((C::SITE.name, C::SITE.alternatives[index].0));
+        C::ALL[index]
+    }
+
+    /// One of the examples of a list, of those that were taken least.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub(super) fn example<T: Clone + std::fmt::Debug>(&mut self, list: &'static str, among: &[T]) -> T {
+        let texts: Vec<String> = among.iter().map(|one| format!("{one:?}")).collect();
+        let least = self.coverage.least(list, &texts);
+        let index = self.pick(&least);
+        self.coverage.take_example(list, &texts[index]);
+        among[index].clone()
+    }
+
+    /// Makes something up whose choices are counted in pairs.
+    pub(super) fn group<T>(&mut self, group: &'static Group, generate: impl FnOnce(&mut Self) -> T) -> T {
+        self.coverage.begin(group);
+        let made = generate(self);
+        self.coverage.end();
+        made
     }
 
     /// True in so many of a hundred cases.
@@ -189,6 +244,9 @@ impl World {
         let fields = self.shape.key.iter().chain(&self.shape.time);
         let fields = fields.filter_map(|name| Some((name.clone(), document.get(name)?.clone())));
         self.places.insert(number, fields.collect());
+        if let Some(id) = document.get("_id") {
+            self.numbers.push((id.clone(), number));
+        }
     }
 
     /// Key fields and time that a document was given, if it was.
@@ -217,6 +275,11 @@ impl World {
     pub fn some_id(&mut self) -> Option<Bson> {
         let chosen = self.ids.choose(&mut self.rng);
         chosen.cloned()
+    }
+
+    /// An `_id` that a document was inserted with, and the document's number.
+    pub(super) fn some_numbered_id(&mut self) -> Option<(Bson, i32)> {
+        self.numbers.choose(&mut self.rng).cloned()
     }
 
     /// Remembers an `_id`.

@@ -1,8 +1,8 @@
 //! Random documents, packed, and then whatever an application may do with them.
 
 use anyhow::Result;
-use proto_tests::differential::Run;
 use proto_tests::differential::operation::FAMILIES;
+use proto_tests::differential::{Coverage, Run};
 use proto_tests::{ItemIds, Shape, mongod};
 
 use super::world::with_time;
@@ -18,6 +18,7 @@ fn check(shape: Shape, seeds: &[u64]) -> Result<()> {
         operations: OPERATIONS,
         moves: false,
         families: FAMILIES,
+        coverage: Coverage::default(),
     };
     run.against_packed(mongod::shared(), DOCUMENTS).map(|_| ())
 }

@@ -5,7 +5,7 @@ mod operands;
 
 use bson::{Bson, DateTime, Document, bson, doc};
 use proto_tests::Shape;
-use proto_tests::differential::World;
+use proto_tests::differential::{Coverage, World};
 use rand::rngs::ChaCha8Rng;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{RngExt as _, SeedableRng as _};
@@ -42,7 +42,7 @@ impl Words {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             random: ChaCha8Rng::seed_from_u64(seed),
-            world: World::new(seed, Shape::new(&["k"])),
+            world: World::new(seed, Shape::new(&["k"]), Coverage::default()),
         }
     }
 

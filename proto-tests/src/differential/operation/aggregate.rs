@@ -1,12 +1,14 @@
 //! `aggregate`.
 
 use anyhow::Result;
-use bson::{Document, doc};
+use bson::{Document, bson, doc};
 
 use super::cursor::{self, Batches};
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
+use crate::differential::grammar::{AGGREGATE, AggregateForm, Harmless};
 use crate::differential::sides::COLLECTION;
+use crate::differential::stages::Pipeline;
 use crate::differential::{Sides, World};
 
 #[derive(Debug)]
@@ -18,23 +20,11 @@ struct Aggregate {
 }
 
 pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let made = world.pipeline();
-    let mut cursor = doc! {};
-    if world.chance(40) {
-        cursor.insert("batchSize", world.pick(&[0, 1, 3, 20]));
-    }
-    let mut command = doc! { "aggregate": COLLECTION, "pipeline": made.stages, "cursor": cursor };
-    match world.below(40) {
-        0 => {
-            command.insert("allowDiskUse", true);
-        }
-        // A hint changes the naive side's natural order, on which the first stages may rest.
-        1 if !made.begins_with_one_key => {
-            command.insert("hint", "_id_");
-        }
-        2 | 3 => command = wrong(world),
-        _ => {}
-    }
+    let (command, mut made) = match world.take::<AggregateForm>() {
+        AggregateForm::Ordinary => world.group(&AGGREGATE, ordinary),
+        AggregateForm::Mistake => (wrong(world), Pipeline::default()),
+    };
+    made.ordered &= !(made.begins_with_one_key && command.contains_key("collation"));
     let mut batches = world.batches();
     if !made.ordered {
         batches.until_killed = usize::MAX;
@@ -50,6 +40,35 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
             ..Canon::default()
         },
     })
+}
+
+fn ordinary(world: &mut World) -> (Document, Pipeline) {
+    let mut made = world.pipeline();
+    let mut cursor = doc! {};
+    if let Some(size) = world.batch_size() {
+        cursor.insert("batchSize", size);
+    }
+    let mut command = doc! { "aggregate": COLLECTION, "pipeline": made.stages.clone(), "cursor": cursor };
+    if let Some(hint) = world.hint() {
+        // A hint changes the naive side's natural order, on which the first stages may rest.
+        if made.begins_with_one_key && made.ordered {
+            made.stages.insert(1, bson!({ "$sort": { "n": 1 } }));
+            command.insert("pipeline", made.stages.clone());
+        }
+        command.insert("hint", hint);
+    }
+    if world.take::<Harmless>() == Harmless::Some {
+        let harmless = [
+            doc! { "allowDiskUse": true },
+            doc! { "maxTimeMS": 20_000 },
+            doc! { "comment": "nothing" },
+            doc! { "readConcern": { "level": "local" } },
+            doc! { "bypassDocumentValidation": true },
+            doc! { "let": { "x": 1 } },
+        ];
+        command.extend(world.example("aggregate.harmless", &harmless));
+    }
+    (command, made)
 }
 
 /// One mistake: of two in one command, which is told depends on what is looked at first.
@@ -71,18 +90,42 @@ fn wrong(world: &mut World) -> Document {
         doc! { "pipeline": [{ "$project": {} }] },
         doc! { "pipeline": [{ "$sort": {} }] },
         doc! { "pipeline": [{ "$limit": 1, "$skip": 1 }] },
+        doc! { "withoutCursor": true },
         doc! { "cursor": 1 },
+        doc! { "maxTimeMS": -1 },
+        doc! { "maxTimeMS": "x" },
+        doc! { "hint": { "$natural": "x" } },
+        doc! { "let": 1 },
+        doc! { "pipeline": [{ "$out": 1 }] },
+        doc! { "pipeline": [{ "$out": "x" }, { "$limit": 1 }] },
+        doc! { "pipeline": [{ "$collStats": { "nope": 1 } }] },
+        doc! { "pipeline": [{ "$limit": 1 }, { "$indexStats": {} }] },
+        doc! { "pipeline": [{ "$currentOp": {} }] },
+        doc! { "pipeline": [{ "$listSessions": {} }] },
+        doc! { "pipeline": [{ "$listLocalSessions": {} }] },
+        doc! { "pipeline": [{ "$unwind": "tags" }] },
+        doc! { "pipeline": [{ "$sample": { "size": 0 } }] },
+        doc! { "pipeline": [{ "$densify": 1 }] },
+        doc! { "pipeline": [{ "$fill": {} }] },
+        doc! { "pipeline": [{ "$bucketAuto": { "groupBy": "$n" } }] },
+        doc! { "pipeline": [{ "$setWindowFields": {} }] },
         doc! { "cursor": { "batchSize": -1 } },
         doc! { "collation": { "locale": "nope" } },
     ];
-    command.extend(world.pick(&mistakes));
-    if world.chance(5) {
+    command.extend(world.example("aggregate.mistake", &mistakes));
+    // One of the examples.
+    if command.contains_key("withoutCursor") {
         command.remove("cursor");
+        command.remove("withoutCursor");
     }
     command
 }
 
 impl Operation for Aggregate {
+    fn commands(&self) -> Vec<Document> {
+        vec![self.command.clone()]
+    }
+
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         let replies = sides.both(&self.command)?;
         if sides.is_refused(&self.command, &replies[1]) {

@@ -6,6 +6,7 @@ use bson::{Document, doc};
 
 use super::{Operation, Outcome};
 use crate::differential::compare;
+use crate::differential::grammar::CollectionForm;
 use crate::differential::sides::{COLLECTION, field};
 use crate::differential::{Sides, World};
 
@@ -17,9 +18,10 @@ struct Collection {
 }
 
 pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let name = world.pick(&["create", "create", "drop"]);
+    let form = world.take::<CollectionForm>();
+    let has_options = form == CollectionForm::CreateWithOptions;
+    let name = if form == CollectionForm::Drop { "drop" } else { "create" };
     let mut command = doc! { name: COLLECTION };
-    let has_options = command.contains_key("create") && world.chance(40);
     if has_options {
         let options = [
             doc! { "capped": true, "size": 4096 },
@@ -28,12 +30,16 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
             doc! { "viewOn": "other", "pipeline": [] },
             doc! { "timeseries": { "timeField": "t" } },
         ];
-        command.extend(world.pick(&options));
+        command.extend(world.example("collection.createWithOptions", &options));
     }
     Box::new(Collection { command, has_options })
 }
 
 impl Operation for Collection {
+    fn commands(&self) -> Vec<Document> {
+        vec![self.command.clone()]
+    }
+
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         if self.has_options {
             let reply = sides.shaped.run(&self.command)?;

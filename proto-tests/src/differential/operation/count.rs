@@ -1,10 +1,11 @@
 //! `count`.
 
 use anyhow::{Result, ensure};
-use bson::{Bson, Document, bson, doc};
+use bson::{Bson, Document, doc};
 
 use super::{Operation, Outcome};
 use crate::differential::compare;
+use crate::differential::grammar::{COUNT, CountForm, CountLimit, Harmless};
 use crate::differential::sides::{COLLECTION, field};
 use crate::differential::{Sides, World};
 
@@ -14,31 +15,48 @@ struct Count {
 }
 
 pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let mut command = doc! { "count": COLLECTION };
-    if world.chance(80) {
-        command.insert("query", world.filter());
-    }
-    if world.chance(25) {
-        command.insert("skip", world.pick(&[0, 1, 7, 30]));
-    }
-    if world.chance(25) {
-        let limits = [bson!(0), bson!(1), bson!(12), bson!(-3), Bson::Int64(5), bson!(2.0)];
-        command.insert("limit", world.pick(&limits));
-    }
-    match world.below(30) {
-        0 => {
-            command.insert("hint", world.pick(&[bson!("_id_"), bson!({ "_id": 1 })]));
-        }
-        1 => {
-            command.insert("collation", doc! { "locale": "en", "strength": 2 });
-        }
-        2 => {
-            command.insert("query", Bson::Null);
-        }
-        3 | 4 => command = wrong(world),
-        _ => {}
-    }
+    let command = match world.take::<CountForm>() {
+        CountForm::Ordinary => world.group(&COUNT, ordinary),
+        CountForm::NullQuery => doc! { "count": COLLECTION, "query": Bson::Null },
+        CountForm::Mistake => wrong(world),
+    };
     Box::new(Count { command })
+}
+
+fn ordinary(world: &mut World) -> Document {
+    let mut command = doc! { "count": COLLECTION };
+    let filter = world.filter();
+    if !filter.is_empty() || world.chance(50) {
+        command.insert("query", filter);
+    }
+    if let Some(skip) = world.skip() {
+        command.insert("skip", skip);
+    }
+    match world.take::<CountLimit>() {
+        CountLimit::None => None,
+        CountLimit::Zero => command.insert("limit", 0),
+        CountLimit::One => command.insert("limit", 1),
+        CountLimit::Some => command.insert("limit", 12),
+        CountLimit::Negative => command.insert("limit", -3),
+        CountLimit::Long => command.insert("limit", Bson::Int64(5)),
+        CountLimit::Double => command.insert("limit", 2.0),
+    };
+    if let Some(collation) = world.collation() {
+        command.insert("collation", collation);
+    }
+    if let Some(hint) = world.hint() {
+        command.insert("hint", hint);
+    }
+    if world.take::<Harmless>() == Harmless::Some {
+        let harmless = [
+            doc! { "fields": {} },
+            doc! { "maxTimeMS": 20_000 },
+            doc! { "comment": "nothing" },
+            doc! { "readConcern": { "level": "local" } },
+        ];
+        command.extend(world.example("count.harmless", &harmless));
+    }
+    command
 }
 
 /// One mistake: of two in one command, which is told depends on what is looked at first.
@@ -55,17 +73,23 @@ fn wrong(world: &mut World) -> Document {
         doc! { "hint": "nope" },
         doc! { "hint": { "qty": 1 } },
         doc! { "hint": 1 },
-        doc! { "fields": {} },
         doc! { "nope": {} },
+        doc! { "maxTimeMS": -1 },
+        doc! { "maxTimeMS": "x" },
+        doc! { "query": { "$expr": { "$lt": ["$$NOW", 1] } }, "limit": "x" },
         doc! { "query": 1 },
         doc! { "collation": { "locale": "nope" } },
     ];
     let mut command = doc! { "count": COLLECTION };
-    command.extend(world.pick(&mistakes));
+    command.extend(world.example("count.mistake", &mistakes));
     command
 }
 
 impl Operation for Count {
+    fn commands(&self) -> Vec<Document> {
+        vec![self.command.clone()]
+    }
+
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         let [naive, shaped] = sides.both(&self.command)?;
         if sides.is_refused(&self.command, &shaped) {

@@ -1,10 +1,11 @@
 //! `delete`: one document that the filter names, or all that match.
 
-use bson::{Document, bson, doc};
+use bson::{Bson, Document, doc};
 
 use super::Operation;
 use super::writes::Writes;
 use crate::differential::World;
+use crate::differential::grammar::{DELETE, DeleteForm, DeleteLimit};
 
 pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
     Box::new(make_up(world))
@@ -12,20 +13,10 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
 
 pub(super) fn make_up(world: &mut World) -> Writes {
     let count = world.pick(&[1, 1, 2, 3]);
-    let mut options = doc! {};
-    if world.chance(20) {
-        options.insert("let", doc! { "x": world.scalar() });
-    }
-    let statements = (0..count).map(|_| statement(world, options.contains_key("let")));
+    let options = world.options_of_writes("delete");
+    let statements = (0..count).map(|_| world.group(&DELETE, |world| statement(world, options.contains_key("let"))));
     let statements = statements.collect();
-    if world.chance(40) {
-        options.insert("ordered", world.chance(50));
-    }
-    let sent = if world.has_sessions {
-        world.pick(&[0, 0, 1, 2, 3])
-    } else {
-        0
-    };
+    let sent = world.sent();
     Writes {
         name: "delete",
         list: "deletes",
@@ -37,25 +28,31 @@ pub(super) fn make_up(world: &mut World) -> Writes {
 }
 
 fn statement(world: &mut World, has_variable: bool) -> Document {
-    let mut statement = match world.below(20) {
-        0..=3 => doc! { "q": world.filter_of_some(), "limit": 0 },
-        4 => doc! { "q": world.one_key(), "limit": 0 },
-        5 => {
-            if let Some(id) = world.some_id().filter(|_| world.has_ids()) {
-                doc! { "q": { "_id": { "$eq": id } }, "limit": world.pick(&[0, 1]) }
-            } else {
-                doc! { "q": { "n": -1 }, "limit": 1 }
-            }
-        }
-        _ => doc! { "q": world.filter_of_one().0, "limit": world.pick(&[1, 1, 0]) },
+    let has_ids = world.has_ids();
+    let form = world.take_where(|form: DeleteForm| has_ids || form != DeleteForm::ById);
+    let filter = match form {
+        DeleteForm::Some => world.filter_of_some(),
+        DeleteForm::OneKey => world.one_key(),
+        DeleteForm::ById => doc! { "_id": { "$eq": world.some_id().unwrap_or(Bson::Null) } },
+        DeleteForm::One => world.filter_of_one().0,
+        DeleteForm::Mistake => return wrong(world),
     };
-    match world.below(40) {
-        0 => statement.insert("hint", world.pick(&[bson!("_id_"), bson!({ "_id": 1 })])),
-        1 => statement.insert("hint", world.pick(&[bson!("nope"), bson!({ "qty": 1 })])),
-        2 | 3 => statement.insert("collation", doc! { "locale": "en", "strength": 2 }),
-        4 if world.chance(30) => statement.insert("limit", world.pick(&[2, -1])),
-        _ => None,
+    // Which of several is deleted is not known.
+    let is_one = matches!(form, DeleteForm::ById | DeleteForm::One);
+    let limit = match world.take_where(|limit: DeleteLimit| is_one || limit == DeleteLimit::All) {
+        DeleteLimit::One => 1,
+        DeleteLimit::All => 0,
     };
+    let mut statement = doc! { "q": filter, "limit": limit };
+    // Under another collation a filter may name several.
+    if limit == 0
+        && let Some(collation) = world.collation()
+    {
+        statement.insert("collation", collation);
+    }
+    if let Some(hint) = world.hint() {
+        statement.insert("hint", hint);
+    }
     if has_variable
         && world.chance(30)
         && statement
@@ -65,5 +62,22 @@ fn statement(world: &mut World, has_variable: bool) -> Document {
     {
         filter.insert("$expr", doc! { "$gte": ["$n", "$$x"] });
     }
+    statement
+}
+
+fn wrong(world: &mut World) -> Document {
+    let mistakes = [
+        doc! { "hint": "nope" },
+        doc! { "hint": { "qty": 1 } },
+        doc! { "hint": { "$natural": "x" } },
+        doc! { "limit": 2 },
+        doc! { "limit": -1 },
+        doc! { "q": 1 },
+        doc! { "q": { "$nope": 1 } },
+        doc! { "collation": { "locale": "nope" } },
+        doc! { "nope": 1 },
+    ];
+    let mut statement = doc! { "q": { "n": world.some_serial() }, "limit": 1 };
+    statement.extend(world.example("delete.mistake", &mistakes));
     statement
 }

@@ -6,6 +6,7 @@ use bson::{Bson, Document, doc};
 
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
+use crate::differential::grammar::{DISTINCT, DistinctForm, DistinctPath, Harmless};
 use crate::differential::sides::{COLLECTION, field};
 use crate::differential::{Sides, World};
 
@@ -18,51 +19,62 @@ struct Distinct {
 }
 
 pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let mut command = doc! { "distinct": COLLECTION, "key": world.distinct_path() };
-    if world.chance(60) {
-        command.insert("query", world.filter());
-    }
-    match world.below(20) {
-        0 | 1 => {
-            command.insert("collation", doc! { "locale": "en", "strength": 2 });
-        }
-        2 => {
-            command.insert("readConcern", doc! { "level": "local" });
-            command.insert("comment", "nothing");
-        }
-        3 | 4 => {
-            let mistakes = [
-                doc! { "key": "" },
-                doc! { "key": "a." },
-                doc! { "key": "a..b" },
-                doc! { "key": "$a" },
-                doc! { "key": 1 },
-                doc! { "key": Bson::Null },
-                doc! { "nope": 1 },
-                doc! { "hint": "_id_" },
-                doc! { "query": 1 },
-                doc! { "query": { "$nope": 1 } },
-                doc! { "query": { "k": { "$nope": 1 } } },
-                doc! { "collation": { "locale": "nope" } },
-                doc! { "collation": 1 },
-                doc! { "writeConcern": { "w": 1 } },
-                doc! { "readConcern": { "level": "nope" } },
-                doc! { "apiVersion": "1", "apiStrict": true },
-            ];
-            command = doc! { "distinct": COLLECTION, "key": "qty" };
-            command.extend(world.pick(&mistakes));
-        }
-        _ => {}
-    }
+    let command = match world.take::<DistinctForm>() {
+        DistinctForm::Ordinary => world.group(&DISTINCT, ordinary),
+        DistinctForm::Mistake => wrong(world),
+    };
     Box::new(Distinct {
         command,
         has_indexes: world.has_indexes,
     })
 }
 
+fn ordinary(world: &mut World) -> Document {
+    let mut command = doc! { "distinct": COLLECTION, "key": world.distinct_path() };
+    let filter = world.filter();
+    if !filter.is_empty() || world.chance(50) {
+        command.insert("query", filter);
+    }
+    if let Some(collation) = world.collation() {
+        command.insert("collation", collation);
+    }
+    if world.take::<Harmless>() == Harmless::Some {
+        command.insert("readConcern", doc! { "level": "local" });
+        command.insert("comment", "nothing");
+        command.insert("maxTimeMS", 20_000);
+    }
+    command
+}
+
+fn wrong(world: &mut World) -> Document {
+    let mistakes = [
+        doc! { "key": "" },
+        doc! { "key": "a." },
+        doc! { "key": "a..b" },
+        doc! { "key": "$a" },
+        doc! { "key": 1 },
+        doc! { "key": Bson::Null },
+        doc! { "nope": 1 },
+        doc! { "hint": "_id_" },
+        doc! { "query": 1 },
+        doc! { "query": { "$nope": 1 } },
+        doc! { "query": { "k": { "$nope": 1 } } },
+        doc! { "collation": { "locale": "nope" } },
+        doc! { "collation": 1 },
+        doc! { "maxTimeMS": -1 },
+        doc! { "maxTimeMS": "x" },
+        doc! { "writeConcern": { "w": 1 } },
+        doc! { "readConcern": { "level": "nope" } },
+        doc! { "apiVersion": "1", "apiStrict": true },
+    ];
+    let mut command = doc! { "distinct": COLLECTION, "key": "qty" };
+    command.extend(world.example("distinct.mistake", &mistakes));
+    command
+}
+
 impl World {
     fn distinct_path(&mut self) -> String {
-        if self.chance(25) {
+        if self.take::<DistinctPath>() == DistinctPath::Odd {
             let odd = [
                 "history.x.0",
                 "qty.0.x",
@@ -72,11 +84,12 @@ impl World {
                 "nested.x.0.x",
                 "tags.y.0",
             ];
-            return self.pick(&odd).to_owned();
+            return self.example("distinct.path.odd", &odd).to_owned();
         }
         loop {
             let path = self.field();
-            if !path.is_empty() {
+            // A part that begins with `$` is answered by a plain collection, and refused as a path by ours.
+            if !path.is_empty() && !path.contains('$') {
                 return path;
             }
         }
@@ -84,6 +97,10 @@ impl World {
 }
 
 impl Operation for Distinct {
+    fn commands(&self) -> Vec<Document> {
+        vec![self.command.clone()]
+    }
+
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         let shaped = sides.shaped.run(&self.command)?;
         let naive = sides.naive.run(&self.by_documents())?;

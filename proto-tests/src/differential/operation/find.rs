@@ -7,6 +7,9 @@ use super::cursor::{self, Batches};
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::filter::names_id;
+use crate::differential::grammar::{
+    BatchSize, Collation, CursorEnd, FIND, FindForm, Harmless, Hint, Let, Limit, SingleBatch, Skip, Sort,
+};
 use crate::differential::sides::COLLECTION;
 use crate::differential::{Sides, World};
 
@@ -19,21 +22,15 @@ struct Find {
 }
 
 pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let mut command = doc! { "find": COLLECTION };
-    let filter = world.filter();
-    if !filter.is_empty() || world.chance(50) {
-        command.insert("filter", filter.clone());
+    match world.take::<FindForm>() {
+        FindForm::Ordinary => {}
+        FindForm::Mistake => return by_command(world, wrong),
+        FindForm::Refused => return by_command(world, refused),
     }
-    let order = append_sort(world, &mut command, &filter);
-    if !matches!(order, Order::ByField(_)) && world.chance(35) {
-        let projection = world.projection(&filter);
-        command.insert("projection", projection);
-    }
-    append_sizes(world, &mut command);
-    append_rare(world, &mut command);
+    let (command, order) = world.group(&FIND, ordinary);
     let order = settle_order(order, &command);
     let mut batches = world.batches();
-    batches.may_end_later = !command.contains_key("singleBatch");
+    batches.may_end_later = !command.get_bool("singleBatch").unwrap_or(false);
     Box::new(Find {
         command,
         batches,
@@ -42,24 +39,93 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
     })
 }
 
-fn append_sort(world: &mut World, command: &mut Document, filter: &Document) -> Order {
-    match world.below(10) {
-        0..=2 => {
-            command.insert("sort", world.total_sort());
-            Order::Defined
-        }
-        3..=5 if world.shape.time.is_some() => {
-            let time = world.shape.time.clone().unwrap_or_default();
-            command.insert("sort", doc! { &time: world.pick(&[1, -1]) });
-            Order::ByField(time)
-        }
-        6 if world.chance(10) => {
-            command.insert("sort", doc! { "$natural": world.pick(&[1, -1]) });
-            Order::Free
-        }
-        _ if world.is_one_key(filter) && !names_id(filter) => Order::Defined,
-        _ => Order::Free,
+fn by_command(world: &mut World, command: impl FnOnce(&mut World) -> Document) -> Box<dyn Operation> {
+    let command = command(world);
+    Box::new(Find {
+        command,
+        batches: world.batches(),
+        order: Order::FreeChoice,
+        canon: world.canon(),
+    })
+}
+
+fn ordinary(world: &mut World) -> (Document, Order) {
+    let mut command = doc! { "find": COLLECTION };
+    let mut filter = world.filter();
+    world.append_let(&mut command, &mut filter);
+    if !filter.is_empty() || world.chance(50) {
+        command.insert("filter", filter.clone());
     }
+    let order = append_sort(world, &mut command, &filter);
+    if let Some(projection) = world.projection(&filter) {
+        command.insert("projection", projection);
+    }
+    append_sizes(world, &mut command);
+    if let Some(collation) = world.collation() {
+        command.insert("collation", collation);
+    }
+    if let Some(hint) = world.hint() {
+        command.insert("hint", hint);
+    }
+    if world.take::<Harmless>() == Harmless::Some {
+        let harmless = [
+            doc! { "allowDiskUse": true },
+            doc! { "noCursorTimeout": true },
+            doc! { "maxTimeMS": 20_000 },
+            doc! { "maxTimeMS": 20_000.0 },
+            doc! { "comment": "nothing" },
+            doc! { "allowPartialResults": true },
+            doc! { "returnKey": false },
+            doc! { "showRecordId": false },
+            doc! { "readConcern": { "level": "local" } },
+            doc! { "$readPreference": { "mode": "primaryPreferred" } },
+        ];
+        command.extend(world.example("find.harmless", &harmless));
+    }
+    (command, order)
+}
+
+fn append_sort(world: &mut World, command: &mut Document, filter: &Document) -> Order {
+    let (keys, time) = (world.shape.key.clone(), world.shape.time.clone());
+    let has_time = time.is_some();
+    let sort = world.take_where(|sort: Sort| match sort {
+        Sort::Time | Sort::TimeAndTotal | Sort::KeyAndTime => has_time,
+        _ => true,
+    });
+    let mut fields: Vec<String> = Vec::new();
+    if matches!(sort, Sort::Key | Sort::KeyAndTime | Sort::KeyAndTotal) {
+        fields.extend(keys);
+    }
+    if matches!(sort, Sort::Time | Sort::KeyAndTime | Sort::TimeAndTotal) {
+        fields.extend(time);
+    }
+    if fields.len() > 1 && world.chance(20) {
+        fields.reverse();
+    }
+    let mut by: Document = fields
+        .iter()
+        .map(|field| (field.clone(), world.pick(&[1, -1]).into()))
+        .collect();
+    match sort {
+        Sort::None if world.is_one_key(filter) && !names_id(filter) => return Order::Defined,
+        Sort::None => return Order::Free,
+        Sort::Natural => {
+            command.insert("sort", doc! { "$natural": world.pick(&[1, -1]) });
+            return Order::Free;
+        }
+        Sort::Total => {
+            command.insert("sort", world.total_sort());
+            return Order::Defined;
+        }
+        Sort::TimeAndTotal | Sort::KeyAndTotal => {
+            by.insert("n", world.pick(&[1, -1]));
+            command.insert("sort", by);
+            return Order::Defined;
+        }
+        Sort::Time | Sort::Key | Sort::KeyAndTime => {}
+    }
+    command.insert("sort", by);
+    Order::ByFields(fields)
 }
 
 /// The order that is left when everything else of the command is known.
@@ -71,34 +137,34 @@ fn settle_order(order: Order, command: &Document) -> Order {
         Order::Defined if !by_sort && (has("collation") || has("hint") || has("let")) => Order::FreeChoice,
         Order::Defined if !by_sort && !has("filter") => Order::FreeChoice,
         Order::Free => Order::FreeChoice,
-        Order::ByField(_) if !by_sort => Order::FreeChoice,
+        // Strings that are equal under a collation come in any order; a projection may show others than were sorted by.
+        Order::ByFields(_) if !by_sort || has("collation") || has("projection") => Order::FreeChoice,
         other => other,
     }
 }
 
 fn append_sizes(world: &mut World, command: &mut Document) {
-    if world.chance(30) {
-        command.insert("skip", world.pick(&[0, 1, 3, 9, 10, 25, 1000]));
+    if let Some(skip) = world.skip() {
+        command.insert("skip", skip);
     }
-    if world.chance(50) {
-        let limits = [
-            bson!(0),
-            bson!(1),
-            bson!(2),
-            bson!(10),
-            bson!(15),
-            Bson::Int64(40),
-            bson!(2.0),
-            bson!(2.7),
-        ];
-        command.insert("limit", world.pick(&limits));
+    match world.take::<Limit>() {
+        Limit::None => None,
+        Limit::Zero => command.insert("limit", 0),
+        Limit::One => command.insert("limit", 1),
+        Limit::Few => command.insert("limit", 2),
+        Limit::Many => command.insert("limit", world.pick(&[10, 15])),
+        Limit::Long => command.insert("limit", Bson::Int64(40)),
+        Limit::Double => command.insert("limit", 2.0),
+        Limit::Fraction => command.insert("limit", 2.7),
+    };
+    if let Some(size) = world.batch_size() {
+        command.insert("batchSize", size);
     }
-    if world.chance(40) {
-        command.insert("batchSize", world.pick(&[0, 1, 2, 5, 10, 100]));
-    }
-    if world.chance(10) {
-        command.insert("singleBatch", true);
-    }
+    match world.take::<SingleBatch>() {
+        SingleBatch::None => None,
+        SingleBatch::Yes => command.insert("singleBatch", true),
+        SingleBatch::No => command.insert("singleBatch", false),
+    };
 }
 
 /// One mistake: of two in one command, which is told depends on what is looked at first.
@@ -111,86 +177,128 @@ fn wrong(world: &mut World) -> Document {
         doc! { "limit": "x" },
         doc! { "limit": Bson::Null },
         doc! { "batchSize": 2.5 },
+        doc! { "batchSize": "x" },
         doc! { "singleBatch": "x" },
         doc! { "hint": "nope" },
         doc! { "hint": { "qty": 1 } },
         doc! { "hint": { "_id": -1 } },
         doc! { "hint": 1 },
+        doc! { "hint": { "$natural": "x" } },
+        doc! { "hint": { "$natural": 2 } },
         doc! { "filter": 1 },
         doc! { "sort": 1 },
         doc! { "sort": { "qty": 0 } },
         doc! { "sort": { "qty": "x" } },
+        doc! { "sort": { "": 1 } },
+        doc! { "sort": { "k": 1, "$natural": 1 } },
         doc! { "projection": [1] },
         doc! { "collation": { "locale": "nope" } },
+        doc! { "collation": 1 },
         doc! { "nope": 1 },
+        doc! { "maxTimeMS": -1 },
+        doc! { "maxTimeMS": "x" },
+        doc! { "maxTimeMS": 1.5 },
+        doc! { "maxTimeMS": Bson::Int64(1 << 40) },
+        doc! { "maxTimeMS": Bson::Null },
+        doc! { "tailable": true },
+        doc! { "awaitData": true, "tailable": true },
+        doc! { "let": 1 },
         doc! { "readConcern": { "level": "nope" } },
         doc! { "let": { "x": 1 }, "filter": { "$expr": { "$eq": ["$n", "$$y"] } } },
     ];
     let mut command = doc! { "find": COLLECTION };
-    command.extend(world.pick(&mistakes));
+    command.extend(world.example("find.mistake", &mistakes));
     command
 }
 
-fn append_rare(world: &mut World, command: &mut Document) {
-    match world.below(60) {
-        0..=2 => {
-            command.insert("collation", doc! { "locale": "en", "strength": 2 });
-        }
-        3..=5 => {
-            let hints = [
-                bson!("_id_"),
-                bson!({ "_id": 1 }),
-                bson!({ "$natural": 1 }),
-                bson!({ "$natural": -1 }),
-                bson!({}),
-            ];
-            // mongod 6.0.5 sorts no clustered collection by `_id` that is read in its natural order.
-            let known = if world.shape.is_clustered { 2 } else { hints.len() };
-            command.insert("hint", world.pick(&hints[..known]));
-        }
-        6 => {
-            let refused = [
-                doc! { "returnKey": true },
-                doc! { "showRecordId": true },
-                doc! { "min": { "_id": 1 }, "hint": { "_id": 1 } },
-                doc! { "max": { "_id": 1 }, "hint": { "_id": 1 } },
-            ];
-            command.extend(world.pick(&refused));
-        }
-        7 | 8 => *command = wrong(world),
-        9 => {
-            command.insert("let", doc! { "x": world.scalar() });
-            command.insert("filter", doc! { "$expr": { "$eq": ["$qty", "$$x"] } });
-        }
-        10 | 11 => {
-            let harmless = [
-                doc! { "allowDiskUse": true },
-                doc! { "noCursorTimeout": true },
-                doc! { "maxTimeMS": 20_000 },
-                doc! { "comment": "nothing" },
-                doc! { "allowPartialResults": true },
-                doc! { "returnKey": false },
-                doc! { "readConcern": { "level": "local" } },
-            ];
-            command.extend(world.pick(&harmless));
-        }
-        _ => {}
-    }
+fn refused(world: &mut World) -> Document {
+    let refused = [
+        doc! { "returnKey": true },
+        doc! { "showRecordId": true },
+        doc! { "min": { "_id": 1 }, "hint": { "_id": 1 } },
+        doc! { "max": { "_id": 1 }, "hint": { "_id": 1 } },
+    ];
+    let mut command = doc! { "find": COLLECTION };
+    command.extend(world.example("find.refused", &refused));
+    command
 }
 
 impl World {
     /// How the batches behind the first are asked for.
     pub(super) fn batches(&mut self) -> Batches {
         let sizes = (0..=self.below(3)).map(|_| self.pick(&[None, Some(1), Some(2), Some(7), Some(50), Some(0)]));
+        let sizes = sizes.collect();
+        let until_killed = match self.take::<CursorEnd>() {
+            CursorEnd::Killed => 1,
+            CursorEnd::Read => usize::MAX,
+        };
         Batches {
-            sizes: sizes.collect(),
-            until_killed: if self.chance(15) { 1 } else { usize::MAX },
+            sizes,
+            until_killed,
             may_end_later: true,
         }
+    }
+
+    pub(super) fn skip(&mut self) -> Option<Bson> {
+        match self.take::<Skip>() {
+            Skip::None => None,
+            Skip::Zero => Some(bson!(0)),
+            Skip::Few => Some(self.pick(&[bson!(1), bson!(3), bson!(10), Bson::Int64(25), bson!(2.0)])),
+            Skip::Beyond => Some(bson!(1000)),
+        }
+    }
+
+    pub(super) fn batch_size(&mut self) -> Option<i32> {
+        match self.take::<BatchSize>() {
+            BatchSize::None => None,
+            BatchSize::Zero => Some(0),
+            BatchSize::One => Some(1),
+            BatchSize::Few => Some(self.pick(&[2, 5])),
+            BatchSize::Many => Some(self.pick(&[10, 100])),
+        }
+    }
+
+    pub(super) fn collation(&mut self) -> Option<Document> {
+        match self.take::<Collation>() {
+            Collation::None => None,
+            Collation::Insensitive => Some(doc! { "locale": "en", "strength": 2 }),
+            Collation::Numeric => Some(doc! { "locale": "en", "numericOrdering": true }),
+            Collation::Simple => Some(doc! { "locale": "simple" }),
+        }
+    }
+
+    pub(super) fn hint(&mut self) -> Option<Bson> {
+        // mongod 6.0.5 sorts no clustered collection by `_id` that is read in its natural order.
+        let is_clustered = self.shape.is_clustered;
+        match self.take_where(|hint: Hint| !is_clustered || matches!(hint, Hint::None | Hint::Id | Hint::IdByKey)) {
+            Hint::None => None,
+            Hint::Id => Some(bson!("_id_")),
+            Hint::IdByKey => Some(bson!({ "_id": 1 })),
+            Hint::Natural => Some(bson!({ "$natural": 1 })),
+            Hint::NaturalBackwards => Some(bson!({ "$natural": -1 })),
+            Hint::Empty => Some(bson!({})),
+        }
+    }
+
+    /// A variable, and perhaps a condition by it.
+    pub(super) fn append_let(&mut self, command: &mut Document, filter: &mut Document) {
+        let may_use = !filter.contains_key("$expr");
+        match self.take_where(|form: Let| may_use || form != Let::Used) {
+            Let::None => return,
+            Let::Unused => {}
+            Let::Used => {
+                filter.insert("$expr", doc! { "$gte": ["$n", "$$x"] });
+            }
+        }
+        command.insert("let", doc! { "x": bson!({ "$literal": self.scalar() }) });
     }
 }
 
 impl Operation for Find {
+    fn commands(&self) -> Vec<Document> {
+        vec![self.command.clone()]
+    }
+
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         let replies = sides.both(&self.command)?;
         if sides.is_refused(&self.command, &replies[1]) {
@@ -200,7 +308,7 @@ impl Operation for Find {
             return Ok(Outcome::Failed);
         }
         let answers = cursor::read(sides, &replies, &self.batches)?;
-        let chosen = matches!(self.order, Order::FreeChoice | Order::ByField(_));
+        let chosen = matches!(self.order, Order::FreeChoice | Order::ByFields(_));
         let all = if chosen { self.everything(sides)? } else { Vec::new() };
         compare::documents(self.canon, &self.order, &answers.naive, &answers.shaped, &all)?;
         Ok(Outcome::Done)

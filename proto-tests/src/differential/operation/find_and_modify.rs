@@ -7,6 +7,7 @@ use bson::{Document, doc};
 use super::update::upserting_filter;
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon};
+use crate::differential::grammar::{FIND_AND_MODIFY, Fields, FindAndModifyForm, Harmless, New};
 use crate::differential::refusal;
 use crate::differential::sides::{COLLECTION, field, show};
 use crate::differential::{Sides, World, contents};
@@ -24,16 +25,21 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
 }
 
 pub(super) fn make_up(world: &mut World) -> FindAndModify {
+    let command = world.group(&FIND_AND_MODIFY, ordinary);
+    finished(world, command)
+}
+
+fn ordinary(world: &mut World) -> Document {
     let mut command = doc! { "findAndModify": COLLECTION };
-    match world.below(20) {
-        0..=5 => {
+    match world.take::<FindAndModifyForm>() {
+        FindAndModifyForm::RemoveOne => {
             command.insert("query", world.filter_of_one().0);
             command.insert("remove", true);
         }
-        6 | 7 => {
+        FindAndModifyForm::RemoveFirst => {
             command.extend(doc! { "query": world.filter_of_some(), "sort": by_number(world), "remove": true });
         }
-        8..=10 => {
+        FindAndModifyForm::ChangeFirst => {
             let change = world.sure_change();
             let filter = doc! { "$and": [world.filter_of_some(), change.needs] };
             command.extend(doc! { "query": filter, "sort": by_number(world), "update": change.update });
@@ -41,27 +47,37 @@ pub(super) fn make_up(world: &mut World) -> FindAndModify {
                 command.insert("arrayFilters", filters);
             }
         }
-        other => {
-            let upsert = other < 14;
-            let (filter, number) = if upsert {
-                upserting_filter(world)
-            } else {
-                world.filter_of_one()
-            };
-            let change = world.change(number);
-            command.extend(doc! { "query": filter, "update": change.update });
-            if upsert {
-                command.insert("upsert", true);
-            }
-            if let Some(filters) = change.array_filters {
-                command.insert("arrayFilters", filters);
-            }
+        FindAndModifyForm::Upsert => {
+            let (filter, number) = upserting_filter(world);
+            change_one(world, &mut command, (filter, number));
+            command.insert("upsert", true);
         }
+        FindAndModifyForm::Change => {
+            let target = world.filter_of_one();
+            change_one(world, &mut command, target);
+        }
+        FindAndModifyForm::Mistake => return wrong(world),
     }
-    if world.chance(50) && command.contains_key("update") {
-        command.insert("new", true);
+    let changes = command.contains_key("update");
+    match world.take_where(|new: New| changes || new != New::Yes) {
+        New::None => None,
+        New::Yes => command.insert("new", true),
+        New::No => command.insert("new", false),
+    };
+    append_rare(world, &mut command);
+    command
+}
+
+fn change_one(world: &mut World, command: &mut Document, (filter, number): (Document, i32)) {
+    let change = world.change(number);
+    command.extend(doc! { "query": filter, "update": change.update });
+    if let Some(filters) = change.array_filters {
+        command.insert("arrayFilters", filters);
     }
-    if world.chance(30) {
+}
+
+fn append_rare(world: &mut World, command: &mut Document) {
+    if world.take::<Fields>() == Fields::Some {
         let fields = [
             doc! { "n": 1, "qty": 1 },
             doc! { "_id": 0 },
@@ -71,22 +87,60 @@ pub(super) fn make_up(world: &mut World) -> FindAndModify {
             doc! { "twice": { "$add": ["$n", "$n"] }, "quantity": 1 },
             doc! { "_id": 1 },
         ];
-        command.insert("fields", world.pick(&fields));
+        command.insert("fields", world.example("fields.some", &fields));
     }
-    match world.below(40) {
-        0 => command.insert("hint", "_id_"),
-        // One mistake: of two, which is told depends on what is looked at first.
-        7 if command.contains_key("remove") => command.insert("hint", "nope"),
-        1 | 2 => command.insert("collation", doc! { "locale": "en", "strength": 2 }),
-        3..=5 => command.insert("let", doc! { "x": world.scalar() }),
-        6 if world.chance(30) => command.insert("new", true),
-        _ => None,
-    };
-    let sent = if world.has_sessions {
-        world.pick(&[0, 0, 1, 2, 3])
-    } else {
-        0
-    };
+    if let Some(hint) = world.hint() {
+        command.insert("hint", hint);
+    }
+    // Under another collation an upsert's filter may name several.
+    if command.contains_key("sort")
+        && let Some(collation) = world.collation()
+    {
+        command.insert("collation", collation);
+    }
+    let mut filter = command.get_document("query").cloned().unwrap_or_default();
+    world.append_let(command, &mut filter);
+    command.insert("query", filter);
+    if world.take::<Harmless>() == Harmless::Some {
+        let harmless = [
+            doc! { "comment": "nothing" },
+            doc! { "writeConcern": { "w": 1 } },
+            doc! { "maxTimeMS": 20_000 },
+            doc! { "bypassDocumentValidation": true },
+        ];
+        command.extend(world.example("findAndModify.harmless", &harmless));
+    }
+}
+
+/// One mistake: of two, which is told depends on what is looked at first.
+fn wrong(world: &mut World) -> Document {
+    let change = doc! { "$set": { "qty": 1 } };
+    let mistakes = [
+        doc! { "remove": true, "hint": "nope" },
+        doc! { "remove": true, "new": true },
+        doc! { "remove": true, "update": &change },
+        doc! { "remove": true, "upsert": true },
+        doc! { "remove": true, "hint": { "$natural": "x" } },
+        doc! {},
+        doc! { "update": 1 },
+        doc! { "update": { "$nope": 1 } },
+        doc! { "update": &change, "sort": 1 },
+        doc! { "update": &change, "sort": { "n": "x" } },
+        doc! { "update": &change, "query": 1 },
+        doc! { "update": &change, "fields": 1 },
+        doc! { "update": &change, "upsert": "x" },
+        doc! { "update": &change, "arrayFilters": [{ "e": 1 }] },
+        doc! { "update": &change, "collation": { "locale": "nope" } },
+        doc! { "update": &change, "maxTimeMS": -1 },
+        doc! { "update": &change, "nope": 1 },
+    ];
+    let mut command = doc! { "findAndModify": COLLECTION, "query": { "n": world.some_serial() } };
+    command.extend(world.example("findAndModify.mistake", &mistakes));
+    command
+}
+
+fn finished(world: &mut World, mut command: Document) -> FindAndModify {
+    let sent = world.sent();
     if sent > 1 {
         // To what is sent again mongod 6.0.5 answers whole documents.
         command.remove("fields");
@@ -103,6 +157,10 @@ fn by_number(world: &mut World) -> Document {
 }
 
 impl Operation for FindAndModify {
+    fn commands(&self) -> Vec<Document> {
+        vec![self.command.clone()]
+    }
+
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         super::sent_again(sides, self.sent, |sides, fields| self.run_with(sides, fields))
     }

@@ -6,6 +6,7 @@ use bson::{Bson, Document, bson, doc};
 
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon};
+use crate::differential::grammar::IndexForm;
 use crate::differential::refusal;
 use crate::differential::sides::{COLLECTION, field, show};
 use crate::differential::{Sides, World};
@@ -16,9 +17,9 @@ struct Indexes {
 }
 
 pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let command = match world.below(10) {
-        0..=3 => create(world),
-        4..=6 => {
+    let command = match world.take::<IndexForm>() {
+        IndexForm::Create => create(world),
+        IndexForm::Drop => {
             let choices = [
                 bson!("qty_1"),
                 bson!("nested.x_-1"),
@@ -29,9 +30,9 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
                 bson!("_id_"),
                 bson!("nope"),
             ];
-            doc! { "dropIndexes": COLLECTION, "index": world.pick(&choices) }
+            doc! { "dropIndexes": COLLECTION, "index": world.example("indexes.drop", &choices) }
         }
-        _ => doc! { "listIndexes": COLLECTION },
+        IndexForm::List => doc! { "listIndexes": COLLECTION },
     };
     Box::new(Indexes { command })
 }
@@ -59,7 +60,7 @@ fn create(world: &mut World) -> Document {
         doc! { "key": { "qty": 1 }, "name": "short", "expireAfterSeconds": 1000 },
         doc! { "key": { "qty": 0 }, "name": "none" },
     ];
-    let mut indexes: Vec<Bson> = vec![world.pick(&wanted).into()];
+    let mut indexes: Vec<Bson> = vec![world.example("indexes.create", &wanted).into()];
     if world.chance(20) {
         indexes.push(world.pick(&wanted).into());
     }
@@ -67,6 +68,10 @@ fn create(world: &mut World) -> Document {
 }
 
 impl Operation for Indexes {
+    fn commands(&self) -> Vec<Document> {
+        vec![self.command.clone()]
+    }
+
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         // On the naive side an upsert that fails has made the collection.
         sides.both(&doc! { "create": COLLECTION })?;

@@ -6,6 +6,7 @@ use bson::{Bson, Document, doc};
 
 use super::{Operation, Outcome};
 use crate::differential::compare;
+use crate::differential::grammar::{Harmless, INSERT, InsertCount, InsertForm, Ordered, Sent};
 use crate::differential::refusal;
 use crate::differential::sides::{COLLECTION, field, show};
 use crate::differential::{Side, Sides, World};
@@ -19,6 +20,10 @@ pub(super) struct Insert {
     no_keys: Vec<usize>,
     /// How often it is sent as a retryable write; 0: it is none.
     sent: u32,
+    /// What is said beside the documents.
+    options: Document,
+    /// Whether the command fails as a whole for one of them.
+    fails: bool,
 }
 
 pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
@@ -36,17 +41,35 @@ pub(super) fn with_keys_only(world: &mut World) -> Insert {
 }
 
 fn make_up(world: &mut World) -> Insert {
-    let count = match world.below(20) {
-        0..=7 => 1,
-        _ if world.outlier.is_some() => world.between(0, 6),
-        8..=14 => world.between(2, 8),
-        15..=18 => world.between(9, 35),
-        _ if world.chance(20) => 0,
-        _ => world.between(40, 70),
+    world.group(&INSERT, ordinary)
+}
+
+fn ordinary(world: &mut World) -> Insert {
+    let has_outlier = world.outlier.is_some();
+    let count = match world.take::<InsertCount>() {
+        InsertCount::One => 1,
+        InsertCount::None => 0,
+        _ if has_outlier => world.between(2, 6),
+        InsertCount::Few => world.between(2, 8),
+        InsertCount::Page => world.between(9, 35),
+        InsertCount::Pages => world.between(40, 70),
     };
+    let form = world.take_where(|form: InsertForm| count > 0 || form == InsertForm::Ordinary);
     let mut documents: Vec<Document> = (0..count).map(|_| world.document()).collect();
-    if count > 8 && world.chance(30) {
+    if form == InsertForm::OneKey {
         to_one_key(world, &mut documents);
+    }
+    let mut options = doc! {};
+    if form == InsertForm::Mistake {
+        options = wrong(world);
+    } else if world.take::<Harmless>() == Harmless::Some {
+        let harmless = [
+            doc! { "bypassDocumentValidation": true },
+            doc! { "comment": "nothing" },
+            doc! { "writeConcern": { "w": 1 } },
+            doc! { "maxTimeMS": 20_000 },
+        ];
+        options = world.example("insert.harmless", &harmless);
     }
     let keys = &world.shape.key;
     let has_no_key = |document: &Document| {
@@ -59,17 +82,30 @@ fn make_up(world: &mut World) -> Insert {
         .enumerate()
         .filter(|(_, document)| has_no_key(document));
     let no_keys = no_keys.map(|(index, _)| index).collect();
-    let sent = if world.has_sessions {
-        world.pick(&[0, 1, 2, 3])
-    } else {
-        0
-    };
+    let ordered = world.ordered();
+    let sent = world.sent();
     Insert {
-        ordered: world.pick(&[None, Some(true), Some(false), Some(false)]),
+        ordered,
         documents,
         no_keys,
         sent,
+        fails: form == InsertForm::Mistake && !options.contains_key("writeConcern"),
+        options,
     }
+}
+
+/// One mistake, for which the command fails as a whole.
+fn wrong(world: &mut World) -> Document {
+    let mistakes = [
+        doc! { "nope": 1 },
+        doc! { "maxTimeMS": -1 },
+        doc! { "maxTimeMS": "x" },
+        doc! { "ordered": "x" },
+        doc! { "writeConcern": 1 },
+        doc! { "writeConcern": { "w": "nope", "wtimeout": 10 } },
+        doc! { "collation": { "locale": "en" } },
+    ];
+    world.example("insert.form.mistake", &mistakes)
 }
 
 /// A load of one key, as an import has it.
@@ -90,7 +126,8 @@ fn to_one_key(world: &mut World, documents: &mut [Document]) {
 fn has_forbidden_id(document: &Document) -> bool {
     match document.get("_id") {
         Some(Bson::Array(_) | Bson::RegularExpression(_) | Bson::Undefined) => true,
-        Some(Bson::Document(id)) => id.keys().any(|name| name.starts_with('$')),
+        Some(Bson::Document(id)) if id.contains_key("$ref") && id.contains_key("$id") => false,
+        Some(Bson::Document(id)) => refusal::has_dollar(id),
         _ => false,
     }
 }
@@ -106,6 +143,7 @@ impl Insert {
         if let Some(ordered) = self.ordered {
             command.insert("ordered", ordered);
         }
+        command.extend(self.options.clone());
         command
     }
 
@@ -120,6 +158,10 @@ impl Insert {
 }
 
 impl Operation for Insert {
+    fn commands(&self) -> Vec<Document> {
+        vec![self.command(self.documents.iter().collect())]
+    }
+
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         super::sent_again(sides, self.sent, |sides, fields| self.run_with(sides, fields))
     }
@@ -146,11 +188,16 @@ impl Insert {
         let command = with(&sides.shaped, self.command(self.documents.iter().collect()));
         let shaped = sides.shaped.run(&command)?;
         let acceptable = self.acceptable();
-        if acceptable.is_empty() && !self.no_keys.is_empty() {
+        if acceptable.is_empty() && !self.no_keys.is_empty() && !self.fails {
             ensure!(compare::succeeded(&shaped), "{}", show(&shaped));
             return self.compare(sides, None, &acceptable, &shaped);
         }
-        let documents = acceptable.iter().map(|index| &self.documents[*index]).collect();
+        let sent = if self.fails {
+            (0..self.documents.len()).collect()
+        } else {
+            acceptable.clone()
+        };
+        let documents = sent.iter().map(|index| &self.documents[*index]).collect();
         let command = with(&sides.naive, self.command(documents));
         let naive = sides.naive.run(&command)?;
         if !compare::succeeded(&naive) || !compare::succeeded(&shaped) {
@@ -177,6 +224,12 @@ impl Insert {
         ensure!(
             field(shaped, "n") == Some(n),
             "n is not {n:?}.\n  naive:  {}\n  shaped: {}",
+            naive.map(show).unwrap_or_default(),
+            show(shaped)
+        );
+        ensure!(
+            naive.is_none_or(|naive| has_concern_error(naive) == has_concern_error(shaped)),
+            "one has no writeConcernError.\n  naive:  {}\n  shaped: {}",
             naive.map(show).unwrap_or_default(),
             show(shaped)
         );
@@ -217,6 +270,10 @@ impl Insert {
     }
 }
 
+fn has_concern_error(reply: &RawDocument) -> bool {
+    field(reply, "writeConcernError").is_some()
+}
+
 fn errors(reply: &RawDocument) -> Vec<&RawDocument> {
     let errors = field(reply, "writeErrors").and_then(RawBsonRef::as_array);
     let errors = errors.into_iter().flatten().flatten();
@@ -233,4 +290,28 @@ fn is_refusal_of_key(error: &RawDocument, expected: usize) -> bool {
     index(error) == expected
         && field(error, "code") == Some(RawBsonRef::Int32(2))
         && message.contains("cannot be a key")
+}
+
+impl World {
+    /// Whether statements end with the first that fails; `None`: not said, and so true.
+    pub(super) fn ordered(&mut self) -> Option<bool> {
+        match self.take::<Ordered>() {
+            Ordered::None => None,
+            Ordered::Yes => Some(true),
+            Ordered::No => Some(false),
+        }
+    }
+
+    /// How often a write is sent as a retryable one; 0: it is none.
+    pub(super) fn sent(&mut self) -> u32 {
+        if !self.has_sessions {
+            return 0;
+        }
+        match self.take::<Sent>() {
+            Sent::Plainly => 0,
+            Sent::Once => 1,
+            Sent::Twice => 2,
+            Sent::Thrice => 3,
+        }
+    }
 }

@@ -7,6 +7,7 @@ use bson::{Bson, Document, bson, doc};
 use super::cursor::{self, Rest};
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
+use crate::differential::grammar::{LookupForm, Reaching, Source};
 use crate::differential::sides::{ANOTHER, COLLECTION};
 use crate::differential::{Sides, World};
 
@@ -25,8 +26,14 @@ struct Fill {
 }
 
 pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    if world.chance(20) {
-        return fill(world);
+    match world.take::<LookupForm>() {
+        LookupForm::Ordinary => {}
+        LookupForm::Fill => return fill(world),
+        LookupForm::Mistake => {
+            let mut command = wrong(world);
+            command.insert("cursor", doc! { "batchSize": 100_000 });
+            return Box::new(Lookup { command });
+        }
     }
     let mut command = if world.chance(5) {
         let stages = vec![bson!({ "$documents": [{ "$literal": world.document() }, {}] })];
@@ -48,12 +55,8 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
         stages.push(bson!({ "$count": "all" }));
     }
     command.insert("pipeline", stages);
-    match world.below(10) {
-        0 => command = wrong(world),
-        1 => {
-            command.insert("collation", doc! { "locale": "en", "strength": 2 });
-        }
-        _ => {}
+    if world.chance(10) {
+        command.insert("collation", doc! { "locale": "en", "strength": 2 });
     }
     command.insert("cursor", doc! { "batchSize": 100_000 });
     Box::new(Lookup { command })
@@ -105,19 +108,23 @@ impl World {
 
     /// A stage that reads a collection, and those that make its answer comparable.
     pub(super) fn reaching(&mut self, depth: u32) -> Vec<Bson> {
-        let from = self.pick(&[PLAIN, COLLECTION, ANOTHER, COLLECTION, ANOTHER, "missing"]);
-        match self.below(20) {
-            0..=7 => self.equality_join(from, depth),
-            8..=11 => self.pipeline_join(from, depth),
-            12..=14 => self.union(from, depth),
-            15..=17 => self.graph(from),
-            _ if depth == 2 => {
+        let from = match self.take::<Source>() {
+            Source::Plain => PLAIN,
+            Source::Shaped => COLLECTION,
+            Source::AnotherShaped => ANOTHER,
+            Source::Missing => "missing",
+        };
+        match self.take_where(|reaching: Reaching| depth == 2 || reaching != Reaching::Facet) {
+            Reaching::Equality => self.equality_join(from, depth),
+            Reaching::Pipeline => self.pipeline_join(from, depth),
+            Reaching::Union => self.union(from, depth),
+            Reaching::Graph => self.graph(from),
+            Reaching::Facet => {
                 let (one, other) = (self.reaching(1), self.reaching(1));
                 let counted = bson!([{ "$unionWith": from }, { "$count": "all" }]);
                 let stage = bson!({ "$facet": { "one": one, "other": other, "counted": counted } });
                 vec![stage]
             }
-            _ => self.equality_join(from, depth),
         }
     }
 
@@ -217,7 +224,7 @@ fn is_unwind(stage: &Bson) -> bool {
 
 /// One mistake.
 fn wrong(world: &mut World) -> Document {
-    let from = world.pick(&[COLLECTION, ANOTHER, PLAIN]);
+    let from = ANOTHER;
     let mistakes = [
         doc! { "$lookup": { "from": from, "localField": "k", "foreignField": "qty" } },
         doc! { "$lookup": { "from": from, "localField": "k", "as": "x" } },
@@ -251,10 +258,14 @@ fn wrong(world: &mut World) -> Document {
         doc! { "$facet": { "x": [{ "$facet": { "y": [{ "$unionWith": from }] } }] } },
         doc! { "$facet": { "x": 1, "y": [{ "$unionWith": from }] } },
     ];
-    doc! { "aggregate": world.pick(&[COLLECTION, ANOTHER, PLAIN]), "pipeline": [world.pick(&mistakes)] }
+    doc! { "aggregate": world.pick(&[COLLECTION, ANOTHER, PLAIN]), "pipeline": [world.example("lookup.mistake", &mistakes)] }
 }
 
 impl Operation for Lookup {
+    fn commands(&self) -> Vec<Document> {
+        vec![self.command.clone()]
+    }
+
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         let [naive, shaped] = sides.both(&self.command)?;
         if sides.is_refused(&self.command, &shaped) {
@@ -265,6 +276,10 @@ impl Operation for Lookup {
 }
 
 impl Operation for Fill {
+    fn commands(&self) -> Vec<Document> {
+        vec![self.command.clone()]
+    }
+
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         let [naive, shaped] = sides.both(&self.command)?;
         let done = compare::outcomes(&naive, &shaped)?;

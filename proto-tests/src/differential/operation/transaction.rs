@@ -9,6 +9,7 @@ use super::insert::{Insert, with_keys_only};
 use super::writes::Writes;
 use super::{Operation, Outcome, delete, update};
 use crate::differential::compare::{self, Canon, Order};
+use crate::differential::grammar::{StepForm, TransactionEnd};
 use crate::differential::sides::{COLLECTION, Side, field};
 use crate::differential::{Sides, World};
 
@@ -38,21 +39,24 @@ enum Step {
 pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
     let mut steps = Vec::new();
     for _ in 0..world.between(1, 5) {
-        steps.push(match world.below(20) {
-            0..=9 if world.changes && world.chance(60) => match world.below(5) {
-                0 | 1 => Step::Update(update::make_up(world)),
-                2 => Step::Delete(delete::make_up(world)),
-                _ => Step::FindAndModify(find_and_modify::make_up(world)),
-            },
-            0..=10 => Step::Insert(with_keys_only(world)),
-            11..=15 => Step::Find(world.one_key()),
-            16..=18 => Step::Count,
-            _ => Step::Forbidden,
+        let changes = world.changes;
+        let is_change = |form| matches!(form, StepForm::Update | StepForm::Delete | StepForm::FindAndModify);
+        steps.push(match world.take_where(|form: StepForm| changes || !is_change(form)) {
+            StepForm::Update => Step::Update(update::make_up(world)),
+            StepForm::Delete => Step::Delete(delete::make_up(world)),
+            StepForm::FindAndModify => Step::FindAndModify(find_and_modify::make_up(world)),
+            StepForm::Insert => Step::Insert(with_keys_only(world)),
+            StepForm::Find => Step::Find(world.one_key()),
+            StepForm::Count => Step::Count,
+            StepForm::Forbidden => Step::Forbidden,
         });
     }
     Box::new(Transaction {
         steps,
-        end: world.pick(&["commitTransaction", "commitTransaction", "abortTransaction"]),
+        end: match world.take::<TransactionEnd>() {
+            TransactionEnd::Commit => "commitTransaction",
+            TransactionEnd::Abort => "abortTransaction",
+        },
         canon: world.canon(),
         order: if world.keeps_order() {
             Order::Defined
@@ -63,6 +67,19 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
 }
 
 impl Operation for Transaction {
+    fn commands(&self) -> Vec<Document> {
+        let mut commands = vec![doc! { self.end: 1 }];
+        for step in &self.steps {
+            commands.extend(match step {
+                Step::Insert(insert) => insert.commands(),
+                Step::Update(writes) | Step::Delete(writes) => writes.commands(),
+                Step::FindAndModify(command) => command.commands(),
+                Step::Find(_) | Step::Count | Step::Forbidden => Vec::new(),
+            });
+        }
+        commands
+    }
+
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         // Nothing that a transaction makes by the way is to be compared.
         for side in [&mut sides.naive, &mut sides.shaped] {
@@ -74,6 +91,11 @@ impl Operation for Transaction {
             let mut fields = doc! { "txnNumber": number, "autocommit": false };
             if position == 0 {
                 fields.insert("startTransaction", true);
+            }
+            // A command that is wrong fails for that, or for the transaction that is no more: which is told is not the same.
+            if outcome == Outcome::Failed && matches!(step, Step::Update(_) | Step::Delete(_) | Step::FindAndModify(_))
+            {
+                continue;
             }
             let of_step = self
                 .step(sides, step, &fields)
@@ -132,7 +154,7 @@ fn both(sides: &mut Sides, mut ask: impl FnMut(&mut Side) -> Result<RawDocumentB
     Ok([ask(&mut sides.naive)?, ask(&mut sides.shaped)?])
 }
 
-fn batch(reply: &RawDocumentBuf) -> Result<Vec<RawDocumentBuf>> {
+pub(super) fn batch(reply: &RawDocumentBuf) -> Result<Vec<RawDocumentBuf>> {
     let cursor = field(reply, "cursor").and_then(RawBsonRef::as_document);
     let batch = cursor.context("no cursor")?.get_array("firstBatch")?;
     let documents = batch.into_iter().flatten().filter_map(RawBsonRef::as_document);

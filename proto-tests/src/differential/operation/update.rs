@@ -6,6 +6,7 @@ use super::Operation;
 use super::writes::Writes;
 use crate::differential::World;
 use crate::differential::compare::Canon;
+use crate::differential::grammar::{Harmless, Multi, UPDATE, UpdateForm, UpsertFilter};
 
 pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
     Box::new(make_up(world))
@@ -13,22 +14,14 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
 
 pub(super) fn make_up(world: &mut World) -> Writes {
     let count = world.pick(&[1, 1, 1, 2, 3, 5]);
-    let mut options = doc! {};
-    if world.chance(30) {
-        options.insert("let", doc! { "x": world.scalar() });
-    }
-    let statements = (0..count).map(|_| statement(world, options.contains_key("let")));
-    let statements = statements.collect();
-    match world.below(4) {
-        0 => options.extend(doc! { "ordered": true }),
-        1 => options.extend(doc! { "ordered": false }),
-        _ => {}
-    }
-    let sent = if world.has_sessions {
-        world.pick(&[0, 0, 1, 2, 3])
-    } else {
-        0
+    let options = world.options_of_writes("update");
+    let among = Among {
+        has_variable: options.contains_key("let"),
+        count,
     };
+    let statements = (0..count).map(|_| world.group(&UPDATE, |world| statement(world, &among)));
+    let statements = statements.collect();
+    let sent = world.sent();
     Writes {
         name: "update",
         list: "updates",
@@ -39,33 +32,50 @@ pub(super) fn make_up(world: &mut World) -> Writes {
     }
 }
 
-fn statement(world: &mut World, has_variable: bool) -> Document {
-    let mut statement = match world.below(10) {
-        0 | 1 => many(world),
-        2 | 3 => upsert(world),
-        _ => {
+/// The command that a statement is of.
+struct Among {
+    /// Whether it has a variable `x`.
+    has_variable: bool,
+    /// How many statements it has.
+    count: u32,
+}
+
+fn statement(world: &mut World, among: &Among) -> Document {
+    // Where no order is known, which ones are changed before one fails is not known.
+    let keeps_order = world.keeps_order() && !world.moves;
+    let form = world.take_where(|form: UpdateForm| match form {
+        UpdateForm::FailingMany => keeps_order,
+        // A plain collection's whole command fails for it, before anything is done.
+        UpdateForm::Mistake => among.count == 1,
+        _ => true,
+    });
+    let mut statement = match form {
+        UpdateForm::Many => many(world),
+        UpdateForm::Upsert => upsert(world),
+        UpdateForm::FailingMany => return failing(world),
+        UpdateForm::Mistake => return wrong(world),
+        UpdateForm::One => {
             let (filter, number) = world.filter_of_one();
             let change = world.change(number);
             let mut statement = doc! { "q": filter, "u": change.update };
             if let Some(filters) = change.array_filters {
                 statement.insert("arrayFilters", filters);
             }
-            if world.chance(10) {
-                statement.insert("multi", true);
-            }
             statement
         }
     };
-    match world.below(40) {
-        0 => statement.insert(
-            "hint",
-            world.pick(&[bson!("_id_"), bson!({ "_id": 1 }), bson!({ "$natural": 1 })]),
-        ),
-        1 => statement.insert("hint", world.pick(&[bson!("nope"), bson!({ "qty": 1 })])),
-        2 | 3 => statement.insert("collation", doc! { "locale": "en", "strength": 2 }),
-        _ => None,
-    };
-    if has_variable
+    if form != UpdateForm::Many && world.take::<Multi>() == Multi::Yes {
+        statement.insert("multi", true);
+    }
+    if let Some(hint) = world.hint() {
+        statement.insert("hint", hint);
+    }
+    if (form != UpdateForm::Upsert || world.chance(20))
+        && let Some(collation) = world.collation()
+    {
+        statement.insert("collation", collation);
+    }
+    if among.has_variable
         && world.chance(20)
         && statement
             .get_document("q")
@@ -73,10 +83,81 @@ fn statement(world: &mut World, has_variable: bool) -> Document {
     {
         statement.insert("q", with(&statement, "$expr", bson!({ "$gte": ["$n", "$$x"] })));
     }
-    if statement.contains_key("upsert") && world.chance(80) {
-        statement.remove("collation");
-    }
     statement
+}
+
+/// Changes the documents of one key, in their order, until it fails on one.
+fn failing(world: &mut World) -> Document {
+    let changes = [
+        bson!({ "$inc": { "count": 1 } }),
+        bson!({ "$push": { "tags": 1 } }),
+        bson!({ "$mul": { "qty": 2 }, "$set": { "history": "changed" } }),
+        bson!({ "$set": { "nested.x": 1 } }),
+        bson!({ "$pop": { "tags": 1 } }),
+        bson!({ "$bit": { "qty": { "and": 1 } } }),
+        bson!([{ "$set": { "history": { "$add": ["$qty", 1] } } }]),
+    ];
+    let change = world.example("update.failingMany", &changes);
+    doc! { "q": world.one_key(), "u": change, "multi": true }
+}
+
+fn wrong(world: &mut World) -> Document {
+    let mistakes = [
+        doc! { "hint": "nope" },
+        doc! { "hint": { "qty": 1 } },
+        doc! { "hint": { "$natural": "x" } },
+        doc! { "hint": 1 },
+        doc! { "u": 1 },
+        doc! { "u": { "$set": 1 } },
+        doc! { "u": { "$set": { "a": 1 }, "b": 1 } },
+        doc! { "u": { "a": 1, "$set": { "b": 1 } } },
+        doc! { "u": { "$set": { "a": 1, "a.b": 1 } } },
+        doc! { "u": [] },
+        doc! { "u": [1] },
+        doc! { "u": [{ "$nope": 1 }] },
+        doc! { "u": { "n": 1 }, "multi": true },
+        doc! { "q": 1 },
+        doc! { "q": { "$nope": 1 } },
+        doc! { "multi": "x" },
+        doc! { "upsert": "x" },
+        doc! { "arrayFilters": 1 },
+        doc! { "arrayFilters": [{ "e": 1 }] },
+        doc! { "collation": { "locale": "nope" } },
+        doc! { "c": { "x": 1 } },
+        doc! { "nope": 1 },
+        doc! { "u": { "$set": { "tags.$[e]": 1 } }, "arrayFilters": [{ "e": 1 }, { "e": 2 }] },
+    ];
+    // On a plain collection the command fails for an unknown stage, on one of outliers the statement.
+    let is_told_alike = |mistake: &Document| world.outlier.is_none() || !mistake.to_string().contains("$nope");
+    let mistakes: Vec<Document> = mistakes.into_iter().filter(is_told_alike).collect();
+    let mut statement = doc! { "q": { "n": world.some_serial() }, "u": { "$set": { "qty": 1 } } };
+    statement.extend(world.example("update.mistake", &mistakes));
+    statement
+}
+
+impl World {
+    /// What is said beside the statements of an `update` or a `delete`.
+    pub(super) fn options_of_writes(&mut self, name: &'static str) -> Document {
+        let mut options = doc! {};
+        if self.chance(25) {
+            options.insert("let", doc! { "x": self.scalar() });
+        }
+        if let Some(ordered) = self.ordered() {
+            options.insert("ordered", ordered);
+        }
+        if self.take::<Harmless>() == Harmless::Some {
+            let harmless = [
+                doc! { "comment": "nothing" },
+                doc! { "writeConcern": { "w": 1 } },
+                doc! { "maxTimeMS": 20_000 },
+                doc! { "bypassDocumentValidation": true },
+            ];
+            // A `delete` validates nothing.
+            let known = if name == "delete" { 3 } else { harmless.len() };
+            options.extend(self.example("write.harmless", &harmless[..known]));
+        }
+        options
+    }
 }
 
 fn with(statement: &Document, name: &str, value: Bson) -> Document {
@@ -102,25 +183,23 @@ fn upsert(world: &mut World) -> Document {
     if let Some(filters) = change.array_filters {
         statement.insert("arrayFilters", filters);
     }
-    if world.chance(10) {
-        statement.insert("multi", true);
-    }
     statement
 }
 
 /// A filter that names a document which is there by nothing but its number, or one that is not there by more: what is made
 /// has a number of its own.
 pub(super) fn upserting_filter(world: &mut World) -> (Document, i32) {
-    if world.chance(30) {
+    let form = world.take::<UpsertFilter>();
+    if form == UpsertFilter::Given {
         let number = world.some_serial();
         return (doc! { "n": number }, number);
     }
     let number = world.next_serial();
-    let mut filter = match world.below(10) {
-        0..=2 => doc! {},
-        3..=6 => world.one_key(),
-        7 | 8 => doc! { world.pick(&["qty", "count", "nested.x", "tags"]): world.value() },
-        _ => world.any_filter(1),
+    let mut filter = match form {
+        UpsertFilter::OneKey => world.one_key(),
+        UpsertFilter::Field => doc! { world.pick(&["qty", "count", "nested.x", "tags"]): world.value() },
+        UpsertFilter::Any => world.any_filter(1),
+        UpsertFilter::Number | UpsertFilter::Given => doc! {},
     };
     if world.chance(20) && world.has_ids() {
         let id = world.new_or_given_id();

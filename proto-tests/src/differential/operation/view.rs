@@ -63,6 +63,11 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
 }
 
 impl Operation for View {
+    fn commands(&self) -> Vec<Document> {
+        let changes = [Some(&self.create), self.change.as_ref()];
+        changes.into_iter().flatten().chain(&self.reads).cloned().collect()
+    }
+
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         let outcome = self.steps(sides)?;
         sides.both(&doc! { "drop": VIEW })?;

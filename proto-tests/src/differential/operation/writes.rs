@@ -28,6 +28,13 @@ pub(super) struct Writes {
 }
 
 impl super::Operation for Writes {
+    fn commands(&self) -> Vec<Document> {
+        let statements: Vec<Bson> = self.statements.iter().cloned().map(Bson::from).collect();
+        let mut command = doc! { self.name: COLLECTION, self.list: statements };
+        command.extend(self.options.clone());
+        vec![command]
+    }
+
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         super::sent_again(sides, self.sent, |sides, fields| self.run_with(sides, fields))
     }

@@ -23,7 +23,7 @@ fn reasons(command: &Document) -> Vec<&'static str> {
     let mut reasons = Vec::new();
     for name in ["filter", "query", "pipeline"] {
         let value = command.get(name).unwrap_or(&Bson::Null);
-        for operator in ["$where", "$text", "$near"] {
+        for operator in ["$where", "$text", "$near", "$nearSphere"] {
             if names(value, operator) {
                 reasons.push(operator);
             }
@@ -64,7 +64,7 @@ pub(super) fn of_write(asked: &Asked<'_>, reply: &RawDocument) -> Option<String>
     if field(reply, "code") != Some(RawBsonRef::Int32(NOT_SUPPORTED)) {
         return None;
     }
-    for operator in ["$where", "$text", "$near"] {
+    for operator in ["$where", "$text", "$near", "$nearSphere"] {
         if names(asked.filter(), operator) && message.contains(operator) {
             return Some(format!("filter with {operator}"));
         }

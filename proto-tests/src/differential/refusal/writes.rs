@@ -52,7 +52,7 @@ const KINDS: &[Kind] = &[
         names(asked.filter(), "$text")
     }),
     kind("filter with $near", "$near in a ", |asked| {
-        names(asked.filter(), "$near")
+        names(asked.filter(), "$near") || names(asked.filter(), "$nearSphere")
     }),
     kind("what is no key", NO_KEY, |asked| asked.may_give_no_key()),
     kind(
@@ -173,9 +173,11 @@ pub(in crate::differential) fn of_write(asked: &Asked<'_>, reply: &RawDocument) 
 /// Whether all operators that a message names are among the command's words.
 fn has_operators_of(asked: &Asked<'_>, message: &str) -> bool {
     let words = Bson::Document(asked.words.clone());
+    // What stands between quotation marks is a path.
+    let message: String = message.split('\'').step_by(2).collect();
     let operators = message.split(|end: char| !end.is_ascii_alphabetic() && end != '$');
     let mut operators = operators.filter(|word| word.len() > 1 && word.starts_with('$'));
-    operators.all(|operator| names(&words, operator))
+    operators.all(|operator| names(&words, operator) || (operator == "$near" && names(&words, "$nearSphere")))
 }
 
 fn has_positional(asked: &Asked<'_>) -> bool {

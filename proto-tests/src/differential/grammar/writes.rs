@@ -1,0 +1,114 @@
+//! Changes of documents, and the commands that write.
+
+use super::declare_sites;
+
+declare_sites! {
+    /// How many documents an `insert` has.
+    "insert" InsertCount { One 8, Few 7, Page 4, Pages 1, None 1 }
+
+    /// Whether a document of an `insert` is refused whatever it has.
+    "insert.form" InsertForm { Ordinary 57, OneKey 2, Mistake 2 }
+
+    /// Whether statements end with the first that fails.
+    "ordered" Ordered { None 2, Yes 1, No 2 }
+
+    /// How often a write is sent as one and the same retryable write.
+    "sent" Sent { Plainly 4, Once 2, Twice 2, Thrice 2 }
+
+    /// Which document is changed.
+    "target" Target { Number 5, Place 2, OneKey 1, ById 2, Any 2 }
+
+    /// What becomes of it.
+    "change" ChangeForm { Operators 4, Sure 4, Replacement 2, Stages 2, Dollar 1 }
+
+    /// What changes a document, by operators.
+    "update.operator" UpdateOperator {
+        Set 20, Unset 8, Inc 4, Mul 4, Min 2, Max 2, Rename 6, Push 4, PushPosition 1, PushSlice 1, PushSort 1, PushSortSlice 1,
+        AddToSet 3, AddEachToSet 3, Pull 2, PullCondition 2, PullIn 2, PullAll 2, Pop 4, Bit 2, CurrentDate 1, CurrentTimestamp 1,
+        SetOnInsert 2, Unknown 1,
+    }
+
+    /// Where it changes one.
+    "update.path" PathPlace {
+        Key 4, Time 4, Id 2, Top 24, Nested 12, NewNested 4, Position 8, ThroughArray 3, AllElements 6, SomeElements 6,
+        Positional 3, WithinKey 2, Absent 4, Empty 2, Dollar 1, NestedDollar 1,
+    }
+
+    /// A change by a field whose name begins with `$`.
+    "update.dollar" DollarChange { SetTop 1, IncTop 1, SetReference 1, SetNested 1, UnsetTop 1, ReplaceTop 1, ReplaceNested 1, Stage 1 }
+
+    /// A stage of an update.
+    "update.stage" UpdateStage {
+        Literal 3, Computed 1, AddFields 1, Unset 1, Project 1, ReplaceWith 1, ReplaceRoot 1, Swap 1, Remove 1, Failing 1, TypeOfKey 1,
+        Place 1, EmptyTimestamp 1, Forbidden 1, Variable 1,
+    }
+
+    /// A change that fails on no document which meets its needs.
+    "update.sure" SureChange {
+        Set 4, Unset 2, MinMax 1, Rename 2, Inc 2, Mul 1, Push 1, AddToSet 1, Pull 1, Pop 1, AllElements 1, Nested 1, Literal 1, Stages 1,
+        ReplaceWith 1, Place 2, SomeElements 1,
+    }
+
+    /// A statement of an `update`.
+    "update" UpdateForm { One 24, Many 8, FailingMany 2, Upsert 8, Mistake 1 }
+
+    /// Whether a statement is of many, where it changes one.
+    "multi" Multi { None 36, Yes 4 }
+
+    /// What an upsert looks for.
+    "upsert" UpsertFilter { Given 3, Number 2, OneKey 3, Field 1, Any 1 }
+
+    /// A statement of a `delete`.
+    "delete" DeleteForm { Some 8, OneKey 2, ById 2, One 27, Mistake 1 }
+
+    /// How many a statement deletes.
+    "delete.limit" DeleteLimit { One 2, All 1 }
+
+    /// A `findAndModify`.
+    "findAndModify" FindAndModifyForm { RemoveOne 12, RemoveFirst 4, ChangeFirst 6, Upsert 6, Change 12, Mistake 1 }
+
+    /// What it answers.
+    "new" New { None 5, Yes 4, No 1 }
+
+    /// Which fields it answers.
+    "fields" Fields { None 7, Some 3 }
+
+    /// What is done with indexes.
+    "indexes" IndexForm { Create 4, Drop 3, List 3 }
+
+    /// What is done with the collection as a whole.
+    "collection" CollectionForm { Create 6, CreateWithOptions 4, Drop 3 }
+
+    /// The state of an empty collection.
+    "empty" Emptiness { NeverCreated 1, Created 1, CreatedWithoutProxy 1, Dropped 1, Emptied 1, DatabaseDropped 1 }
+
+    /// What an empty collection is asked for.
+    "empty.command" OnEmpty {
+        Find 2, Count 1, Aggregate 1, Distinct 1, Insert 1, Update 2, Delete 1, DeleteEverything 2, UpdateEverything 1, FindAndModify 2,
+        Indexes 1,
+    }
+
+    /// A step of a transaction.
+    "transaction" StepForm { Update 6, Delete 3, FindAndModify 6, Insert 8, Find 6, Count 4, Forbidden 1 }
+
+    /// How a transaction ends.
+    "transaction.end" TransactionEnd { Commit 2, Abort 1 }
+
+    /// A scene of its own: a few documents, and one command that meets a bound or fails among them.
+    "scene" SceneForm { FailingUpdate 3, TooBig 1, Dollar 2, Range 3, Twice 1 }
+
+    /// How many ends a range of time has.
+    "scene.range" RangeEnds { Both 1, First 1, Last 1, Equal 1 }
+
+    /// By what the documents of a key are sorted, in a range of time.
+    "scene.sort" RangeSort { None 1, Key 1, KeyBackwards 1, KeyTwice 1, Time 1, TimeBackwards 1, KeyAndTime 1, TimeAndKey 1 }
+
+    /// How many of them are answered.
+    "scene.limit" RangeLimit { None 1, One 1, Some 1 }
+
+    /// How they are asked for.
+    "scene.read" RangeRead { Find 1, Aggregate 1 }
+
+    /// Which document of an update of many is the first that fails.
+    "scene.failing" Failing { First 1, Middle 3, Last 1 }
+}

@@ -1,0 +1,378 @@
+//! A few documents of their own, and one write that fails among them or meets a bound.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, DateTime, Document, bson, doc};
+
+use super::writes::Writes;
+use super::{Operation, Outcome};
+use crate::differential::compare::{self, Canon, Order};
+use crate::differential::grammar::{FAILING, Failing, RANGE, RangeEnds, RangeLimit, RangeRead, RangeSort, SceneForm};
+use crate::differential::sides::{COLLECTION, show};
+use crate::differential::values::TWICE;
+use crate::differential::{Sides, World, contents};
+use crate::invariants;
+
+/// More than a document may have.
+const TOO_LONG: usize = 17_000_000;
+
+#[derive(Debug)]
+struct Scene {
+    documents: Vec<Document>,
+    write: Writes,
+    canon: Canon,
+}
+
+/// A write that makes a document too big, which is not shown.
+#[derive(Debug)]
+struct TooBig {
+    name: &'static str,
+    canon: Canon,
+}
+
+pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
+    match world.take::<SceneForm>() {
+        SceneForm::FailingUpdate => failing(world),
+        SceneForm::Dollar => dollar(world),
+        SceneForm::Range => world.group(&RANGE, range),
+        SceneForm::Twice => twice(world),
+        SceneForm::TooBig => {
+            let names = ["insert", "replace", "upsert", "$set", "$push"];
+            Box::new(TooBig {
+                name: world.example("scene.tooBig", &names),
+                canon: world.canon(),
+            })
+        }
+    }
+}
+
+/// Documents of one key in the order of their times, of which these have no number in `qty`.
+fn documents(world: &World, count: i32, failing: &[i32]) -> Vec<Document> {
+    let document = |number: i32| {
+        let mut document = doc! { "_id": number, "n": number };
+        for key in &world.shape.key {
+            document.insert(key, 1);
+        }
+        if let Some(time) = &world.shape.time {
+            document.insert(time, DateTime::from_millis(i64::from(number) * 1000));
+        }
+        if failing.contains(&number) {
+            document.extend(doc! { "qty": "text", "tags": 1, "nested": 1 });
+        } else {
+            document.extend(doc! { "qty": number, "tags": [1], "nested": { "x": 1 } });
+        }
+        document
+    };
+    (1..=count).map(document).collect()
+}
+
+fn failing(world: &mut World) -> Box<dyn Operation> {
+    let (count, place, change, ordered) = world.group(&FAILING, |world| {
+        let count = world.pick(&[3, 20, 100]);
+        let place = match world.take::<Failing>() {
+            Failing::First => 1,
+            Failing::Middle => world.between(2, count),
+            Failing::Last => count,
+        };
+        let changes = [
+            bson!({ "$inc": { "qty": 1 } }),
+            bson!({ "$mul": { "qty": 2 } }),
+            bson!({ "$push": { "tags": 1 } }),
+            bson!({ "$set": { "nested.x": 2 } }),
+            bson!({ "$pop": { "tags": 1 } }),
+            bson!([{ "$set": { "qty": { "$add": ["$qty", 1] } } }]),
+        ];
+        (
+            count,
+            place,
+            world.example("scene.failingUpdate", &changes),
+            world.ordered(),
+        )
+    });
+    let again = world.between(place, count);
+    let filter = match world.below(3) {
+        0 => doc! {},
+        1 => doc! { "n": { "$gte": 1 } },
+        _ => doc! { &world.shape.key[0]: 1 },
+    };
+    let mut options = doc! {};
+    if let Some(ordered) = ordered {
+        options.insert("ordered", ordered);
+    }
+    let next = doc! { "q": { "n": 1 }, "u": { "$set": { "history": "next" } } };
+    Box::new(Scene {
+        documents: documents(world, count, &[place, again]),
+        write: Writes {
+            name: "update",
+            list: "updates",
+            statements: vec![doc! { "q": filter, "u": change, "multi": true }, next],
+            options,
+            sent: 0,
+            canon: world.canon(),
+        },
+        canon: world.canon(),
+    })
+}
+
+/// A change by a `$`-field of a document that its `_id` names, or its number.
+fn dollar(world: &mut World) -> Box<dyn Operation> {
+    let name = if world.has_ids() {
+        world.pick(&["_id", "n"])
+    } else {
+        "n"
+    };
+    let change = world.dollar(2);
+    let mut update = change.update;
+    if let (Some(replacement), None) = (update.as_document_mut(), world.shape.time.as_ref())
+        && replacement.contains_key("n")
+    {
+        for key in world.shape.key.clone() {
+            replacement.insert(key, 1);
+        }
+    }
+    Box::new(Scene {
+        documents: documents(world, 3, &[]),
+        write: Writes {
+            name: "update",
+            list: "updates",
+            statements: vec![doc! { "q": { name: 2 }, "u": update, "upsert": world.chance(20) }],
+            options: doc! {},
+            sent: world.sent(),
+            canon: world.canon(),
+        },
+        canon: world.canon(),
+    })
+}
+
+/// A read of documents that have a field's name twice.
+fn twice(world: &mut World) -> Box<dyn Operation> {
+    let find = |words: Document| {
+        let mut command = doc! { "find": COLLECTION };
+        command.extend(words);
+        command
+    };
+    let aggregate = |stages: Vec<Document>| doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} };
+    let commands = [
+        find(doc! {}),
+        find(doc! { "filter": { "n": 2 } }),
+        find(doc! { "filter": { "n": { "$gte": 2 } }, "sort": { "n": 1 } }),
+        find(doc! { "filter": { TWICE[0]: 1 } }),
+        find(doc! { "filter": { TWICE[0]: 2 } }),
+        find(doc! { "projection": { TWICE[0]: 0 } }),
+        aggregate(vec![doc! { "$match": { "n": 2 } }]),
+        aggregate(vec![doc! { "$project": { TWICE[0]: 1 } }]),
+        aggregate(vec![doc! { "$group": { "_id": format!("${}", TWICE[0]) } }]),
+    ];
+    let command = world.example("scene.twice", &commands);
+    let mut documents = documents(world, 3, &[]);
+    for document in &mut documents {
+        document.insert(TWICE[0], 1);
+        document.insert("between", 0);
+        document.insert(TWICE[1], 2);
+    }
+    Box::new(Range {
+        documents,
+        command,
+        order: Order::Free,
+        is_limited: false,
+        canon: world.canon(),
+    })
+}
+
+/// A read of one key's documents in a range of their times.
+#[derive(Debug)]
+struct Range {
+    documents: Vec<Document>,
+    command: Document,
+    order: Order,
+    /// Whether not all are answered, so that which ones are is free where their order is.
+    is_limited: bool,
+    canon: Canon,
+}
+
+fn range(world: &mut World) -> Box<dyn Operation> {
+    let has_time = world.shape.time.is_some();
+    let time = world.shape.time.clone().unwrap_or_else(|| "n".to_owned());
+    let key = world.shape.key[0].clone();
+    let [first, last] = [world.between(2, 10), world.between(12, 25)];
+    let at = |number: i32| -> Bson {
+        if has_time {
+            Bson::DateTime(DateTime::from_millis(i64::from(number) * 1000))
+        } else {
+            number.into()
+        }
+    };
+    let condition = match world.take::<RangeEnds>() {
+        RangeEnds::Both => bson!({ "$gte": at(first), "$lt": at(last) }),
+        RangeEnds::First => bson!({ "$gt": at(first) }),
+        RangeEnds::Last => bson!({ "$lte": at(last) }),
+        RangeEnds::Equal => at(first),
+    };
+    let mut filter: Document = world.shape.key.iter().map(|key| (key.clone(), bson!(1))).collect();
+    filter.insert(&time, condition);
+    let last_key = world.shape.key.last().cloned().unwrap_or_default();
+    let sort = match world.take::<RangeSort>() {
+        RangeSort::None => doc! {},
+        RangeSort::Key => doc! { &key: 1 },
+        RangeSort::KeyBackwards => doc! { &key: -1 },
+        RangeSort::KeyTwice => doc! { &last_key: -1, &key: 1 },
+        RangeSort::Time => doc! { &time: 1 },
+        RangeSort::TimeBackwards => doc! { &time: -1 },
+        RangeSort::KeyAndTime => doc! { &key: 1, &time: -1 },
+        RangeSort::TimeAndKey => doc! { &time: -1, &key: 1 },
+    };
+    let limit = match world.take::<RangeLimit>() {
+        RangeLimit::None => None,
+        RangeLimit::One => Some(1),
+        RangeLimit::Some => Some(5),
+    };
+    let mut command = match world.take::<RangeRead>() {
+        RangeRead::Find => doc! { "find": COLLECTION, "filter": &filter },
+        RangeRead::Aggregate => doc! { "aggregate": COLLECTION, "pipeline": [{ "$match": &filter }], "cursor": {} },
+    };
+    append_order(&mut command, &sort, limit);
+    // The times are all different, and the order of one key's documents is that of their insertion.
+    let is_total = sort.contains_key(&time);
+    Box::new(Range {
+        documents: documents(world, 30, &[]),
+        command,
+        order: if is_total || limit.is_none() && sort.is_empty() {
+            Order::Defined
+        } else {
+            Order::Free
+        },
+        is_limited: limit.is_some(),
+        canon: world.canon(),
+    })
+}
+
+fn append_order(command: &mut Document, sort: &Document, limit: Option<i32>) {
+    if let Ok(pipeline) = command.get_array_mut("pipeline") {
+        if !sort.is_empty() {
+            pipeline.push(bson!({ "$sort": sort.clone() }));
+        }
+        pipeline.extend(limit.map(|limit| bson!({ "$limit": limit })));
+        return;
+    }
+    if !sort.is_empty() {
+        command.insert("sort", sort.clone());
+    }
+    if let Some(limit) = limit {
+        command.insert("limit", limit);
+    }
+}
+
+impl Operation for Range {
+    fn commands(&self) -> Vec<Document> {
+        vec![self.command.clone()]
+    }
+
+    fn run(&self, sides: &mut Sides) -> Result<Outcome> {
+        sides.elsewhere(|sides| {
+            insert(sides, &self.documents)?;
+            let [naive, shaped] = sides
+                .both(&self.command)?
+                .map(|reply| super::transaction::batch(&reply));
+            let (naive, shaped) = (naive?, shaped?);
+            // A sort by the key alone leaves an order that is free: of all, and of those that are chosen from all.
+            let is_limited = self.is_limited && self.order == Order::Free;
+            let all = if is_limited { self.all(sides)? } else { Vec::new() };
+            let order = if is_limited { &Order::FreeChoice } else { &self.order };
+            compare::documents(self.canon, order, &naive, &shaped, &all)?;
+            Ok(Outcome::Done)
+        })
+    }
+}
+
+impl Range {
+    /// What the naive side has to choose from.
+    fn all(&self, sides: &mut Sides) -> Result<Vec<bson::RawDocumentBuf>> {
+        let filter = match self.command.get_array("pipeline") {
+            Ok(stages) => stages[0]
+                .as_document()
+                .and_then(|stage| stage.get_document("$match").ok())
+                .cloned(),
+            Err(_) => self.command.get_document("filter").ok().cloned(),
+        };
+        let find = doc! { "find": COLLECTION, "filter": filter.unwrap_or_default(), "$db": &sides.naive.database };
+        invariants::read_all(&mut sides.naive.connection, &find)
+    }
+}
+
+impl Operation for Scene {
+    fn commands(&self) -> Vec<Document> {
+        self.write.commands()
+    }
+
+    fn run(&self, sides: &mut Sides) -> Result<Outcome> {
+        sides.elsewhere(|sides| {
+            insert(sides, &self.documents)?;
+            let outcome = self.write.run(sides)?;
+            in_order(sides, self.canon)?;
+            Ok(outcome)
+        })
+    }
+}
+
+fn insert(sides: &mut Sides, documents: &[Document]) -> Result<()> {
+    for reply in sides.both(&doc! { "insert": COLLECTION, "documents": documents.to_vec() })? {
+        ensure!(compare::succeeded(&reply), "{}", show(&reply));
+    }
+    Ok(())
+}
+
+/// Compares all, which are of one key, in the order of their numbers.
+fn in_order(sides: &mut Sides, canon: Canon) -> Result<()> {
+    let mut find = doc! { "find": COLLECTION, "sort": { "n": 1 } };
+    let mut read = |side: &mut crate::differential::Side| {
+        find.insert("$db", side.database.as_str());
+        invariants::read_all(&mut side.connection, &find)
+    };
+    let (naive, shaped) = (read(&mut sides.naive)?, read(&mut sides.shaped)?);
+    compare::documents(canon, &Order::Defined, &naive, &shaped, &[]).context("whole contents")
+}
+
+impl TooBig {
+    fn command(&self) -> Document {
+        let text = Bson::String("x".repeat(TOO_LONG));
+        let update = |statement: Document| doc! { "update": COLLECTION, "updates": [statement] };
+        match self.name {
+            "insert" => doc! { "insert": COLLECTION, "documents": [{ "_id": 9, "n": 9, "text": text }] },
+            "replace" => update(doc! { "q": { "n": 2 }, "u": { "n": 2, "text": text } }),
+            "upsert" => update(doc! { "q": { "n": 9 }, "u": { "$set": { "text": text } }, "upsert": true }),
+            "$set" => update(doc! { "q": { "n": 2 }, "u": { "$set": { "text": text } } }),
+            _ => update(doc! { "q": { "n": 2 }, "u": { "$push": { "tags": text } } }),
+        }
+    }
+}
+
+impl Operation for TooBig {
+    fn commands(&self) -> Vec<Document> {
+        Vec::new()
+    }
+
+    fn run(&self, sides: &mut Sides) -> Result<Outcome> {
+        sides.elsewhere(|sides| {
+            insert(
+                sides,
+                &[doc! { "_id": 1, "n": 1 }, doc! { "_id": 2, "n": 2, "tags": [] }],
+            )?;
+            let [naive, shaped] = sides.both(&self.command())?;
+            let errors = [&naive, &shaped].map(|reply| -> Result<Option<i32>> {
+                let reply = Document::try_from(&**reply)?;
+                let errors = reply.get_array("writeErrors").ok();
+                let error = errors.and_then(|errors| errors.first()?.as_document().cloned());
+                Ok(error.unwrap_or(reply).get_i32("code").ok())
+            });
+            let [theirs, ours] = errors;
+            let (theirs, ours) = (theirs?, ours?);
+            ensure!(
+                theirs == ours,
+                "{ours:?} instead of {theirs:?}.\n  naive:  {}\n  shaped: {}",
+                show(&naive),
+                show(&shaped)
+            );
+            contents::unchanged(sides, self.canon)?;
+            Ok(Outcome::Failed)
+        })
+    }
+}
