@@ -143,7 +143,7 @@ fn dollar(world: &mut World) -> Box<dyn Operation> {
     })
 }
 
-/// A read of documents that have a field's name twice.
+/// A read of documents that hold one with a field's name twice.
 fn twice(world: &mut World) -> Box<dyn Operation> {
     let find = |words: Document| {
         let mut command = doc! { "find": COLLECTION };
@@ -151,23 +151,23 @@ fn twice(world: &mut World) -> Box<dyn Operation> {
         command
     };
     let aggregate = |stages: Vec<Document>| doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} };
+    let path = format!("holds.{}", TWICE[0]);
     let commands = [
         find(doc! {}),
         find(doc! { "filter": { "n": 2 } }),
         find(doc! { "filter": { "n": { "$gte": 2 } }, "sort": { "n": 1 } }),
-        find(doc! { "filter": { TWICE[0]: 1 } }),
-        find(doc! { "filter": { TWICE[0]: 2 } }),
-        find(doc! { "projection": { TWICE[0]: 0 } }),
+        find(doc! { "filter": { &path: 1 } }),
+        find(doc! { "filter": { &path: 2 } }),
+        find(doc! { "projection": { &path: 0 } }),
         aggregate(vec![doc! { "$match": { "n": 2 } }]),
-        aggregate(vec![doc! { "$project": { TWICE[0]: 1 } }]),
-        aggregate(vec![doc! { "$group": { "_id": format!("${}", TWICE[0]) } }]),
+        aggregate(vec![doc! { "$project": { &path: 1 } }]),
+        aggregate(vec![doc! { "$group": { "_id": format!("${path}") } }]),
     ];
     let command = world.example("scene.twice", &commands);
     let mut documents = documents(world, 3, &[]);
     for document in &mut documents {
-        document.insert(TWICE[0], 1);
-        document.insert("between", 0);
-        document.insert(TWICE[1], 2);
+        // At the top they are refused.
+        document.insert("holds", doc! { TWICE[0]: 1, "between": 0, TWICE[1]: 2 });
     }
     Box::new(Range {
         documents,
