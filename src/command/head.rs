@@ -6,7 +6,11 @@ use super::document::{fields, first_field, validate};
 use super::error::{CommandError, ErrorCode};
 use super::namespace::Namespace;
 use super::time_limit;
+use super::value_text::value_text;
 use crate::wire::{DocumentSequence, OpMsg, OpMsgFlags};
+
+/// Bytes of a body that mongod takes (`BSONObjMaxInternalSize`).
+const MAX_BODY_BYTES: usize = (16 << 20) + (16 << 10);
 
 /// The head of one command; the documents it carries are skipped by their length, not read.
 #[derive(Clone, Debug)]
@@ -73,6 +77,7 @@ impl<'a> Head<'a> {
     /// # Errors
     /// Those of [`validate`].
     pub fn validate(&self) -> Result<(), CommandError> {
+        self.check_size()?;
         validate(self.body())?;
         let sequences = self.message.sequences.iter();
         sequences
@@ -80,6 +85,20 @@ impl<'a> Head<'a> {
             .try_for_each(|document| {
                 validate(document.map_err(|error| CommandError::invalid_bson(&error.to_string()))?)
             })
+    }
+
+    /// Checks the size of the body, in which a client may send documents that belong in sequences.
+    fn check_size(&self) -> Result<(), CommandError> {
+        let size = self.body().as_bytes().len();
+        if size <= MAX_BODY_BYTES {
+            return Ok(());
+        }
+        let first = first_field(self.body()).map(|(name, value)| format!("{name}: {}", value_text(value)));
+        let message = format!(
+            "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {MAX_BODY_BYTES}(16MB) First element: {}",
+            first.unwrap_or_default()
+        );
+        Err(CommandError::new(ErrorCode::BsonObjectTooLarge, message))
     }
 
     /// Checks `maxTimeMS` where mongod does so before it reads the command's own fields. Of the other commands, those that write

@@ -3,6 +3,7 @@
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use super::arguments::Field;
+use super::document::first_field;
 use super::error::CommandError;
 use super::head::Head;
 use super::statement_ids::StatementIds;
@@ -40,6 +41,16 @@ pub struct UpdateStatement<'a> {
     pub hint: Option<RawBsonRef<'a>>,
     /// Values that the filter and a pipeline may name as variables, taken as they are.
     pub constants: Option<&'a RawDocument>,
+}
+
+impl UpdateStatement<'_> {
+    /// Whether the change takes the place of a whole document.
+    #[must_use]
+    pub fn is_replacement(&self) -> bool {
+        self.change
+            .as_document()
+            .is_some_and(|change| first_field(change).is_none_or(|(name, _)| !name.starts_with('$')))
+    }
 }
 
 impl<'a> Update<'a> {

@@ -226,7 +226,7 @@ fn a_statement_of_many_fails_where_its_item_is_not_as_it_was_found() {
 fn an_item_that_was_claimed_is_found_in_the_image_of_its_bucket() {
     let found = found();
     let image = rawdoc! {
-        "_id": "5_1", "k": 5, "count": 3, "control": { "page": 0, "changed": 2 },
+        "_id": "5_1", "k": 5, "count": 3, "control": { "v": 1, "page": 0, "changed": 2 },
         "history": [{ "_id": 8 }, { "_id": 9 }, { "_id": 1, "t": bson::DateTime::from_millis(7), "a": { "b": 1 }, "qty": 2, "x": [1] }],
     };
     let claimed = Found::claimed(&shape(), &image).unwrap();
@@ -238,14 +238,14 @@ fn an_item_that_was_claimed_is_found_in_the_image_of_its_bucket() {
     assert!(
         Found::claimed(
             &shape(),
-            &rawdoc! { "_id": "5_1", "k": 5, "control": { "page": 0 }, "history": [{}] }
+            &rawdoc! { "_id": "5_1", "k": 5, "control": { "v": 1, "page": 0 }, "history": [{}] }
         )
         .is_none()
     );
     assert!(
         Found::claimed(
             &shape(),
-            &rawdoc! { "_id": "5_1", "k": 5, "control": { "page": 0, "changed": 1 }, "history": [{}] }
+            &rawdoc! { "_id": "5_1", "k": 5, "control": { "v": 1, "page": 0, "changed": 1 }, "history": [{}] }
         )
         .is_none()
     );

@@ -38,6 +38,10 @@ fn change(run: &Run<'_>, statement: &UpdateStatement<'_>) -> Option<Change> {
     if run.is_strict() {
         return None;
     }
+    // mongod refuses it.
+    if statement.multi && statement.is_replacement() {
+        return None;
+    }
     let mut mint = SystemMint::new(&run.shared.timestamps);
     let change = Change::of(run.shape, Asked::from(statement), &mut mint).ok();
     change.filter(|_| statement.constants.is_none())
