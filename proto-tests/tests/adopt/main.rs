@@ -3,6 +3,7 @@
 mod disturbed;
 mod hand;
 mod refused;
+mod strays;
 
 use anyhow::Result;
 use bson::oid::ObjectId;

@@ -24,7 +24,7 @@ pub fn stages(
     if narrowing.is_of_key_alone() && shape.key().iter().any(|field| field == path) {
         return Ok(of_key(shape, path, &narrowing, collation));
     }
-    let mut stages: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
+    let mut stages = vec![narrowing.bucket_match()];
     stages.extend(unpack(shape, FieldOrder::of_query(query)));
     stages.extend(query.map(match_documents));
     stages.extend(values_of(path, collation)?);

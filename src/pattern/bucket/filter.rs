@@ -4,7 +4,9 @@
 //! may let too many through but never too few.
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::rawdoc;
 
+use super::layout::{VERSION, path};
 use super::read::range::TimeRange;
 use crate::command::document::{array_of, first_field, single};
 use crate::pattern::shapes::BucketShape;
@@ -12,6 +14,14 @@ use crate::pattern::view::{asks_for_nearness, names_nothing};
 
 /// A larger filter is not repeated for the buckets: twice its size might not fit in a command.
 const MAX_FILTER_BYTES: usize = 1 << 20;
+
+/// The condition that pages meet, and no document that was written past the proxy. As an equality, it would let mongod plan
+/// a pipeline by the indexes on bounds, which are [partial](super::index::every_page): an entry that moves there while it is
+/// read would be missed or met twice.
+#[must_use]
+pub fn is_page() -> RawDocumentBuf {
+    single(path::VERSION, rawdoc! { "$gte": VERSION, "$lte": VERSION })
+}
 
 /// What was found in a filter.
 #[derive(Clone, Debug)]
@@ -140,10 +150,12 @@ impl Narrowing {
         &self.clauses
     }
 
-    /// The `$match` on buckets that goes before the unpacking; `None` where nothing narrows them.
+    /// The `$match` on pages that goes before the unpacking.
     #[must_use]
-    pub fn bucket_match(&self) -> Option<RawDocumentBuf> {
-        (!self.clauses.is_empty()).then(|| single("$match", single("$and", array_of(&self.clauses))))
+    pub fn bucket_match(&self) -> RawDocumentBuf {
+        let mut clauses = vec![is_page()];
+        clauses.extend_from_slice(&self.clauses);
+        single("$match", single("$and", array_of(&clauses)))
     }
 
     fn conjunction(&mut self, shape: &BucketShape, filter: &RawDocument, of_items: &mut RawDocumentBuf) {

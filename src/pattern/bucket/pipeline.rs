@@ -133,7 +133,7 @@ fn renamed_in_place(shape: &BucketShape, stored: &str) -> RawBson {
 /// What in its projection cannot be done, for a message.
 pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBuf>, &'static str> {
     let narrowing = Narrowing::of(shape, find.filter);
-    let mut stages: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
+    let mut stages = vec![narrowing.bucket_match()];
     if narrowing.one_key().is_some() && find.sort.is_none() {
         // One key's items come in the order of their insertion, as a naive collection has them; the page index has it too.
         stages.push(single("$sort", single(path::PAGE, 1)));
@@ -147,7 +147,7 @@ pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBu
 #[must_use]
 pub fn of_count(shape: &BucketShape, query: Option<&RawDocument>, limit: Option<u64>) -> Vec<RawDocumentBuf> {
     let narrowing = Narrowing::of(shape, query);
-    let mut stages: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
+    let mut stages = vec![narrowing.bucket_match()];
     stages.extend(unpack(shape, FieldOrder::of_query(query)));
     stages.extend(query.map(match_documents));
     stages.extend(limit.and_then(|limit| number_stage("$limit", limit)));
@@ -155,18 +155,13 @@ pub fn of_count(shape: &BucketShape, query: Option<&RawDocument>, limit: Option<
     stages
 }
 
-/// The stages that add up the counts of the buckets that meet a condition.
+/// The stages that add up the counts of the pages that a filter may mean.
 #[must_use]
-pub fn sum_of_counts(shape: &BucketShape, condition: Option<&RawDocument>) -> Vec<RawDocumentBuf> {
-    let mut stages: Vec<RawDocumentBuf> = condition
-        .map(|condition| single("$match", condition))
-        .into_iter()
-        .collect();
+pub fn sum_of_counts(shape: &BucketShape, narrowing: &Narrowing) -> Vec<RawDocumentBuf> {
     let mut group = RawDocumentBuf::new();
     group.append(cstr!("_id"), RawBson::Null);
     group.append(cstr!("n"), single("$sum", format!("${}", shape.count())));
-    stages.push(single("$group", &group));
-    stages
+    vec![narrowing.bucket_match(), single("$group", &group)]
 }
 
 /// The stages that answer a client's own pipeline on items.
@@ -175,7 +170,7 @@ pub fn sum_of_counts(shape: &BucketShape, condition: Option<&RawDocument>) -> Ve
 /// What in it cannot be run on items, for a message.
 pub fn of_aggregate(shape: &BucketShape, pipeline: &[impl AsRef<RawDocument>]) -> Result<Vec<RawDocumentBuf>, String> {
     let narrowing = check(shape, pipeline)?;
-    let mut stages: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
+    let mut stages = vec![narrowing.bucket_match()];
     if narrowing.one_key().is_some() {
         stages.push(single("$sort", single(path::PAGE, 1)));
     }

@@ -4,7 +4,7 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::filter::Narrowing;
+use super::filter::{Narrowing, is_page};
 use crate::command::document::{array_of, first_field, put, single};
 use crate::pattern::shapes::BucketShape;
 
@@ -56,7 +56,8 @@ pub fn of_aggregate(shape: &BucketShape, pipeline: &[RawDocumentBuf]) -> Option<
 
 /// The `$match` that leaves the buckets with items, of those that may be meant.
 pub(super) fn with_items(shape: &BucketShape, narrowing: &Narrowing) -> RawDocumentBuf {
-    let mut clauses = narrowing.clauses().to_vec();
+    let mut clauses = vec![is_page()];
+    clauses.extend_from_slice(narrowing.clauses());
     clauses.push(single(shape.count(), single("$gt", 0)));
     single("$match", single("$and", array_of(&clauses)))
 }

@@ -90,7 +90,7 @@ impl Pipelines<'_> {
         }
         let narrowing = pipeline::check(bucket, &stages).map_err(|what| self.refused(from, &shape, &what))?;
         self.reach(from, &shape, false);
-        let mut unpacked: Vec<RawDocumentBuf> = narrowing.bucket_match().into_iter().collect();
+        let mut unpacked = vec![narrowing.bucket_match()];
         let variable = fresh("mongoshape_local", spec);
         unpacked.extend(join.items(bucket, &variable));
         unpacked.extend(view::behind(&stages));

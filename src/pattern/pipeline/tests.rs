@@ -1,6 +1,7 @@
 use bson::rawdoc;
 
 use super::*;
+use crate::pattern::bucket::filter::Narrowing;
 use crate::pattern::bucket::pipeline::{FieldOrder, unpack};
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
@@ -28,7 +29,10 @@ fn rewritten(stage: &RawDocument) -> Result<(RawDocumentBuf, Vec<String>), Strin
 }
 
 fn unpacking() -> RawArrayBuf {
-    array_of(&unpack(&BucketShape::new(options()).unwrap(), FieldOrder::Stored))
+    let shape = BucketShape::new(options()).unwrap();
+    let mut stages = vec![Narrowing::of(&shape, None).bucket_match()];
+    stages.extend(unpack(&shape, FieldOrder::Stored));
+    array_of(&stages)
 }
 
 fn check(stage: &RawDocument, expected: &RawDocument, reached: &[&str]) {
@@ -103,7 +107,7 @@ fn a_join_on_an_items_field_is_made_twice() {
         &*rawdoc! { "mongoshape_local": "$a" }
     );
     let stages = documents(get(outer, "pipeline")).unwrap();
-    let inner = stages[1].get_document("$lookup").unwrap();
+    let inner = stages[2].get_document("$lookup").unwrap();
     assert_eq!(inner.get_str("localField").unwrap(), "local.b");
     assert_eq!(inner.get_str("foreignField").unwrap(), "c.d");
 }

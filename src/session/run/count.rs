@@ -100,7 +100,7 @@ async fn of_one_key(run: &mut Run<'_>, count: &Count<'_>) -> Result<Option<(u64,
         return Ok(None);
     }
     let exceptions = Exceptions::parse(run.shape, documents(&answer));
-    let all = exceptions.total(run.shape, first_bucket(run, &highest).as_ref());
+    let all = exceptions.total(run.shape, first_bucket(run, &highest)?.as_ref());
     Ok((!exceptions.too_many).then_some((all, answer)))
 }
 
@@ -114,17 +114,12 @@ fn by_pipeline(run: &Run<'_>, count: &Count<'_>) -> RawDocumentBuf {
 
 /// The stages that count all that match.
 fn stages(run: &Run<'_>, count: &Count<'_>) -> Vec<RawDocumentBuf> {
-    let Some(query) = count.query else {
-        return pipeline::sum_of_counts(run.shape, None);
-    };
+    let narrowing = Narrowing::of(run.shape, count.query);
     // Under a collation a key's equality takes in other keys; their buckets' counts are right all the same.
-    match Narrowing::of(run.shape, Some(query)).only_keys() {
-        Some(keys) => pipeline::sum_of_counts(run.shape, Some(&keys)),
-        // No more than will be told.
-        None => pipeline::of_count(
-            run.shape,
-            Some(query),
-            (count.limit > 0).then(|| count.limit.saturating_add(count.skip)),
-        ),
+    if narrowing.is_of_key_alone() {
+        return pipeline::sum_of_counts(run.shape, &narrowing);
     }
+    // No more than will be told.
+    let limit = (count.limit > 0).then(|| count.limit.saturating_add(count.skip));
+    pipeline::of_count(run.shape, count.query, limit)
 }

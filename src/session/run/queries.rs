@@ -120,8 +120,11 @@ pub(super) fn documents(answer: &RawDocument) -> impl Iterator<Item = &RawDocume
 }
 
 /// The first bucket of an answer.
-pub(super) fn first_bucket<'a>(run: &Run<'_>, answer: &'a RawDocument) -> Option<Bucket<'a>> {
-    documents(answer)
-        .next()
-        .and_then(|bucket| Bucket::open(run.shape, bucket))
+///
+/// # Errors
+/// Where the first document is no page.
+pub(super) fn first_bucket<'a>(run: &Run<'_>, answer: &'a RawDocument) -> Result<Option<Bucket<'a>>, RunError> {
+    let first = documents(answer).next();
+    let bucket = first.map(|document| Bucket::open(run.shape, document).ok_or_else(|| run.misfit().into()));
+    bucket.transpose()
 }

@@ -51,7 +51,7 @@ fn ordinary(world: &mut World) -> (Document, Pipeline) {
     let mut command = doc! { "aggregate": COLLECTION, "pipeline": made.stages.clone(), "cursor": cursor };
     if let Some(hint) = world.hint() {
         // A hint changes the naive side's natural order, on which the first stages may rest.
-        if made.begins_with_one_key && made.ordered {
+        if made.begins_with_one_key {
             made.stages.insert(1, bson!({ "$sort": { "n": 1 } }));
             command.insert("pipeline", made.stages.clone());
         }

@@ -3,9 +3,9 @@
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use super::{Deleted, chosen, sweep};
-use crate::command::document::{put, single};
+use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::delete::{empty, has_announced_only};
-use crate::pattern::bucket::filter::Narrowing;
+use crate::pattern::bucket::filter::{Narrowing, is_page};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::{PageFacts, path};
@@ -73,7 +73,10 @@ fn pages_of(run: &Run<'_>, condition: &RawDocument) -> RawDocumentBuf {
     }
     put(&mut order, path::PAGE, -1);
     let mut find = single("find", run.namespace.collection);
-    find.append(cstr!("filter"), condition);
+    find.append(
+        cstr!("filter"),
+        single("$and", array_of(&[is_page(), condition.to_owned()])),
+    );
     find.append(cstr!("sort"), &order);
     find.append(cstr!("hint"), index::PAGE);
     find.append(cstr!("projection"), single(run.shape.items(), 0));

@@ -2,9 +2,10 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use crate::command::document::{get, single};
+use crate::command::document::{array_of, get, single};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::delete::{forget_next, removable, remove};
+use crate::pattern::bucket::filter::is_page;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::layout::{PageFacts, path};
 use crate::pattern::bucket::place::shift::tell_before;
@@ -20,7 +21,7 @@ const PAGES: i64 = 1000;
 /// Removes the empty pages at the end of a key.
 pub(in crate::session::run) async fn key(run: &mut Run<'_>, key: &RawDocument) -> Result<(), RunError> {
     let mut find = single("find", run.namespace.collection);
-    find.append(cstr!("filter"), key);
+    find.append(cstr!("filter"), single("$and", array_of(&[is_page(), key.to_owned()])));
     find.append(cstr!("sort"), single(path::PAGE, -1));
     find.append(cstr!("projection"), single(run.shape.items(), 0));
     find.append(cstr!("limit"), PAGES);

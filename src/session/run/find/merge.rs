@@ -105,7 +105,7 @@ impl Merging<'_> {
             return Ok(None);
         };
         let mut items = Documents::default();
-        let Some(highest) = first_bucket(run, highest) else {
+        let Some(highest) = first_bucket(run, highest)? else {
             return Ok(Some((items, answer.clone())));
         };
         let read: Vec<Bucket<'_>> = documents(answer)
@@ -162,7 +162,7 @@ impl Merging<'_> {
         let Some([highest]) = ask(run, [query]).await? else {
             return Ok(None);
         };
-        let Some(highest) = first_bucket(run, &highest) else {
+        let Some(highest) = first_bucket(run, &highest)? else {
             return Ok(Some((Documents::default(), highest.clone())));
         };
         let query = complete(run, self.queries.bounds((shape, self.question), highest.page));
@@ -216,7 +216,10 @@ async fn is_all(run: &mut Run<'_>, answer: &RawDocumentBuf) -> Result<bool, RunE
 
 /// Whether page 0 tells that bounds of the key's pages move.
 fn tells_of_moves(run: &Run<'_>, first: &RawDocument) -> bool {
-    first_bucket(run, first).is_none_or(|first| first.tells_of_moves())
+    documents(first)
+        .next()
+        .and_then(|first| Bucket::open(run.shape, first))
+        .is_none_or(|first| first.tells_of_moves())
 }
 
 /// The bounds that an answer and those after it tell of. `None` where a page has none, or there are too many.

@@ -188,7 +188,7 @@ impl Finder<'_> {
             if self.is_in_the_way(&exceptions) {
                 return Ok(self.other_way(&exceptions));
             }
-            let highest = first_bucket(run, &highest);
+            let highest = first_bucket(run, &highest)?;
             let total = exceptions.total(run.shape, highest.as_ref());
             let Some((highest, position)) = highest.zip(self.position_back(total)) else {
                 return Ok(Way::Nothing(answer));
@@ -220,13 +220,13 @@ impl Finder<'_> {
             return Ok(Some(Way::Pipeline));
         };
         let counted = exceptions.count_on(run.shape, location.page, from);
-        let is_as_counted =
-            first_bucket(run, &buckets).is_some_and(|bucket| bucket.page == location.page && bucket.count >= counted);
-        if is_as_counted {
+        let is_as_counted = first_bucket(run, &buckets)
+            .map(|first| first.is_some_and(|bucket| bucket.page == location.page && bucket.count >= counted));
+        if matches!(is_as_counted, Ok(true)) {
             return Ok(Some(Way::Walk(Box::new(stream), Some(buckets))));
         }
         kill_all(run, &[buckets]).await?;
-        Ok(None)
+        is_as_counted.map(|_| None)
     }
 
     /// Finds the pages at the ends of the range, and reads what lies between.
@@ -243,7 +243,11 @@ impl Finder<'_> {
         let Some(answers) = ask_all(run, queries).await? else {
             return Ok(Way::Pipeline);
         };
-        let mut buckets = answers.iter().map(|answer| first_bucket(run, answer));
+        let buckets: Vec<_> = answers
+            .iter()
+            .map(|answer| first_bucket(run, answer))
+            .collect::<Result<_, _>>()?;
+        let mut buckets = buckets.into_iter();
         let oldest = has_oldest.then(|| buckets.next().flatten());
         let newest = has_newest.then(|| buckets.next().flatten());
         // Nothing in the range, unless something has come since.
@@ -288,7 +292,7 @@ impl Finder<'_> {
         if self.is_in_the_way(&exceptions) {
             return Ok(self.other_way(&exceptions));
         }
-        let Some(page) = first_bucket(run, &end) else {
+        let Some(page) = first_bucket(run, &end)? else {
             return Ok(Way::Nothing(answer));
         };
         if page.from >= page.to {
