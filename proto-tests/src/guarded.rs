@@ -124,6 +124,9 @@ fn launch(command: &Command, folder: &Path, log: Stdio) -> Result<(Child, Pid)> 
         .stdout(Stdio::piped())
         .stderr(log)
         .process_group(0);
+    if let Some(folder) = command.get_current_dir() {
+        shell.current_dir(folder);
+    }
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => shell.env(name, value),

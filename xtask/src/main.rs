@@ -8,6 +8,7 @@ mod deploy;
 mod drivers;
 mod load;
 mod mongod;
+mod mongoose;
 mod package;
 mod page;
 mod picture;
@@ -41,6 +42,8 @@ enum Command {
     Drivers(drivers::Options),
     /// Runs a mongod to try mongoshape with, fetched if need be, until Ctrl-C
     Mongod(mongod::Options),
+    /// Runs Mongoose's own test suite directly, through mongoshape, and with all collections in buckets, and compares
+    Mongoose(mongoose::Options),
     /// Builds the Debian package, and installs it for a look into a folder of its own
     Package(package::Options),
     /// Takes a picture of the operator's page under a workload, for the documents
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Deploy(options) => deploy::run(&options),
         Command::Drivers(options) => drivers::run(&options),
         Command::Mongod(options) => mongod::run(&options),
+        Command::Mongoose(options) => mongoose::run(&options),
         Command::Package(options) => package::run(&options),
         Command::Page(options) => page::run(&options),
         Command::Pymongo(options) => pymongo::run(&options),
