@@ -101,12 +101,17 @@ impl<'a> Head<'a> {
         Err(CommandError::new(ErrorCode::BsonObjectTooLarge, message))
     }
 
-    /// Checks `maxTimeMS` where mongod does so before it reads the command's own fields. Of the other commands, those that write
-    /// statements and `getMore` check it where they are read; that of an `aggregate` is mongod's to check.
+    /// Checks the options that mongod checks before it begins the command's transaction, or reads the command's own fields: a
+    /// transaction's write concern is that of its commit. `maxTimeMS` is checked with the fields by commands that write statements
+    /// and by `getMore`; that of an `aggregate` is mongod's to check.
     ///
     /// # Errors
-    /// Those of [`time_limit::check`].
-    pub fn check_time_limit(&self) -> Result<(), CommandError> {
+    /// Those of [`time_limit::check`], and where a command in a transaction has a write concern.
+    pub fn check_options(&self) -> Result<(), CommandError> {
+        if self.in_transaction() && self.body().get_document("writeConcern").is_ok() {
+            let message = "writeConcern is not allowed within a multi-statement transaction";
+            return Err(CommandError::new(ErrorCode::InvalidOptions, message));
+        }
         match self.name {
             "insert" | "update" | "delete" | "getMore" | "aggregate" => Ok(()),
             _ => time_limit::check(self.body()),

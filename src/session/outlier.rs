@@ -98,7 +98,7 @@ impl<'a> Outlier<'a> {
             UpstreamKind::Unknown => return Err(unknown_upstream(self.head).into()),
             UpstreamKind::Standalone | UpstreamKind::Member => {}
         }
-        self.head.check_time_limit()?;
+        self.head.check_options()?;
         Ok(succeeded(self.dispatch().await?)?)
     }
 

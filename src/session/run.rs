@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
         if self.head.in_transaction() && self.upstream == UpstreamKind::Standalone {
             return Err(no_transaction_numbers().into());
         }
-        self.head.check_time_limit()?;
+        self.head.check_options()?;
         replaced::again_where_replaced(&mut self).await
     }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::{Pipelines, Place, Refused, begins_with_documents, documents, with_pipeline};
 use crate::command::arguments::with_replaced;
@@ -167,7 +167,7 @@ impl<'a> Join<'a> {
             Some(_) => return with_pipeline(spec, stages),
             None => {}
         }
-        put(&mut variables, variable, format!("${}", split(self.local).0));
+        put(&mut variables, variable, top(split(self.local).0));
         let stored = self.stored(shape);
         let mut arguments = RawDocumentBuf::new();
         for (name, value) in spec.iter().flatten() {
@@ -190,8 +190,18 @@ fn split(path: &str) -> (&str, &str) {
 
 /// Whether it is a path to a field. What is none goes to mongod, which refuses it.
 fn is_path(path: &str) -> bool {
-    let is_name = |name: &str| !name.is_empty() && !name.starts_with('$') && !name.contains('\0');
+    let may_begin = |name: &str| !name.starts_with('$') || matches!(name, "$db" | "$id" | "$ref");
+    let is_name = |name: &str| !name.is_empty() && may_begin(name) && !name.contains('\0');
     path.split('.').all(is_name)
+}
+
+/// The expression for a field at the top.
+fn top(field: &str) -> RawBson {
+    if field.starts_with('$') {
+        RawBson::Document(single("$getField", single("$literal", field)))
+    } else {
+        RawBson::String(format!("${field}"))
+    }
 }
 
 /// Whether an argument is given at most once.

@@ -1,14 +1,17 @@
 //! Commands that are rewritten: run, and answered.
 
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawBson, RawDocumentBuf, cstr};
 
 use super::{Closed, Message, Session};
-use crate::command::error::CommandError;
+use crate::command::arguments::Carried;
+use crate::command::document::{get, single};
+use crate::command::error::{CommandError, ErrorCode};
 use crate::command::head::Head;
 use crate::command::reply::says_not_primary;
 use crate::pattern::shapes::BucketShape;
 use crate::session::Settings;
 use crate::session::error::RunError;
+use crate::session::link::{LinkError, Request};
 use crate::session::metrics::Outcome;
 use crate::session::route;
 use crate::session::run::{Across, EmptyTimestamps, Run, only_reads};
@@ -70,7 +73,12 @@ impl Session<'_> {
         let (reply, outcome) = match answer {
             // An error of mongod's own is an answer like any other.
             Ok(reply) | Err(RunError::Command(CommandError::Upstream(reply))) => (reply, Outcome::Rewritten),
-            Err(RunError::Command(error)) => (error.into_reply(), Outcome::Rejected),
+            Err(RunError::Command(error)) => {
+                if ends_transaction(head, &error) {
+                    self.end_transaction(head).await?;
+                }
+                (error.into_reply(), Outcome::Rejected)
+            }
             Err(RunError::Link(error)) => return Err(error.into()),
         };
         let gone = self.presentation.promises_primary() && says_not_primary(&reply);
@@ -82,6 +90,32 @@ impl Session<'_> {
         }
         Ok(outcome)
     }
+
+    /// Ends the transaction of a command that the proxy has failed, as mongod ends one in which it fails a command.
+    async fn end_transaction(&mut self, head: &Head<'_>) -> Result<(), LinkError> {
+        let carried = Carried::of(head.body());
+        if get(head.body(), "startTransaction").is_some() {
+            // Begins it where the command has not: a later command is then told that it was aborted, not that there is none.
+            let mut find = single("find", "$cmd");
+            find.append(cstr!("filter"), single("$mongoshape", RawBson::Null));
+            carried.append_to_look_up(&mut find);
+            self.link.call(Request::plain(&find)).await?;
+        }
+        let mut command = single("abortTransaction", 1);
+        carried.begun(true).append_to_end(&mut command);
+        command.append(cstr!("$db"), "admin");
+        self.link.call(Request::plain(&command)).await?;
+        Ok(())
+    }
+}
+
+/// Whether an error of the proxy's own ends the command's transaction. mongod finds most mistakes before it begins the transaction's next
+/// command, and only options of a `findAndModify` that contradict each other within it. After a refusal nothing of the transaction
+/// may be committed.
+fn ends_transaction(head: &Head<'_>, error: &CommandError) -> bool {
+    let contradicts_itself =
+        error.is(ErrorCode::FailedToParse) && matches!(head.name, "findAndModify" | "findandmodify");
+    head.in_transaction() && (contradicts_itself || error.is(ErrorCode::CommandNotSupported))
 }
 
 /// What a command is answered. One that only reads is given up when the client is gone.

@@ -11,7 +11,7 @@ use super::write::{Meant, has_expression, met_by_none};
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, put};
-use crate::command::error::{CommandError, ErrorCode};
+use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
 use crate::pattern::outlier::layout::State;
 use crate::pattern::outlier::merge::merged;
@@ -23,14 +23,7 @@ use crate::session::error::RunError;
 const WAS_UPSERT: i32 = 40608;
 
 pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
-    let command = match FindAndModify::parse(run.head.body()) {
-        // What contradicts itself mongod finds within the transaction.
-        Err(error) if error.is(ErrorCode::FailedToParse) && run.head.in_transaction() => {
-            run.abort().await?;
-            return Err(error.into());
-        }
-        command => command?,
-    };
+    let command = FindAndModify::parse(run.head.body())?;
     run.is_retryable()?;
     let change = command.change.map_or(Change::Elsewhere, |change| {
         Change::of_upsert(run.shape, change, command.filter.filter(|_| command.upsert))

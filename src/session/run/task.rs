@@ -95,6 +95,8 @@ impl<'a> Task<'a> {
         if let Some(collation) = self.asked.collation {
             to.append(cstr!("collation"), collation);
         }
+        // Planned by the page index, a condition on a key field may fail in mongod (`$geoWithin` in a `$nor`, on 6.0.5).
+        to.append(cstr!("hint"), single("_id", 1));
     }
 
     /// What is to be done for an item.

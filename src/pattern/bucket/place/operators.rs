@@ -178,6 +178,10 @@ impl Translation<'_> {
         check_path(from)?;
         check_path(to)?;
         self.is_of_name |= from.starts_with('$') || to.starts_with('$');
+        if from == "_id" {
+            // A naive item has one, whatever is kept of it.
+            return Ok(Some(immutable_id()));
+        }
         let Renamed::To(value) = renamed(&self.found.item, from, to)? else {
             return Ok(None);
         };
