@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail, ensure};
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{Bson, Document};
 
 use super::Sides;
 use super::sides::{field, show};
@@ -264,6 +265,16 @@ pub fn outcomes(naive: &RawDocument, shaped: &RawDocument) -> Result<bool> {
         show(shaped)
     );
     Ok(succeeded(naive))
+}
+
+/// Whether a change may be wrong in two ways, of which either may be reported: it has several operators, or several paths.
+#[must_use]
+pub fn may_have_two_mistakes(change: Option<&Bson>) -> bool {
+    let operators = change.and_then(Bson::as_document);
+    operators.is_some_and(|operators| {
+        let paths = operators.values().filter_map(Bson::as_document);
+        paths.map(Document::len).sum::<usize>() > 1
+    })
 }
 
 /// Compares one of the `writeErrors`. `index` is the one that the shaped side should give.

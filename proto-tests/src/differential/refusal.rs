@@ -94,7 +94,10 @@ fn find_only_forms(projection: &Document, filter: Option<&Document>) -> Vec<&'st
             reasons.push("$meta: ");
         }
     }
-    let is_find_only = positional || ["$slice", "$elemMatch", "$meta"].iter().any(|form| names(&value, form));
+    let has_dollar = projection
+        .keys()
+        .any(|name| name.split('.').any(|part| part.starts_with('$')));
+    let is_find_only = has_dollar || ["$slice", "$elemMatch", "$meta"].iter().any(|form| names(&value, form));
     let filter = filter.cloned().map(Bson::Document).unwrap_or_default();
     if is_find_only && holds(&filter, &|name, _| name.split('.').any(str::is_empty)) {
         reasons.push("beside a filter on a field without a name, in a projection");

@@ -28,6 +28,7 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
     let mut batches = world.batches();
     if !made.ordered {
         batches.until_killed = usize::MAX;
+        batches.in_any_order = true;
     }
     Box::new(Aggregate {
         command,
@@ -131,10 +132,12 @@ impl Operation for Aggregate {
         if sides.is_refused(&self.command, &replies[1]) {
             return Ok(Outcome::Refused);
         }
-        if !compare::outcomes(&replies[0], &replies[1])? {
+        if !cursor::outcomes(sides, &replies, &self.batches)? {
             return Ok(Outcome::Failed);
         }
-        let answers = cursor::read(sides, &replies, &self.batches)?;
+        let Some(answers) = cursor::read(sides, &replies, &self.batches)? else {
+            return Ok(Outcome::Failed);
+        };
         // A cursor of unordered documents that a hint made so and that was killed has left a choice.
         if !answers.killed || self.order == Order::Defined {
             compare::documents(self.canon, &self.order, &answers.naive, &answers.shaped, &[])?;

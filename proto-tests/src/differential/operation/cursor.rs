@@ -22,6 +22,8 @@ pub(super) struct Batches {
     pub(super) until_killed: usize,
     /// Whether one side may need one more batch to see its end: not when the command itself says where that is.
     pub(super) may_end_later: bool,
+    /// Whether documents come in any order: one for which an expression fails is then met in any of the batches.
+    pub(super) in_any_order: bool,
 }
 
 /// What both sides gave.
@@ -35,8 +37,9 @@ pub(super) struct Answers {
 
 /// Reads on from two first replies. The batches must be of equal lengths. They must end together too, but for one thing:
 /// where `may_end_later`, one cursor may need another, empty batch to find out that it is at its end. That depends on the
-/// plan in mongod, and the naive side's own cursors do it now and then.
-pub(super) fn read(sides: &mut Sides, first: &[RawDocumentBuf; 2], batches: &Batches) -> Result<Answers> {
+/// plan in mongod, and the naive side's own cursors do it now and then. `None` where both fail, in any order: which documents came
+/// before is then any.
+pub(super) fn read(sides: &mut Sides, first: &[RawDocumentBuf; 2], batches: &Batches) -> Result<Option<Answers>> {
     let mut answers = Answers {
         naive: Vec::new(),
         shaped: Vec::new(),
@@ -68,11 +71,48 @@ pub(super) fn read(sides: &mut Sides, first: &[RawDocumentBuf; 2], batches: &Bat
             sides.naive.run(&get_more(ids[0], size))?,
             sides.shaped.run(&get_more(ids[1], size))?,
         ];
-        if !compare::outcomes(&replies[0], &replies[1])? {
+        if !outcomes(sides, &replies, batches)? {
+            if batches.in_any_order {
+                return Ok(None);
+            }
             break;
         }
     }
-    Ok(answers)
+    Ok(Some(answers))
+}
+
+/// Fails unless both succeeded or both failed with the same code; whether they succeeded. In any order, one side may fail in a later
+/// batch than the other.
+pub(super) fn outcomes(sides: &mut Sides, replies: &[RawDocumentBuf; 2], batches: &Batches) -> Result<bool> {
+    let [naive, shaped] = replies;
+    if !batches.in_any_order || compare::succeeded(naive) == compare::succeeded(shaped) {
+        return compare::outcomes(naive, shaped);
+    }
+    let rest = if compare::succeeded(naive) {
+        last(&mut sides.naive, naive)?
+    } else {
+        last(&mut sides.shaped, shaped)?
+    };
+    let failed = if compare::succeeded(naive) { shaped } else { naive };
+    ensure!(
+        field(&rest, "code") == field(failed, "code"),
+        "one failed, and the other did not to its end.\n  {}",
+        show(failed)
+    );
+    Ok(false)
+}
+
+/// The last reply of a cursor.
+fn last(side: &mut Side, first: &RawDocument) -> Result<RawDocumentBuf> {
+    let mut reply = first.to_owned();
+    while compare::succeeded(&reply) {
+        let (id, ..) = parse(&reply)?;
+        if id == 0 {
+            break;
+        }
+        reply = side.run(&get_more(id, None))?;
+    }
+    Ok(reply)
 }
 
 fn expect_end(reply: &RawDocument) -> Result<()> {

@@ -31,6 +31,7 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
     let order = settle_order(order, &command);
     let mut batches = world.batches();
     batches.may_end_later = !command.get_bool("singleBatch").unwrap_or(false);
+    batches.in_any_order = order != Order::Defined;
     Box::new(Find {
         command,
         batches,
@@ -236,6 +237,7 @@ impl World {
             sizes,
             until_killed,
             may_end_later: true,
+            in_any_order: false,
         }
     }
 
@@ -304,10 +306,12 @@ impl Operation for Find {
         if sides.is_refused(&self.command, &replies[1]) {
             return Ok(Outcome::Refused);
         }
-        if !compare::outcomes(&replies[0], &replies[1])? {
+        if !cursor::outcomes(sides, &replies, &self.batches)? {
             return Ok(Outcome::Failed);
         }
-        let answers = cursor::read(sides, &replies, &self.batches)?;
+        let Some(answers) = cursor::read(sides, &replies, &self.batches)? else {
+            return Ok(Outcome::Failed);
+        };
         let chosen = matches!(self.order, Order::FreeChoice | Order::ByFields(_));
         let all = if chosen { self.everything(sides)? } else { Vec::new() };
         compare::documents(self.canon, &self.order, &answers.naive, &answers.shaped, &all)?;

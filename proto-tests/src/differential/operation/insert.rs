@@ -84,14 +84,19 @@ fn ordinary(world: &mut World) -> Insert {
     let no_keys = no_keys.map(|(index, _)| index).collect();
     let ordered = world.ordered();
     let sent = world.sent();
-    Insert {
+    let mut insert = Insert {
         ordered,
         documents,
         no_keys,
         sent,
         fails: form == InsertForm::Mistake && !options.contains_key("writeConcern"),
         options,
+    };
+    if insert.is_refused_whole() || insert.documents.is_empty() {
+        // The naive side is sent nothing that could fail for it, or fails for another mistake in a transaction.
+        insert.options.remove("writeConcern");
     }
+    insert
 }
 
 /// One mistake, for which the command fails as a whole.
@@ -188,7 +193,7 @@ impl Insert {
         let command = with(&sides.shaped, self.command(self.documents.iter().collect()));
         let shaped = sides.shaped.run(&command)?;
         let acceptable = self.acceptable();
-        if acceptable.is_empty() && !self.no_keys.is_empty() && !self.fails {
+        if self.is_refused_whole() && !self.fails {
             ensure!(compare::succeeded(&shaped), "{}", show(&shaped));
             return self.compare(sides, None, &acceptable, &shaped);
         }
@@ -209,6 +214,11 @@ impl Insert {
 }
 
 impl Insert {
+    /// Whether the shape refuses all of it that is done.
+    fn is_refused_whole(&self) -> bool {
+        self.acceptable().is_empty() && !self.no_keys.is_empty()
+    }
+
     fn compare(
         &self,
         sides: &Sides,

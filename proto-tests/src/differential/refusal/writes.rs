@@ -4,7 +4,7 @@ use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document};
 
 use super::asked::Asked;
-use super::{NOT_SUPPORTED, message, names};
+use super::{NOT_SUPPORTED, holds, message, names};
 use crate::ItemIds;
 use crate::differential::sides::field;
 
@@ -122,7 +122,10 @@ const UNSURE: &[Kind] = &[
         asked.has_operator(&COMPUTING)
     }),
     kind("of odd types", "that compares values of such types", |asked| {
-        asked.has_operator(&COMPARING) || ["$in", "$all"].iter().any(|name| names(asked.filter(), name))
+        let filter = asked.filter();
+        asked.has_operator(&COMPARING)
+            || ["$in", "$all"].iter().any(|name| names(filter, name))
+            || holds(filter, &|_, value| matches!(value, Bson::Symbol(_)))
     }),
     kind("of an empty timestamp", "of an empty timestamp", |asked| {
         // A pipeline may take it from elsewhere, an item may have it.
