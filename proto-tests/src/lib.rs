@@ -20,6 +20,7 @@ pub mod frame;
 pub mod guarded;
 pub mod install;
 pub mod invariants;
+pub mod late;
 pub mod measure;
 pub mod mongod;
 pub mod paths;

@@ -79,6 +79,8 @@ impl Shaped {
     }
 }
 
-fn bucket(database: &str, options: &str) -> String {
+/// The table of the shape.
+#[must_use]
+pub fn bucket(database: &str, options: &str) -> String {
     format!("[[bucket]]\nnamespace = \"{database}.{COLLECTION}\"\nkey = \"k\"\n{options}")
 }

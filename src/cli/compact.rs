@@ -2,7 +2,8 @@
 //!
 //! The copy is filled while clients work, and gone over until little differs. Then the collection is frozen, what still differs is
 //! put right, and the copy is renamed over the collection, all of which mongod does in one step. What is broken off before that
-//! leaves the copy to the next run, and the collection as it was. See `docs/decisions/0016-pages-are-packed-in-a-copy.md`.
+//! leaves the collection as it was; a run that is stopped before it has frozen anything leaves its copy to the next one. See
+//! `docs/decisions/0016-pages-are-packed-in-a-copy.md`, and `0027-late-messages-are-fenced.md` for what may arrive late.
 
 mod copy;
 mod pages;
@@ -11,7 +12,7 @@ mod worth;
 
 use std::process::ExitCode;
 
-use bson::Document;
+use bson::{Binary, Document};
 use mongodb::Client;
 use mongodb::error::Error;
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,10 +23,11 @@ pub(super) use self::pages::given;
 use self::pass::Pass;
 use super::check::{collection, server};
 use super::finding::{Finding, Findings};
-use super::replace::{Freezing, Frozen, Halt, Work as Kind, others};
+use super::replace::{Freezing, Frozen, Halt, Renamed, Work as Kind, others};
 use super::survey::{Look, SCAN_TIMEOUT, first_stray};
 use super::upstream::{self, Target, description, indexes};
 use crate::config::Config;
+use crate::pattern::bucket::compact::copy_name;
 use crate::pattern::bucket::index;
 use crate::pattern::shapes::BucketShape;
 
@@ -85,9 +87,13 @@ async fn through(
     }
     for target in targets {
         let name = others::own_name(Kind::Compact, &target.namespace());
-        let client = upstream::named_client(&config.upstream, &name).await?;
-        compact(&client, (&target.through(&client), &name), stop, &mut findings).await;
-        upstream::close(client).await;
+        match upstream::named_client(&config.upstream, &name).await {
+            Ok(client) => {
+                compact(&client, (&target.through(&client), &name), stop, &mut findings).await;
+                upstream::close(client).await;
+            }
+            Err(error) => findings.add(&Finding::error(target.namespace(), format!("{error:#}"))),
+        }
         if stop.is_cancelled() {
             break;
         }
@@ -110,6 +116,8 @@ async fn compact(client: &Client, (target, name): (&Target, &str), stop: &Cancel
         shape,
         stop,
         findings,
+        copy: None,
+        has_frozen: false,
     };
     if let Err(halt) = work.compact().await {
         findings.add(&halt.finding(Kind::Compact, &namespace));
@@ -123,6 +131,10 @@ struct Work<'a> {
     shape: &'a BucketShape,
     stop: &'a CancellationToken,
     findings: &'a mut Findings,
+    /// The copy of this run.
+    copy: Option<Binary>,
+    /// Whether it has sent anything that freezes the collection.
+    has_frozen: bool,
 }
 
 impl Work<'_> {
@@ -136,35 +148,75 @@ impl Work<'_> {
         if !self.is_fit(&described, is_frozen).await? {
             return Ok(());
         }
-        if is_frozen {
-            self.say("was frozen by a run that did not end, and is finished now");
-        } else if !worth::is_worth_it(self.target, self.shape, self.stop).await? {
+        if !is_frozen && !worth::is_worth_it(self.target, self.shape, self.stop).await? {
             copy::drop_if_there(self.target).await?;
             self.findings
                 .add(&Finding::fine(self.target.namespace(), "no page is short that need be"));
             return Ok(());
-        }
-        let (mut copy, is_new) = Copy::open(self.target, self.shape, &described).await?;
-        if !is_new {
-            self.say("goes on with the copy that an earlier run has left");
-        }
-        if !is_frozen {
-            self.while_clients_work(&mut copy, is_new).await?;
         }
         let by = Freezing {
             client: self.client,
             target: self.target,
             work: Kind::Compact,
         };
-        let frozen = Frozen::of(by, &described)?;
-        let done = self.replace(&frozen, &mut copy).await;
-        if done.is_err() && !frozen.is_replaced(copy.uuid()).await {
-            frozen.thaw().await?;
-        }
-        let pages = done?;
+        let frozen = Frozen::fence(by, &described, self.stop).await?;
+        let done = self.fenced(&frozen, &described).await;
+        let pages = match done {
+            Ok(pages) => pages,
+            Err(halt) => return Err(self.take_back(&frozen, halt).await),
+        };
         let text = format!("packed: {} pages now, {} before", pages.after, pages.before);
         self.findings.add(&Finding::fine(self.target.namespace(), text));
         Ok(())
+    }
+
+    /// All that is done under the fence of this run.
+    async fn fenced(&mut self, frozen: &Frozen<'_>, described: &Document) -> Result<pass::Tally, Halt> {
+        // What a killed run may still send to its copy, or do with it, ends with that.
+        let by = frozen.by();
+        by.drop(&copy_name(&self.target.collection), None).await?;
+        if collection::is_frozen(described) {
+            self.say("was frozen by a run that did not end; it is begun anew");
+            frozen.thaw_for_now().await?;
+        }
+        let (mut copy, is_new) = Copy::open((self.target, self.shape), frozen, described).await?;
+        self.copy = Some(copy.uuid().clone());
+        // Another run may have made or dropped a copy of that name only under its own fence.
+        frozen.is_fenced().await?;
+        copy.take_over_indexes().await?;
+        if !is_new {
+            self.say("goes on with the copy that an earlier run has left");
+        }
+        self.while_clients_work(&mut copy, is_new).await?;
+        self.replace(frozen, &mut copy).await
+    }
+
+    /// Leaves the collection as it was. Why the run ends, with what could not be taken back.
+    async fn take_back(&mut self, frozen: &Frozen<'_>, halt: Halt) -> Halt {
+        let taken_back = self.put_away_and_thaw(frozen, &halt).await;
+        match taken_back {
+            Ok(()) => halt,
+            Err(other) => {
+                self.findings
+                    .add(&halt.finding(Kind::Compact, &self.target.namespace()));
+                other
+            }
+        }
+    }
+
+    async fn put_away_and_thaw(&self, frozen: &Frozen<'_>, halt: &Halt) -> Result<(), Halt> {
+        // Where a run is stopped, everything that it has sent to its copy has been answered.
+        let may_stay = matches!(halt, Halt::Stopped) && !self.has_frozen;
+        let is_aside = match &self.copy {
+            Some(uuid) if may_stay => copy::put_aside(self.target, frozen, uuid).await.is_ok(),
+            _ => false,
+        };
+        if !is_aside {
+            // Once it is gone, whoever has made it, nothing takes the collection's place.
+            let name = copy_name(&self.target.collection);
+            frozen.by().drop(&name, self.copy.as_ref()).await?;
+        }
+        frozen.thaw().await
     }
 
     fn say(&mut self, text: impl Into<String>) {
@@ -231,6 +283,7 @@ impl Work<'_> {
 
     /// Freezes the collection, puts right what differs, and lets the copy take its place.
     async fn replace(&mut self, frozen: &Frozen<'_>, copy: &mut Copy<'_>) -> Result<pass::Tally, Halt> {
+        self.has_frozen = true;
         frozen.freeze(self.stop).await?;
         self.say("frozen: what is written waits");
         copy.wait_for_the_majority();
@@ -239,9 +292,29 @@ impl Work<'_> {
             let tally = self.pass(copy, "compared").await?;
             // What made room for another may have been what it should be.
             if !copy.has_evicted() {
-                frozen.replace((copy.name(), copy.uuid())).await?;
+                self.exchange(frozen, copy).await?;
                 return Ok(tally);
             }
+        }
+    }
+
+    /// Lets the copy take the collection's place, in one step. mongod looks whether both are still those that are meant.
+    async fn exchange(&self, frozen: &Frozen<'_>, copy: &Copy<'_>) -> Result<(), Halt> {
+        let renamed = Renamed {
+            from: copy.name(),
+            uuid: copy.uuid(),
+            to: &self.target.collection,
+            dropped: Some(frozen.uuid()),
+        };
+        let Err(halt) = frozen.by().rename(renamed).await else {
+            return Ok(());
+        };
+        // It may have been done, or still be: not once there is no copy of that name.
+        frozen.by().drop(copy.name(), Some(copy.uuid())).await?;
+        if frozen.by().is_replaced(copy.uuid()).await? {
+            Ok(())
+        } else {
+            Err(halt)
         }
     }
 }

@@ -1,19 +1,25 @@
 //! What `compact` and `setup --pack` have in common: pages written into a copy, and a collection that is frozen until the copy
 //! has its place. Which pages, and when, is theirs.
 
+mod fencing;
 mod frozen;
 mod halt;
 pub(super) mod others;
+mod send;
 mod writer;
 
 use bson::{Binary, Bson, Document};
 
-pub(super) use self::frozen::{Freezing, Frozen, concern_kept};
+pub(super) use self::fencing::take_down as take_fences_down;
+pub(super) use self::frozen::Frozen;
 pub(super) use self::halt::Halt;
+pub(super) use self::send::{Freezing, Renamed, concern_kept};
 pub(super) use self::writer::{Flushed, Writer};
+use super::check::collection;
+use super::survey;
 
 /// How long a set's members may take to have what is written.
-const REPLICATION_TIMEOUT_MS: i64 = 60_000;
+pub(super) const REPLICATION_TIMEOUT_MS: i64 = 60_000;
 /// The server's code for a collection that is not there.
 const NAMESPACE_NOT_FOUND: i32 = 26;
 /// Of a collection that is frozen, or has been.
@@ -32,6 +38,14 @@ impl Work {
         match self {
             Self::Compact => "mongoshape compact",
             Self::Pack => "mongoshape setup --pack",
+        }
+    }
+
+    /// Whether a collection, as `listCollections` describes it, is frozen for this.
+    fn has_frozen(self, described: &Document) -> bool {
+        match self {
+            Self::Compact => collection::is_frozen(described),
+            Self::Pack => survey::is_frozen(described),
         }
     }
 

@@ -97,7 +97,7 @@ async fn set_up_through(client: &Client, config: &Config, asked: Asked<'_>) -> a
         let done = match (plain, target.outlier()) {
             (Ok(plain), _) if plain != Plain::Nothing => {
                 if asked.plain == PlainDocuments::Packed {
-                    pack::run(&config.upstream, &target, &stop, &mut findings).await?;
+                    pack::run(&config.upstream, &target, &stop, &mut findings).await;
                 } else {
                     findings.extend(plain.finding(&target));
                 }

@@ -12,6 +12,7 @@ pub mod compact;
 pub mod delete;
 pub mod distinct;
 mod expression;
+pub mod fence;
 pub mod field_names;
 pub mod filter;
 pub mod index;

@@ -61,6 +61,12 @@ fn plain(world: &mut World) -> Document {
     if matches!(document.get(&world.shape.items), Some(Bson::Array(_))) {
         document.remove(&world.shape.count);
     }
+    if document
+        .get_document("control")
+        .is_ok_and(|control| control.contains_key("v"))
+    {
+        document.remove("control");
+    }
     // What mongod would give, a proxy may give once more.
     document.remove("stamp");
     document

@@ -20,7 +20,7 @@ use super::compact;
 const KEYS: i32 = 301;
 
 /// A collection with a short page in every key.
-fn prepare(mongod: &Mongod) -> Result<Shaped> {
+pub(super) fn prepare(mongod: &Mongod) -> Result<Shaped> {
     let shaped = Shaped::with("", &ProxyOptions::new(&mongod.uri()))?;
     let mut application = shaped.application()?;
     for part in 0..10 {
@@ -47,12 +47,12 @@ fn signal(child: &Child, signal: Signal) -> Result<()> {
     Ok(kill_process(id, signal)?)
 }
 
-fn items(shaped: &Shaped) -> Result<Vec<Document>> {
+pub(super) fn items(shaped: &Shaped) -> Result<Vec<Document>> {
     let find = doc! { "find": COLLECTION, "sort": { "_id": 1 }, "$db": &shaped.database };
     shaped.application()?.all(&find)
 }
 
-fn check(mongod: &Mongod, shaped: &Shaped, before: &[Document]) -> Result<()> {
+pub(super) fn check(mongod: &Mongod, shaped: &Shaped, before: &[Document]) -> Result<()> {
     ensure!(items(shaped)? == before, "items differ");
     let shape = Shape {
         items_change: true,
@@ -66,7 +66,7 @@ fn check(mongod: &Mongod, shaped: &Shaped, before: &[Document]) -> Result<()> {
     )
 }
 
-fn write(shaped: &Shaped, id: i32) -> Result<()> {
+pub(super) fn write(shaped: &Shaped, id: i32) -> Result<()> {
     let reply = shaped
         .application()?
         .command_ok(&shaped.insert(&[doc! { "_id": id, "k": 1, "n": 1 }]))?;

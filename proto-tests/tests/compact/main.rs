@@ -1,8 +1,11 @@
 //! `mongoshape compact`: short pages packed again, whatever else goes on.
 
 mod broken_off;
+mod late;
+mod model;
 mod packed;
 mod stale;
+mod stress;
 mod transfer;
 mod working;
 mod writing;

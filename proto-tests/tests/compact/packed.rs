@@ -102,8 +102,10 @@ impl Packing {
     }
 
     fn indexes(&mut self) -> Result<Vec<Document>> {
-        self.direct
-            .all(&doc! { "listIndexes": COLLECTION, "$db": &self.database })
+        let list = doc! { "listIndexes": COLLECTION, "$db": &self.database };
+        let mut indexes = self.direct.all(&list)?;
+        indexes.sort_by_key(|index| index.get_str("name").map(str::to_owned).unwrap_or_default());
+        Ok(indexes)
     }
 
     /// Deletes all items but those whose number can be divided.

@@ -2,6 +2,7 @@
 
 mod broken_off;
 mod disturbed;
+mod late;
 mod packed;
 mod random;
 mod refused;

@@ -203,7 +203,7 @@ async fn read_write_and_db_admin_are_enough() -> Result<()> {
     let insert = doc! { "insert": COLLECTION, "documents": documents(100, 3) };
     all.database("d").run_command(insert).await?;
     let toml = with_time().toml(&format!("d.{COLLECTION}"));
-    let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri_as("packer", "word")).config(&toml))?;
+    let proxy = Proxy::start_with_misfits(&ProxyOptions::new(&mongod.uri_as("packer", "word")).config(&toml))?;
     let output = proxy.run_with("setup", &["--pack"])?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(

@@ -7,10 +7,13 @@ use bson::{Binary, Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::error::{Error, ErrorKind};
 
-use crate::cli::replace::{Flushed, Halt, Writer, options_of, uuid_of};
-use crate::cli::upstream::{Target, description};
+use crate::cli::replace::{
+    Flushed, Frozen, Halt, REPLICATION_TIMEOUT_MS, Renamed, Writer, concern_kept, options_of, uuid_of,
+};
+use crate::cli::upstream::{Target, description, indexes_of};
 use crate::command::document::{get, single};
-use crate::pattern::bucket::compact::{Packed, copy_name};
+use crate::pattern::bucket::compact::{Packed, copy_name, stopped_name};
+use crate::pattern::bucket::fence::is_fence;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::shapes::BucketShape;
@@ -31,33 +34,39 @@ pub(super) struct Copy<'a> {
 }
 
 impl<'a> Copy<'a> {
-    /// Goes on with the one that is there, or makes it; whether it is new.
+    /// Goes on with the one that a run was stopped at, or makes one; whether it is new. No other has its name.
     pub(super) async fn open(
-        target: &'a Target,
-        shape: &'a BucketShape,
+        (target, shape): (&'a Target, &'a BucketShape),
+        frozen: &Frozen<'_>,
         described: &Document,
     ) -> Result<(Self, bool), Halt> {
-        let name = copy_name(&target.collection);
-        let wanted = options_of(described);
-        let mut there = description(&target.database, &name).await?;
-        if there.as_ref().is_some_and(|there| options_of(there) != wanted) {
-            drop_if_there(target).await?;
-            there = None;
+        let (name, stopped) = (copy_name(&target.collection), stopped_name(&target.collection));
+        let mut there = description(&target.database, &stopped).await?;
+        if let Some(other) = there.take_if(|there| options_of(there) != options_of(described)) {
+            frozen.by().drop(&stopped, Some(&uuid_of(&other)?)).await?;
         }
         let is_new = there.is_none();
-        let there = match there {
-            Some(there) => there,
-            None => make(target, &name, described).await?,
+        let uuid = match there {
+            Some(there) => uuid_of(&there)?,
+            None => uuid_of(&make(target, &name, described).await?)?,
         };
+        if !is_new {
+            let renamed = Renamed {
+                from: &stopped,
+                uuid: &uuid,
+                to: &name,
+                dropped: None,
+            };
+            frozen.by().rename(renamed).await?;
+        }
         let copy = Self {
             target,
             shape,
-            writer: Writer::new(target, name, uuid_of(&there)?),
+            writer: Writer::new(target, name, uuid),
             is_new,
             is_fresh: false,
             evicted: HashSet::new(),
         };
-        copy.take_over_indexes().await?;
         Ok((copy, is_new))
     }
 
@@ -95,9 +104,13 @@ impl<'a> Copy<'a> {
         !self.evicted.is_empty()
     }
 
-    /// Makes the copy's indexes those of the collection, names included.
+    /// Makes the copy's indexes those of the collection, names included. Those that are not unique wait until a new copy was filled
+    /// once: built in one go they take a fraction of the room.
     pub(super) async fn take_over_indexes(&self) -> Result<(), Halt> {
-        let wanted = indexes(self.target, &self.target.collection).await?;
+        let mut wanted = indexes(self.target, &self.target.collection).await?;
+        if self.is_new {
+            wanted.retain(|index| index.get_bool("unique").unwrap_or(false));
+        }
         let there = indexes(self.target, self.name()).await?;
         for found in there.iter().filter(|found| !wanted.contains(found)) {
             let name = found.get_str("name").unwrap_or_default();
@@ -188,22 +201,44 @@ async fn make(target: &Target, name: &str, described: &Document) -> Result<Docum
     made.ok_or_else(|| Halt::Words(format!("{name} was dropped by somebody")))
 }
 
-/// The indexes of a collection but that on `_id`.
+/// The indexes of a collection but that on `_id`, and those of a run.
 async fn indexes(target: &Target, collection: &str) -> Result<Vec<Document>, Error> {
-    let command = doc! { "listIndexes": collection };
-    let found: Vec<Document> = target.database.run_cursor_command(command).await?.try_collect().await?;
-    let is_own = |found: &Document| found.get_str("name").is_ok_and(|name| name != "_id_");
-    Ok(found.into_iter().filter(is_own).collect())
+    let mut found = indexes_of(&target.database, collection).await?;
+    found.retain(|found| {
+        found
+            .get_str("name")
+            .is_ok_and(|name| name != "_id_" && !is_fence(name))
+    });
+    Ok(found)
 }
 
-/// Drops the copy that an earlier run has left.
-pub(super) async fn drop_if_there(target: &Target) -> Result<(), Error> {
+/// Leaves the copy to the next run, under another name. Everything that was sent to it must have been answered.
+pub(super) async fn put_aside(target: &Target, frozen: &Frozen<'_>, uuid: &Binary) -> Result<(), Halt> {
+    let (name, stopped) = (copy_name(&target.collection), stopped_name(&target.collection));
+    let renamed = Renamed {
+        from: &name,
+        uuid,
+        to: &stopped,
+        dropped: None,
+    };
+    frozen.by().rename(renamed).await
+}
+
+/// Drops what earlier runs have left.
+pub(super) async fn drop_if_there(target: &Target) -> Result<(), Halt> {
+    drop_named(target, copy_name(&target.collection)).await?;
+    drop_named(target, stopped_name(&target.collection)).await
+}
+
+async fn drop_named(target: &Target, name: String) -> Result<(), Halt> {
     const NAMESPACE_NOT_FOUND: i32 = 26;
-    let command = doc! { "drop": copy_name(&target.collection) };
+    let concern = doc! { "w": "majority", "wtimeout": REPLICATION_TIMEOUT_MS };
+    let command = doc! { "drop": name, "writeConcern": concern };
     match target.database.run_command(command).await {
-        Err(error) if !matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == NAMESPACE_NOT_FOUND) => {
-            Err(error)
+        Ok(reply) => concern_kept(&reply),
+        Err(error) if matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == NAMESPACE_NOT_FOUND) => {
+            Ok(())
         }
-        _ => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }

@@ -1,7 +1,5 @@
 //! Whether packing would save a page: nothing is copied for pages that were closed by their size.
 
-use std::collections::HashSet;
-
 use bson::raw::{RawDocumentBuf, cstr};
 use futures_util::TryStreamExt;
 use tokio_util::sync::CancellationToken;
@@ -31,16 +29,17 @@ pub(super) async fn is_worth_it(target: &Target, shape: &BucketShape, stop: &Can
     let found = target.database.run_raw_cursor_command(find).await?;
     let mut found = found.with_type::<RawDocumentBuf>();
     // They come key by key, but for those that change meanwhile.
-    let mut last: HashSet<Vec<u8>> = HashSet::new();
+    let mut last: Option<Vec<u8>> = None;
     while let Some(page) = found.try_next().await? {
         if stop.is_cancelled() {
             return Err(Halt::Stopped);
         }
         let key = Key::of(shape, &page).map_err(|_| Halt::Misfit)?;
-        if last.contains(&key.identity()) {
+        let identity = Some(key.identity());
+        if last == identity {
             continue;
         }
-        last = [key.identity()].into();
+        last = identity;
         if saves_a_page(target, shape, &key).await? {
             return Ok(true);
         }

@@ -1,6 +1,5 @@
 //! Whether another run on a collection is under way: two would fill one copy.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
@@ -16,15 +15,20 @@ use crate::cli::upstream::explain;
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// A name that no other run has, but begins like that of each on the same collection. Names are short.
+/// Bytes of a namespace that are part of a name: MongoDB takes names of 128 bytes.
+const MAX_NAMESPACE: usize = 64;
+
+/// A name that no other run has, but begins like that of each on the same collection, of whatever build.
 pub(in crate::cli) fn own_name(work: Work, namespace: &str) -> String {
-    format!("{} {:016x}", common_name(work, namespace), rand::random::<u64>())
+    format!("{}{:016x}", common_name(work, namespace), rand::random::<u64>())
 }
 
+/// The checksum tells long namespaces apart, and one from another that begins like it.
 fn common_name(work: Work, namespace: &str) -> String {
-    let mut hasher = DefaultHasher::new();
-    namespace.hash(&mut hasher);
-    format!("{}{:016x}", work.name(), hasher.finish())
+    let end = namespace.floor_char_boundary(MAX_NAMESPACE);
+    let beginning = namespace.get(..end).unwrap_or_default();
+    let checksum = crc32c::crc32c(namespace.as_bytes());
+    format!("{}{beginning} {checksum:08x} ", work.name())
 }
 
 /// What goes on, with connections that are idle: of all users, or of this one, whose configuration the others have.
@@ -67,4 +71,24 @@ pub(in crate::cli) async fn look(client: &Client, work: Work, namespace: &str, o
         sleep(PAUSE).await;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_the_same_in_every_build_and_of_the_length_that_mongodb_takes() {
+        assert_eq!(common_name(Work::Compact, "a.b"), "mongoshape compact a.b e8a9d8d4 ");
+        let long = format!("d.{}", "\u{e9}".repeat(120));
+        for namespace in ["a.b", &long] {
+            let (one, other) = (own_name(Work::Compact, namespace), own_name(Work::Compact, namespace));
+            assert!(one != other && one.len() <= 128, "{one}");
+            assert!(one.starts_with(&common_name(Work::Compact, namespace)));
+        }
+        assert_ne!(
+            common_name(Work::Pack, &long),
+            common_name(Work::Pack, &format!("{long}x"))
+        );
+    }
 }

@@ -9,17 +9,20 @@ mod exchange;
 mod fill;
 mod fitness;
 mod items;
+mod place;
 
 use bson::raw::{RawDocumentBuf, cstr};
 use bson::{Binary, Document, doc};
 use mongodb::error::Error;
 use tokio_util::sync::CancellationToken;
 
-use self::exchange::Exchange;
-use self::fitness::Fitness;
+use self::exchange::{Beside, Exchange};
+use self::fitness::{Fitness, TakenOver};
 use self::items::Items;
 use crate::cli::finding::{Finding, Findings};
-use crate::cli::replace::{Freezing, Frozen, Halt, Work, Writer, options_of, others, uuid_of};
+use crate::cli::replace::{
+    Freezing, Frozen, Halt, Renamed, Work, Writer, options_of, others, take_fences_down, uuid_of,
+};
 use crate::cli::survey::{Plain, is_frozen, look, taken};
 use crate::cli::upstream::{self, Target, description};
 use crate::command::document::{array_of, single};
@@ -27,21 +30,18 @@ use crate::config::UpstreamConfig;
 use crate::pattern::bucket::pack;
 use crate::pattern::shapes::BucketShape;
 
-/// Packs a collection's documents, and prints what was done.
-pub(super) async fn run(
-    upstream: &UpstreamConfig,
-    target: &Target,
-    stop: &CancellationToken,
-    findings: &mut Findings,
-) -> anyhow::Result<()> {
+/// Packs a collection's documents, and prints what was done, or why not.
+pub(super) async fn run(upstream: &UpstreamConfig, target: &Target, stop: &CancellationToken, findings: &mut Findings) {
     let name = others::own_name(Work::Pack, &target.namespace());
-    let client = upstream::named_client(upstream, &name).await?;
+    let client = match upstream::named_client(upstream, &name).await {
+        Ok(client) => client,
+        Err(error) => return findings.add(&Finding::error(target.namespace(), format!("{error:#}"))),
+    };
     let through = target.through(&client);
     if let Some(finding) = others::look(&client, Work::Pack, &target.namespace(), &name).await {
         findings.add(&finding);
         if finding.is_error() {
-            upstream::close(client).await;
-            return Ok(());
+            return upstream::close(client).await;
         }
     }
     if let Some(shape) = target.bucket() {
@@ -61,7 +61,6 @@ pub(super) async fn run(
         }
     }
     upstream::close(client).await;
-    Ok(())
 }
 
 /// One collection.
@@ -84,6 +83,13 @@ impl Packing<'_> {
                 return Ok(());
             }
             Plain::Taken => return Err(Halt::Words(taken(target))),
+            Plain::WithoutCopy => {
+                self.give_back_its_name().await?;
+                match self.begin_anew().await? {
+                    Some(items) => items,
+                    None => return Ok(()),
+                }
+            }
             Plain::Between => Exchange::broken_off(self.by, self.shape).await?.finish().await?,
             Plain::Documents(_) | Plain::Frozen => match self.begin_anew().await? {
                 Some(items) => items,
@@ -97,24 +103,48 @@ impl Packing<'_> {
         self.findings.add(&Finding::note(self.by.target.namespace(), text));
     }
 
+    /// Gives the collection its name again: the copy that was to take it was dropped by another run.
+    async fn give_back_its_name(&mut self) -> Result<(), Halt> {
+        let target = self.by.target;
+        let kept = pack::plain_name(&target.collection);
+        let Some(described) = description(&target.database, &kept).await? else {
+            return Err(Halt::Words(format!("{kept} was dropped by somebody")));
+        };
+        let renamed = Renamed {
+            from: &kept,
+            uuid: &uuid_of(&described)?,
+            to: &target.collection,
+            dropped: None,
+        };
+        self.by.rename(renamed).await
+    }
+
     /// The items that are packed now; `None` where some cannot be, which was reported.
     async fn begin_anew(&mut self) -> Result<Option<Items>, Halt> {
         let target = self.by.target;
-        let kept = pack::plain_name(&target.collection);
-        if description(&target.database, &kept).await?.is_some() {
+        let kept = description(&target.database, &pack::plain_name(&target.collection)).await?;
+        if kept.is_some_and(|kept| !place::is_one(&kept)) {
             let text = format!(
-                "{kept} is there already, from an earlier run; drop it if it is not needed any more, or rename it"
+                "{} is there already, from an earlier run; drop it if it is not needed any more, or rename it",
+                pack::plain_name(&target.collection)
             );
             return Err(Halt::Words(text));
         }
         let Some(described) = description(&target.database, &target.collection).await? else {
             return Err(Halt::Words("it was dropped by somebody".to_owned()));
         };
-        if is_frozen(&described) {
+        let fit = if is_frozen(&described) {
             self.say("was frozen by a run that did not end; it is begun anew");
-        }
-        let frozen = Frozen::of(self.by, &described)?;
-        let packed = self.in_a_copy(&described, &frozen).await;
+            None
+        } else {
+            let fit = self.fit(&described).await?;
+            if fit.is_none() {
+                return Ok(None);
+            }
+            fit
+        };
+        let frozen = Frozen::fence(self.by, &described, self.stop).await?;
+        let packed = self.in_a_copy(&described, &frozen, fit).await;
         if matches!(packed, Ok(Some(_))) {
             return packed;
         }
@@ -126,34 +156,52 @@ impl Packing<'_> {
         packed
     }
 
+    /// The indexes that the pages are to have; `None` where something cannot be packed, which was reported.
+    async fn fit(&mut self, described: &Document) -> Result<Option<TakenOver>, Halt> {
+        let fitness = Fitness::of(self.by.target, self.shape, described).await?;
+        fitness.look_at_documents(self.stop, self.findings).await
+    }
+
     /// Leaves the collection as it was, unless it has its other name: then there is nothing to do but to go on.
     async fn take_back(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
         let target = self.by.target;
-        if exchange::has_begun(target, frozen).await? {
+        // Once that is gone, the collection does not get its other name any more.
+        place::clear(self.by).await?;
+        if exchange::has_begun(target, frozen.uuid()).await? {
             return Ok(());
         }
-        let described = description(&target.database, &target.collection).await?;
-        // Whatever other validator it has is none of ours.
-        if described.is_some_and(|described| is_frozen(&described)) {
-            frozen.thaw().await?;
+        frozen.thaw().await?;
+        match self.copy.take() {
+            Some(uuid) => self.by.drop(&pack::copy_name(&target.collection), Some(&uuid)).await,
+            None => Ok(()),
         }
-        if let Some(uuid) = self.copy.take() {
-            let copy = pack::copy_name(&target.collection);
-            let command = doc! { "drop": copy, "collectionUUID": uuid };
-            target.database.run_command(command).await?;
-        }
-        Ok(())
     }
 
-    async fn in_a_copy(&mut self, described: &Document, frozen: &Frozen<'_>) -> Result<Option<Items>, Halt> {
+    /// All that is done under the fence of this run.
+    async fn in_a_copy(
+        &mut self,
+        described: &Document,
+        frozen: &Frozen<'_>,
+        fit: Option<TakenOver>,
+    ) -> Result<Option<Items>, Halt> {
         let target = self.by.target;
-        let fitness = Fitness::of(target, self.shape, described).await?;
-        let Some(indexes) = fitness.look_at_documents(self.stop, self.findings).await? else {
+        // What a killed run may still send ends with that, and with its copy.
+        place::clear(self.by).await?;
+        if exchange::has_begun(target, frozen.uuid()).await? {
+            let words = "an earlier run has just renamed it; run again, to finish";
+            return Err(Halt::Words(words.to_owned()));
+        }
+        let fit = match fit {
+            None => self.fit(described).await?,
+            fit => fit,
+        };
+        let Some(indexes) = fit else {
             return Ok(None);
         };
-        let copy = make_copy(target, described).await?;
+        let copy = make_copy(self.by, described).await?;
         self.copy = Some(copy.clone());
-        make_indexes(target, &indexes.stored).await?;
+        let place = place::keep(self.by).await?;
+        // That it can be frozen says that no other run has made or dropped either.
         frozen.freeze(self.stop).await?;
         self.say("frozen: it can be read, and what is written fails");
         if fitness::raw_indexes(target).await? != indexes.there {
@@ -163,6 +211,7 @@ impl Packing<'_> {
         let mut writer = Writer::new(target, name.clone(), copy.clone());
         writer.wait_for_the_majority();
         fill::fill((self.by.target, self.shape), &mut writer, self.stop, self.findings).await?;
+        make_indexes(target, &indexes.stored).await?;
         let packed = Items::of_pages((target, self.shape), &name, self.stop).await?;
         let there = Items::of_documents((target, self.shape), &target.collection, self.stop).await?;
         there.must_be(packed)?;
@@ -170,7 +219,7 @@ impl Packing<'_> {
             "compared: {} documents are {} items on pages",
             there.count, packed.count
         ));
-        let exchange = Exchange::begin(frozen, &copy, packed).await?;
+        let exchange = Exchange::begin(frozen, Beside { copy, place }, packed).await?;
         exchange.finish().await.map(Some)
     }
 
@@ -193,6 +242,9 @@ impl Packing<'_> {
             );
             self.findings.add(&Finding::error(&namespace, text));
         }
+        if let Some(described) = description(&target.database, &kept).await? {
+            take_fences_down(&target.database, &kept, &uuid_of(&described)?).await?;
+        }
         super::set_up(target, self.findings).await?;
         let (name, database) = (&target.collection, target.database.name());
         self.say(format!(
@@ -208,10 +260,14 @@ impl Packing<'_> {
     }
 }
 
-/// Makes the empty copy, with the options of the collection.
-async fn make_copy(target: &Target, described: &Document) -> Result<Binary, Halt> {
-    drop_copy(target).await?;
+/// Makes the empty copy, with the options of the collection, in place of one that an earlier run has left. That is dropped by its
+/// UUID: what arrives late must not drop the copy of another run.
+async fn make_copy(by: Freezing<'_>, described: &Document) -> Result<Binary, Halt> {
+    let target = by.target;
     let name = pack::copy_name(&target.collection);
+    if let Some(left) = description(&target.database, &name).await? {
+        by.drop(&name, Some(&uuid_of(&left)?)).await?;
+    }
     let mut create = doc! { "create": &name };
     create.extend(options_of(described));
     target.database.run_command(create).await?;
@@ -222,19 +278,10 @@ async fn make_copy(target: &Target, described: &Document) -> Result<Binary, Halt
     )
 }
 
-/// Makes the copy's indexes while it is empty, when that is quick.
+/// Makes the copy's indexes once it is filled: built in one go they take a fraction of the room.
 async fn make_indexes(target: &Target, indexes: &[RawDocumentBuf]) -> Result<(), Error> {
     let mut command = single("createIndexes", pack::copy_name(&target.collection));
     command.append(cstr!("indexes"), array_of(indexes));
     target.database.run_raw_command(command).await?;
     Ok(())
-}
-
-/// Drops the copy that an earlier run has left.
-async fn drop_copy(target: &Target) -> Result<(), Error> {
-    target
-        .database
-        .collection::<Document>(&pack::copy_name(&target.collection))
-        .drop()
-        .await
 }

@@ -24,7 +24,9 @@ pub(in crate::cli) enum Plain {
     Frozen,
     /// The collection of plain documents has its other name already, and the copy not yet this one.
     Between,
-    /// The same, and somebody has made another collection of this name.
+    /// The collection of plain documents has its other name, and there is no copy any more.
+    WithoutCopy,
+    /// The collection of plain documents has its other name, and somebody has made another collection of this name.
     Taken,
 }
 
@@ -40,6 +42,10 @@ impl Plain {
             }
             Self::Frozen => format!("takes no writes, as its documents are being packed by {again}"),
             Self::Between => format!("is missing, as it is about to be exchanged for its pages by {again}"),
+            Self::WithoutCopy => format!(
+                "is missing: its documents are all in {}; run `mongoshape setup --pack`",
+                pack::plain_name(&target.collection)
+            ),
             Self::Taken => taken(target),
         };
         Some(Finding::error(target.namespace(), text))
@@ -84,9 +90,14 @@ async fn look_within(target: &Target, shape: &BucketShape, timeout: Option<i64>)
     let collection = described(target.collection.clone()).await?;
     let kept = described(pack::plain_name(&target.collection)).await?;
     let copy = described(pack::copy_name(&target.collection)).await?;
-    let is_between = kept.as_ref().is_some_and(is_frozen) && copy.is_some();
+    let is_away = kept.as_ref().is_some_and(is_frozen);
+    let is_between = is_away && copy.is_some() && has_pages(target).await?;
     let Some(collection) = collection else {
-        return Ok(if is_between { Plain::Between } else { Plain::Nothing });
+        return Ok(match (is_away, is_between) {
+            (_, true) => Plain::Between,
+            (true, false) => Plain::WithoutCopy,
+            (false, false) => Plain::Nothing,
+        });
     };
     if is_between {
         return Ok(Plain::Taken);
@@ -108,6 +119,15 @@ async fn look_within(target: &Target, shape: &BucketShape, timeout: Option<i64>)
     Ok(Plain::Documents(
         counted.get("n").and_then(as_integer).unwrap_or_default(),
     ))
+}
+
+/// Whether there is anything in the copy. One that is empty was made for a run that has ended since.
+async fn has_pages(target: &Target) -> Result<bool, Error> {
+    let mut find = single("find", pack::copy_name(&target.collection));
+    find.append(cstr!("limit"), 1);
+    find.append(cstr!("singleBatch"), true);
+    let found = target.database.run_raw_cursor_command(find).await?;
+    Ok(found.with_type::<RawDocumentBuf>().try_next().await?.is_some())
 }
 
 /// The first document that meets a filter.

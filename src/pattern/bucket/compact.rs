@@ -19,6 +19,8 @@ use crate::command::document::{get, single};
 
 /// What the copy's name ends with.
 const SUFFIX: &str = ".mongoshape_compact";
+/// What its name ends with while no run works on it.
+const STOPPED: &str = ".mongoshape_compact_stopped";
 /// The field that a frozen collection's documents would need.
 const MARKER: &str = "mongoshape_compact";
 /// The option of a collection that freezes it.
@@ -28,6 +30,12 @@ pub const VALIDATOR: &str = "validator";
 #[must_use]
 pub fn copy_name(collection: &str) -> String {
     format!("{collection}{SUFFIX}")
+}
+
+/// The name that a copy has which a run was stopped at: nothing that was sent to it under its other name is on its way.
+#[must_use]
+pub fn stopped_name(collection: &str) -> String {
+    format!("{collection}{STOPPED}")
 }
 
 /// The validator of a frozen collection.

@@ -11,6 +11,7 @@
 
 use bson::raw::{RawDocumentBuf, cstr};
 
+use super::fence::is_fence;
 use super::layout::{VERSION, path};
 use crate::command::document::{put, single};
 use crate::pattern::said;
@@ -30,7 +31,7 @@ pub const TO: &str = "mongoshape_to";
 /// Whether an index of that name is a shape's own, and so none that the application knows of.
 #[must_use]
 pub fn is_own(name: &str) -> bool {
-    [PAGE, EXCEPTIONS, ITEM_ID, FROM, TO, said::INDEX].contains(&name)
+    [PAGE, EXCEPTIONS, ITEM_ID, FROM, TO, said::INDEX].contains(&name) || is_fence(name)
 }
 
 /// The indexes of a shape, as the `indexes` of a `createIndexes` lists them.

@@ -22,6 +22,8 @@ const COPY: &str = ".mongoshape_pack";
 const PLAIN: &str = ".mongoshape_plain";
 /// The field that a frozen collection's documents would need.
 const MARKER: &str = "mongoshape_pack";
+/// The same of a placeholder's.
+const PLACEHOLDER: &str = "mongoshape_placeholder";
 
 /// The name of the copy that is filled with pages, in the same database.
 #[must_use]
@@ -51,6 +53,18 @@ pub fn freeze() -> RawDocumentBuf {
 #[must_use]
 pub fn is_frozen(options: &RawDocument) -> bool {
     get(options, "validator").and_then(RawBsonRef::as_document) == Some(&freeze())
+}
+
+/// The validator of the empty collection that keeps the name free under which the plain documents are to be kept.
+#[must_use]
+pub fn placeholder() -> RawDocumentBuf {
+    single(PLACEHOLDER, single("$exists", true))
+}
+
+/// Whether a collection with these options is such a one.
+#[must_use]
+pub fn is_placeholder(options: &RawDocument) -> bool {
+    get(options, "validator").and_then(RawBsonRef::as_document) == Some(&placeholder())
 }
 
 /// The filter for what is, or may be meant as, a bucket: it says so in `control`, or has the array of items and their number.
@@ -140,5 +154,8 @@ mod tests {
         assert!(is_frozen(&single("validator", freeze())));
         assert!(!is_frozen(&single("validator", super::super::compact::freeze())));
         assert!(!is_frozen(&RawDocumentBuf::new()));
+        assert!(!is_frozen(&single("validator", placeholder())));
+        assert!(is_placeholder(&single("validator", placeholder())));
+        assert!(!is_placeholder(&single("validator", freeze())));
     }
 }

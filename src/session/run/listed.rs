@@ -53,7 +53,8 @@ pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunEr
 
 /// The copies that may be about to take a collection's place. What plain documents are kept in is the user's, to be dropped.
 fn copies_of(collection: &str) -> Vec<String> {
-    vec![compact::copy_name(collection), pack::copy_name(collection)]
+    let names = [compact::copy_name, compact::stopped_name, pack::copy_name];
+    names.iter().map(|name| name(collection)).collect()
 }
 
 /// The collections that extras of a database are in.

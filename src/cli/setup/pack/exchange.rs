@@ -8,7 +8,7 @@ use mongodb::error::Error;
 use tokio_util::sync::CancellationToken;
 
 use super::items::Items;
-use crate::cli::replace::{Freezing, Frozen, Halt, uuid_of};
+use crate::cli::replace::{Freezing, Frozen, Halt, Renamed, uuid_of};
 use crate::cli::survey::{is_frozen, taken};
 use crate::cli::upstream::{Target, description, explain};
 use crate::pattern::bucket::pack;
@@ -16,27 +16,29 @@ use crate::pattern::shapes::BucketShape;
 
 /// An exchange that has begun, and is to be finished.
 pub(super) struct Exchange<'a> {
-    frozen: Held<'a>,
-    target: &'a Target,
+    by: Freezing<'a>,
     copy: Binary,
     items: Items,
 }
 
-enum Held<'a> {
-    Lent(&'a Frozen<'a>),
-    Own(Frozen<'a>),
+/// What stands beside the collection, by UUID.
+pub(super) struct Beside {
+    pub(super) copy: Binary,
+    /// What [holds the name free](super::place) that it gets.
+    pub(super) place: Binary,
 }
 
-/// Whether the collection that was frozen has its other name.
-pub(super) async fn has_begun(target: &Target, frozen: &Frozen<'_>) -> Result<bool, Error> {
+/// Whether the collection of that UUID has its other name.
+pub(super) async fn has_begun(target: &Target, uuid: &Binary) -> Result<bool, Error> {
     let kept = description(&target.database, &pack::plain_name(&target.collection)).await?;
-    Ok(kept.and_then(|kept| uuid_of(&kept).ok()).as_ref() == Some(frozen.uuid()))
+    Ok(kept.and_then(|kept| uuid_of(&kept).ok()).as_ref() == Some(uuid))
 }
 
 impl<'a> Exchange<'a> {
     /// Gives the frozen collection its other name.
-    pub(super) async fn begin(frozen: &'a Frozen<'a>, copy: &Binary, items: Items) -> Result<Self, Halt> {
-        let target = frozen.target();
+    pub(super) async fn begin(frozen: &Frozen<'a>, beside: Beside, items: Items) -> Result<Self, Halt> {
+        let by = frozen.by();
+        let target = by.target;
         let described = description(&target.database, &target.collection).await?;
         let is_it = |uuid: Result<Binary, Halt>| uuid.is_ok_and(|uuid| uuid == *frozen.uuid());
         if !described.is_some_and(|described| is_frozen(&described) && is_it(uuid_of(&described))) {
@@ -44,14 +46,22 @@ impl<'a> Exchange<'a> {
             return Err(Halt::Words(words.to_owned()));
         }
         let kept = pack::plain_name(&target.collection);
-        let renamed = frozen.rename((&target.collection, &kept), None).await;
-        if !has_begun(target, frozen).await? {
-            renamed?;
+        let renamed = Renamed {
+            from: &target.collection,
+            uuid: frozen.uuid(),
+            to: &kept,
+            dropped: Some(&beside.place),
+        };
+        if let Err(halt) = by.rename(renamed).await {
+            // It may have been done, or still be: not once that is gone.
+            by.drop(&kept, Some(&beside.place)).await?;
+            if !has_begun(target, frozen.uuid()).await? {
+                return Err(halt);
+            }
         }
         Ok(Self {
-            frozen: Held::Lent(frozen),
-            target,
-            copy: copy.clone(),
+            by,
+            copy: beside.copy,
             items,
         })
     }
@@ -64,7 +74,7 @@ impl<'a> Exchange<'a> {
             pack::copy_name(&target.collection),
         );
         let gone = || Halt::Words("what an earlier run has left is gone".to_owned());
-        let described = description(&target.database, &kept).await?.ok_or_else(gone)?;
+        description(&target.database, &kept).await?.ok_or_else(gone)?;
         let described_copy = description(&target.database, &copy).await?.ok_or_else(gone)?;
         let go_on = CancellationToken::new();
         let items = Items::of_pages((target, shape), &copy, &go_on).await?;
@@ -77,29 +87,27 @@ impl<'a> Exchange<'a> {
             return Err(Halt::Words(words));
         }
         Ok(Self {
-            frozen: Held::Own(Frozen::of(by, &described)?),
-            target,
+            by,
             copy: uuid_of(&described_copy)?,
             items,
         })
     }
 
-    /// Gives the copy the collection's name.
+    /// Gives the copy the collection's name, which no collection may have. Another run may do the same.
     pub(super) async fn finish(self) -> Result<Items, Halt> {
-        let frozen = match &self.frozen {
-            Held::Lent(frozen) => frozen,
-            Held::Own(frozen) => frozen,
+        let target = self.by.target;
+        let renamed = Renamed {
+            from: &pack::copy_name(&target.collection),
+            uuid: &self.copy,
+            to: &target.collection,
+            dropped: None,
         };
-        let copy = pack::copy_name(&self.target.collection);
-        let renamed = frozen.rename((&copy, &self.target.collection), None).await;
-        if frozen.is_replaced(&self.copy).await {
+        let renamed = self.by.rename(renamed).await;
+        if self.by.is_replaced(&self.copy).await? {
             return Ok(self.items);
         }
-        if description(&self.target.database, &self.target.collection)
-            .await?
-            .is_some()
-        {
-            return Err(Halt::Words(taken(self.target)));
+        if description(&target.database, &target.collection).await?.is_some() {
+            return Err(Halt::Words(taken(target)));
         }
         renamed.map_err(|halt| self.unfinished(halt))?;
         Ok(self.items)
@@ -111,7 +119,7 @@ impl<'a> Exchange<'a> {
             Halt::Words(words) => words,
             other => return other,
         };
-        let (name, kept) = (&self.target.collection, pack::plain_name(&self.target.collection));
+        let (name, kept) = (&self.by.target.collection, pack::plain_name(&self.by.target.collection));
         Halt::Words(format!(
             "{reason}. There is no {name} now: its documents are all in {kept}. Run `mongoshape setup --pack` again to finish"
         ))

@@ -16,6 +16,7 @@ use crate::cli::survey::{FieldCensus, is_frozen};
 use crate::cli::upstream::{Target, is_same_index};
 use crate::command::document::single;
 use crate::command::value_text::id_text;
+use crate::pattern::bucket::fence::is_fence;
 use crate::pattern::bucket::item_index::{self, ID, is_clustered, is_own, name};
 use crate::pattern::bucket::{index, pack};
 use crate::pattern::shapes::BucketShape;
@@ -137,11 +138,12 @@ fn taken_over(
         .map_err(|what| format!("cannot be kept: it is {}", what.trim_end_matches(',')))
 }
 
-/// What `listIndexes` says of a collection.
+/// What `listIndexes` says of a collection, but for the fences of runs.
 pub(super) async fn raw_indexes(target: &Target) -> Result<Vec<RawDocumentBuf>, Error> {
     let command = single("listIndexes", target.collection.as_str());
     let found = target.database.run_raw_cursor_command(command).await?;
-    found.with_type().try_collect().await
+    let found: Vec<RawDocumentBuf> = found.with_type().try_collect().await?;
+    Ok(found.into_iter().filter(|spec| !is_fence(name(spec))).collect())
 }
 
 #[cfg(test)]

@@ -1,0 +1,227 @@
+//! Commands of a run that arrive late: after it has given up, or while the next one works.
+
+use std::process::Output;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Result, ensure};
+use bson::{Document, doc};
+use proto_tests::late::{Fate, Late};
+use proto_tests::raw::Connection;
+use proto_tests::shaped::{COLLECTION, Shaped};
+use proto_tests::{Proxy, ProxyOptions, mongod};
+
+use super::broken_off::{check, items, prepare, write};
+
+/// A collection to be packed, and a way on which what `compact` sends may be held back.
+struct Scene {
+    shaped: Shaped,
+    late: Late,
+    /// For its configuration, whose upstream is that way.
+    over: Proxy,
+}
+
+impl Scene {
+    fn open() -> Result<Self> {
+        let shaped = prepare(mongod::shared())?;
+        let late = Late::to(mongod::shared().address())?;
+        let toml = format!(
+            "[[bucket]]\nnamespace = \"{}.{COLLECTION}\"\nkey = \"k\"\n",
+            shaped.database
+        );
+        let over = Proxy::start(&ProxyOptions::new(&late.uri()).config(&toml))?;
+        Ok(Self { shaped, late, over })
+    }
+
+    fn compact(&self) -> Result<(bool, String)> {
+        let Output { status, stdout, stderr } = self.over.run("compact")?;
+        let text = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
+        Ok((status.success(), text))
+    }
+
+    /// Holds back the first command that is meant.
+    fn hold(&self, is_meant: impl Fn(&Document) -> bool + Send + 'static) {
+        let mut held = false;
+        self.late.judge(move |command| {
+            if !held && is_meant(command) {
+                held = true;
+                return Fate::IsHeld;
+            }
+            Fate::Arrives
+        });
+    }
+
+    /// A run fails; clients go on; what it had sent arrives. Everything is there, and can be packed.
+    fn fails_and_is_survived(&self) -> Result<()> {
+        let (is_well, said) = self.compact()?;
+        ensure!(!is_well && self.late.held() == 1, "{said}");
+        for id in 0..50 {
+            write(&self.shaped, 3_000_000 + id)?;
+        }
+        let before = items(&self.shaped)?;
+        let answers = self.late.deliver()?;
+        ensure!(items(&self.shaped)? == before, "{said}\n{answers:?}: items differ");
+        write(&self.shaped, 4_000_000)?;
+        let before = items(&self.shaped)?;
+        let (is_well, said) = self.compact()?;
+        ensure!(is_well && said.contains("packed: "), "{said}");
+        check(mongod::shared(), &self.shaped, &before)?;
+        self.has_left_nothing()
+    }
+
+    /// Neither a copy nor an index of a run.
+    fn has_left_nothing(&self) -> Result<()> {
+        let mut direct = self.shaped.direct()?;
+        let list = doc! { "listCollections": 1, "nameOnly": true, "$db": &self.shaped.database };
+        let listed = direct.all(&list)?;
+        ensure!(
+            listed.iter().all(|one| !one.to_string().contains("compact")),
+            "{listed:?}"
+        );
+        let indexes = self.shaped.indexes()?;
+        let is_fence = |name: &&String| name.contains("_freeze_") || name.contains("_thaw_");
+        ensure!(!indexes.iter().any(|name| is_fence(&name)), "{indexes:?}");
+        Ok(())
+    }
+}
+
+fn is_exchange(command: &Document) -> bool {
+    command.contains_key("renameCollection") && command.contains_key("dropTarget")
+}
+
+fn validator(command: &Document) -> Option<&Document> {
+    command
+        .contains_key("collMod")
+        .then(|| command.get_document("validator").ok())
+        .flatten()
+}
+
+fn is_freeze(command: &Document) -> bool {
+    validator(command).is_some_and(|validator| !validator.is_empty())
+}
+
+fn is_thaw(command: &Document) -> bool {
+    validator(command).is_some_and(Document::is_empty)
+}
+
+#[test]
+fn a_renaming_that_arrives_after_the_thaw_does_nothing() -> Result<()> {
+    let scene = Scene::open()?;
+    scene.hold(is_exchange);
+    scene.fails_and_is_survived()
+}
+
+#[test]
+fn a_freeze_that_arrives_after_the_run_has_ended_does_nothing() -> Result<()> {
+    let scene = Scene::open()?;
+    scene.hold(is_freeze);
+    scene.fails_and_is_survived()
+}
+
+#[test]
+fn a_renaming_that_was_done_though_the_answer_was_lost_is_no_failure() -> Result<()> {
+    let scene = Scene::open()?;
+    let late = scene.late.clone();
+    let mut held = false;
+    scene.late.judge(move |command| {
+        if is_exchange(command) {
+            held = true;
+            return Fate::IsHeld;
+        }
+        if held && command.contains_key("drop") {
+            held = false;
+            late.deliver().expect("mongod answers");
+        }
+        Fate::Arrives
+    });
+    let before = items(&scene.shaped)?;
+    let (is_well, said) = scene.compact()?;
+    ensure!(is_well && said.contains("packed: "), "{said}");
+    check(mongod::shared(), &scene.shaped, &before)?;
+    scene.has_left_nothing()
+}
+
+/// Whether mongod takes an update of any page.
+fn takes_writes(direct: &mut Connection, database: &str) -> Result<bool> {
+    let update = doc! { "q": { "control.v": 1 }, "u": { "$set": { "touched": 1 } } };
+    let reply = direct.command_ok(&doc! { "update": COLLECTION, "updates": [update], "$db": database })?;
+    Ok(reply.get_array("writeErrors").is_err())
+}
+
+#[test]
+fn a_thaw_that_arrives_late_does_not_thaw_for_the_next_run() -> Result<()> {
+    let scene = Scene::open()?;
+    let before = items(&scene.shaped)?;
+    // One run neither gets its copy renamed, nor knows of its first thaw.
+    let (mut renamed, mut thawed) = (false, false);
+    scene.late.judge(move |command| {
+        if is_exchange(command) && !std::mem::replace(&mut renamed, true)
+            || is_thaw(command) && !std::mem::replace(&mut thawed, true)
+        {
+            return Fate::IsHeld;
+        }
+        Fate::Arrives
+    });
+    let (is_well, said) = scene.compact()?;
+    ensure!(!is_well && scene.late.held() == 2, "{said}");
+    // The next one meets it at its last step.
+    let (late, database) = (scene.late.clone(), scene.shaped.database.clone());
+    let met = Arc::new(AtomicBool::new(false));
+    let was_frozen = Arc::clone(&met);
+    scene.late.judge(move |command| {
+        if is_exchange(command) {
+            late.deliver().expect("mongod answers");
+            let mut direct = Connection::open(mongod::shared().address()).expect("mongod is there");
+            let takes = takes_writes(&mut direct, &database).expect("mongod answers");
+            was_frozen.store(!takes, Ordering::Relaxed);
+        }
+        Fate::Arrives
+    });
+    let (is_well, said) = scene.compact()?;
+    ensure!(is_well && said.contains("packed: "), "{said}");
+    ensure!(met.load(Ordering::Relaxed), "it was thawed: {said}");
+    check(mongod::shared(), &scene.shaped, &before)?;
+    scene.has_left_nothing()
+}
+
+#[test]
+fn a_run_that_is_overtaken_by_another_neither_exchanges_nor_thaws() -> Result<()> {
+    let scene = Scene::open()?;
+    let before = items(&scene.shaped)?;
+    // What another one does first, in the moment in which this one is about to exchange the collections.
+    let database = scene.shaped.database.clone();
+    let mut done = false;
+    scene.late.judge(move |command| {
+        if is_exchange(command) && !std::mem::replace(&mut done, true) {
+            take_over(&database).expect("mongod does it");
+        }
+        Fate::Arrives
+    });
+    let (is_well, said) = scene.compact()?;
+    ensure!(!is_well && said.contains("another run has taken over"), "{said}");
+    ensure!(
+        !takes_writes(&mut scene.shaped.direct()?, &scene.shaped.database)?,
+        "it was thawed: {said}"
+    );
+    let (is_well, said) = scene.compact()?;
+    ensure!(
+        is_well && said.contains("was frozen by a run that did not end"),
+        "{said}"
+    );
+    check(mongod::shared(), &scene.shaped, &before)?;
+    scene.has_left_nothing()
+}
+
+/// Puts another fence up, and drops the copy.
+fn take_over(database: &str) -> Result<()> {
+    let mut direct = Connection::open(mongod::shared().address())?;
+    for index in direct.all(&doc! { "listIndexes": COLLECTION, "$db": database })? {
+        let name = index.get_str("name")?;
+        if name.contains("_freeze_") || name.contains("_thaw_") {
+            direct.command_ok(&doc! { "dropIndexes": COLLECTION, "index": name, "$db": database })?;
+        }
+    }
+    let copy = format!("{COLLECTION}.mongoshape_compact");
+    direct.command_ok(&doc! { "drop": copy, "$db": database })?;
+    Ok(())
+}

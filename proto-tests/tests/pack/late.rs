@@ -1,0 +1,180 @@
+//! Commands of a run that arrive late: after it has given up, was killed, or while the next one works.
+
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bson::{Document, doc};
+use proto_tests::late::{Fate, Late};
+use proto_tests::proxy::find_binary;
+use proto_tests::{Proxy, ProxyOptions, mongod};
+use rustix::process::Signal;
+
+use super::world::{COLLECTION, COPY, KEPT, World, documents, signal, with_time};
+
+/// A way on which what a run sends may be held back.
+struct Over {
+    late: Late,
+    proxy: Proxy,
+}
+
+impl Over {
+    fn open(world: &World) -> Result<Self> {
+        let late = Late::to(mongod::shared().address())?;
+        let toml = world.shape.toml(&format!("{}.{COLLECTION}", world.database));
+        let proxy = Proxy::start_with_misfits(&ProxyOptions::new(&late.uri()).config(&toml))?;
+        Ok(Self { late, proxy })
+    }
+
+    fn pack(&self) -> Result<(bool, String)> {
+        let Output { status, stdout, stderr } = self.proxy.run_with("setup", &["--pack"])?;
+        let text = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
+        Ok((status.success(), text))
+    }
+
+    /// Holds back the first command that is meant.
+    fn hold(&self, is_meant: impl Fn(&Document) -> bool + Send + 'static) {
+        let mut held = false;
+        self.late.judge(move |command| {
+            if !held && is_meant(command) {
+                held = true;
+                return Fate::IsHeld;
+            }
+            Fate::Arrives
+        });
+    }
+
+    /// A run that is killed when it has sent what is held back.
+    fn is_killed(&self) -> Result<()> {
+        let mut child = Command::new(find_binary()?)
+            .args(["setup", "--pack", "--config"])
+            .arg(self.proxy.config_file())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let begun = Instant::now();
+        while self.late.held() == 0 {
+            ensure!(begun.elapsed() < Duration::from_mins(1), "nothing is held back");
+            sleep(Duration::from_millis(5));
+        }
+        signal(&child, Signal::KILL)?;
+        child.wait()?;
+        // The server may list it for a moment.
+        Ok(())
+    }
+}
+
+fn renames_to(name: &'static str) -> impl Fn(&Document) -> bool + Send + Clone {
+    move |command| {
+        let to = command
+            .contains_key("renameCollection")
+            .then(|| command.get_str("to").ok());
+        to.flatten().is_some_and(|to| to.ends_with(&format!(".{name}")))
+    }
+}
+
+fn is_freeze(command: &Document) -> bool {
+    let validator = command
+        .get_document("validator")
+        .ok()
+        .filter(|_| command.contains_key("collMod"));
+    validator.is_some_and(|validator| !validator.is_empty())
+}
+
+/// The collection is as it was, and the application goes on when what was held back has arrived.
+fn is_survived(world: &mut World, over: &Over, documents: &[Document]) -> Result<()> {
+    let before = world.uuid(COLLECTION)?;
+    world.past(doc! { "insert": COLLECTION, "documents": [{ "_id": 1_000_000, "k": 1 }] })?;
+    let answers = over.late.deliver()?;
+    ensure!(world.uuid(COLLECTION)? == before, "{answers:?}: it is another by now");
+    world.past(doc! { "insert": COLLECTION, "documents": [{ "_id": 1_000_001, "k": 1 }] })?;
+    let mut expected = documents.to_vec();
+    expected.extend([1_000_000, 1_000_001].map(|id| doc! { "_id": id, "k": 1 }));
+    ensure!(world.stored(COLLECTION)? == expected, "{answers:?}");
+    ensure!(
+        world.uuid(COPY)?.is_none() && world.uuid(KEPT)?.is_none(),
+        "{answers:?}"
+    );
+    world.pack()?;
+    world.check_packed(&expected)
+}
+
+#[test]
+fn a_first_renaming_that_arrives_after_the_thaw_does_nothing() -> Result<()> {
+    let documents = documents(300, 3);
+    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
+    let over = Over::open(&world)?;
+    over.hold(renames_to(KEPT));
+    let (is_well, said) = over.pack()?;
+    ensure!(!is_well && over.late.held() == 1, "{said}");
+    is_survived(&mut world, &over, &documents)
+}
+
+#[test]
+fn a_freeze_that_arrives_after_the_run_has_ended_does_nothing() -> Result<()> {
+    let documents = documents(300, 3);
+    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
+    let over = Over::open(&world)?;
+    over.hold(is_freeze);
+    let (is_well, said) = over.pack()?;
+    ensure!(!is_well && over.late.held() == 1, "{said}");
+    is_survived(&mut world, &over, &documents)
+}
+
+/// One run is killed when it has sent a renaming; that arrives while the next one does what is meant.
+fn killed(renaming: &'static str, meets: impl Fn(&Document) -> bool + Send + 'static) -> Result<()> {
+    let documents = documents(300, 3);
+    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
+    let over = Over::open(&world)?;
+    over.hold(renames_to(renaming));
+    over.is_killed()?;
+    let late = over.late.clone();
+    let has_met = Arc::new(AtomicBool::new(false));
+    let met = Arc::clone(&has_met);
+    over.late.judge(move |command| {
+        if !met.load(Ordering::Relaxed) && meets(command) {
+            met.store(true, Ordering::Relaxed);
+            late.deliver().expect("mongod answers");
+        }
+        Fate::Arrives
+    });
+    let (is_well, said) = over.pack()?;
+    ensure!(has_met.load(Ordering::Relaxed), "it never arrived: {said}");
+    // Where it arrives before the next run has seen to it, the collection has its other name, and one run more finishes.
+    if !is_well {
+        ensure!(
+            world.uuid(COLLECTION)?.is_none() && world.uuid(KEPT)?.is_some(),
+            "{said}"
+        );
+        world.pack()?;
+    }
+    world.check_packed(&documents)
+}
+
+#[test]
+fn killed_at_the_first_renaming_which_arrives_while_the_next_run_fills_its_copy() -> Result<()> {
+    killed(KEPT, |command| command.contains_key("sort"))
+}
+
+#[test]
+fn killed_at_the_first_renaming_which_arrives_when_the_next_run_freezes() -> Result<()> {
+    killed(KEPT, is_freeze)
+}
+
+#[test]
+fn killed_at_the_first_renaming_which_arrives_with_that_of_the_next_run() -> Result<()> {
+    killed(KEPT, renames_to(KEPT))
+}
+
+#[test]
+fn killed_at_the_first_renaming_which_arrives_between_those_of_the_next_run() -> Result<()> {
+    killed(KEPT, renames_to(COLLECTION))
+}
+
+#[test]
+fn killed_at_the_second_renaming_which_arrives_with_that_of_the_next_run() -> Result<()> {
+    killed(COLLECTION, renames_to(COLLECTION))
+}
