@@ -58,6 +58,8 @@ pub struct ListenConfig {
     pub tls: Option<TlsFiles>,
     /// The longest message that a client may send, in bytes.
     pub max_message_bytes: usize,
+    /// The memory budget of all clients together, in MiB.
+    pub memory_mib: usize,
     /// Threads that serve clients; `None`: one for each processor.
     pub workers: Option<usize>,
     /// How long a client may take for the TLS handshake and until its first byte.

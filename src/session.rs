@@ -3,6 +3,7 @@
 //! [`client`] is the loop; [`upstream`] is where it connects to, [`handshake`] how that is introduced; [`route`] says what a frame asks for; [`relay`] passes bytes on; [`run`] has one file for each
 //! command that a shape rewrites. Knows nothing of listeners or of configuration files.
 
+mod bounded;
 pub mod client;
 mod cursor;
 mod error;
@@ -10,13 +11,13 @@ mod first_page;
 pub mod handshake;
 mod hint;
 mod link;
+pub mod memory;
 pub mod metrics;
 mod mint;
 mod outlier;
 mod readiness;
 mod rehearsal;
 mod relay;
-mod room;
 mod route;
 mod run;
 pub mod socket;
@@ -31,12 +32,12 @@ use arc_swap::ArcSwap;
 use self::cursor::CursorRegistry;
 use self::first_page::FirstPages;
 use self::hint::Hints;
+use self::memory::MemoryBudget;
 use self::metrics::SessionMetrics;
 use self::mint::Timestamps;
-use self::outlier::{KnownOutliers, Scratches, StoredShapes, WithoutCollation};
+use self::outlier::{KnownOutliers, Leftovers, Scratches, StoredShapes, WithoutCollation};
 use self::readiness::Readiness;
 use self::rehearsal::{Observer, Rehearsal};
-use self::room::Room;
 use crate::pattern::shapes::Shapes;
 
 /// How long a session waits for its peers, and how much it takes from them.
@@ -44,6 +45,8 @@ use crate::pattern::shapes::Shapes;
 pub struct SessionLimits {
     /// The longest message, in bytes.
     pub max_message_bytes: usize,
+    /// The memory budget of all sessions together, in bytes; what it is at the start holds.
+    pub memory_bytes: usize,
     /// How long a client may take over a message that it has begun, for each MiB of it.
     pub frame_timeout: Duration,
     /// How long a client may leave unread what is sent to it.
@@ -105,7 +108,8 @@ pub struct Shared {
     metrics: SessionMetrics,
     cursors: CursorRegistry,
     timestamps: Timestamps,
-    room: Room,
+    leftovers: Leftovers,
+    memory: MemoryBudget,
     /// Of an observer: what it writes down.
     rehearsal: Option<Rehearsal>,
 }
@@ -120,12 +124,14 @@ impl Shared {
 
     /// Without an observer.
     fn plain(settings: Settings, metrics: SessionMetrics, rehearsal: Option<Rehearsal>) -> Self {
+        let memory = MemoryBudget::new(settings.limits.memory_bytes);
         Self {
             settings: ArcSwap::from_pointee(settings),
             metrics,
-            cursors: CursorRegistry::default(),
+            cursors: CursorRegistry::new(memory.cursor_bytes / 2),
             timestamps: Timestamps::default(),
-            room: Room::default(),
+            leftovers: Leftovers::new(memory.cursor_bytes / 2),
+            memory,
             rehearsal,
         }
     }

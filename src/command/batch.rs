@@ -1,7 +1,8 @@
 //! A cursor's batch, and the reply that it is sent in, written as bytes: it is the largest thing that the proxy makes.
 
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawDocument, RawDocumentBuf};
 
+use super::document::elements;
 use super::namespace::Namespace;
 
 /// The most that the documents of one batch may weigh (`BSONObjMaxUserSize`), the first not counted.
@@ -108,6 +109,31 @@ impl Batch {
         self.end(CURSOR);
         self.bytes.extend_from_slice(b"\x01ok\0");
         self.bytes.extend_from_slice(&1.0_f64.to_le_bytes());
+        self.end(0);
+        // Its lengths are right, which is all that is checked.
+        RawDocumentBuf::from_bytes(self.bytes).unwrap_or_default()
+    }
+
+    /// The reply in place of one of mongod's, with whatever else is in that; `id` is 0 when the cursor is closed.
+    #[must_use]
+    pub fn into_reply_like(mut self, reply: &RawDocument, id: i64) -> RawDocumentBuf {
+        self.end(self.array);
+        let mut rest = Vec::new();
+        for field in elements(reply) {
+            match field.as_document().filter(|_| field.name == b"cursor") {
+                Some(cursor) => elements(cursor).for_each(|field| match field.name {
+                    b"firstBatch" | b"nextBatch" => {}
+                    b"id" => {
+                        self.bytes.extend_from_slice(b"\x12id\0");
+                        self.bytes.extend_from_slice(&id.to_le_bytes());
+                    }
+                    _ => self.bytes.extend_from_slice(field.whole),
+                }),
+                None => rest.extend_from_slice(field.whole),
+            }
+        }
+        self.end(CURSOR);
+        self.bytes.extend_from_slice(&rest);
         self.end(0);
         // Its lengths are right, which is all that is checked.
         RawDocumentBuf::from_bytes(self.bytes).unwrap_or_default()

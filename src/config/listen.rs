@@ -14,11 +14,13 @@ pub(super) fn resolve(section: &mut Section<'_>) -> Option<ListenConfig> {
     let listeners = listeners(section);
     let max_connections = within(section, &options::MAX_CONNECTIONS);
     let max_message_bytes = within(section, &options::MAX_MESSAGE_BYTES_OF_CLIENTS);
+    let memory_mib = within(section, &options::MEMORY_MIB);
     let workers = within(section, &options::WORKERS);
     Some(ListenConfig {
         tls: tls::resolve(section, &options::TLS, TlsTable::Listen),
         max_connections,
         max_message_bytes,
+        memory_mib,
         workers: (workers > 0).then_some(workers),
         handshake_timeout: milliseconds(section, &options::HANDSHAKE_TIMEOUT_MS),
         frame_timeout: milliseconds(section, &options::FRAME_TIMEOUT_MS),

@@ -40,6 +40,7 @@ use self::counted::Awaited;
 use self::reply::error_reply;
 use super::handshake::{self, Presentation};
 use super::link::{Link, LinkError};
+use super::memory::Reservation;
 use super::metrics::{Direction, Outcome};
 use super::outlier::Tails;
 use super::relay::{Look, Relay, RelayError, Request, Seen, Sent};
@@ -96,6 +97,8 @@ pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain
         agreed: Compressors::NONE,
         compressor: None,
         tails: Tails::default(),
+        request_memory: Reservation::of(&shared.memory.requests),
+        reply_memory: Reservation::of(&shared.memory.replies),
     };
     let closed = loop {
         if let Err(closed) = session.turn().await {
@@ -131,6 +134,10 @@ struct Session<'a> {
     compressor: Option<Compressor>,
     /// What its pushes to outliers have left to be done when it pauses.
     tails: Tails,
+    /// What is reserved for the message that is being answered.
+    request_memory: Reservation,
+    /// What is reserved for its answer.
+    reply_memory: Reservation,
 }
 
 /// A client's message.
@@ -175,9 +182,16 @@ impl Session<'_> {
             }
         };
         self.compressor = None;
-        // Room for a long message is taken until it is answered.
-        let (frame, _room) = match arrived {
-            Arrived::Whole(frame) => (frame, None),
+        let done = self.arrived(arrived).await;
+        self.request_memory.release();
+        self.reply_memory.release();
+        done
+    }
+
+    /// Answers what has arrived. The memory that is reserved for it is given back afterwards.
+    async fn arrived(&mut self, arrived: Arrived) -> Result<(), Closed> {
+        let frame = match arrived {
+            Arrived::Whole(frame) => frame,
             Arrived::Long(long) => match self.relay_long(long).await? {
                 Some(whole) => whole,
                 None => return Ok(()),

@@ -17,8 +17,6 @@ use crate::pattern::shapes::BucketShape;
 
 /// Open cursors remembered; the least recently used is forgotten first, and its reader told that it is not found.
 const MAX_CURSORS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
-/// What all items that are unpacked and not answered yet may weigh, in bytes.
-const MAX_BYTES: usize = 256 << 20;
 /// How long a cursor may be left alone: as long as a session (`localLogicalSessionTimeoutMinutes`), or without one as long
 /// as mongod's own default (`cursorTimeoutMillis`).
 const SESSION_TIMEOUT: Duration = Duration::from_mins(30);
@@ -100,25 +98,27 @@ struct Open {
     cursors: LruCache<i64, Cursor>,
     /// What the streams weigh.
     bytes: usize,
+    /// What they may weigh: all items that are unpacked and not answered yet.
+    most_bytes: usize,
     /// When all streams were last looked at.
     reaped: Instant,
 }
 
-impl Default for CursorRegistry {
-    fn default() -> Self {
+impl CursorRegistry {
+    /// None yet; streams may weigh so many bytes together.
+    pub(super) fn new(most_bytes: usize) -> Self {
         // Grows as it is used: most proxies have a handful of cursors open.
         let mut cursors = LruCache::unbounded();
         cursors.resize(MAX_CURSORS);
         let open = Mutex::new(Open {
             cursors,
             bytes: 0,
+            most_bytes,
             reaped: Instant::now(),
         });
         Self { open }
     }
-}
 
-impl CursorRegistry {
     /// Remembers a cursor that a reply of mongod's has named; 0 is none.
     pub(super) fn opened(&self, id: i64) {
         if id != 0 {
@@ -200,7 +200,7 @@ impl Open {
         }
         let replaced = self.cursors.push(id, cursor);
         self.forgotten(replaced.as_ref());
-        while self.bytes > MAX_BYTES {
+        while self.bytes > self.most_bytes {
             let is_stream = |(_, cursor): &(&i64, &Cursor)| matches!(cursor, Cursor::Stream(..));
             let Some(oldest) = self.cursors.iter().rev().find(is_stream).map(|(id, _)| *id) else {
                 break;

@@ -3,20 +3,18 @@
 //!
 //! What is remembered is a guess: who reads by it sees in the document whether that is the page it looks for.
 
-use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 
-use lru::LruCache;
-
+use super::bounded::{Bounded, Weighed};
 use crate::command::namespace::Namespace;
 
-/// Keys remembered. One takes some 200 bytes.
-const MAX_KEYS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
+/// What a place takes beside its key, in bytes.
+const AROUND_KEY: usize = 200;
 
 /// The first pages that a proxy knows of.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct FirstPages {
-    ids: Mutex<LruCache<Place, String>>,
+    ids: Mutex<Bounded<Place, String>>,
 }
 
 /// A key of a collection, by the key's identity.
@@ -33,12 +31,10 @@ impl Place {
     }
 }
 
-impl Default for FirstPages {
-    fn default() -> Self {
-        // Grows as it is used.
-        let mut ids = LruCache::unbounded();
-        ids.resize(MAX_KEYS);
-        Self { ids: Mutex::new(ids) }
+impl Weighed for Place {
+    fn bytes(&self) -> usize {
+        // The `_id` has the key in it, too, and a string may double in it.
+        self.key.len().saturating_mul(3).saturating_add(AROUND_KEY)
     }
 }
 

@@ -4,19 +4,18 @@
 //! A hint may be wrong, since other proxies write too: statements demand of a page what they assume. Losing one costs a look
 //! at the collection, so the least recently used go first.
 
-use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bson::Binary;
-use lru::LruCache;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout_at};
 
+use super::bounded::{Bounded, Weighed};
 use crate::pattern::bucket::layout::PageFacts;
 
-/// Keys remembered. One takes some 300 bytes.
-const MAX_KEYS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
+/// What a hint takes beside its key, in bytes.
+const AROUND_KEY: usize = 300;
 
 /// How long a writer waits for those before it. Behind one that mongod keeps waiting it does better to go on: mongod
 /// decides who was first.
@@ -36,19 +35,15 @@ struct Place {
 }
 
 /// The hints of a proxy.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Hints {
-    places: Mutex<LruCache<Place, Arc<tokio::sync::Mutex<Hint>>>>,
+    places: Mutex<Bounded<Place, Arc<tokio::sync::Mutex<Hint>>>>,
 }
 
-impl Default for Hints {
-    fn default() -> Self {
-        // Grows as it is used.
-        let mut places = LruCache::unbounded();
-        places.resize(MAX_KEYS);
-        Self {
-            places: Mutex::new(places),
-        }
+impl Weighed for Place {
+    fn bytes(&self) -> usize {
+        // The page's `_id` has the key in it, too, and a string may double in it.
+        self.key.len().saturating_mul(3).saturating_add(AROUND_KEY)
     }
 }
 
@@ -73,8 +68,16 @@ impl Hints {
                 collection: collection.bytes.clone(),
                 key: key.to_vec(),
             };
-            keys.map(|key| Arc::clone(places.get_or_insert(place(key), Arc::default)))
-                .collect()
+            let known = |key: &[u8]| {
+                let place = place(key);
+                if let Some(hint) = places.get(&place) {
+                    return Arc::clone(hint);
+                }
+                let hint = Arc::default();
+                places.put(place, Arc::clone(&hint));
+                hint
+            };
+            keys.map(known).collect()
         };
         let deadline = Instant::now() + PATIENCE;
         let mut turns = Vec::with_capacity(places.len());

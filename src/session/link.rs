@@ -9,12 +9,14 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use self::waiting::Waiting;
 use super::error::RunError;
+use super::memory::{LARGEST_REPLY, Reservation};
 use super::socket::Socket;
 use super::stream::{Arrived, FrameStream, LongFrame, PassError, Patience, StreamError};
-use crate::command::document::{get, put, single};
+use crate::command::document::{as_whole_number, get, put, single};
+use crate::command::error::ErrorCode;
 use crate::command::reply::succeeded;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
-use crate::wire::{Compressor, Frame, OpCode, OpCompressed, OpMsg, OpMsgBuilder, WireError};
+use crate::wire::{Compressor, Frame, MessageHeader, OpCode, OpCompressed, OpMsg, OpMsgBuilder, WireError};
 
 /// Commands that are written before their answers are read.
 const MAX_IN_FLIGHT: usize = 64;
@@ -83,6 +85,8 @@ pub(super) struct Link {
     compressor: Option<Compressor>,
     /// The users that it is authenticated as, once they were asked for.
     users: Option<Vec<u8>>,
+    /// Whether nobody has logged in where mongod wants that, once it was asked for.
+    is_stranger: Option<bool>,
     /// The session of the proxy's own transactions, and the number of the last.
     own_session: (u128, i64),
 }
@@ -116,6 +120,7 @@ impl Link {
             last_request_id: 0,
             compressor: None,
             users: None,
+            is_stranger: None,
             own_session: (rand::random(), 0),
         }
     }
@@ -252,8 +257,38 @@ impl Link {
         Ok(list.map(RawArray::to_owned).unwrap_or_default())
     }
 
+    /// Whether mongod wants the client to log in, and it has not. Asked once for each login. Not cancel safe.
+    pub(super) async fn is_stranger(&mut self) -> Result<bool, LinkError> {
+        if let Some(known) = self.is_stranger {
+            return Ok(known);
+        }
+        let ask = |name: &str, value: RawBsonRef<'_>| {
+            let mut command = single(name, value);
+            put(&mut command, "$db", "admin");
+            // A server may want every command to name one.
+            put(&mut command, "apiVersion", "1");
+            command
+        };
+        let status = self
+            .call(Request::plain(&ask("connectionStatus", RawBsonRef::Int32(1))))
+            .await?;
+        let users = get(&status, "authInfo").and_then(RawBsonRef::as_document);
+        let users = users.and_then(|info| get(info, "authenticatedUsers")?.as_array());
+        let has_user = users.is_some_and(|users| users.into_iter().next().is_some());
+        let is_stranger = !has_user && {
+            // Without access control anybody may ask for it.
+            let answer = self
+                .call(Request::plain(&ask("getLog", RawBsonRef::String("*"))))
+                .await?;
+            get(&answer, "code").and_then(as_whole_number) == Some(i64::from(ErrorCode::Unauthorized.number()))
+        };
+        self.is_stranger = Some(is_stranger);
+        Ok(is_stranger)
+    }
+
     /// Asks anew for the users next time: they may be others.
     pub(super) fn forget_users(&mut self) {
+        self.is_stranger = None;
         self.users = None;
     }
 
@@ -301,15 +336,96 @@ impl Link {
         }
     }
 
-    async fn answer(&mut self, request_id: i32) -> Result<RawDocumentBuf, LinkError> {
-        let frame = self.receive().await?;
-        if frame.header().response_to != request_id {
-            return Err(LinkError::OutOfStep);
+    /// Runs one command of the proxy's own whose answer is to be of at most so many bytes. `None`: it is longer, and was not kept. Not
+    /// cancel safe.
+    pub(super) async fn call_within(
+        &mut self,
+        request: Request<'_>,
+        most_bytes: usize,
+    ) -> Result<Option<RawDocumentBuf>, LinkError> {
+        let request = self.encode(&request)?;
+        self.waiting.begin();
+        self.stream.send(&request).await?;
+        let frame = match self.arrive().await? {
+            Arrived::Whole(frame) => frame,
+            Arrived::Long(long) if whole_bytes(long.header(), &long.payload()) > most_bytes => {
+                self.discard(long).await?;
+                return Ok(None);
+            }
+            Arrived::Long(long) => self.complete(long).await?,
+        };
+        if whole_bytes(frame.header(), frame.payload()) > most_bytes {
+            return Ok(None);
         }
-        if frame.header().op_code == OpCode::Compressed {
-            let opened = OpCompressed::parse(&frame, MAX_MESSAGE_BYTES)?.inflate()?;
-            return Ok(OpMsg::into_body(opened)?);
-        }
-        Ok(OpMsg::into_body(frame)?)
+        opened(frame, request.header().request_id).map(Some)
     }
+
+    /// Runs a command as [`Link::run`] does, with memory reserved for a long answer and for the reply that is made of it. Not cancel safe.
+    pub(super) async fn run_reserving(
+        &mut self,
+        body: &RawDocument,
+        memory: &mut Reservation,
+    ) -> Result<RawDocumentBuf, RunError> {
+        let Sent(request_id) = self.send(Request::plain(body)).await?;
+        let arrived = self.arrive().await?;
+        let frame = self.reserving(arrived, memory).await?;
+        Ok(succeeded(opened(frame, request_id)?)?)
+    }
+
+    /// All of an answer, with memory reserved for it, where it is long, and for the reply that is made of it: both at once, as nobody
+    /// is to wait while it holds the half. Not cancel safe.
+    pub(super) async fn reserving(&mut self, arrived: Arrived, memory: &mut Reservation) -> Result<Frame, RunError> {
+        let long = match arrived {
+            Arrived::Whole(frame) => return Ok(frame),
+            Arrived::Long(long) => long,
+        };
+        let bytes = whole_bytes(long.header(), &long.payload()).saturating_add(LARGEST_REPLY);
+        if let Err(error) = memory.reserve(bytes).await {
+            self.discard(long).await?;
+            return Err(error.into());
+        }
+        Ok(self.complete(long).await?)
+    }
+
+    /// All of the upstream's long frame. Not cancel safe.
+    async fn complete(&mut self, long: LongFrame) -> Result<Frame, LinkError> {
+        self.waiting.begin();
+        let whole = self.stream.complete(long, || false).await?.ok_or(LinkError::Closed)?;
+        self.waiting.end();
+        Ok(whole)
+    }
+
+    /// Reads the rest of the upstream's long frame and forgets it. Not cancel safe.
+    async fn discard(&mut self, long: LongFrame) -> Result<(), LinkError> {
+        self.waiting.begin();
+        self.stream.discard(long).await?;
+        self.waiting.end();
+        Ok(())
+    }
+
+    async fn answer(&mut self, request_id: i32) -> Result<RawDocumentBuf, LinkError> {
+        opened(self.receive().await?, request_id)
+    }
+}
+
+/// How many bytes a frame takes that begins so, and what is compressed in it.
+fn whole_bytes(header: MessageHeader, beginning: &[u8]) -> usize {
+    match header.op_code {
+        OpCode::Compressed => header
+            .message_length
+            .saturating_add(OpCompressed::announced_bytes(beginning)),
+        _ => header.message_length,
+    }
+}
+
+/// The answer to a request.
+fn opened(frame: Frame, request_id: i32) -> Result<RawDocumentBuf, LinkError> {
+    if frame.header().response_to != request_id {
+        return Err(LinkError::OutOfStep);
+    }
+    if frame.header().op_code == OpCode::Compressed {
+        let opened = OpCompressed::parse(&frame, MAX_MESSAGE_BYTES)?.inflate()?;
+        return Ok(OpMsg::into_body(opened)?);
+    }
+    Ok(OpMsg::into_body(frame)?)
 }

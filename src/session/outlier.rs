@@ -13,6 +13,8 @@ mod find_and_modify;
 mod id_cursor;
 mod insert;
 mod known;
+mod leftover;
+mod merge;
 mod passage;
 mod push;
 mod read;
@@ -33,6 +35,7 @@ use bson::{Binary, Timestamp};
 
 pub(super) use self::collation::WithoutCollation;
 pub(super) use self::known::KnownOutliers;
+pub(super) use self::leftover::Leftovers;
 pub(super) use self::passage::{Passage, passage, shows_outliers};
 pub(super) use self::read::put_together;
 pub(super) use self::scratch::Scratches;
@@ -40,6 +43,7 @@ pub(super) use self::stored::{StoredAsker, StoredShapes};
 pub(super) use self::tails::{Tail, Tails};
 use super::error::RunError;
 use super::link::{Link, Request};
+use super::memory::Reservation;
 use super::metrics::Refusal;
 use super::run::unknown_upstream;
 use super::upstream::UpstreamKind;
@@ -70,6 +74,8 @@ pub(super) struct Outlier<'a> {
     pub(super) begun: AtomicBool,
     /// mongod's reply to a command that reads, as it came, where it shows outliers.
     pub(super) held: Option<RawDocumentBuf>,
+    /// What is reserved for the reply, until that is sent.
+    pub(super) reply_memory: &'a mut Reservation,
     /// The tails that the client's connection has left.
     pub(super) tails: &'a mut Tails,
     /// What is known of the collection and of the read so far.
@@ -129,8 +135,9 @@ impl<'a> Outlier<'a> {
             "collMod" => collection::coll_mod(self).await,
             "createIndexes" => collection::create_indexes(self).await,
             // As they would be, but for extras.
-            "killCursors" | "listIndexes" | "dropIndexes" | "deleteIndexes" | "collStats" | "collstats"
-            | "dataSize" | "datasize" | "validate" | "planCacheClear" | "compact" => self.as_it_is().await,
+            "killCursors" => leftover::kill(self).await,
+            "listIndexes" | "dropIndexes" | "deleteIndexes" | "collStats" | "collstats" | "dataSize" | "datasize"
+            | "validate" | "planCacheClear" | "compact" => self.as_it_is().await,
             name => Err(self.unsupported(&format!("the command {name}")).into()),
         }
     }

@@ -12,6 +12,7 @@ use bson::raw::RawDocumentBuf;
 use self::pages::Pages;
 use super::error::RunError;
 use super::link::Link;
+use super::memory::Reservation;
 use super::metrics::{ObservedMetrics, Refusal, SessionMetrics};
 use super::outlier::{Facts, Outlier, Passage, Tails, passage};
 use super::route::{self, Rewritten, Route};
@@ -147,6 +148,7 @@ impl Observer {
                     namespace: to.namespace,
                     begun: false.into(),
                     held: None,
+                    reply_memory: &mut Reservation::of(&self.shared.memory.replies),
                     tails: &mut Tails::default(),
                     facts: Facts::default(),
                 };

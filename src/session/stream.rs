@@ -26,6 +26,10 @@ const PIECE_BYTES: usize = 64 * 1024;
 const READ_AHEAD_BYTES: usize = 64 * 1024;
 /// What a buffer may keep while its connection is idle.
 const IDLE_BUFFER_BYTES: usize = 1024;
+/// While others wait for the memory that a message takes, its sender may send nothing for so long.
+const GRACE: Duration = Duration::from_secs(5);
+/// Bytes a second that it is to send on the average.
+const LEAST_RATE: usize = 1024 * 1024;
 /// A message may take its `frame_timeout` for each of these that have begun.
 const TIMED_BYTES: usize = 1024 * 1024;
 
@@ -165,12 +169,56 @@ impl FrameStream {
         }
     }
 
-    /// All of a long frame. Not cancel safe.
-    pub(super) async fn complete(&mut self, long: LongFrame) -> Result<Option<Frame>, StreamError> {
+    /// All of a long frame. Where others wait for the memory that it takes, the peer is to send something each [`GRACE`], and
+    /// [`LEAST_RATE`] on the average. Not cancel safe.
+    pub(super) async fn complete(
+        &mut self,
+        long: LongFrame,
+        is_waited_for: impl Fn() -> bool,
+    ) -> Result<Option<Frame>, StreamError> {
         let behind = std::mem::take(&mut self.received);
         self.received = long.beginning.into();
         self.received.unsplit(behind);
-        self.next().await
+        let (begun, first) = (Instant::now(), self.received.len());
+        let (mut progressed, mut last) = (begun, first);
+        loop {
+            if let Ok(frame) = timeout(GRACE / 10, self.next()).await {
+                return frame;
+            }
+            let now = self.received.len();
+            if now > last {
+                (progressed, last) = (Instant::now(), now);
+            }
+            let seconds = now.saturating_sub(first) / LEAST_RATE;
+            let allowed = GRACE + Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX));
+            let is_slow = progressed.elapsed() > GRACE || begun.elapsed() > allowed;
+            if is_slow && is_waited_for() {
+                return Err(StreamError::Stalled(begun.elapsed()));
+            }
+        }
+    }
+
+    /// Reads the rest of a long frame and forgets it. Not cancel safe.
+    pub(super) async fn discard(&mut self, long: LongFrame) -> Result<(), StreamError> {
+        let mut missing = long.header.message_length.saturating_sub(long.beginning.len());
+        drop(long);
+        let mut timed = 0;
+        while missing > 0 {
+            if self.received.is_empty() {
+                self.received.reserve(PIECE_BYTES);
+                if self.read_more().await? == 0 {
+                    return Err(WireError::UnexpectedEof { received: 0 }.into());
+                }
+            }
+            let piece = self.received.split_to(missing.min(self.received.len()));
+            missing = missing.saturating_sub(piece.len());
+            timed += piece.len();
+            if timed >= TIMED_BYTES {
+                (timed, self.began) = (0, None);
+            }
+        }
+        self.began = None;
+        Ok(())
     }
 
     /// Sends a long frame to another peer as it comes in, no faster than that takes it. Not cancel safe.

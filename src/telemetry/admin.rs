@@ -5,6 +5,7 @@
 mod access;
 mod host;
 mod page;
+mod unasked;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -32,12 +33,13 @@ use tracing::{debug, warn};
 
 pub use self::access::{Access, Token, TokenError, TokenFileError};
 pub use self::page::{Page, RefusalRow, ShapeRow};
+use self::unasked::{Turn, Unasked};
 use super::Telemetry;
 
 type Body = http_body_util::Full<bytes::Bytes>;
 
 /// Connections at a time; the next ones wait in the system's queue.
-const MAX_CONNECTIONS: usize = 32;
+const MAX_CONNECTIONS: usize = 256;
 /// How long a client may take over the TLS handshake, and to send the head of its request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may last in all: one request is answered on each.
@@ -84,14 +86,23 @@ impl<R: Readiness> Admin<R> {
         self.is_loopback = address.is_ok_and(|address| address.ip().to_canonical().is_loopback());
         let admin = Arc::new(self);
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let unasked = Arc::new(Unasked::default());
         let connections = TaskTracker::new();
         connections.spawn(Arc::clone(&admin).remember(stop.clone()));
         while let Some(accepted) = stop.run_until_cancelled(accept(&listener, &places)).await {
             if let Some((stream, place)) = accepted {
-                connections.spawn(Arc::clone(&admin).connection(stream, stop.clone(), place));
+                let turn = Unasked::begin(&unasked);
+                let served = Arc::clone(&admin).connection(stream, stop.clone(), turn.clone());
+                connections.spawn(async move {
+                    let _place = place;
+                    if turn.unless_displaced(served).await.is_none() {
+                        debug!("admin connection closed: it sent no request");
+                    }
+                });
             }
         }
         drop(listener);
+        unasked.displace_all();
         connections.close();
         connections.wait().await;
     }
@@ -104,25 +115,26 @@ impl<R: Readiness> Admin<R> {
         }
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream, stop: CancellationToken, _place: OwnedSemaphorePermit) {
+    async fn connection(self: Arc<Self>, stream: TcpStream, stop: CancellationToken, turn: Turn) {
         let access = self.access.load_full();
         let Some(config) = &access.tls else {
-            return self.exchange(stream, access, stop).await;
+            return self.exchange(stream, (access, turn), stop).await;
         };
         let handshake = timeout(HEAD_TIMEOUT, TlsAcceptor::from(Arc::clone(config)).accept(stream));
         match stop.run_until_cancelled(handshake).await {
-            Some(Ok(Ok(stream))) => self.exchange(stream, access, stop).await,
+            Some(Ok(Ok(stream))) => self.exchange(stream, (access, turn), stop).await,
             Some(Ok(Err(error))) => debug!(%error, "admin connection refused: the TLS handshake failed"),
             Some(Err(_)) => debug!("admin connection refused: the TLS handshake took too long"),
             None => {}
         }
     }
 
-    async fn exchange<S>(self: Arc<Self>, stream: S, access: Arc<Access>, stop: CancellationToken)
+    async fn exchange<S>(self: Arc<Self>, stream: S, (access, turn): (Arc<Access>, Turn), stop: CancellationToken)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let service = service_fn(move |request| {
+            turn.asked();
             let (admin, access) = (Arc::clone(&self), Arc::clone(&access));
             async move { Ok::<_, Infallible>(admin.respond(&request, &access).await) }
         });

@@ -1,11 +1,14 @@
 //! Logs go to standard error, as text or as one JSON object a line. Does not know where its settings come from.
 
+mod escaped;
+
 use std::io::{self, IsTerminal};
 
 use tracing_subscriber::filter::{EnvFilter, LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
+use self::escaped::Escaped;
 use super::recent::Recent;
 
 /// The root of our own modules.
@@ -44,7 +47,7 @@ pub fn init(filter: &str, format: LogFormat, recent: Recent) -> Result<(), LogEr
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     match format {
         LogFormat::Text => {
-            let lines = lines.with_ansi(io::stderr().is_terminal());
+            let lines = lines.fmt_fields(Escaped).with_ansi(io::stderr().is_terminal());
             registry.with(lines.with_filter(filter)).try_init()?;
         }
         LogFormat::Json => registry

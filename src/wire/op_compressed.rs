@@ -79,6 +79,18 @@ impl<'a> OpCompressed<'a> {
         })
     }
 
+    /// The uncompressed size that a payload which begins so announces. Not checked; 0 where it is not there.
+    #[must_use]
+    pub fn announced_bytes(beginning: &[u8]) -> usize {
+        let mut reader = Reader::new(beginning);
+        let size = reader
+            .i32("original op code")
+            .and_then(|_| reader.i32("uncompressed size"));
+        size.ok()
+            .and_then(|size| usize::try_from(size).ok())
+            .unwrap_or_default()
+    }
+
     /// The original message: the same ids, and its own op code and length in the header. A checksum in it is right as it is.
     ///
     /// Takes memory as output comes, and not much more than the announced size. The work is in proportion to the output and

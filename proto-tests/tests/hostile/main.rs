@@ -2,6 +2,7 @@
 
 mod compressed;
 mod crowd;
+mod memory;
 mod slow;
 mod unread;
 

@@ -1,5 +1,6 @@
 //! The outlier pattern: its examples, and all operations at random beside a naive collection.
 
+mod budget;
 mod examples;
 mod extras_index;
 mod found;

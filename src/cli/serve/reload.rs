@@ -65,6 +65,7 @@ fn fixed(running: &Config, read: &Config) -> Vec<&'static str> {
             "listen.address, member, present_as, advertise",
             running.listen.listeners != read.listen.listeners,
         ),
+        ("listen.memory_mib", running.listen.memory_mib != read.listen.memory_mib),
         ("listen.workers", running.listen.workers != read.listen.workers),
         (
             "listen.drain_timeout_ms",
@@ -88,6 +89,7 @@ fn fixed(running: &Config, read: &Config) -> Vec<&'static str> {
 pub(super) fn settings(config: &Config) -> Settings {
     let limits = SessionLimits {
         max_message_bytes: config.listen.max_message_bytes,
+        memory_bytes: config.listen.memory_mib << 20,
         frame_timeout: config.listen.frame_timeout,
         send_timeout: config.listen.send_timeout,
         idle_timeout: config.listen.idle_timeout,

@@ -60,6 +60,8 @@ pub enum ErrorCode {
     CommandNotSupported = 115,
     /// A validator is not met: of a shaped collection, one that freezes it.
     DocumentValidationFailure = 121,
+    /// No memory is left for it.
+    ExceededMemoryLimit = 146,
     /// A plan whose collection is gone, or another.
     QueryPlanKilled = 175,
     /// What a filter may not say here.
@@ -131,6 +133,7 @@ impl ErrorCode {
             Self::WriteConflict => "WriteConflict",
             Self::CommandNotSupported => "CommandNotSupported",
             Self::DocumentValidationFailure => "DocumentValidationFailure",
+            Self::ExceededMemoryLimit => "ExceededMemoryLimit",
             Self::QueryPlanKilled => "QueryPlanKilled",
             Self::QueryFeatureNotAllowed => "QueryFeatureNotAllowed",
             Self::NoSuchTransaction => "NoSuchTransaction",

@@ -3,6 +3,7 @@
 use super::{ConfigOption, ConfigTable, Holds, Number, OptionalText, RequiredText, Times, Words, tls};
 use crate::config::PresentAs;
 use crate::config::resolve::LONGEST_WAIT_MS;
+use crate::session::memory;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 
 pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
@@ -15,6 +16,7 @@ pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
         &PRESENT_AS,
         &ADVERTISE,
         &MAX_MESSAGE_BYTES_OF_CLIENTS,
+        &MEMORY_MIB,
         &WORKERS,
         &HANDSHAKE_TIMEOUT_MS,
         &FRAME_TIMEOUT_MS,
@@ -89,6 +91,20 @@ pub(in crate::config) const MAX_MESSAGE_BYTES_OF_CLIENTS: ConfigOption<Number> =
     },
     holds: Holds::FromReload,
     meaning: "The longest message that a client may send, in bytes, measured without compression. The most is mongod's own limit.",
+};
+
+pub(in crate::config) const MEMORY_MIB: ConfigOption<Number> = ConfigOption {
+    name: "memory_mib",
+    value: Number {
+        least: memory::LEAST_MIB,
+        // A terabyte.
+        most: 1 << 20,
+        default: memory::DEFAULT_MIB,
+    },
+    holds: Holds::FromStart,
+    meaning: "The memory budget of all clients together, in MiB: long messages to shaped collections, outliers that are put together, and \
+              cursors that the proxy keeps. A command that needs more than is free waits up to 30 s in turn, and then fails with error 146. \
+              [What comes on top](operations.md#what-it-takes).",
 };
 
 pub(in crate::config) const WORKERS: ConfigOption<Number> = ConfigOption {

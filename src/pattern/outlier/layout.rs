@@ -67,6 +67,23 @@ impl Extras {
         }
     }
 
+    /// What the pages are expected to weigh, in bytes: their elements as long as those in the base document and the tail, and some
+    /// more. They may be of any other length.
+    #[must_use]
+    pub fn expected_bytes(&self, shape: &OutlierShape, base: &RawDocument) -> usize {
+        const LEAST: usize = 64 * 1024;
+        const AROUND_ELEMENT: usize = 16;
+        let base = get(base, shape.array()).and_then(RawBsonRef::as_array);
+        let (mut bytes, mut count) = (0_usize, 0_usize);
+        for array in base.into_iter().chain([&*self.tail]) {
+            bytes = bytes.saturating_add(array.as_bytes().len());
+            count = count.saturating_add(array.into_iter().count());
+        }
+        let length = bytes.checked_div(count).unwrap_or(LEAST).saturating_add(AROUND_ELEMENT);
+        let pages = usize::try_from(self.count).unwrap_or(usize::MAX).saturating_mul(length);
+        pages.saturating_add(pages / 4).saturating_add(LEAST)
+    }
+
     /// As it is stored.
     #[must_use]
     pub fn document(&self) -> RawDocumentBuf {

@@ -35,13 +35,15 @@ impl Session<'_> {
             let opened = compressed.inflate().map_err(Closed::Compressed)?;
             return self.opened(frame, &opened, &compressed).await;
         }
-        // Until it is answered, or known that it need not be kept.
-        let room = self.shared.room.take(compressed.uncompressed_bytes).await;
-        let room = room.ok_or(Closed::NoRoom)?;
+        // Until it is answered. A long one has it already.
+        let is_short = self.request_memory.bytes() == 0;
+        if is_short && self.reserve_request(compressed.uncompressed_bytes).await?.is_err() {
+            return Err(Closed::NoRoom);
+        }
         if original == OpCode::Msg {
             let beginning = apart(frame.clone(), limit, beginning).await?;
             if let Some(command) = self.beginning_to_relay(&beginning) {
-                drop(room);
+                self.request_memory.shrink(frame.len());
                 return self.relay_beginning(Sent::Whole(frame), &command).await;
             }
         }

@@ -7,6 +7,8 @@ use bson::raw::RawDocumentBuf;
 use super::rewritten::watched;
 use super::{Closed, Message, Session};
 use crate::command::arguments::Carried;
+use crate::command::cursor::GetMore;
+use crate::command::error::CommandError;
 use crate::command::head::Head;
 use crate::command::namespace::Namespace;
 use crate::command::reply::says_not_primary;
@@ -26,6 +28,8 @@ enum Passed {
     Sent,
     /// It shows outliers, which are to be put together.
     Held(RawDocumentBuf),
+    /// There was no memory for it.
+    Refused(CommandError),
 }
 
 impl Session<'_> {
@@ -47,6 +51,10 @@ impl Session<'_> {
             Ok(passage) => passage,
             Err(error) => return self.finish(message.opened, head, Err(error.into())).await,
         };
+        // mongod does not know its number.
+        let is_left = head.name == "getMore"
+            && GetMore::parse(head.body()).is_ok_and(|more| self.shared.leftovers.contains(more.id));
+        let passage = if is_left { Passage::Rewritten } else { passage };
         let shown = match passage {
             Passage::Relayed => {
                 let request = Request {
@@ -58,6 +66,7 @@ impl Session<'_> {
             Passage::LookedAt => match self.look_for_outliers(message, shape).await? {
                 Passed::Sent => return Ok(Outcome::Relayed),
                 Passed::Held(reply) => Some(reply),
+                Passed::Refused(error) => return self.finish(message.opened, head, Err(error.into())).await,
             },
             Passage::Rewritten => None,
         };
@@ -101,6 +110,7 @@ impl Session<'_> {
             // The client's own words begin a transaction.
             begun: shown.is_some().into(),
             held: shown,
+            reply_memory: &mut self.reply_memory,
             tails: &mut self.tails,
             facts: Facts::default(),
         };
@@ -151,6 +161,7 @@ impl Session<'_> {
             namespace,
             begun: false.into(),
             held: None,
+            reply_memory: &mut self.reply_memory,
             tails: &mut Tails::default(),
             facts: Facts::default(),
         };
@@ -164,11 +175,16 @@ impl Session<'_> {
     /// Relays a command that reads, and its reply unless that shows outliers.
     async fn look_for_outliers(&mut self, message: Message<'_>, shape: &OutlierShape) -> Result<Passed, Closed> {
         self.link.forward(message.received).await?;
-        let received = tokio::select! {
+        let arrived = tokio::select! {
             biased;
-            received = self.link.receive() => received?,
+            arrived = self.link.arrive() => arrived?,
             // mongod ends a command whose client is gone, once its own connection is closed.
             () = self.client.closed() => return Err(Closed::ByClient),
+        };
+        let received = match self.link.reserving(arrived, &mut self.reply_memory).await {
+            Ok(received) => received,
+            Err(RunError::Command(error)) => return Ok(Passed::Refused(error)),
+            Err(RunError::Link(error)) => return Err(error.into()),
         };
         let inflated = opened(&received).map_err(LinkError::from)?;
         let reply = OpMsg::parse_unverified(inflated.as_ref().unwrap_or(&received)).map_err(LinkError::from)?;

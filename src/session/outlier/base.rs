@@ -7,9 +7,14 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::{MAX_ATTEMPTS, Outlier, pause};
 use crate::command::document::{get, put, single};
+use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::outlier::layout::{Extras, State, field, path};
 use crate::pattern::outlier::merge::merged;
 use crate::session::error::RunError;
+use crate::session::memory::{LARGEST_REPLY, REPLY_COPIES};
+
+/// What the pages of one document may weigh, in bytes: as much as a document, and what is around their arrays.
+pub(super) const MOST_BYTES: usize = 17 * 1024 * 1024;
 
 /// Pages, by generation.
 #[derive(Debug, Default)]
@@ -55,10 +60,34 @@ impl Outlier<'_> {
         }
     }
 
-    /// The pages of documents with these `_id`s and generations.
-    pub(super) async fn pages(&mut self, of: &[(RawBsonRef<'_>, ObjectId)]) -> Result<Pages, RunError> {
+    /// The pages of a document, with memory reserved for what is made of them.
+    pub(super) async fn pages(&mut self, stored: &RawDocument, extras: &Extras) -> Result<Pages, RunError> {
+        let Some(id) = get(stored, "_id") else {
+            return Err(self.misfit().into());
+        };
+        let of = [(id, extras.generation)];
+        let expected = extras.expected_bytes(self.shape, stored);
+        if expected < MOST_BYTES {
+            self.reply_memory.reserve(expected.saturating_mul(REPLY_COPIES)).await?;
+            if let Some(pages) = self.pages_within(&of, expected).await? {
+                return Ok(pages);
+            }
+        }
+        self.reply_memory.reserve(LARGEST_REPLY).await?;
+        match self.pages_within(&of, MOST_BYTES).await? {
+            Some(pages) => Ok(pages),
+            None => Err(self.too_large().into()),
+        }
+    }
+
+    /// The pages of documents with these `_id`s and generations. `None` where they are of more than so many bytes.
+    pub(super) async fn pages_within(
+        &mut self,
+        of: &[(RawBsonRef<'_>, ObjectId)],
+        most_bytes: usize,
+    ) -> Result<Option<Pages>, RunError> {
         if of.is_empty() {
-            return Ok(Pages::default());
+            return Ok(Some(Pages::default()));
         }
         let ids: RawArrayBuf = of.iter().map(|(id, _)| *id).collect();
         let generations: RawArrayBuf = of.iter().map(|(_, generation)| *generation).collect();
@@ -68,14 +97,27 @@ impl Outlier<'_> {
         find.append(cstr!("filter"), &filter);
         find.append(cstr!("sort"), single(path::FROM, 1));
         let mut pages = Pages::default();
-        for page in self.ask(find).await? {
+        let Some(read) = self.ask_within(find, most_bytes).await? else {
+            return Ok(None);
+        };
+        for page in read {
             let control = get(&page, field::CONTROL).and_then(RawBsonRef::as_document);
             let generation = control.and_then(|control| get(control, field::GENERATION)?.as_object_id());
             if let Some(generation) = generation {
                 pages.0.entry(generation).or_default().push(page);
             }
         }
-        Ok(pages)
+        Ok(Some(pages))
+    }
+
+    /// The error for a document that is larger with its extras than any may be.
+    pub(super) fn too_large(&self) -> CommandError {
+        let message = format!(
+            "a document of {} weighs more than 16 MiB with its extras: leave {} out by a projection, or read it by a pipeline",
+            self.namespace,
+            self.shape.array()
+        );
+        CommandError::new(ErrorCode::BsonObjectTooLarge, message)
     }
 
     /// The document as the application has it. `None` where it has got other pages since it was read.
@@ -86,10 +128,7 @@ impl Outlier<'_> {
         let Some(extras) = self.extras_of(stored)? else {
             return Ok(Some(stored.to_owned()));
         };
-        let Some(id) = get(stored, "_id") else {
-            return Err(self.misfit().into());
-        };
-        let pages = self.pages(&[(id, extras.generation)]).await?;
+        let pages = self.pages(stored, &extras).await?;
         Ok(merged(self.shape, stored, &extras, &pages.of(extras.generation)))
     }
 }

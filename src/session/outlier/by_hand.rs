@@ -6,6 +6,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::Outlier;
+use super::base::MOST_BYTES;
 use super::extras::Written;
 use super::send::Part;
 use crate::command::document::{get, single};
@@ -35,7 +36,10 @@ impl Outlier<'_> {
     async fn extras_by_hand(&mut self, id: RawBsonRef<'_>) -> Result<Vec<RawDocumentBuf>, RunError> {
         let mut find = single("find", self.shape.extras_collection());
         find.append(cstr!("filter"), regroup::by_hand(self.shape, id));
-        self.ask(find).await
+        match self.ask_within(find, MOST_BYTES).await? {
+            Some(extras) => Ok(extras),
+            None => Err(self.too_large().into()),
+        }
     }
 
     /// Makes an outlier of it that says all of itself, unless somebody else does.

@@ -2,27 +2,23 @@
 
 use std::sync::atomic::Ordering;
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::merge::Merged;
 use super::passage::shows_own;
 use super::read::judged;
-use super::{MAX_ATTEMPTS, Outlier, pause};
+use super::{MAX_ATTEMPTS, Outlier, leftover, pause};
 use crate::command::arguments::with_replaced;
+use crate::command::batch::BatchKind;
 use crate::command::document::{as_flag, get, put, single};
-use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
 use crate::command::reply::{CursorReply, succeeded, with_closed_cursor};
-use crate::pattern::outlier::layout::{Extras, State};
-use crate::pattern::outlier::merge::{merged, without_own};
 use crate::pattern::outlier::pipeline;
 use crate::pattern::outlier::touch::{depends_on_array, names_own};
 use crate::pattern::shapes::{OutlierShape, Reads};
 use crate::pattern::view;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
-
-/// What one reply may weigh (`BSONObjMaxUserSize`), with what is around its documents.
-const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// How a `find` is answered.
 pub(super) enum Way {
@@ -41,10 +37,15 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
                 Some(_) => &with_replaced(run.head.body(), &[("projection", projection)]),
                 None => run.head.body(),
             };
+            let batches = if find.single_batch {
+                Batches::Only
+            } else {
+                Batches::First
+            };
             for attempt in 0..MAX_ATTEMPTS {
                 pause(attempt).await;
                 let answer = read(run, &run.next(body)).await?;
-                if let Some(answer) = complete(run, &answer).await? {
+                if let Some(answer) = complete(run, &answer, batches).await? {
                     return Ok(answer);
                 }
                 close(run, &answer).await?;
@@ -60,7 +61,7 @@ async fn read(run: &mut Outlier<'_>, body: &RawDocument) -> Result<RawDocumentBu
     if let Some(held) = run.held.take() {
         return Ok(succeeded(held)?);
     }
-    let answer = run.link.run(body).await?;
+    let answer = run.link.run_reserving(body, run.reply_memory).await?;
     run.begun.store(true, Ordering::Relaxed);
     Ok(answer)
 }
@@ -142,119 +143,65 @@ fn may_leave_id_out(shape: &OutlierShape, projection: &RawDocument) -> bool {
 }
 
 async fn close(run: &mut Outlier<'_>, answer: &RawDocument) -> Result<(), RunError> {
-    let Some(cursor) = CursorReply::parse(answer).filter(|cursor| cursor.id != 0) else {
-        return Ok(());
-    };
-    let mut command = single("killCursors", run.namespace.collection);
-    let ids: RawArrayBuf = [RawBsonRef::Int64(cursor.id)].into_iter().collect();
-    command.append(cstr!("cursors"), &ids);
-    run.carried().append_to_go_on(&mut command);
-    run.link.run(&command).await.map(|_| ())
+    match CursorReply::parse(answer).filter(|cursor| cursor.id != 0) {
+        Some(cursor) => run.close_cursor(run.namespace.collection, cursor.id).await,
+        None => Ok(()),
+    }
 }
 
 pub(super) async fn get_more(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+    if run.held.is_none()
+        && let Some(reply) = leftover::get_more(run).await?
+    {
+        return Ok(reply);
+    }
     let answer = read(run, run.head.body()).await?;
-    if let Some(answer) = complete(run, &answer).await? {
+    if let Some(answer) = complete(run, &answer, Batches::Next).await? {
         return Ok(answer);
     }
     close(run, &answer).await?;
-    let message = format!("a document of {} has got other extras while it was read", run.namespace);
-    Err(CommandError::new(ErrorCode::QueryPlanKilled, message).into())
+    Err(run.other_extras().into())
 }
 
-/// The reply with its outliers put together. `None` where one has got other pages since.
-pub(super) async fn complete(run: &mut Outlier<'_>, answer: &RawDocument) -> Result<Option<RawDocumentBuf>, RunError> {
+/// Which batches of a cursor a reply has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Batches {
+    /// The first one.
+    First,
+    /// The first one, and the client wants no other.
+    Only,
+    /// A later one.
+    Next,
+}
+
+/// The reply with its outliers put together: as many as it holds, and the others are left to `getMore`. `None` where one has got other
+/// pages since.
+async fn complete(
+    run: &mut Outlier<'_>,
+    answer: &RawDocument,
+    batches: Batches,
+) -> Result<Option<RawDocumentBuf>, RunError> {
     let Some(cursor) = CursorReply::parse(answer) else {
         return Ok(Some(answer.to_owned()));
     };
     run.facts.snapshot_time = cursor.snapshot_time;
-    let Some(documents) = completed(run, cursor.batch.into_iter().flatten().collect()).await? else {
+    let documents: Vec<&RawDocument> = cursor.documents().collect();
+    if !documents.iter().any(|document| shows_own(run.shape, document)) {
+        return Ok(Some(answer.to_owned()));
+    }
+    let kind = match batches {
+        Batches::First | Batches::Only => BatchKind::First,
+        Batches::Next => BatchKind::Next,
+    };
+    let Merged::Batch(batch, count) = run.merge(&documents, kind).await? else {
         return Ok(None);
     };
-    let Some(documents) = documents else {
-        return Ok(Some(answer.to_owned()));
+    let left = match batches {
+        Batches::Only => &[],
+        Batches::First | Batches::Next => documents.get(count..).unwrap_or_default(),
     };
-    if documents.as_bytes().len() > MAX_BYTES {
-        let message = format!(
-            "the documents of one reply of {} weigh more than 16 MiB with their extras: ask for fewer at a time (batchSize)",
-            run.namespace
-        );
-        close(run, answer).await?;
-        return Err(CommandError::new(ErrorCode::BsonObjectTooLarge, message).into());
-    }
-    let mut reply = RawDocumentBuf::new();
-    for (name, value) in answer.iter().flatten() {
-        match value {
-            RawBsonRef::Document(cursor) if name.as_str() == "cursor" => {
-                let batch = Some(RawBsonRef::Array(&documents));
-                let replaced = [("firstBatch", batch), ("nextBatch", batch)];
-                reply.append(name, with_replaced(cursor, &replaced));
-            }
-            value => reply.append(name, value),
-        }
-    }
-    Ok(Some(reply))
-}
-
-/// Documents with the outliers among them put together: `Some(None)` where there are none, `None` where one has got other pages.
-async fn completed(
-    run: &mut Outlier<'_>,
-    documents: Vec<RawBsonRef<'_>>,
-) -> Result<Option<Option<RawArrayBuf>>, RunError> {
-    let shape = run.shape;
-    let own = |document: &RawDocument| shows_own(shape, document);
-    let is_any = documents.iter().filter_map(|value| value.as_document()).any(own);
-    if !is_any {
-        return Ok(Some(None));
-    }
-    let mut wanted: Vec<(RawBsonRef<'_>, Extras)> = Vec::new();
-    for document in documents.iter().filter_map(|value| value.as_document()) {
-        // By its control alone: a projection may have left the flag out.
-        if let Some(RawBsonRef::Document(_)) = get(document, shape.control())
-            && let State::Outlier(extras) = State::of(shape, document)
-            && get(document, shape.array()).is_some()
-            && shape.reads() == Reads::Merged
-            && let Some(id) = get(document, "_id")
-        {
-            wanted.push((id, extras));
-        }
-    }
-    if !wanted.is_empty() {
-        run.shared.metrics.outliers.merged(&run.label());
-    }
-    let of: Vec<_> = wanted.iter().map(|(id, extras)| (*id, extras.generation)).collect();
-    let pages = run.pages(&of).await?;
-    let mut all = RawArrayBuf::new();
-    for value in documents {
-        let Some(document) = value.as_document().filter(|document| own(document)) else {
-            all.push(value);
-            continue;
-        };
-        let keep = (shape.reads() == Reads::Base).then_some(shape.flag());
-        match State::of(shape, document) {
-            State::Outlier(extras) if shape.reads() == Reads::Merged && get(document, shape.array()).is_some() => {
-                if get(document, "_id").is_none() {
-                    return Err(run.unsupported(&format!("{} without _id", shape.array())).into());
-                }
-                match merged(shape, document, &extras, &pages.of(extras.generation)) {
-                    Some(whole) => all.push(&whole),
-                    None => return Ok(None),
-                }
-            }
-            State::Bare if shape.reads() == Reads::Merged && get(document, shape.array()).is_some() => {
-                if get(document, "_id").is_none() {
-                    return Err(run.unsupported(&format!("{} without _id", shape.array())).into());
-                }
-                match run.whole_by_hand(document).await? {
-                    Some(whole) => all.push(&whole),
-                    None => return Ok(None),
-                }
-            }
-            State::Misfit => return Err(run.misfit().into()),
-            _ => all.push(without_own(shape, document, keep)),
-        }
-    }
-    Ok(Some(Some(all)))
+    let id = run.keep_leftover(answer, left, count).await?;
+    Ok(Some(batch.into_reply_like(answer, id)))
 }
 
 async fn by_pipeline(run: &mut Outlier<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {

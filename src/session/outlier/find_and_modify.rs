@@ -121,10 +121,10 @@ async fn told_again(
     let State::Outlier(extras) = State::of(run.shape, value) else {
         return Ok(answer);
     };
-    let Some(id) = get(value, "_id") else {
+    if get(value, "_id").is_none() {
         return Err(forgotten().into());
-    };
-    let pages = run.pages(&[(id, extras.generation)]).await?;
+    }
+    let pages = run.pages(value, &extras).await?;
     let Some(whole) = merged(run.shape, value, &extras, &pages.of(extras.generation)) else {
         return Err(forgotten().into());
     };

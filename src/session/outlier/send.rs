@@ -13,6 +13,11 @@ use crate::command::reply::{CursorReply, succeeded};
 use crate::session::error::RunError;
 use crate::session::link::Request;
 
+/// What the documents of one answer of mongod's weigh at most, but for a single one, in bytes.
+const LONGEST_BATCH: usize = 16 * 1024 * 1024;
+/// What an answer may have around its documents, in bytes.
+const AROUND_DOCUMENTS: usize = 4096;
+
 /// As whose a write is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
@@ -204,6 +209,14 @@ impl<'a> Outlier<'a> {
         }
     }
 
+    /// Appends what a read of the proxy's own carries, its read concern included.
+    fn append_to_look_up(&mut self, query: &mut RawDocumentBuf) {
+        self.carried().append_to_look_up(query);
+        if let Some(concern) = self.read_concern() {
+            query.append(cstr!("readConcern"), concern);
+        }
+    }
+
     /// The read concern of a read beside the client's own: pages are read at the snapshot's time that base documents were read at, and
     /// are majority committed where base documents must be. A transaction has a snapshot of its own.
     fn read_concern(&self) -> Option<RawDocumentBuf> {
@@ -220,14 +233,79 @@ impl<'a> Outlier<'a> {
         (level == Some(RawBsonRef::String("majority"))).then(|| single("level", "majority"))
     }
 
+    /// All documents that a query of the proxy's own answers. `None` where mongod's answers are of more than so many bytes.
+    pub(super) async fn ask_within(
+        &mut self,
+        mut query: RawDocumentBuf,
+        most_bytes: usize,
+    ) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
+        let collection = query.iter().next().and_then(|first| first.ok()?.1.as_str());
+        let collection = collection.unwrap_or_default().to_owned();
+        if most_bytes < LONGEST_BATCH {
+            return self.ask_at_once(query, most_bytes).await;
+        }
+        // Without documents the first answer is short, and names the cursor: a longer one may not be kept.
+        query.append(cstr!("batchSize"), 0);
+        self.append_to_look_up(&mut query);
+        let opened = self.link.run(&query).await?;
+        let Some(id) = CursorReply::parse(&opened).map(|cursor| cursor.id) else {
+            return Ok(Some(Vec::new()));
+        };
+        let mut documents = Vec::new();
+        let mut left = most_bytes.saturating_add(AROUND_DOCUMENTS);
+        let mut is_open = id != 0;
+        while is_open {
+            let mut more = single("getMore", id);
+            more.append(cstr!("collection"), collection.as_str());
+            self.carried().append_to_go_on(&mut more);
+            let Some(answer) = self.link.call_within(Request::plain(&more), left).await? else {
+                self.close_cursor(&collection, id).await?;
+                return Ok(None);
+            };
+            let answer = succeeded(answer)?;
+            left = left.saturating_sub(answer.as_bytes().len());
+            let Some(cursor) = CursorReply::parse(&answer) else {
+                break;
+            };
+            documents.extend(cursor.documents().map(RawDocument::to_owned));
+            is_open = cursor.id != 0;
+        }
+        Ok(Some(documents))
+    }
+
+    /// The same for so few bytes that they have their place in one answer.
+    async fn ask_at_once(
+        &mut self,
+        mut query: RawDocumentBuf,
+        most_bytes: usize,
+    ) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
+        query.append(cstr!("batchSize"), i32::MAX);
+        query.append(cstr!("singleBatch"), true);
+        self.append_to_look_up(&mut query);
+        let most_bytes = most_bytes.saturating_add(AROUND_DOCUMENTS);
+        let Some(answer) = self.link.call_within(Request::plain(&query), most_bytes).await? else {
+            return Ok(None);
+        };
+        let answer = succeeded(answer)?;
+        let documents =
+            CursorReply::parse(&answer).map(|cursor| cursor.documents().map(RawDocument::to_owned).collect());
+        Ok(Some(documents.unwrap_or_default()))
+    }
+
+    /// Ends a cursor of mongod's.
+    pub(super) async fn close_cursor(&mut self, collection: &str, id: i64) -> Result<(), RunError> {
+        let mut command = single("killCursors", collection);
+        let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
+        command.append(cstr!("cursors"), &ids);
+        self.carried().append_to_go_on(&mut command);
+        self.link.run(&command).await.map(|_| ())
+    }
+
     /// All documents that a query of the proxy's own answers.
     pub(super) async fn ask(&mut self, mut query: RawDocumentBuf) -> Result<Vec<RawDocumentBuf>, RunError> {
         let collection = query.iter().next().and_then(|first| first.ok()?.1.as_str());
         let collection = collection.unwrap_or_default().to_owned();
-        self.carried().append_to_look_up(&mut query);
-        if let Some(concern) = self.read_concern() {
-            query.append(cstr!("readConcern"), concern);
-        }
+        self.append_to_look_up(&mut query);
         let mut answer = self.link.run(&query).await?;
         let mut documents = Vec::new();
         loop {

@@ -1,0 +1,264 @@
+//! Outliers that are larger together than a reply: read as from a plain collection, in a memory that is bounded.
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bson::{Document, RawDocument, doc};
+use proto_tests::raw::{self, Connection};
+use proto_tests::sessions::lsid;
+use proto_tests::{Outlier, Proxy, ProxyOptions, database_name, mongod};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::scene::{BOOKS, Scene, on_each};
+
+const PLAIN: &str = "plain";
+const MIB: usize = 1 << 20;
+
+/// A book that weighs about so many bytes, in so many buyers.
+fn heavy(id: i32, bytes: usize, buyers: usize) -> Document {
+    let name = format!("{id} ") + &"x".repeat(bytes / buyers);
+    let buyers: Vec<bson::Bson> = (0..buyers).map(|number| format!("{number} {name}").into()).collect();
+    doc! { "_id": id, "title": "Invisible Cities", "customers_purchased": buyers, "year": id % 3 }
+}
+
+/// The same books in the shaped collection and in a plain one.
+fn fill(scene: &mut Scene, bytes: &[usize]) -> Result<()> {
+    for (id, bytes) in (1..).zip(bytes) {
+        let book = heavy(id, *bytes, 120);
+        scene.run(doc! { "insert": BOOKS, "documents": [&book] })?;
+        let database = scene.database.clone();
+        scene
+            .direct
+            .command_ok(&doc! { "insert": PLAIN, "documents": [book], "$db": database })?;
+    }
+    scene.rest()
+}
+
+/// The batches that a cursor answers, each with the `_id`s of its documents, which are to be whole.
+fn batches(
+    connection: &mut Connection,
+    database: &str,
+    (mut command, more): (Document, Document),
+) -> Result<Vec<Vec<Document>>> {
+    command.insert("$db", database);
+    let collection = command.get_str("find")?.to_owned();
+    let mut reply = connection.command_ok(&command)?;
+    let mut batches = Vec::new();
+    loop {
+        let cursor = reply.get_document("cursor")?;
+        let batch = cursor
+            .get_array("firstBatch")
+            .or_else(|_| cursor.get_array("nextBatch"))?;
+        let documents = batch
+            .iter()
+            .map(|document| document.as_document().cloned().context("no document"));
+        batches.push(documents.collect::<Result<Vec<_>>>()?);
+        let id = cursor.get_i64("id")?;
+        if id == 0 {
+            return Ok(batches);
+        }
+        let mut next = doc! { "getMore": id, "collection": &collection };
+        next.extend(more.clone());
+        next.insert("$db", database);
+        if let Ok(lsid) = command.get_document("lsid") {
+            next.insert("lsid", lsid.clone());
+        }
+        reply = connection.command_ok(&next)?;
+    }
+}
+
+#[test]
+fn a_reply_holds_as_many_outliers_as_of_a_plain_collection_and_the_rest_follows() -> Result<()> {
+    let scene = &mut Scene::on(mongod::shared_replica_set())?;
+    fill(scene, &[5 * MIB, 5 * MIB, 5 * MIB, 100, 12 * MIB, 7 * MIB, 300])?;
+    let finds = [
+        (doc! {}, doc! {}),
+        (doc! { "sort": { "_id": -1 } }, doc! {}),
+        (doc! { "batchSize": 4 }, doc! { "batchSize": 2 }),
+        (doc! { "limit": 7 }, doc! {}),
+        (doc! { "limit": 7, "singleBatch": true }, doc! {}),
+        (doc! { "singleBatch": true }, doc! {}),
+        (doc! { "batchSize": 0 }, doc! {}),
+        (doc! { "filter": { "year": 1 }, "projection": { "title": 0 } }, doc! {}),
+        (
+            doc! { "projection": { "customers_purchased": 1 }, "sort": { "year": 1, "_id": 1 } },
+            doc! {},
+        ),
+        (doc! { "lsid": lsid("reader") }, doc! {}),
+    ];
+    for (find, more) in finds {
+        let asked = |collection: &str| {
+            let mut command = doc! { "find": collection };
+            command.extend(find.clone());
+            (command, more.clone())
+        };
+        let plain = batches(&mut scene.direct, &scene.database, asked(PLAIN))?;
+        let shaped = batches(&mut scene.application, &scene.database, asked(BOOKS))?;
+        let ids = |batches: &[Vec<Document>]| {
+            let ids = |batch: &Vec<Document>| batch.iter().map(|book| book.get_i32("_id").unwrap_or(0)).collect();
+            batches.iter().map(ids).collect::<Vec<Vec<i32>>>()
+        };
+        let [of_plain, of_shaped] = [&plain, &shaped].map(|batches| ids(batches));
+        ensure!(
+            shaped.concat() == plain.concat(),
+            "{find}: {of_shaped:?}, not {of_plain:?}"
+        );
+        // The first batch is as long as mongod's. Later ones may be shorter.
+        ensure!(of_shaped[0] == of_plain[0], "{find}: {of_shaped:?}, not {of_plain:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cursor_with_outliers_left_is_its_owners_and_can_be_killed() -> Result<()> {
+    on_each(|scene| {
+        fill(scene, &[9 * MIB, 9 * MIB, 9 * MIB])?;
+        let database = scene.database.clone();
+        let mut other = scene.another()?;
+        for batch_size in [2, 101] {
+            let open = |scene: &mut Scene| -> Result<i64> {
+                let reply = scene.run(doc! { "find": BOOKS, "batchSize": batch_size })?;
+                Ok(reply.get_document("cursor")?.get_i64("id")?)
+            };
+            let id = open(scene)?;
+            let more = doc! { "getMore": id, "collection": BOOKS, "$db": &database };
+            let mut in_session = more.clone();
+            in_session.insert("lsid", lsid("other"));
+            let refused = other.command(&in_session)?;
+            ensure!(refused.get_i32("code")? == 50736, "{refused}");
+            let elsewhere = doc! { "getMore": id, "collection": "other", "$db": &database };
+            let refused = other.command(&elsewhere)?;
+            ensure!(refused.get_f64("ok")? < 0.5, "{refused}");
+            // Any connection of the user's may read on.
+            let next = other.command_ok(&more)?;
+            ensure!(
+                next.get_document("cursor")?.get_array("nextBatch")?.len() == 1,
+                "a batch of one"
+            );
+            let kill = doc! { "killCursors": BOOKS, "cursors": [id, 77_i64], "$db": &database };
+            let killed = other.command_ok(&kill)?;
+            ensure!(killed.get_array("cursorsKilled")? == &vec![id.into()], "{killed}");
+            ensure!(killed.get_array("cursorsNotFound")? == &vec![77_i64.into()], "{killed}");
+            let gone = other.command(&more)?;
+            ensure!(gone.get_i32("code")? == 43, "{gone}");
+        }
+        Ok(())
+    })
+}
+
+/// The smallest budget that can be configured.
+const BUDGET_MIB: u64 = 192;
+/// What is not in the budget: the program itself, and buffers, stacks and TLS of connections.
+const ALLOWANCE_MIB: u64 = 64;
+const ALLOWANCE_KIB_FOR_EACH: u64 = 100;
+
+/// How many clients ask at once. `MONGOSHAPE_CROWD=1000` is the size that the budget is promised for.
+fn crowd() -> Result<u32> {
+    match std::env::var("MONGOSHAPE_CROWD") {
+        Ok(crowd) => Ok(crowd.parse()?),
+        Err(_) => Ok(200),
+    }
+}
+
+/// The most memory that the proxy has had so far, in MiB.
+fn peak_mib(proxy: &Proxy) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.id()))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .context("no VmHWM")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
+}
+
+/// What one client came to.
+enum Came {
+    /// The document's bytes.
+    Served(usize),
+    /// That there was no memory in time.
+    Told,
+}
+
+fn ask(connection: &mut Connection, database: &str) -> Result<Came> {
+    connection.stream().set_read_timeout(Some(Duration::from_mins(3)))?;
+    connection.send(&raw::request(1, &doc! { "find": BOOKS, "$db": database })?)?;
+    let frame = connection.receive()?;
+    let reply = RawDocument::from_bytes(raw::body(&frame)?)?;
+    if reply.get_f64("ok")? > 0.5 {
+        let batch = reply.get_document("cursor")?.get_array("firstBatch")?;
+        ensure!(batch.into_iter().count() == 1, "not one outlier");
+        return Ok(Came::Served(frame.len()));
+    }
+    let message = reply.get_str("errmsg")?;
+    ensure!(
+        reply.get_i32("code")? == 146 && message.contains("listen.memory_mib"),
+        "{message}"
+    );
+    Ok(Came::Told)
+}
+
+/// Two hundred clients, or `MONGOSHAPE_CROWD`, each ask for all of a collection of four outliers of 10 MB. Of mongod alone they would
+/// have 40 MB each.
+#[test]
+fn a_crowd_that_asks_for_large_outliers_is_served_or_told_within_the_budget() -> Result<()> {
+    let files = getrlimit(Resource::Nofile).maximum;
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: files,
+            maximum: files,
+        },
+    )?;
+    let database = database_name();
+    let shape = Outlier::new("customers_purchased", (50, 1000));
+    let options = ProxyOptions::new(&mongod::shared().uri())
+        .listen(&format!("memory_mib = {BUDGET_MIB}"))
+        .config(&shape.toml(&format!("{database}.{BOOKS}")));
+    let proxy = Proxy::start(&options)?;
+    let mut application = Connection::open(proxy.address())?;
+    for id in 0..4 {
+        let insert = doc! { "insert": BOOKS, "documents": [heavy(id, 10_000_000, 2000)], "$db": &database };
+        application.command_ok(&insert)?;
+    }
+    let crowd = crowd()?;
+    let begun = Instant::now();
+    let together = Arc::new(Barrier::new(usize::try_from(crowd)?));
+    let clients = (0..crowd).map(|_| {
+        let mut connection = Connection::open(proxy.address())?;
+        let (together, database) = (Arc::clone(&together), database.clone());
+        let client = thread::Builder::new().stack_size(256 * 1024).spawn(move || {
+            together.wait();
+            ask(&mut connection, &database)
+        });
+        Ok(client?)
+    });
+    let clients = clients.collect::<Result<Vec<_>>>()?;
+    let (mut served, mut told) = (0, 0);
+    for client in clients {
+        let Ok(came) = client.join() else {
+            bail!("a client panicked");
+        };
+        match came? {
+            Came::Served(bytes) => {
+                ensure!(bytes > 10_000_000, "{bytes} bytes");
+                served += 1;
+            }
+            Came::Told => told += 1,
+        }
+    }
+    let peak = peak_mib(&proxy)?;
+    let most = BUDGET_MIB + ALLOWANCE_MIB + u64::from(crowd) * ALLOWANCE_KIB_FOR_EACH / 1024;
+    println!(
+        "{crowd} clients: {served} served, {told} told, {:?}, peak {peak} of {most} MiB",
+        begun.elapsed()
+    );
+    ensure!(peak < most, "{peak} MiB of {most}");
+    ensure!(served > 0, "nobody was served");
+    // Once they are gone there is memory for everybody.
+    ensure!(
+        matches!(ask(&mut application, &database)?, Came::Served(_)),
+        "memory is missing"
+    );
+    Ok(())
+}

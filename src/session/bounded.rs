@@ -1,0 +1,98 @@
+//! A cache with a bound on the number of its entries and on their bytes: keys are of any length that a client likes.
+
+use std::hash::Hash;
+
+use lru::LruCache;
+
+/// Entries, at most.
+const MAX_ENTRIES: usize = 100_000;
+/// What they may weigh together, in bytes.
+const MAX_BYTES: usize = 32 << 20;
+
+/// What an entry weighs by its key, in bytes; its value is in proportion to that.
+pub(super) trait Weighed {
+    /// See [`Weighed`].
+    fn bytes(&self) -> usize;
+}
+
+/// The cache. The least recently used goes first.
+#[derive(Debug)]
+pub(super) struct Bounded<K: Hash + Eq, V> {
+    entries: LruCache<K, V>,
+    bytes: usize,
+}
+
+impl<K: Hash + Eq + Weighed, V> Default for Bounded<K, V> {
+    fn default() -> Self {
+        // Grows as it is used.
+        let entries = LruCache::unbounded();
+        Self { entries, bytes: 0 }
+    }
+}
+
+impl<K: Hash + Eq + Weighed, V> Bounded<K, V> {
+    /// What is known under a key.
+    pub(super) fn get(&mut self, key: &K) -> Option<&V> {
+        self.entries.get(key)
+    }
+
+    /// Remembers it. One that is heavier than all may be is not.
+    pub(super) fn put(&mut self, key: K, value: V) {
+        self.bytes = self.bytes.saturating_add(key.bytes());
+        if let Some((replaced, _)) = self.entries.push(key, value) {
+            self.bytes = self.bytes.saturating_sub(replaced.bytes());
+        }
+        while self.bytes > MAX_BYTES || self.entries.len() > MAX_ENTRIES {
+            let Some((oldest, _)) = self.entries.pop_lru() else {
+                break;
+            };
+            self.bytes = self.bytes.saturating_sub(oldest.bytes());
+        }
+    }
+
+    /// Forgets what is known under a key.
+    pub(super) fn pop(&mut self, key: &K) {
+        if let Some((removed, _)) = self.entries.pop_entry(key) {
+            self.bytes = self.bytes.saturating_sub(removed.bytes());
+        }
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+        self.bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Weighed for Vec<u8> {
+        fn bytes(&self) -> usize {
+            self.len()
+        }
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_when_bytes_or_entries_are_too_many() {
+        let mut cache = Bounded::default();
+        for number in 0..100_u8 {
+            cache.put(vec![number; 1 << 20], ());
+            assert!(cache.bytes <= MAX_BYTES);
+        }
+        assert_eq!(cache.entries.len(), 32);
+        assert!(cache.get(&vec![99; 1 << 20]).is_some() && cache.get(&vec![60; 1 << 20]).is_none());
+        cache.put(vec![99; 1 << 20], ());
+        cache.pop(&vec![99; 1 << 20]);
+        assert_eq!((cache.entries.len(), cache.bytes), (31, 31 << 20));
+        cache.put(vec![0; MAX_BYTES + 1], ());
+        assert_eq!((cache.entries.len(), cache.bytes), (0, 0));
+        for number in 0..150_000_u32 {
+            cache.put(number.to_be_bytes().to_vec(), ());
+        }
+        assert_eq!(cache.entries.len(), MAX_ENTRIES);
+        cache.clear();
+        assert_eq!((cache.entries.len(), cache.bytes), (0, 0));
+    }
+}
