@@ -20,11 +20,15 @@ use writers::{Decision, Kind, Writers};
 
 const MAX_STATES: usize = 3_000_000;
 
+#[expect(
+    clippy::print_stderr,
+    reason = "the test's own output, which the test runner captures"
+)]
 fn explore<P: Protocol>(protocol: P, budget: Budget, only: Option<&'static str>) -> Found {
     let begun = std::time::Instant::now();
     let system = System { protocol, budget, only };
     let found = search(&system, MAX_STATES);
-    println!(
+    eprintln!(
         "{} states in {:?}: {:#?}",
         found.states,
         begun.elapsed(),

@@ -76,7 +76,7 @@ impl World {
             }
             Fate::Arrives
         });
-        let over = self.over.config_file().to_owned();
+        let over = self.over.config_file().clone();
         let packing = thread::spawn(move || compact_by(&over));
         wait_until("compact does not freeze", || Ok(freezes.load(Ordering::Relaxed)))?;
         self.hold()?;

@@ -27,7 +27,15 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
         FindForm::Mistake => return by_command(world, wrong),
         FindForm::Refused => return by_command(world, refused),
     }
-    let (command, order) = world.group(&FIND, ordinary);
+    let (mut command, order) = world.group(&FIND, ordinary);
+    // Refused of outliers, and on a plain collection mostly a mistake: of two mistakes, either may be reported.
+    if world.outlier.is_some()
+        && command
+            .get_document("sort")
+            .is_ok_and(|sort| sort.contains_key("$natural"))
+    {
+        command.remove("hint");
+    }
     let order = settle_order(order, &command);
     let mut batches = world.batches();
     batches.may_end_later = !command.get_bool("singleBatch").unwrap_or(false);

@@ -10,6 +10,14 @@ use crate::differential::sides::field;
 /// What is said to a findAndModify that is sent again, and whose answer is not known any more.
 const FORGOTTEN: &str = "its answer cannot be told again";
 
+/// Operators that are refused, and how the message names them.
+const OPERATORS: [(&str, &str); 4] = [
+    ("$where", "$where"),
+    ("$text", "$text"),
+    ("$near", "$near"),
+    ("$nearSphere", "$near"),
+];
+
 /// The reason, where the reply is a refusal of this read for one that it gives.
 pub(in crate::differential) fn of_read(command: &Document, reply: &RawDocument) -> Option<&'static str> {
     if field(reply, "code") != Some(RawBsonRef::Int32(NOT_SUPPORTED)) {
@@ -23,9 +31,9 @@ fn reasons(command: &Document) -> Vec<&'static str> {
     let mut reasons = Vec::new();
     for name in ["filter", "query", "pipeline"] {
         let value = command.get(name).unwrap_or(&Bson::Null);
-        for operator in ["$where", "$text", "$near", "$nearSphere"] {
+        for (operator, named) in OPERATORS {
             if names(value, operator) {
-                reasons.push(operator);
+                reasons.push(named);
             }
         }
     }
@@ -48,6 +56,9 @@ fn reasons(command: &Document) -> Vec<&'static str> {
         if holds(&filter, &|name, _| name.split('.').any(str::is_empty)) {
             reasons.push("beside a filter on a field without a name");
         }
+        if projection.contains_key("_id") {
+            reasons.push(" without _id");
+        }
         if projection.keys().any(|name| name.ends_with(".$")) {
             reasons.push("such a positional operator ($)");
         }
@@ -64,8 +75,8 @@ pub(super) fn of_write(asked: &Asked<'_>, reply: &RawDocument) -> Option<String>
     if field(reply, "code") != Some(RawBsonRef::Int32(NOT_SUPPORTED)) {
         return None;
     }
-    for operator in ["$where", "$text", "$near", "$nearSphere"] {
-        if names(asked.filter(), operator) && message.contains(operator) {
+    for (operator, named) in OPERATORS {
+        if names(asked.filter(), operator) && message.contains(named) {
             return Some(format!("filter with {operator}"));
         }
     }

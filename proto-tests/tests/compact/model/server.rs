@@ -136,7 +136,7 @@ impl Server {
             Command::DropIndex { uuid, run, half } => self.drop_index(uuid, (run, half)),
             Command::CollMod { uuid, index, freezes } => {
                 let found = self.found(Name::Main, uuid)?;
-                if index.is_some_and(|index| !has(found, index)) {
+                if index.is_some_and(|index| !has(*found, index)) {
                     return Err(Refusal::IndexNotFound);
                 }
                 found.is_frozen = freezes.unwrap_or(found.is_frozen);
@@ -168,7 +168,9 @@ impl Server {
     pub(super) fn write(&mut self, items: u8) -> bool {
         let thawed = self.found(Name::Main, None).ok().filter(|found| !found.is_frozen);
         let is_done = thawed.is_some();
-        thawed.into_iter().for_each(|found| found.items |= items);
+        if let Some(found) = thawed {
+            found.items |= items;
+        }
         is_done
     }
 
@@ -190,7 +192,7 @@ impl Server {
 
     fn drop_index(&mut self, uuid: u8, index: (u8, Half)) -> Result<(), Refusal> {
         let found = self.found(Name::Main, Some(uuid))?;
-        if !has(found, index) {
+        if !has(*found, index) {
             return Err(Refusal::IndexNotFound);
         }
         if let Some(fence) = &mut found.fence {
@@ -204,7 +206,7 @@ impl Server {
     }
 }
 
-fn has(collection: &Collection, (run, half): (u8, Half)) -> bool {
+fn has(collection: Collection, (run, half): (u8, Half)) -> bool {
     let is_there = |fence: &Fence| match half {
         Half::Freeze => fence.freeze,
         Half::Thaw => fence.thaw,

@@ -105,7 +105,6 @@ pub(super) const MISSING: &str = "there is no collection, and no run";
 
 impl<R: Protocol> System<R> {
     fn sent(
-        &self,
         state: &State<R::At>,
         (index, run): (usize, &Run<R::At>),
         (command, then): (Command, &Then<R::At>),
@@ -138,7 +137,7 @@ impl<R: Protocol> System<R> {
         let mut run = state.runs[index].clone();
         let id = run.id;
         let mut next = match self.protocol.step(&mut run, &state.server) {
-            Step::Send { command, then } => self.sent(state, (index, &run), (command, &then)),
+            Step::Send { command, then } => Self::sent(state, (index, &run), (command, &then)),
             Step::Go(at) => {
                 let mut gone = state.clone();
                 gone.runs[index] = Run { at, ..run };

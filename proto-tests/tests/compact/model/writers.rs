@@ -87,31 +87,27 @@ impl Writers {
 
     fn proceed(&self, mut state: State) -> (String, State) {
         let part = state.part;
-        match self.execute(&mut state, part) {
-            Some(counted) => {
-                state.counted += counted;
-                state.executed = true;
-                state.part += 1;
-                if state.part == PARTS {
-                    state.client = Client::Answered(state.counted);
-                }
-                (format!("part {part} is executed"), state)
+        if let Some(counted) = self.execute(&mut state, part) {
+            state.counted += counted;
+            state.executed = true;
+            state.part += 1;
+            if state.part == PARTS {
+                state.client = Client::Answered(state.counted);
             }
-            None => {
-                let may_be_run_again = self.is_retryable
-                    || match self.decision {
-                        // The outcome of a command that failed was taken for none.
-                        Decision::ByCount => true,
-                        Decision::ByFact => !state.executed,
-                    };
-                if may_be_run_again {
-                    (state.part, state.counted, state.executed) = (0, 0, false);
-                } else {
-                    state.client = Client::Failed;
-                }
-                (format!("part {part} is refused"), state)
-            }
+            return (format!("part {part} is executed"), state);
         }
+        let may_be_run_again = self.is_retryable
+            || match self.decision {
+                // The outcome of a command that failed was taken for none.
+                Decision::ByCount => true,
+                Decision::ByFact => !state.executed,
+            };
+        if may_be_run_again {
+            (state.part, state.counted, state.executed) = (0, 0, false);
+        } else {
+            state.client = Client::Failed;
+        }
+        (format!("part {part} is refused"), state)
     }
 }
 
