@@ -62,7 +62,22 @@ impl Proxy {
     pub fn start_with_misfits(options: &ProxyOptions) -> Result<Self> {
         let proxy = Self::start_unready(options)?;
         proxy.expect_log(Level::Error, "a collection does not fit its shape");
+        proxy.wait_until_the_server_is_known();
         Ok(proxy)
+    }
+
+    /// A single server is named twice in the log, when it is connected to and when it has said what it is: mostly within milliseconds.
+    /// A set is named once.
+    fn wait_until_the_server_is_known(&self) {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let named = || {
+            let lines = self.log.lines();
+            let is_named = |line: &&Line| line.text.contains("connecting clients to this server");
+            lines.iter().filter(is_named).count()
+        };
+        while named() < 2 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn start_until(options: &ProxyOptions, endpoint: &str) -> Result<Self> {

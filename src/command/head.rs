@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::document::{fields, first_field, validate};
+use super::document::{fields, first_field, get, type_name, validate};
 use super::error::{CommandError, ErrorCode};
 use super::namespace::Namespace;
 use super::time_limit;
@@ -108,9 +108,15 @@ impl<'a> Head<'a> {
     /// # Errors
     /// Those of [`time_limit::check`], and where a command in a transaction has a write concern.
     pub fn check_options(&self) -> Result<(), CommandError> {
-        if self.in_transaction() && self.body().get_document("writeConcern").is_ok() {
-            let message = "writeConcern is not allowed within a multi-statement transaction";
-            return Err(CommandError::new(ErrorCode::InvalidOptions, message));
+        if let Some(concern) = get(self.body(), "writeConcern").filter(|_| self.in_transaction()) {
+            return Err(if let RawBsonRef::Document(_) = concern {
+                let message = "writeConcern is not allowed within a multi-statement transaction";
+                CommandError::new(ErrorCode::InvalidOptions, message)
+            } else {
+                let found = type_name(concern);
+                let message = format!("\"writeConcern\" had the wrong type. Expected object, found {found}");
+                CommandError::new(ErrorCode::TypeMismatch, message)
+            });
         }
         match self.name {
             "insert" | "update" | "delete" | "getMore" | "aggregate" => Ok(()),

@@ -117,7 +117,11 @@ impl Pair {
             after.contains(&self.stray),
             "{command} has changed the stray: {after:?}"
         );
-        if reply.get_i32("code").is_ok_and(|code| code == 72) {
+        let error = reply
+            .get_array("writeErrors")
+            .ok()
+            .and_then(|errors| errors.first()?.as_document());
+        if error.unwrap_or(&reply).get_i32("code").is_ok_and(|code| code == 72) {
             ensure!(after == before, "{command} was refused, and has changed documents");
         } else {
             let found = answer(&reply);

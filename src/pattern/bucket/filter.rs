@@ -23,6 +23,12 @@ pub fn is_page() -> RawDocumentBuf {
     single(path::VERSION, rawdoc! { "$gte": VERSION, "$lte": VERSION })
 }
 
+/// The condition that pages of any layout meet: one of another version is not to be passed over by a write, which is refused for it.
+#[must_use]
+pub fn is_page_of_any_layout() -> RawDocumentBuf {
+    single(path::VERSION, single("$gte", 1))
+}
+
 /// What was found in a filter.
 #[derive(Clone, Debug)]
 pub struct Narrowing {
@@ -153,7 +159,17 @@ impl Narrowing {
     /// The `$match` on pages that goes before the unpacking.
     #[must_use]
     pub fn bucket_match(&self) -> RawDocumentBuf {
-        let mut clauses = vec![is_page()];
+        self.match_of(is_page())
+    }
+
+    /// The same of pages that a write is to change.
+    #[must_use]
+    pub fn write_match(&self) -> RawDocumentBuf {
+        self.match_of(is_page_of_any_layout())
+    }
+
+    fn match_of(&self, pages: RawDocumentBuf) -> RawDocumentBuf {
+        let mut clauses = vec![pages];
         clauses.extend_from_slice(&self.clauses);
         single("$match", single("$and", array_of(&clauses)))
     }

@@ -109,7 +109,7 @@ pub fn command(shape: &BucketShape, collection: &str, wanted: Wanted<'_>) -> Raw
     let narrowing = Narrowing::of(shape, wanted.filter);
     let mut stages: Vec<RawDocumentBuf> = Vec::new();
     stages.extend(wanted.of_bucket.map(|condition| single("$match", condition)));
-    stages.push(narrowing.bucket_match());
+    stages.push(narrowing.write_match());
     if narrowing.one_key().is_some() && wanted.sort.is_none() {
         stages.push(single("$sort", single(path::PAGE, 1)));
     }

@@ -5,7 +5,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use super::{Deleted, chosen, sweep};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::delete::{empty, has_announced_only};
-use crate::pattern::bucket::filter::{Narrowing, is_page};
+use crate::pattern::bucket::filter::{Narrowing, is_page_of_any_layout};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::{PageFacts, path};
@@ -75,7 +75,7 @@ fn pages_of(run: &Run<'_>, condition: &RawDocument) -> RawDocumentBuf {
     let mut find = single("find", run.namespace.collection);
     find.append(
         cstr!("filter"),
-        single("$and", array_of(&[is_page(), condition.to_owned()])),
+        single("$and", array_of(&[is_page_of_any_layout(), condition.to_owned()])),
     );
     find.append(cstr!("sort"), &order);
     find.append(cstr!("hint"), index::PAGE);
