@@ -12,6 +12,11 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "wants Go and Java; its tests run in `--test drivers`",
     ),
     ("README.md", "cargo xtask pymongo", "takes minutes; run by hand"),
+    (
+        "README.md",
+        "cargo xtask mongoose",
+        "takes minutes and a checkout of Mongoose; run by hand",
+    ),
     ("README.md", "cargo xtask bench", "measures, on a quiet machine"),
     (
         "README.md",
@@ -65,6 +70,16 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "docs/outliers.md",
         "// shop.sales",
         "what is stored, in short; docs/storage-layout.md has it from mongod",
+    ),
+    (
+        "docs/mongoose-suite.md",
+        "cargo xtask mongoose",
+        "takes minutes and a checkout of Mongoose; run by hand",
+    ),
+    (
+        "docs/mongoose-suite.md",
+        "git clone",
+        "fetches another project; run by hand",
     ),
     (
         "docs/pymongo-suite.md",
