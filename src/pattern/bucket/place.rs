@@ -11,9 +11,9 @@ pub mod shift;
 mod time;
 mod whole;
 
-use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{BindRawBsonRef, RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::expression::{call, field, miss};
+use super::expression::{call, field, literal, miss};
 use super::layout::path;
 use super::resolve::Found;
 use crate::command::arguments::with_replaced;
@@ -170,10 +170,9 @@ impl InPlace {
         let Some((query, condition)) = query.and_then(|query| Some((query, get(query, "$expr")?))) else {
             return Err("an update without a condition".to_owned());
         };
-        let mut choice = single("if", condition);
-        put(&mut choice, "then", true);
-        put(&mut choice, "else", miss());
-        let condition = single("$cond", &choice);
+        // mongod may plan it by the key, and evaluate the expression on the key's other pages.
+        let is_other = call("$ne", "$_id", literal(&found.bucket));
+        let condition = choice(condition, true, choice(&is_other, false, miss()));
         let query = with_replaced(query, &[("$expr", Some(RawBsonRef::Document(&condition)))]);
         Ok(with_replaced(&statement, &[("q", Some(RawBsonRef::Document(&query)))]))
     }
@@ -234,6 +233,14 @@ pub fn claim(shape: &BucketShape, found: &Found) -> Result<RawDocumentBuf, Strin
     put(&mut arguments, "update", &stages);
     put(&mut arguments, "collation", single("locale", "simple"));
     Ok(arguments)
+}
+
+/// `{$cond: {if, then, else}}`
+fn choice(condition: impl BindRawBsonRef, then: bool, otherwise: RawDocumentBuf) -> RawDocumentBuf {
+    let mut choice = single("if", condition);
+    put(&mut choice, "then", then);
+    put(&mut choice, "else", otherwise);
+    single("$cond", &choice)
 }
 
 /// Whether it is the error of a [statement that misses](InPlace::statement_or_miss).
