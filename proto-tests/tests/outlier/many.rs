@@ -1,5 +1,7 @@
 //! Writes of more documents, and of more pages, than one command takes.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
 use proto_tests::Outlier;
@@ -75,6 +77,9 @@ fn a_delete_of_many_takes_more_ids_than_one_command_holds() -> Result<()> {
 #[test]
 fn a_document_may_have_more_pages_than_one_insert_takes() -> Result<()> {
     let mut sides = Sides::on_a_standalone(Outlier::new("tags", (5, 1)))?;
+    for connection in [&sides.naive, &sides.shaped] {
+        connection.stream().set_read_timeout(Some(Duration::from_mins(2)))?;
+    }
     let long = doc! { "_id": 1, "tags": (0..100_010).collect::<Vec<i32>>() };
     sides.alike(&doc! { "insert": COLLECTION, "documents": [long] })?;
     let count =

@@ -206,7 +206,7 @@ fn wrong(world: &mut World) -> Document {
         doc! { "nope": 1 },
         doc! { "maxTimeMS": -1 },
         doc! { "maxTimeMS": "x" },
-        doc! { "maxTimeMS": 1.5 },
+        doc! { "maxTimeMS": 20_000.5 },
         doc! { "maxTimeMS": Bson::Int64(1 << 40) },
         doc! { "maxTimeMS": Bson::Null },
         doc! { "tailable": true },
