@@ -133,11 +133,15 @@ fn differences(direct: &Outcomes, proxied: &Outcomes) -> Vec<Difference> {
 fn report(name: &str, differences: &[Difference], expected: &[Expected]) -> usize {
     let mut unexpected = 0;
     for difference in differences {
-        let cause = expected.iter().find(|entry| entry.matches(&difference.test));
-        if cause.is_none() {
-            unexpected += 1;
-        }
-        let cause = cause.map_or("NOT EXPECTED", |entry| entry.cause.as_str());
+        let listed = expected.iter().find(|entry| entry.matches(&difference.test));
+        let cause = match (listed, difference.direct) {
+            (Some(entry), _) => entry.cause.as_str(),
+            (None, Status::Failed) => "it fails directly",
+            (None, _) => {
+                unexpected += 1;
+                "NOT EXPECTED"
+            }
+        };
         let Difference { test, direct, proxied } = difference;
         println!("  {test}: {direct} -> {proxied}: {cause}");
     }
