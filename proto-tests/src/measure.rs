@@ -15,6 +15,13 @@ pub fn seed() -> u64 {
     seed
 }
 
+/// The seed of `MONGOSHAPE_SEED`, or always the same one: a comparison with mongod that fails depends on the change under test, not on chance.
+#[must_use]
+pub fn fixed_seed() -> u64 {
+    let given = std::env::var("MONGOSHAPE_SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or(1)
+}
+
 /// One line for who runs this by hand; the test runner hides it otherwise.
 #[expect(
     clippy::print_stdout,

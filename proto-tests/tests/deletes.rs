@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
+use proto_tests::measure::fixed_seed;
 use proto_tests::raw::Connection;
 use proto_tests::replies::succeeded;
 use proto_tests::sessions::{Transaction, lsid};
@@ -219,8 +220,7 @@ fn a_transaction_deletes_and_takes_it_back() -> Result<()> {
 /// Deletes and inserts at random: the seed is in the error.
 #[test]
 fn deletes_at_random() -> Result<()> {
-    let seed = std::env::var("MONGOSHAPE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed: u64 = seed.unwrap_or_else(|| rand::rng().random());
+    let seed = fixed_seed();
     at_random(seed).with_context(|| format!("to see it again: MONGOSHAPE_SEED={seed}"))
 }
 

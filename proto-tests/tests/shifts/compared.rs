@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::ItemIds;
+use proto_tests::measure::fixed_seed;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -175,18 +176,13 @@ fn every_kind_of_change_gives_another_time() -> Result<()> {
     Ok(())
 }
 
-fn seed() -> u64 {
-    let seed = std::env::var("MONGOSHAPE_SEED").ok().and_then(|seed| seed.parse().ok());
-    seed.unwrap_or_else(|| rand::rng().random())
-}
-
 /// Of random changes; all is looked at after each.
 const ROUNDS: u32 = 1;
 
 /// Changes of times beside inserts and deletes, at random; no two items have the same time.
 #[test]
 fn times_change_at_random() -> Result<()> {
-    let seed = seed();
+    let seed = fixed_seed();
     at_random(seed).with_context(|| format!("to see it again: MONGOSHAPE_SEED={seed}"))
 }
 

@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
 use proto_tests::ItemIds;
+use proto_tests::measure::fixed_seed;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -11,14 +12,9 @@ use crate::by_id::{self, changes};
 use crate::found::{filters, more_changes, of_ids, pipelines};
 use crate::sides::{self, ALL_IDS, COLLECTION};
 
-fn seed() -> u64 {
-    let seed = std::env::var("MONGOSHAPE_SEED").ok().and_then(|seed| seed.parse().ok());
-    seed.unwrap_or_else(|| rand::rng().random())
-}
-
 #[test]
 fn updates_at_random() -> Result<()> {
-    let seed = seed();
+    let seed = fixed_seed();
     for ids in ALL_IDS {
         at_random(seed, ids).with_context(|| format!("{ids:?}; to see it again: MONGOSHAPE_SEED={seed}"))?;
     }

@@ -6,7 +6,7 @@ mod words;
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, Timestamp, doc};
-use rand::RngExt as _;
+use proto_tests::measure::fixed_seed;
 
 use both::{Both, Outcome};
 use words::Words;
@@ -14,12 +14,9 @@ use words::Words;
 /// Cases of a test; the environment may ask for more, by `MONGOSHAPE_OPERATIONS`.
 const CASES: u32 = 1500;
 
-fn from_environment<T: std::str::FromStr>(name: &str) -> Option<T> {
-    std::env::var(name).ok().and_then(|value| value.parse().ok())
-}
-
 fn cases() -> u32 {
-    from_environment("MONGOSHAPE_OPERATIONS").unwrap_or(CASES)
+    let given = std::env::var("MONGOSHAPE_OPERATIONS").ok().and_then(|number| number.parse().ok());
+    given.unwrap_or(CASES)
 }
 
 /// Runs cases from a seed, and gives how many of them there were of each outcome: inserted, refused alike, not supported.
@@ -28,8 +25,7 @@ fn cases() -> u32 {
     reason = "the test's own output, which the test runner captures"
 )]
 fn at_random(case: fn(&mut Words) -> (Document, Bson)) -> Result<[u32; 3]> {
-    let seed = from_environment("MONGOSHAPE_SEED").unwrap_or_else(|| rand::rng().random());
-    eprintln!("MONGOSHAPE_SEED={seed}");
+    let seed = fixed_seed();
     let mut words = Words::new(seed);
     let mut both = Both::open()?;
     let mut counts = [0; 3];
