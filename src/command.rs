@@ -29,6 +29,7 @@ pub mod indexes;
 pub mod insert;
 pub mod mentions;
 pub mod namespace;
+pub mod read_concern;
 pub mod reply;
 pub mod statement_ids;
 pub mod time_limit;

@@ -11,6 +11,7 @@ mod first_page;
 pub mod handshake;
 mod hint;
 mod link;
+mod malformed_pipeline;
 pub mod memory;
 pub mod metrics;
 mod mint;

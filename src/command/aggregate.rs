@@ -113,7 +113,8 @@ pub fn as_find<'a>(body: &'a RawDocument, aggregate: &Aggregate<'a>) -> Option<F
     Some(find)
 }
 
-fn stage(element: Result<RawBsonRef<'_>, bson::error::Error>) -> Result<&RawDocument, CommandError> {
+/// An element of a pipeline.
+pub(super) fn stage(element: Result<RawBsonRef<'_>, bson::error::Error>) -> Result<&RawDocument, CommandError> {
     let element = element.map_err(|error| CommandError::invalid_bson(&error.to_string()))?;
     let not_an_object = || {
         CommandError::new(

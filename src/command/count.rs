@@ -5,6 +5,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::arguments::Field;
 use super::document::{as_whole_number, get};
 use super::error::{CommandError, ErrorCode};
+use super::read_concern;
 use super::reply::{CursorReply, carry};
 
 /// A `count`, read against the list of fields that mongod knows.
@@ -41,6 +42,7 @@ impl<'a> Count<'a> {
                 _ => return Err(field.unknown()),
             }
         }
+        read_concern::check_of_count(body)?;
         Ok(count)
     }
 

@@ -5,6 +5,7 @@ use bson::raw::{RawBsonRef, RawDocument};
 use super::arguments::Field;
 use super::document::as_whole_number;
 use super::error::{CommandError, ErrorCode};
+use super::find::checked_hint;
 use super::write_batch::missing;
 
 /// One statement of a `delete`.
@@ -24,7 +25,7 @@ impl<'a> DeleteStatement<'a> {
     /// Reads an element of `deletes`.
     ///
     /// # Errors
-    /// A field that it does not have, one of the wrong type, or a limit that is neither 0 nor 1, with mongod's codes.
+    /// A field that it does not have, one of the wrong type, or a limit that is a number other than 0 and 1, with mongod's codes.
     pub fn parse(statement: &'a RawDocument) -> Result<Self, CommandError> {
         let (mut filter, mut one, mut collation, mut hint) = (None, None, None, None);
         for field in Field::within("delete.deletes", statement) {
@@ -33,7 +34,7 @@ impl<'a> DeleteStatement<'a> {
                 "q" => filter = field.document()?,
                 "limit" => one = Some(is_one(field.value())?),
                 "collation" => collation = field.document()?,
-                "hint" => hint = Some(field.value()),
+                "hint" => hint = Some(checked_hint(field.value())?),
                 _ => return Err(field.unknown()),
             }
         }
@@ -46,13 +47,51 @@ impl<'a> DeleteStatement<'a> {
     }
 }
 
+/// mongod takes any value that is not a number as 0 (`write_ops_parsers.cpp`, `readMultiDeleteProperty`).
 fn is_one(limit: RawBsonRef<'_>) -> Result<bool, CommandError> {
-    match as_whole_number(limit) {
-        Some(0) => Ok(false),
-        Some(1) => Ok(true),
-        _ => {
-            let message = "The limit field in delete objects must be 0 or 1. Got a different value";
-            Err(CommandError::new(ErrorCode::FailedToParse, message))
+    let Some(number) = as_double(limit) else {
+        return Ok(false);
+    };
+    if number == 0.0 || number == 1.0 {
+        return Ok(number == 1.0);
+    }
+    let message = format!("The limit field in delete objects must be 0 or 1. Got {number}");
+    Err(CommandError::new(ErrorCode::FailedToParse, message))
+}
+
+fn as_double(value: RawBsonRef<'_>) -> Option<f64> {
+    match value {
+        RawBsonRef::Double(number) => Some(number),
+        RawBsonRef::Decimal128(number) => Some(number.to_string().parse().unwrap_or(f64::NAN)),
+        // 0 and 1 are exact, and no other number becomes one of them.
+        #[expect(clippy::cast_precision_loss, reason = "a number is compared with 0 and 1 only")]
+        value => as_whole_number(value).map(|number| number as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::raw::RawBson;
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_is_exactly_0_or_1_or_no_number() {
+        let one = |limit: RawBson| {
+            let statement = rawdoc! { "q": {}, "limit": limit };
+            DeleteStatement::parse(&statement).ok().map(|statement| statement.one)
+        };
+        assert_eq!(one(RawBson::Int32(0)), Some(false));
+        assert_eq!(one(RawBson::Int64(1)), Some(true));
+        assert_eq!(one(RawBson::Double(-0.0)), Some(false));
+        for limit in [0.5, 1.5, f64::NAN, f64::INFINITY, -1.0] {
+            assert_eq!(one(RawBson::Double(limit)), None, "{limit}");
+        }
+        assert_eq!(one(RawBson::Decimal128("0.4".parse().unwrap())), None);
+        assert_eq!(one(RawBson::Decimal128("1.0".parse().unwrap())), Some(true));
+        for limit in [RawBson::Null, RawBson::Boolean(true), RawBson::String("x".to_owned())] {
+            assert_eq!(one(limit), Some(false));
         }
     }
 }

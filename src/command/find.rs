@@ -95,13 +95,19 @@ fn not_empty(document: &&RawDocument) -> bool {
 /// # Errors
 /// What mongod answers to what is neither a name nor a pattern.
 pub fn check_hint_form(hint: Option<RawBsonRef<'_>>) -> Result<(), CommandError> {
-    match hint {
-        None | Some(RawBsonRef::String(_) | RawBsonRef::Document(_)) => Ok(()),
-        Some(_) => {
-            let message = "Hint must be a string or an object";
-            Err(CommandError::new(ErrorCode::FailedToParse, message))
-        }
+    hint.map_or(Ok(()), |hint| checked_hint(hint).map(drop))
+}
+
+/// A hint: the name of an index, or its keys.
+///
+/// # Errors
+/// A value of another type.
+pub(super) fn checked_hint(hint: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, CommandError> {
+    if let RawBsonRef::String(_) | RawBsonRef::Document(_) = hint {
+        return Ok(hint);
     }
+    let message = "Hint must be a string or an object";
+    Err(CommandError::new(ErrorCode::FailedToParse, message))
 }
 
 /// mongod's answer to a hint at an index that is not there, but for the query that it names.

@@ -4,6 +4,7 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use super::arguments::Field;
 use super::error::{CommandError, ErrorCode};
+use super::read_concern;
 
 /// A `findAndModify`, read against the list of fields that mongod knows.
 #[derive(Clone, Debug, Default)]
@@ -62,6 +63,7 @@ impl<'a> FindAndModify<'a> {
             }
         }
         command.check()?;
+        read_concern::check_of_write(body)?;
         Ok(command)
     }
 

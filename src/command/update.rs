@@ -2,9 +2,11 @@
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
+use super::aggregate::stage;
 use super::arguments::Field;
-use super::document::first_field;
-use super::error::CommandError;
+use super::document::{first_field, type_name};
+use super::error::{CommandError, ErrorCode};
+use super::find::checked_hint;
 use super::head::Head;
 use super::statement_ids::StatementIds;
 use super::write_batch::{WriteBatch, missing};
@@ -91,12 +93,12 @@ impl<'a> UpdateStatement<'a> {
             let (name, field) = field?;
             match name {
                 "q" => filter = field.document()?,
-                "u" => change = Some(field.value()),
+                "u" => change = Some(checked_change(field.value())?),
                 "multi" => multi = field.flag()?,
                 "upsert" => upsert = field.flag()?,
                 "collation" => collation = field.document()?,
-                "arrayFilters" => array_filters = field.array()?,
-                "hint" => hint = Some(field.value()),
+                "arrayFilters" => array_filters = checked_array_filters(field.array()?)?,
+                "hint" => hint = Some(checked_hint(field.value())?),
                 "c" => constants = field.document()?,
                 _ => return Err(field.unknown()),
             }
@@ -111,5 +113,59 @@ impl<'a> UpdateStatement<'a> {
             hint,
             constants,
         })
+    }
+}
+
+fn checked_change(change: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, CommandError> {
+    match change {
+        RawBsonRef::Document(_) => Ok(change),
+        RawBsonRef::Array(pipeline) => {
+            pipeline.into_iter().try_for_each(|element| stage(element).map(drop))?;
+            Ok(change)
+        }
+        _ => {
+            let message = "Update argument must be either an object or an array";
+            Err(CommandError::new(ErrorCode::FailedToParse, message))
+        }
+    }
+}
+
+/// Checks the types of the elements; mongod skips a null.
+fn checked_array_filters(filters: Option<&RawArray>) -> Result<Option<&RawArray>, CommandError> {
+    for (index, element) in filters.into_iter().flatten().enumerate() {
+        let element = element.map_err(|error| CommandError::invalid_bson(&error.to_string()))?;
+        if !matches!(element, RawBsonRef::Document(_) | RawBsonRef::Null) {
+            let field = format!("update.updates.arrayFilters.{index}");
+            return Err(CommandError::wrong_type(&field, type_name(element), "object"));
+        }
+    }
+    Ok(filters)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::raw::RawDocumentBuf;
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn a_statement_is_malformed_by_the_types_of_its_fields() {
+        let refused = |statement: RawDocumentBuf| match UpdateStatement::parse(&statement) {
+            Err(CommandError::Own { code, .. }) => Some(code),
+            _ => None,
+        };
+        assert_eq!(refused(rawdoc! { "q": {}, "u": { "$set": { "a": 1 } } }), None);
+        assert_eq!(refused(rawdoc! { "q": {}, "u": [{ "$set": { "a": 1 } }] }), None);
+        assert_eq!(refused(rawdoc! { "q": {}, "u": 5 }), Some(ErrorCode::FailedToParse));
+        assert_eq!(
+            refused(rawdoc! { "q": {}, "u": [{ "$set": {} }, 2] }),
+            Some(ErrorCode::TypeMismatch)
+        );
+        assert_eq!(refused(rawdoc! { "q": {}, "u": {}, "arrayFilters": [null, {}] }), None);
+        assert_eq!(
+            refused(rawdoc! { "q": {}, "u": {}, "arrayFilters": [{}, 1] }),
+            Some(ErrorCode::TypeMismatch)
+        );
     }
 }

@@ -8,6 +8,7 @@ use super::arguments::{Field, is_unacknowledged};
 use super::document::get;
 use super::error::{CommandError, ErrorCode};
 use super::head::Head;
+use super::read_concern;
 use super::statement_ids::StatementIds;
 use super::time_limit;
 
@@ -53,7 +54,7 @@ impl<'a> WriteBatch<'a> {
     /// commands have is for `read_own`, which says whether it knows the field.
     ///
     /// # Errors
-    /// A field that it does not have, one of the wrong type, no or too many statements, with mongod's codes.
+    /// A field that it does not have, one of the wrong type, no or too many statements, a read concern that writes do not support, with mongod's codes.
     pub fn parse(
         head: &Head<'a>,
         (command, path): (&'static str, &'static str),
@@ -110,6 +111,7 @@ impl<'a> WriteBatch<'a> {
         }
         batch.statement_ids.check(command, count)?;
         time_limit::check(head.body())?;
+        read_concern::check_of_write(head.body())?;
         Ok(batch)
     }
 }

@@ -31,6 +31,7 @@ mod statistics;
 mod task;
 mod update;
 mod upserted;
+mod write_concern;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -221,6 +222,17 @@ impl<'a> Run<'a> {
         if let Err(error) = indexes::check_hint(self, hint).await {
             task::end_running_transaction(self).await?;
             return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Creates a missing collection before an upsert, as mongod does: an upsert that fails leaves an empty collection, and its
+    /// hint is checked.
+    async fn ready_to_upsert(&mut self) -> Result<(), RunError> {
+        if self.collection.is_none() {
+            let settings = self.settings;
+            let ready = settings.readiness.for_writing(&mut self.asker()).await?;
+            self.collection = Some(ready.uuid);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use bson::doc;
 
 use super::coverage::Coverage;
 use super::operation::{Family, Operation, Outcome, WRITING};
@@ -249,6 +250,10 @@ impl Run {
                 .with_context(|| format!("{operation:?}"))
                 .with_context(again)?;
             *report.outcomes.entry((family.name, name_of(outcome))).or_default() += 1;
+            if outcome == Outcome::Refused {
+                // The naive side, which was not asked, would have created the collection for some of these commands.
+                sides.both(&doc! { "create": COLLECTION })?;
+            }
             if is_collecting() || past.number.is_multiple_of(STEPS_BETWEEN_CHECKS) || past.number == past.operations {
                 check(sides, world)
                     .with_context(|| format!("after {operation:?}"))

@@ -84,7 +84,9 @@ impl Both {
                 Ok(Outcome::Inserted)
             }
             // A proxy has mongod judge the words before it builds anything.
-            (Ok(_) | Err(Refusal::Mongod(_)), Err((code, words))) if words.starts_with("unknown top level operator") => {
+            (Ok(_) | Err(Refusal::Mongod(_)), Err((code, words)))
+                if words.starts_with("unknown top level operator") =>
+            {
                 Ok(Outcome::Refused(*code))
             }
             (Err(Refusal::Mongod(built)), Err((code, words))) => {

@@ -15,7 +15,9 @@ use words::Words;
 const CASES: u32 = 1500;
 
 fn cases() -> u32 {
-    let given = std::env::var("MONGOSHAPE_OPERATIONS").ok().and_then(|number| number.parse().ok());
+    let given = std::env::var("MONGOSHAPE_OPERATIONS")
+        .ok()
+        .and_then(|number| number.parse().ok());
     given.unwrap_or(CASES)
 }
 

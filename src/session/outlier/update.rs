@@ -18,6 +18,7 @@ use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::outlier::statement::typical_with_room;
 use crate::pattern::outlier::touch::{Change, Growth, may_insert_long};
 use crate::session::error::RunError;
+use crate::session::malformed_pipeline;
 
 /// How often an upsert may find its `_id` taken by a document that is not meant.
 const MAX_TAKEN: u32 = 3;
@@ -71,7 +72,9 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         })
         .map(statements::Statement::Update)
         .collect();
-    statements::run_each(run, &statements, (Tally::of_update(), command.ordered)).await
+    let reply = statements::run_each(run, &statements, (Tally::of_update(), command.ordered)).await?;
+    malformed_pipeline::check(run.link, run.head, &command).await?;
+    Ok(reply)
 }
 
 impl<'a> Statement<'_, 'a> {

@@ -12,11 +12,10 @@ use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 pub(super) use self::one::{Target, condition, sweep_page, take, taking_out, target, target_by_id};
 use super::replaced::{self, is_met_by, may_go_on, wait};
 use super::task::end_running_transaction;
-use super::{Run, indexes, resolve};
+use super::{Run, indexes, resolve, write_concern};
 use crate::command::delete::DeleteStatement;
 use crate::command::document::{array_of, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError, is_retryable, label_retryable};
-use crate::command::find::check_hint_form;
 use crate::command::reply::carry;
 use crate::command::write_batch::WriteBatch;
 use crate::pattern::bucket::resolve::Wanted;
@@ -85,7 +84,6 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let retryable = run.is_retryable()?;
     // Nothing is deleted of a command that cannot be done whole.
     for statement in &statements {
-        check_hint_form(statement.hint)?;
         resolve::check(run, Some(statement.filter))?;
     }
     run.ready_to_read(None)
@@ -118,6 +116,14 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
             }
             Err(error) => return Err(of_write(error, retryable)),
         }
+    }
+    if deleted.errors.is_empty()
+        && deleted.last_answer.is_empty()
+        && let Some(answer) = write_concern::wait_after_no_write(run)
+            .await
+            .map_err(|error| of_write(error, retryable))?
+    {
+        deleted.add(0, answer);
     }
     if batch.unacknowledged {
         // What mongod says to it.

@@ -7,7 +7,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::delete::{Target, condition, of_write, sweep_page, taking_out, target, target_by_id};
 use super::statements::lost_too_often;
-use super::{MAX_ATTEMPTS, Run, pause, resolve};
+use super::{MAX_ATTEMPTS, Run, pause, resolve, write_concern};
 use crate::command::document::{get, put, single};
 use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
@@ -120,7 +120,14 @@ async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, id: Option<i32>) -> Resul
                 };
                 match before {
                     Some(before) => return Ok(before),
-                    None if target.is_none() => return Ok((None, none)),
+                    None if target.is_none() => {
+                        if none.is_empty()
+                            && let Some(answer) = write_concern::wait_after_no_write(run).await?
+                        {
+                            none = answer;
+                        }
+                        return Ok((None, none));
+                    }
                     None => {}
                 }
             }

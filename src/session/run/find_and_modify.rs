@@ -59,7 +59,8 @@ async fn execute(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
         return Ok(reply);
     }
     let is_right = !command.upsert || command.filter.is_none_or(|filter| check_filter(filter).is_ok());
-    if let Some(change) = change.filter(|change| is_right && may_be_tried(run, change, command.upsert))
+    let creates = command.upsert && run.collection.is_none();
+    if let Some(change) = change.filter(|change| is_right && !creates && may_be_tried(run, change, command.upsert))
         && let Some(reply) = by_id(run, &command, (&change, &projection)).await?
     {
         return Ok(reply);

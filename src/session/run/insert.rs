@@ -49,6 +49,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
 /// Stores what can be stored. Where that ends early, what is known of the pages is lost with it.
 async fn store(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
     if batch.has_work() {
+        concern::check(run).await?;
         let settings = run.settings;
         let ready = settings.readiness.for_writing(&mut run.asker()).await?;
         batch.learn(run, &ready);

@@ -16,12 +16,12 @@ use self::outcome::{Outcome, Told};
 use super::replaced::{self, is_met_by, is_met_by_statement, may_go_on, wait};
 use super::task::{Memory, Task, end_transaction};
 use super::{Run, indexes, resolve, upserted};
-use crate::command::error::{CommandError, WriteError};
-use crate::command::find::check_hint_form;
+use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::bucket::change::Asked;
 use crate::pattern::bucket::upsert::check_filter;
 use crate::session::error::RunError;
+use crate::session::malformed_pipeline;
 
 pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     let is_retryable = run.head.is_retryable_write();
@@ -37,13 +37,11 @@ async fn execute(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
             resolve::check(run, Some(statement.filter))?;
         }
     }
-    for statement in &command.statements {
-        check_hint_form(statement.hint)?;
-    }
     run.ready_to_read(None).await?;
-    if let Some(changes) = &changes
+    let creates = run.collection.is_none() && command.statements.iter().any(|statement| statement.upsert);
+    if let Some(changes) = changes.filter(|_| !creates)
         && are_right(run, &command.statements).await?
-        && let Some(reply) = by_id::run(run, &command, changes).await?
+        && let Some(reply) = by_id::run(run, &command, &changes).await?
     {
         return Ok(reply);
     }
@@ -84,6 +82,9 @@ async fn one_after_the_other(run: &mut Run<'_>, command: &Update<'_>) -> Result<
             {
                 told.fail(index, WriteError::new(code, message));
             }
+            Err(RunError::Command(error)) if malformed_pipeline::is_cause(&error) && !run.head.in_transaction() => {
+                told.fail(index, WriteError::new(ErrorCode::FailedToParse, error.message()));
+            }
             Err(RunError::Command(error)) if run.executed > 0 && is_met_by(&error) && !run.head.in_transaction() => {
                 told.fail(index, replaced::not_executed(run));
             }
@@ -96,6 +97,7 @@ async fn one_after_the_other(run: &mut Run<'_>, command: &Update<'_>) -> Result<
     if told.has_failed() {
         end_transaction(run).await?;
     }
+    malformed_pipeline::check(run.link, run.head, command).await?;
     Ok(told.reply(run))
 }
 
@@ -134,17 +136,23 @@ async fn of_statement(
     if let Some(outcome) = before(run, &task, statement.upsert).await? {
         return Ok(outcome);
     }
-    let mistake = mistake(run, statement).await?;
-    if mistake.is_none()
+    let creates = statement.upsert && run.collection.is_none();
+    let mut mistaken = mistake(run, statement).await?;
+    if !creates
+        && mistaken.is_none()
         && let Some(outcome) = by_id::one(run, command, (index, statement)).await?
     {
         return Ok(outcome);
     }
     let judged = statement::judge(run, &task, statement.multi).await?;
+    if creates {
+        run.ready_to_upsert().await?;
+        mistaken = mistake(run, statement).await?;
+    }
     if judged.failed.is_some() || judged.retried {
         return Ok(judged);
     }
-    if let Some(error) = mistake {
+    if let Some(error) = mistaken {
         return Ok(Outcome {
             failed: Some(error),
             ..judged

@@ -62,7 +62,7 @@ declare_sites! {
     "delete" DeleteForm { Some 8, OneKey 2, ById 2, One 27, Mistake 1 }
 
     /// How many a statement deletes.
-    "delete.limit" DeleteLimit { One 2, All 1 }
+    "delete.limit" DeleteLimit { One 20, All 9, NoNumber 1 }
 
     /// A `findAndModify`.
     "findAndModify" FindAndModifyForm { RemoveOne 12, RemoveFirst 4, ChangeFirst 6, Upsert 6, Change 12, Mistake 1 }

@@ -39,13 +39,15 @@ fn statement(world: &mut World, has_variable: bool) -> Document {
     };
     // Which of several is deleted is not known.
     let is_one = matches!(form, DeleteForm::ById | DeleteForm::One);
-    let limit = match world.take_where(|limit: DeleteLimit| is_one || limit == DeleteLimit::All) {
-        DeleteLimit::One => 1,
-        DeleteLimit::All => 0,
+    let limit = world.take_where(|limit: DeleteLimit| is_one || limit != DeleteLimit::One);
+    let number = match limit {
+        DeleteLimit::One => Bson::Int32(1),
+        DeleteLimit::All => Bson::Int32(0),
+        DeleteLimit::NoNumber => world.example("delete.limit.noNumber", &["x".into(), Bson::Null, true.into()]),
     };
-    let mut statement = doc! { "q": filter, "limit": limit };
+    let mut statement = doc! { "q": filter, "limit": number };
     // Under another collation a filter may name several.
-    if limit == 0
+    if limit != DeleteLimit::One
         && let Some(collation) = world.collation()
     {
         statement.insert("collation", collation);
@@ -72,6 +74,9 @@ fn wrong(world: &mut World) -> Document {
         doc! { "hint": { "$natural": "x" } },
         doc! { "limit": 2 },
         doc! { "limit": -1 },
+        doc! { "limit": 0.5 },
+        doc! { "limit": f64::NAN },
+        doc! { "hint": 1 },
         doc! { "q": 1 },
         doc! { "q": { "$nope": 1 } },
         doc! { "collation": { "locale": "nope" } },

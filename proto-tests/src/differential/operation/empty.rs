@@ -1,13 +1,14 @@
 //! A command on a collection that is empty, or not there.
 
 use anyhow::{Context as _, Result, ensure};
+use bson::raw::RawBsonRef;
 use bson::{Document, doc};
 
 use super::writes::Writes;
 use super::{Operation, Outcome, aggregate, count, delete, distinct, find, find_and_modify, indexes, insert, update};
 use crate::differential::compare::{self, Canon};
 use crate::differential::grammar::{EMPTY, Emptiness, OnEmpty};
-use crate::differential::sides::{COLLECTION, show};
+use crate::differential::sides::{COLLECTION, field, show};
 use crate::differential::{Sides, World, contents};
 
 #[derive(Debug)]
@@ -67,6 +68,9 @@ impl Operation for Empty {
             self.prepare(sides).context("making it empty")?;
             let outcome = self.operation.run(sides)?;
             contents::unchanged(sides, self.canon)?;
+            if outcome != Outcome::Refused {
+                same_collections(sides)?;
+            }
             Ok(outcome)
         })
     }
@@ -96,4 +100,21 @@ impl Empty {
         }
         Ok(())
     }
+}
+
+/// Compares whether the collection is there.
+fn same_collections(sides: &mut Sides) -> Result<()> {
+    let list = doc! { "listCollections": 1, "filter": { "name": COLLECTION }, "nameOnly": true };
+    let [naive, shaped] = sides.both(&list)?.map(|reply| {
+        let cursor = field(&reply, "cursor").and_then(RawBsonRef::as_document);
+        let batch = cursor
+            .and_then(|cursor| field(cursor, "firstBatch"))
+            .and_then(RawBsonRef::as_array);
+        batch.is_some_and(|batch| batch.into_iter().next().is_some())
+    });
+    ensure!(
+        naive == shaped,
+        "the collection is there: {naive} naive, {shaped} shaped"
+    );
+    Ok(())
 }

@@ -132,6 +132,9 @@ fn wrong(world: &mut World) -> Document {
         doc! { "update": &change, "arrayFilters": [{ "e": 1 }] },
         doc! { "update": &change, "collation": { "locale": "nope" } },
         doc! { "update": &change, "maxTimeMS": -1 },
+        doc! { "update": &change, "hint": 1 },
+        doc! { "update": &change, "readConcern": { "level": "majority" } },
+        doc! { "remove": true, "readConcern": { "other": 1 } },
         doc! { "update": &change, "nope": 1 },
     ];
     let mut command = doc! { "findAndModify": COLLECTION, "query": { "n": world.some_serial() } };

@@ -106,6 +106,8 @@ fn wrong(world: &mut World) -> Document {
         doc! { "maxTimeMS": -1 },
         doc! { "maxTimeMS": "x" },
         doc! { "ordered": "x" },
+        doc! { "readConcern": { "level": "majority" } },
+        doc! { "readConcern": { "level": "nope" } },
         doc! { "writeConcern": 1 },
         doc! { "writeConcern": { "w": "nope", "wtimeout": 10 } },
         doc! { "collation": { "locale": "en" } },

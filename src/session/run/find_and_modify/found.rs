@@ -54,6 +54,10 @@ pub(super) async fn run(
         end_transaction(run).await?;
         return Err(CommandError::new(ErrorCode::QueryFeatureNotAllowed, error.message).into());
     }
+    if command.upsert && run.collection.is_none() {
+        run.ready_to_upsert().await?;
+        run.ready_to_read(command.hint).await?;
+    }
     // The pre-image must tell by itself which item it was.
     let all_items = task.statement_id.is_some() && !command.new;
     let wanted = Wanted {

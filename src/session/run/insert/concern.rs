@@ -7,14 +7,10 @@
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::batch::Batch;
-use crate::command::arguments::Carried;
-use crate::command::document::{array_of, as_whole_number, get, put, single};
+use crate::command::document::{as_whole_number, get, put};
 use crate::command::error::CommandError;
-use crate::command::reply::succeeded;
-use crate::pattern::bucket::insert::no_statement;
 use crate::session::error::RunError;
-use crate::session::link::Request;
-use crate::session::run::Run;
+use crate::session::run::{Run, write_concern};
 use crate::session::upstream::UpstreamKind;
 
 /// When it is waited for.
@@ -32,12 +28,7 @@ impl Concern {
     /// Before a mongod that stands alone there is nobody to wait for; a write concern that may be refused must be seen by
     /// mongod before anything is written.
     pub(super) fn of(run: &Run<'_>) -> Self {
-        let known = match get(run.head.body(), "writeConcern") {
-            None => true,
-            Some(RawBsonRef::Document(concern)) => is_known(concern),
-            Some(_) => false,
-        };
-        if run.upstream == UpstreamKind::Member && !run.head.in_transaction() && known {
+        if run.upstream == UpstreamKind::Member && !run.head.in_transaction() && is_well_formed(run) {
             Self::AtEnd
         } else {
             Self::Each
@@ -57,7 +48,21 @@ impl Concern {
     }
 }
 
-fn is_known(concern: &RawDocument) -> bool {
+/// Has mongod check a write concern that may be malformed, before the collection is created. Costs one round trip where it may.
+pub(super) async fn check(run: &mut Run<'_>) -> Result<(), RunError> {
+    if !is_well_formed(run) {
+        write_concern::wait(run).await?;
+    }
+    Ok(())
+}
+
+/// Whether mongod accepts the write concern for certain.
+fn is_well_formed(run: &Run<'_>) -> bool {
+    let concern = match get(run.head.body(), "writeConcern") {
+        None => return true,
+        Some(RawBsonRef::Document(concern)) => concern,
+        Some(_) => return false,
+    };
     let mut fields = concern.iter();
     fields.all(|field| match field {
         Ok((name, value)) => match (name.as_str(), value) {
@@ -71,34 +76,22 @@ fn is_known(concern: &RawDocument) -> bool {
     })
 }
 
-/// Whether the client waits for more than that mongod has it: it does not say how much, or says so.
-fn asks_for_more(run: &Run<'_>) -> bool {
-    let Some(RawBsonRef::Document(concern)) = get(run.head.body(), "writeConcern") else {
-        return true;
-    };
-    let journal = get(concern, "j").is_some_and(|journal| journal == RawBsonRef::Boolean(true));
-    let members = get(concern, "w").and_then(as_whole_number);
-    journal || !matches!(members, Some(0 | 1))
-}
-
 /// Waits for what the client's write concern asks, if that is still to be done.
 pub(super) async fn settle(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
     // Where a command stores nothing, mongod waits for the newest write that there is.
     let has_stored_nothing = !batch.has_sent() && !run.head.in_transaction();
     let is_named = get(run.head.body(), "writeConcern").is_some();
     let is_due = batch.concern == Concern::Owed || (has_stored_nothing && is_named);
-    if !is_due || !asks_for_more(run) {
+    if !is_due || !write_concern::asks_for_more(run) {
         return Ok(());
     }
-    let mut command = single("update", run.namespace.collection);
-    command.append(cstr!("updates"), array_of(&[no_statement()]));
-    Carried::of(run.head.body()).unnumbered().append_to_write(&mut command);
-    let answer = run.link.call(Request::plain(&command)).await?;
-    batch.last_answer = match succeeded(answer) {
+    batch.last_answer = match write_concern::wait(run).await {
         Ok(answer) => answer,
         // What was written is written: mongod says of one that it could not wait for that as well.
-        Err(CommandError::Upstream(error)) if batch.has_sent() => as_concern_error(&batch.last_answer, &error),
-        Err(error) => return Err(error.into()),
+        Err(RunError::Command(CommandError::Upstream(error))) if batch.has_sent() => {
+            as_concern_error(&batch.last_answer, &error)
+        }
+        Err(error) => return Err(error),
     };
     Ok(())
 }

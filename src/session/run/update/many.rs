@@ -20,7 +20,7 @@ use self::met::Met;
 use super::again::{find_again, find_all_again};
 use super::one::none_matched;
 use super::outcome::Outcome;
-use super::statement::{send, settle};
+use super::statement::send;
 use crate::command::document::get;
 use crate::command::error::{CommandError, WriteError};
 use crate::pattern::bucket::place::{Elsewhere, Planned, Wish};
@@ -31,7 +31,7 @@ use crate::session::run::relocate::may_relocate;
 use crate::session::run::replaced::{MAX_RUNS, is_met_by, is_met_by_statement, updated_in_part, wait};
 use crate::session::run::resolve::Matches;
 use crate::session::run::task::{Task, given_up, in_words_of_the_application};
-use crate::session::run::{MAX_ATTEMPTS, Run, pause};
+use crate::session::run::{MAX_ATTEMPTS, Run, pause, write_concern};
 use crate::session::upstream::UpstreamKind;
 
 /// Bytes of items that are kept before the first of them is changed.
@@ -303,7 +303,7 @@ impl Many<'_> {
 
     async fn end(mut self, run: &mut Run<'_>) -> Result<Outcome, RunError> {
         if self.at_once && self.sum.modified > 0 {
-            self.sum.answer = settle(run).await?;
+            self.sum.answer = write_concern::wait(run).await?;
         }
         self.sum.failed = self.sum.failed.or(self.fails);
         Ok(self.sum)

@@ -3,11 +3,9 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::outcome::Outcome;
-use crate::command::arguments::Carried;
 use crate::command::document::{array_of, get, single};
 use crate::command::error::WriteError;
 use crate::command::reply::succeeded;
-use crate::pattern::bucket::insert::no_statement;
 use crate::session::error::RunError;
 use crate::session::link::Request;
 use crate::session::run::Run;
@@ -50,7 +48,7 @@ pub(super) struct Together {
 }
 
 /// Sends the statements of some items in one command, in which mongod stops at the first that fails. With `at_once` what the client
-/// waits for is left to [`settle`].
+/// waits for is left to [`wait`](crate::session::run::write_concern::wait).
 pub(super) async fn send_together(
     run: &mut Run<'_>,
     statements: &[&RawDocument],
@@ -79,14 +77,6 @@ pub(super) async fn send_together(
         ..Outcome::of(answer)
     };
     Ok(Together { outcome, failed })
-}
-
-/// Waits for what the client's write concern asks, for all that was written before it.
-pub(super) async fn settle(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
-    let mut command = single("update", run.namespace.collection);
-    command.append(cstr!("updates"), array_of(&[no_statement()]));
-    Carried::of(run.head.body()).unnumbered().append_to_write(&mut command);
-    Ok(succeeded(run.link.call(Request::plain(&command)).await?)?)
 }
 
 fn body(run: &Run<'_>, task: &Task<'_>, statement: &RawDocument) -> RawDocumentBuf {

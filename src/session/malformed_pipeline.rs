@@ -1,0 +1,67 @@
+//! The error of a malformed pipeline in an `update`.
+//!
+//! mongod executes all statements first, of which a malformed one fails. Then it counts the stages of all pipelines, executed or
+//! not, and the first malformed one fails the command (`write_commands.cpp`, `incrementUpdateMetrics`).
+
+use bson::raw::{RawArray, RawBsonRef, RawDocument, cstr};
+
+use super::error::RunError;
+use super::link::{Link, Request};
+use crate::command::arguments::Carried;
+use crate::command::document::{array_of, first_field, get, put, single};
+use crate::command::error::CommandError;
+use crate::command::head::Head;
+use crate::command::reply::succeeded;
+use crate::command::update::Update;
+use crate::pattern::bucket::insert::no_statement;
+
+/// The stages of updates.
+const STAGES: [&str; 6] = [
+    "$addFields",
+    "$set",
+    "$unset",
+    "$project",
+    "$replaceRoot",
+    "$replaceWith",
+];
+/// mongod's errors for a stage that has not one field, and for a stage with an unknown name.
+const MALFORMED: [i32; 2] = [40323, 40324];
+
+/// Whether a statement failed for its malformed pipeline.
+pub(super) fn is_cause(error: &CommandError) -> bool {
+    match error {
+        CommandError::Upstream(reply) => reply.get_i32("code").is_ok_and(|code| MALFORMED.contains(&code)),
+        CommandError::Own { .. } => false,
+    }
+}
+
+/// Fails for the first malformed pipeline of an executed command. Costs one round trip for each pipeline with a stage that updates do
+/// not have; in a transaction the statement itself has failed the command.
+pub(super) async fn check(link: &mut Link, head: &Head<'_>, command: &Update<'_>) -> Result<(), RunError> {
+    if head.in_transaction() {
+        return Ok(());
+    }
+    for statement in &command.statements {
+        let Some(pipeline) = statement.change.as_array().filter(|pipeline| is_suspect(pipeline)) else {
+            continue;
+        };
+        let mut on_none = single("q", get(&no_statement(), "q").unwrap_or(RawBsonRef::Null));
+        put(&mut on_none, "u", pipeline);
+        let mut body = single("update", head.target.unwrap_or_default());
+        body.append(cstr!("updates"), array_of(&[on_none]));
+        Carried::of(head.body()).unnumbered().append_to_write(&mut body);
+        match succeeded(link.call(Request::plain(&body)).await?) {
+            Err(error) if is_cause(&error) => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn is_suspect(pipeline: &RawArray) -> bool {
+    let is_stage = |stage: &RawDocument| {
+        stage.iter().count() == 1 && first_field(stage).is_some_and(|(name, _)| STAGES.contains(&name))
+    };
+    let mut stages = pipeline.into_iter().flatten().filter_map(RawBsonRef::as_document);
+    !stages.all(is_stage)
+}
