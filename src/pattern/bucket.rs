@@ -14,7 +14,7 @@ pub mod distinct;
 mod expression;
 pub mod fence;
 pub mod field_names;
-pub mod filter;
+pub mod predicate_pushdown;
 pub mod index;
 pub mod insert;
 pub mod item;

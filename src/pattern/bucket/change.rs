@@ -10,7 +10,7 @@ mod words;
 
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::filter::Narrowing;
+use super::predicate_pushdown::BucketPredicate;
 use super::index;
 use super::item::Mint;
 use super::layout::{VERSION, path};
@@ -83,7 +83,7 @@ impl Change {
         if asked.collation.is_some() {
             return Err("an update under a collation".to_owned());
         }
-        let narrowing = Narrowing::of(shape, asked.filter);
+        let narrowing = BucketPredicate::of(shape, asked.filter);
         let Some(id) = narrowing.exactly_one_id() else {
             let message = "an update but of one item by its `_id`, with plain conditions beside it";
             return Err(message.to_owned());

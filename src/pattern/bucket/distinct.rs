@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
 
-use super::filter::Narrowing;
+use super::predicate_pushdown::BucketPredicate;
 use super::pipeline::{FieldOrder, unpack};
 use super::summary;
 use crate::command::document::{array_of, put, single};
@@ -20,7 +20,7 @@ pub fn stages(
     query: Option<&RawDocument>,
     collation: Option<&RawDocument>,
 ) -> Result<Vec<RawDocumentBuf>, &'static str> {
-    let narrowing = Narrowing::of(shape, query);
+    let narrowing = BucketPredicate::of(shape, query);
     if narrowing.is_of_key_alone() && shape.key().iter().any(|field| field == path) {
         return Ok(of_key(shape, path, &narrowing, collation));
     }
@@ -35,7 +35,7 @@ pub fn stages(
 fn of_key(
     shape: &BucketShape,
     field: &str,
-    narrowing: &Narrowing,
+    narrowing: &BucketPredicate,
     collation: Option<&RawDocument>,
 ) -> Vec<RawDocumentBuf> {
     let mut group = single("_id", single("v", format!("${field}")));

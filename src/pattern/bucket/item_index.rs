@@ -16,7 +16,7 @@ use bson::raw::{CStr, RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub use self::conflict::{Conflict, conflict};
 pub use self::hint::{Hint, hint};
-use super::filter::key_position;
+use super::predicate_pushdown::key_position;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_flag, as_whole_number, get, put};
 use crate::pattern::shapes::BucketShape;

@@ -3,7 +3,7 @@
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::expression::{call, literal};
-use super::filter::Narrowing;
+use super::predicate_pushdown::BucketPredicate;
 use super::layout::path;
 use crate::command::document::{as_flag, as_whole_number, first_field, put, single};
 use crate::command::find::Find;
@@ -132,7 +132,7 @@ fn renamed_in_place(shape: &BucketShape, stored: &str) -> RawBson {
 /// # Errors
 /// What in its projection cannot be done, for a message.
 pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBuf>, &'static str> {
-    let narrowing = Narrowing::of(shape, find.filter);
+    let narrowing = BucketPredicate::of(shape, find.filter);
     let mut stages = vec![narrowing.bucket_match()];
     if narrowing.one_key().is_some() && find.sort.is_none() {
         // One key's items come in the order of their insertion, as a naive collection has them; the page index has it too.
@@ -146,7 +146,7 @@ pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBu
 /// The stages that count the items which match, up to a limit, as a last one that gives `n`.
 #[must_use]
 pub fn of_count(shape: &BucketShape, query: Option<&RawDocument>, limit: Option<u64>) -> Vec<RawDocumentBuf> {
-    let narrowing = Narrowing::of(shape, query);
+    let narrowing = BucketPredicate::of(shape, query);
     let mut stages = vec![narrowing.bucket_match()];
     stages.extend(unpack(shape, FieldOrder::of_query(query)));
     stages.extend(query.map(match_documents));
@@ -157,7 +157,7 @@ pub fn of_count(shape: &BucketShape, query: Option<&RawDocument>, limit: Option<
 
 /// The stages that add up the counts of the pages that a filter may mean.
 #[must_use]
-pub fn sum_of_counts(shape: &BucketShape, narrowing: &Narrowing) -> Vec<RawDocumentBuf> {
+pub fn sum_of_counts(shape: &BucketShape, narrowing: &BucketPredicate) -> Vec<RawDocumentBuf> {
     let mut group = RawDocumentBuf::new();
     group.append(cstr!("_id"), RawBson::Null);
     group.append(cstr!("n"), single("$sum", format!("${}", shape.count())));
@@ -183,10 +183,10 @@ pub fn of_aggregate(shape: &BucketShape, pipeline: &[impl AsRef<RawDocument>]) -
 ///
 /// # Errors
 /// Those of [`of_aggregate`].
-pub fn check(shape: &BucketShape, pipeline: &[impl AsRef<RawDocument>]) -> Result<Narrowing, String> {
+pub fn check(shape: &BucketShape, pipeline: &[impl AsRef<RawDocument>]) -> Result<BucketPredicate, String> {
     view::check(pipeline)?;
     let filter = pipeline.first().and_then(|stage| only_match(stage.as_ref()));
-    Ok(Narrowing::of(shape, filter))
+    Ok(BucketPredicate::of(shape, filter))
 }
 
 /// Whether a sort is on one field, and if so on which and whether ascending.

@@ -5,7 +5,7 @@
 
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::filter::Narrowing;
+use super::predicate_pushdown::BucketPredicate;
 use super::layout::{PageFacts, VERSION, path};
 use super::pipeline::{self, FieldOrder};
 use super::projection::Projection;
@@ -106,7 +106,7 @@ fn names(document: &RawDocument, word: &str) -> bool {
 /// The `aggregate` that finds them, without the fields that every command carries; [`unsupported`] has been asked.
 #[must_use]
 pub fn command(shape: &BucketShape, collection: &str, wanted: Wanted<'_>) -> RawDocumentBuf {
-    let narrowing = Narrowing::of(shape, wanted.filter);
+    let narrowing = BucketPredicate::of(shape, wanted.filter);
     let mut stages: Vec<RawDocumentBuf> = Vec::new();
     stages.extend(wanted.of_bucket.map(|condition| single("$match", condition)));
     stages.push(narrowing.write_match());

@@ -4,7 +4,7 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::filter::{Narrowing, is_page};
+use super::predicate_pushdown::{BucketPredicate, is_page};
 use crate::command::document::{array_of, first_field, put, single};
 use crate::pattern::shapes::BucketShape;
 
@@ -13,7 +13,7 @@ const MAX_NUMBER: i64 = 1 << 31;
 
 /// What is asked.
 struct Summary<'a> {
-    narrowing: Narrowing,
+    narrowing: BucketPredicate,
     skip: i32,
     limit: Option<i32>,
     group: Group<'a>,
@@ -55,7 +55,7 @@ pub fn of_aggregate(shape: &BucketShape, pipeline: &[RawDocumentBuf]) -> Option<
 }
 
 /// The `$match` that leaves the buckets with items, of those that may be meant.
-pub(super) fn with_items(shape: &BucketShape, narrowing: &Narrowing) -> RawDocumentBuf {
+pub(super) fn with_items(shape: &BucketShape, narrowing: &BucketPredicate) -> RawDocumentBuf {
     let mut clauses = vec![is_page()];
     clauses.extend_from_slice(narrowing.clauses());
     clauses.push(single(shape.count(), single("$gt", 0)));
@@ -85,7 +85,7 @@ impl<'a> Summary<'a> {
             .map(|filter| filter.as_document().ok_or(()))
             .transpose()
             .ok()?;
-        let narrowing = Narrowing::of(shape, filter);
+        let narrowing = BucketPredicate::of(shape, filter);
         if !narrowing.is_of_key_alone() {
             return None;
         }

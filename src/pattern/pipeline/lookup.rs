@@ -13,7 +13,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::{Pipelines, Place, Refused, begins_with_documents, documents, with_pipeline};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, get, put, single};
-use crate::pattern::bucket::filter::key_position;
+use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::bucket::{items_view, pipeline};
 use crate::pattern::outlier::touch::{depends_on_array, names_own};
 use crate::pattern::shapes::{BucketShape, Shape};

@@ -1,7 +1,7 @@
 use bson::rawdoc;
 
 use super::*;
-use crate::pattern::bucket::filter::Narrowing;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::pipeline::{FieldOrder, unpack};
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
@@ -30,7 +30,7 @@ fn rewritten(stage: &RawDocument) -> Result<(RawDocumentBuf, Vec<String>), Strin
 
 fn unpacking() -> RawArrayBuf {
     let shape = BucketShape::new(options()).unwrap();
-    let mut stages = vec![Narrowing::of(&shape, None).bucket_match()];
+    let mut stages = vec![BucketPredicate::of(&shape, None).bucket_match()];
     stages.extend(unpack(&shape, FieldOrder::Stored));
     array_of(&stages)
 }

@@ -8,7 +8,7 @@ use super::queries::{ask, complete, documents, first_bucket};
 use crate::command::count::{Count, all_of};
 use crate::command::document::single;
 use crate::command::error::{CommandError, ErrorCode};
-use crate::pattern::bucket::filter::Narrowing;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::page::Exceptions;
 use crate::pattern::bucket::pipeline;
 use crate::pattern::bucket::read::Queries;
@@ -63,7 +63,7 @@ pub(super) async fn judge_variable(
     command: RawDocumentBuf,
     query: Option<&RawDocument>,
 ) -> Result<(), RunError> {
-    let narrowing = Narrowing::of(run.shape, query);
+    let narrowing = BucketPredicate::of(run.shape, query);
     if let Some(mut command) = view::variable_judgement(command, narrowing.clauses(), query) {
         run.carried().append_to_read(&mut command);
         run.link.run(&command).await?;
@@ -73,7 +73,7 @@ pub(super) async fn judge_variable(
 
 /// The key whose items are counted, where that is all.
 fn only_key(run: &Run<'_>, count: &Count<'_>) -> Option<RawDocumentBuf> {
-    let key = Narrowing::of(run.shape, count.query).only_one_key();
+    let key = BucketPredicate::of(run.shape, count.query).only_one_key();
     // A collation may make several keys out of one; two queries have no snapshot in common.
     key.filter(|_| count.collation.is_none() && !run.head.wants_snapshot())
 }
@@ -114,7 +114,7 @@ fn by_pipeline(run: &Run<'_>, count: &Count<'_>) -> RawDocumentBuf {
 
 /// The stages that count all that match.
 fn stages(run: &Run<'_>, count: &Count<'_>) -> Vec<RawDocumentBuf> {
-    let narrowing = Narrowing::of(run.shape, count.query);
+    let narrowing = BucketPredicate::of(run.shape, count.query);
     // Under a collation a key's equality takes in other keys; their buckets' counts are right all the same.
     if narrowing.is_of_key_alone() {
         return pipeline::sum_of_counts(run.shape, &narrowing);

@@ -8,7 +8,7 @@ use crate::command::arguments::Carried;
 use crate::command::document::{array_of, as_whole_number, get, single};
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::filter::Narrowing;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::statistics::{self, Hidden};
 use crate::pattern::bucket::{index, pipeline};
 use crate::pattern::shapes::{BucketShape, Shapes};
@@ -101,7 +101,7 @@ async fn add_collection(
     let statistics = across.link.run(&statistics).await?;
     let mut sum = view::aggregate(
         namespace.collection,
-        &pipeline::sum_of_counts(shape, &Narrowing::of(shape, None)),
+        &pipeline::sum_of_counts(shape, &BucketPredicate::of(shape, None)),
         None,
     );
     carried.append_to_read(&mut sum);

@@ -20,7 +20,7 @@ use crate::command::find::Find;
 use crate::command::reply::{CursorReply, carry, with_closed_cursor};
 use crate::pattern::bucket::pipeline;
 use crate::pattern::bucket::read::question::Question;
-use crate::pattern::bucket::read::walk::{Direction, Walk};
+use crate::pattern::bucket::read::walk::{Direction, PageScan};
 use crate::pattern::view;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
@@ -99,7 +99,7 @@ pub(super) async fn from_buckets(
         Way::Nothing(answer) => {
             run.shared.metrics.read(&run.label(), Strategy::Page);
             let id = if measure.is_nothing() && leaves_open(run, find) {
-                let ended = Stream::ended(Walk::of(question, Direction::Forward), &answer);
+                let ended = Stream::ended(PageScan::of(question, Direction::Forward), &answer);
                 run.keep(Source::Buckets(Box::new(ended))).await?
             } else {
                 0

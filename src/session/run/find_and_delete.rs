@@ -14,7 +14,7 @@ use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{carry, succeeded};
 use crate::pattern::bucket::change::{element_of, only_item};
 use crate::pattern::bucket::delete::{as_find_and_modify, take_out_by_id};
-use crate::pattern::bucket::filter::Narrowing;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::insert::no_statement;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::resolve::Wanted;
@@ -78,7 +78,7 @@ type Deleted = (Option<(RawDocumentBuf, RawDocumentBuf)>, RawDocumentBuf);
 
 async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, id: Option<i32>) -> Result<Deleted, RunError> {
     let shape = run.shape;
-    let narrowing = Narrowing::of(shape, wanted.filter);
+    let narrowing = BucketPredicate::of(shape, wanted.filter);
     // The stable API has no sparse indexes, and no name for a collection in a statement with the client's words.
     let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none() && !run.is_strict();
     let item = narrowing.exactly_one_id().filter(|_| is_simple);

@@ -10,7 +10,7 @@ use crate::command::arguments::with_replaced;
 use crate::command::collection::impossible_in_validate;
 use crate::command::document::{array_of, as_whole_number, first_field, get, single};
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::filter::Narrowing;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::pipeline;
 use crate::pattern::bucket::statistics::{self, Contents};
 use crate::pattern::pipeline::{Pipelines, Place};
@@ -153,7 +153,7 @@ async fn ask(run: &mut Run<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, R
 async fn items(run: &mut Run<'_>) -> Result<i64, RunError> {
     let mut command = view::aggregate(
         run.namespace.collection,
-        &pipeline::sum_of_counts(run.shape, &Narrowing::of(run.shape, None)),
+        &pipeline::sum_of_counts(run.shape, &BucketPredicate::of(run.shape, None)),
         None,
     );
     run.carried().append_to_read(&mut command);

@@ -11,7 +11,7 @@ use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::change::{Asked, in_terms_of_items};
-use crate::pattern::bucket::filter::key_position;
+use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::bucket::place::{self, Planned, Positional, Probe, Wish};
 use crate::pattern::bucket::resolve::{Found, Wanted};
 use crate::pattern::shapes::BucketShape;

@@ -13,7 +13,7 @@ use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::head::Head;
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::filter::Narrowing;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::insert::no_statement;
 use crate::pattern::bucket::item::Mint;
 use crate::pattern::bucket::upsert::{Built, Refusal, after_stages, build, check_filter};
@@ -147,7 +147,7 @@ fn insert_of(run: &Run<'_>, task: &Task<'_>, item: &RawDocument) -> RawDocumentB
 /// Whether the filter is about nothing but the `_id`, and so the unique index decides who of two is first (mongod tries such an
 /// upsert again: `shouldRetryDuplicateKeyException`).
 fn names_only_id(run: &Run<'_>, task: &Task<'_>) -> bool {
-    let narrowing = Narrowing::of(run.shape, task.asked.filter);
+    let narrowing = BucketPredicate::of(run.shape, task.asked.filter);
     narrowing.exactly_one_id().is_some() && task.asked.filter.is_some_and(|filter| filter.iter().count() == 1)
 }
 

@@ -5,7 +5,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use super::replacement::type_of;
 use super::{Demands, Place};
 use crate::command::document::{put, single};
-use crate::pattern::bucket::filter::key_position;
+use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::bucket::key::{canonical, same_bytes};
 use crate::pattern::shapes::BucketShape;
 

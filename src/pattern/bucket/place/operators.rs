@@ -8,7 +8,7 @@ use super::{InPlace, Planned, element};
 use crate::command::document::{get, put};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::bucket::field_names::is_positional;
-use crate::pattern::bucket::filter::key_position;
+use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::bucket::item::Mint;
 use crate::pattern::bucket::resolve::Found;
 use crate::pattern::bucket::upsert::{Refusal, changed};

@@ -5,7 +5,7 @@ use bson::raw::{RawBson, RawDocument, RawDocumentBuf};
 use super::range::TimeRange;
 use crate::command::document::{as_flag, as_whole_number};
 use crate::command::find::Find;
-use crate::pattern::bucket::filter::Narrowing;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::key;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::shapes::{BucketShape, ItemIds};
@@ -59,7 +59,7 @@ impl Question {
         if find.collation.is_some() || find.let_variables.is_some() {
             return None;
         }
-        let narrowing = Narrowing::of(shape, find.filter);
+        let narrowing = BucketPredicate::of(shape, find.filter);
         let projection = Projection::parse(find.projection)?;
         if shape.item_ids() == ItemIds::Unique
             && find.sort.is_none()

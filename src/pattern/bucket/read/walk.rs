@@ -72,7 +72,7 @@ pub enum Step {
 
 /// A walk that has come so far.
 #[derive(Clone, Debug)]
-pub struct Walk {
+pub struct PageScan {
     keys: Keys,
     direction: Direction,
     start: Start,
@@ -89,7 +89,7 @@ pub struct Walk {
     reached: Option<DateTime>,
 }
 
-impl Walk {
+impl PageScan {
     /// One that begins at the question's own end of its keys.
     #[must_use]
     pub fn of(question: &Question, direction: Direction) -> Self {

@@ -5,7 +5,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use super::{Deleted, chosen, sweep};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::delete::{empty, has_announced_only};
-use crate::pattern::bucket::filter::{Narrowing, is_page_of_any_layout};
+use crate::pattern::bucket::predicate_pushdown::{BucketPredicate, is_page_of_any_layout};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::{PageFacts, path};
@@ -31,7 +31,7 @@ pub(super) async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut 
 }
 
 async fn all(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut Deleted) -> Result<(), RunError> {
-    let narrowing = Narrowing::of(run.shape, wanted.filter);
+    let narrowing = BucketPredicate::of(run.shape, wanted.filter);
     match narrowing.only_keys().filter(|_| wanted.collation.is_none()) {
         Some(condition) => whole_pages(run, &condition, deleted).await,
         None => chosen::delete(run, wanted, deleted).await,

@@ -8,7 +8,7 @@ use crate::command::document::single;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::change::place_of;
 use crate::pattern::bucket::delete::{take_out, take_out_by_id};
-use crate::pattern::bucket::filter::Narrowing;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::PageFacts;
@@ -35,7 +35,7 @@ pub(super) async fn delete(
     deleted: &mut Deleted,
 ) -> Result<(), RunError> {
     let shape = run.shape;
-    let narrowing = Narrowing::of(shape, wanted.filter);
+    let narrowing = BucketPredicate::of(shape, wanted.filter);
     // The stable API has no sparse indexes, and no name for a collection in a statement with the client's words.
     let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none() && !run.is_strict();
     let item = narrowing.exactly_one_id().filter(|_| is_simple);
@@ -124,7 +124,7 @@ pub(in crate::session::run) async fn sweep_page(run: &mut Run<'_>, target: &Targ
 /// The item with that `_id`, where it meets the conditions.
 pub(in crate::session::run) async fn target_by_id(
     run: &mut Run<'_>,
-    narrowing: &Narrowing,
+    narrowing: &BucketPredicate,
     id: &RawBson,
 ) -> Result<Option<Target>, RunError> {
     let mut find = single("find", run.namespace.collection);

@@ -5,7 +5,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use crate::command::document::{array_of, get, single};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::delete::{forget_next, removable, remove};
-use crate::pattern::bucket::filter::is_page;
+use crate::pattern::bucket::predicate_pushdown::is_page;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::layout::{PageFacts, path};
 use crate::pattern::bucket::place::shift::tell_before;

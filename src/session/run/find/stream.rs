@@ -6,7 +6,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use crate::command::batch::{Batch, BatchKind};
 use crate::command::reply::{CursorReply, carry, succeeded};
 use crate::pattern::bucket::read::documents::Documents;
-use crate::pattern::bucket::read::walk::{Step, Walk};
+use crate::pattern::bucket::read::walk::{Step, PageScan};
 use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
 use crate::session::link::{Request, Sent};
@@ -74,7 +74,7 @@ pub(in crate::session::run) enum Filled {
 /// A walk, and what it has brought.
 #[derive(Debug)]
 pub(in crate::session) struct Stream {
-    walk: Walk,
+    walk: PageScan,
     waiting: Documents,
     upstream: Upstream,
     /// Whether buckets are read a few at a time, each time anew: nothing is left open upstream.
@@ -91,7 +91,7 @@ pub(in crate::session) struct Stream {
 
 impl Stream {
     /// One that has not begun. `closes`: its first batch is its only one.
-    pub(super) fn new(walk: Walk, closes: bool) -> Self {
+    pub(super) fn new(walk: PageScan, closes: bool) -> Self {
         Self {
             // Of several keys, its place after a few buckets could not be found again.
             closes: closes && walk.can_go_on(),
@@ -107,7 +107,7 @@ impl Stream {
     }
 
     /// One that has come to its end without a document; mongod's answer that said so.
-    pub(super) fn ended(walk: Walk, answer: &RawDocument) -> Self {
+    pub(super) fn ended(walk: PageScan, answer: &RawDocument) -> Self {
         let mut stream = Self::new(walk, false);
         carry(&mut stream.gossip, answer);
         Self {

@@ -15,7 +15,7 @@ use crate::pattern::bucket::page::{Exceptions, Location};
 use crate::pattern::bucket::read::Queries;
 use crate::pattern::bucket::read::bucket::{Bucket, time_of};
 use crate::pattern::bucket::read::question::{Keys, Order, Question};
-use crate::pattern::bucket::read::walk::{Direction, Start, Walk};
+use crate::pattern::bucket::read::walk::{Direction, Start, PageScan};
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 use crate::session::run::Run;
@@ -74,7 +74,7 @@ impl Terms {
 /// Finds out.
 pub(super) async fn choose(run: &mut Run<'_>, question: &Question, terms: Terms) -> Result<Way, RunError> {
     let Keys::One(key) = &question.keys else {
-        return Ok(walk(Walk::of(question, Direction::Forward), terms));
+        return Ok(walk(PageScan::of(question, Direction::Forward), terms));
     };
     let finder = Finder {
         queries: Queries {
@@ -100,7 +100,7 @@ pub(super) async fn choose(run: &mut Run<'_>, question: &Question, terms: Terms)
     }
 }
 
-fn walk(walk: Walk, terms: Terms) -> Way {
+fn walk(walk: PageScan, terms: Terms) -> Way {
     Way::Walk(Box::new(Stream::new(walk, terms.closes)), None)
 }
 
@@ -118,8 +118,8 @@ impl Finder<'_> {
         }
     }
 
-    fn walk(&self) -> Walk {
-        Walk::of(self.question, self.direction())
+    fn walk(&self) -> PageScan {
+        PageScan::of(self.question, self.direction())
     }
 
     /// Reads from an end of the key on. Where the first page may be all that is needed, its `_id` may be known.

@@ -3,7 +3,7 @@
 use bson::DateTime;
 use bson::raw::RawDocument;
 
-use super::{Direction, Walk};
+use super::{Direction, PageScan};
 use crate::pattern::bucket::read::bucket::Bucket;
 
 /// Whether a page that is met on the way has items which came, or got another time, since the walk began.
@@ -11,7 +11,7 @@ pub(super) fn is_disturbed(bucket: &Bucket<'_>) -> bool {
     bucket.is_late || (bucket.page > 0 && bucket.is_unordered)
 }
 
-impl Walk {
+impl PageScan {
     /// Puts what came late since the walk began in its place, or leaves it. An item that got another time since is left, too,
     /// where that lies behind the page's other items: what they are is told by the bounds that the page has had before.
     pub(super) fn put_in_order(&self, bucket: &Bucket<'_>, items: &mut Vec<(Option<DateTime>, &RawDocument)>) {

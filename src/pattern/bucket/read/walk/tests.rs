@@ -53,7 +53,7 @@ fn question(body: &RawDocument) -> Option<Question> {
 }
 
 /// What a walk takes of pages, asked for a few at a time as its queries say.
-fn taken(walk: &mut Walk, pages: &[RawDocumentBuf]) -> Vec<i32> {
+fn taken(walk: &mut PageScan, pages: &[RawDocumentBuf]) -> Vec<i32> {
     let source = Source {
         collection: "c",
         reach: Reach::Bounds,
@@ -133,7 +133,7 @@ proptest! {
             wanted.first().map(|first| u64::try_from(*first).unwrap() + skipped)
         };
         if let Some(position) = position {
-            let walk = Walk::of(&question, if newest_first { Direction::Backward } else { Direction::Forward });
+            let walk = PageScan::of(&question, if newest_first { Direction::Backward } else { Direction::Forward });
             let mut walk = walk.beginning(Start::At(exceptions.locate(&shape, position)), 0);
             let mut expected = wanted.clone();
             if newest_first { expected.reverse(); }
@@ -149,7 +149,7 @@ fn what_came_late_since_a_walk_began_is_put_in_its_place_or_left_out() {
     let shape = shape();
     let mut pages = pages(&[4, 4, 2]);
     let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
-    let mut walk = Walk::of(&question, Direction::Forward);
+    let mut walk = PageScan::of(&question, Direction::Forward);
     let mut found = Documents::default();
     assert_eq!(walk.take(&shape, &pages[0], &mut found), Step::More);
     assert_eq!(walk.take(&shape, &pages[1], &mut found), Step::More);
@@ -177,7 +177,7 @@ fn what_got_another_time_since_a_walk_began_is_left_out() {
     pages[1] = rawdoc! { "k": 1, "count": 4, "history": items, "control": control };
     for (sort, direction) in [(1, Direction::Forward), (-1, Direction::Backward)] {
         let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": sort } }).unwrap();
-        let mut walk = Walk::of(&question, direction);
+        let mut walk = PageScan::of(&question, direction);
         let mut expected = vec![0, 1, 2, 3, 5, 7, 8, 9, 10, 11, 12, 13];
         if sort < 0 {
             expected.reverse();
@@ -192,7 +192,7 @@ fn a_first_page_that_has_become_late_says_that_there_is_another_way() {
     let shape = shape();
     let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
     let place = Location { page: 3, offset: 0 };
-    let mut walk = Walk::of(&question, Direction::Forward).beginning(Start::At(place), 0);
+    let mut walk = PageScan::of(&question, Direction::Forward).beginning(Start::At(place), 0);
     let control = rawdoc! { "v": 1, "page": 3, "late": true };
     let bucket = rawdoc! { "k": 1, "count": 0, "history": [], "control": control };
     assert_eq!(walk.take(&shape, &bucket, &mut Documents::default()), Step::OutOfOrder);
@@ -218,7 +218,7 @@ fn what_is_behind_a_page_that_came_late_is_not_out_of_order() {
         control.append(<&bson::raw::CStr>::try_from(mark).unwrap(), true);
         pages[3] = rawdoc! { "k": 1, "count": 4, "history": items, "control": control };
         let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
-        let taken = taken(&mut Walk::of(&question, Direction::Forward), &pages);
+        let taken = taken(&mut PageScan::of(&question, Direction::Forward), &pages);
         assert_eq!(taken, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 90, 95]);
     }
 }
@@ -229,7 +229,7 @@ fn a_mark_on_the_first_page_met_says_that_there_is_another_way() {
     for (sort, page) in [(1, 0), (-1, 7)] {
         for mark in ["late", "unordered"] {
             let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": sort } }).unwrap();
-            let mut walk = Walk::of(
+            let mut walk = PageScan::of(
                 &question,
                 if sort == 1 {
                     Direction::Forward
@@ -284,7 +284,7 @@ fn bounds_of_nothing_are_conditions() {
     };
     let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
     let walk = |from: u64, last: u64| {
-        Walk::of(&question, Direction::Forward)
+        PageScan::of(&question, Direction::Forward)
             .beginning(Start::Before(from), 0)
             .ending(Some(last))
             .query(source)

@@ -5,12 +5,12 @@ use bson::raw::RawArrayBuf;
 use super::*;
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
-fn narrowing(filter: &RawDocument) -> Narrowing {
+fn narrowing(filter: &RawDocument) -> BucketPredicate {
     let options = BucketOptions {
         rename: [("quantity".to_owned(), "qty".to_owned())].into(),
         ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
     };
-    Narrowing::of(&BucketShape::new(options).unwrap(), Some(filter))
+    BucketPredicate::of(&BucketShape::new(options).unwrap(), Some(filter))
 }
 
 fn check(filter: &RawDocument, buckets: Option<&RawDocument>) {

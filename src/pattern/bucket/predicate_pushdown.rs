@@ -31,7 +31,7 @@ pub fn is_page_of_any_layout() -> RawDocumentBuf {
 
 /// What was found in a filter.
 #[derive(Clone, Debug)]
-pub struct Narrowing {
+pub struct BucketPredicate {
     /// Conditions that every bucket with a matching item meets.
     clauses: Vec<RawDocumentBuf>,
     /// For each key field, the condition that sets it equal to a value.
@@ -48,7 +48,7 @@ pub struct Narrowing {
     is_exact: bool,
 }
 
-impl Narrowing {
+impl BucketPredicate {
     /// Reads a filter.
     #[must_use]
     pub fn of(shape: &BucketShape, filter: Option<&RawDocument>) -> Self {
