@@ -101,12 +101,15 @@ fn may_be_run_again(run: &Run<'_>) -> bool {
     }
 }
 
-/// Waits until the collection takes writes again, and takes the one that has its name then for the command's.
+/// Waits until the collection takes writes again, and uses the one that has its name then. A dropped collection is not created.
 pub(super) async fn wait(run: &mut Run<'_>) -> Result<(), RunError> {
     let settings = run.settings;
     settings.readiness.forget(run.namespace);
-    let ready = settings.readiness.for_writing(&mut run.asker()).await?;
-    run.collection = Some(ready.uuid);
+    run.collection = settings.readiness.for_reading(&mut run.asker()).await?;
+    if run.collection.is_some() {
+        let ready = settings.readiness.for_writing(&mut run.asker()).await?;
+        run.collection = Some(ready.uuid);
+    }
     Ok(())
 }
 
