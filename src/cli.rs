@@ -24,9 +24,9 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-use self::environment::Environment;
+use self::environment::RecordedEnvironment;
 use crate::config::{Config, ConfigErrors};
-use crate::telemetry::recent::Recent;
+use crate::telemetry::recent::RecentWarnings;
 
 /// Names the configuration when `--config` does not.
 const CONFIG_VARIABLE: &str = "MONGOSHAPE_CONFIG";
@@ -130,7 +130,7 @@ struct ConfigFile {
 }
 
 impl ConfigFile {
-    fn path(&self, environment: &Environment) -> anyhow::Result<PathBuf> {
+    fn path(&self, environment: &RecordedEnvironment) -> anyhow::Result<PathBuf> {
         let path = self
             .config
             .clone()
@@ -138,7 +138,7 @@ impl ConfigFile {
         path.with_context(|| format!("no configuration: give --config FILE, or set {CONFIG_VARIABLE}"))
     }
 
-    fn load(&self, environment: &Environment) -> anyhow::Result<Result<Config, ConfigErrors>> {
+    fn load(&self, environment: &RecordedEnvironment) -> anyhow::Result<Result<Config, ConfigErrors>> {
         // Known, also where `--config` goes before it.
         environment.variable(CONFIG_VARIABLE);
         let path = self.path(environment)?;
@@ -146,7 +146,7 @@ impl ConfigFile {
     }
 
     /// Each mistake stands on a line of its own in the error's message.
-    fn load_or_fail(&self, environment: &Environment) -> anyhow::Result<Config> {
+    fn load_or_fail(&self, environment: &RecordedEnvironment) -> anyhow::Result<Config> {
         let config = self.load(environment)?;
         config.map_err(|errors| anyhow::anyhow!("the configuration has mistakes\n{errors}"))
     }
@@ -173,11 +173,11 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         .worker_threads(1)
         .enable_all()
         .build()?;
-    let environment = Environment::default();
+    let environment = RecordedEnvironment::default();
     match verb {
         Verb::Serve(file) => {
             let config = file.load_or_fail(&environment)?;
-            let recent = Recent::default();
+            let recent = RecentWarnings::default();
             crate::telemetry::log::init(&config.log.filter, config.log.format, recent.clone())?;
             for variable in environment.unknown() {
                 tracing::warn!(variable, "this variable sets no option");
@@ -223,11 +223,11 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         }
         Verb::Setup(setup) => {
             let config = setup.file.load_or_fail(&environment)?;
-            let asked = setup::Asked {
+            let asked = setup::SetupOptions {
                 long: if setup.split {
-                    setup::Documents::Split
+                    setup::LongArrays::Split
                 } else {
-                    setup::Documents::AsTheyAre
+                    setup::LongArrays::AsTheyAre
                 },
                 plain: if setup.pack {
                     setup::PlainDocuments::Packed

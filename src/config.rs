@@ -25,9 +25,9 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use self::admin::{AdminConfig, AdminToken};
-pub use self::error::{ConfigError, ConfigErrors, Place};
+pub use self::error::{ConfigError, ConfigErrors, MistakeLocation};
 pub use self::options::{DefaultValue, Holds, OptionReference, TableReference, reference};
-use self::source::Source;
+use self::source::ConfigSource;
 use crate::pattern::shapes::Shapes;
 use crate::server::tls::TlsFiles;
 use crate::telemetry::log::LogFormat;
@@ -149,7 +149,7 @@ impl Config {
     pub fn load(path: &Path, environment: &impl Fn(&str) -> Option<String>) -> Result<Self, ConfigErrors> {
         let file_name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
-            place: Place::File(file_name.clone()),
+            place: MistakeLocation::File(file_name.clone()),
             problem: format!("cannot be read: {error}"),
             remedy: "name a configuration file that this user may read".to_owned(),
         })?;
@@ -165,7 +165,7 @@ impl Config {
         file_name: &str,
         environment: &impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigErrors> {
-        let (source, table) = Source::parse(file_name, text, environment);
+        let (source, table) = ConfigSource::parse(file_name, text, environment);
         let config = resolve::config(&source, table);
         match (source.into_errors(), config) {
             (None, Some(config)) => Ok(config),

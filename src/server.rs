@@ -49,7 +49,7 @@ impl Server {
         let sessions = TaskTracker::new();
         let mut accepting = JoinSet::new();
         for listener in self.listeners {
-            let door = listener::Door {
+            let door = listener::ListenerContext {
                 admission: Arc::clone(&self.admission),
                 shared: Arc::clone(&self.shared),
                 workers: Arc::clone(&workers),

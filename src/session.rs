@@ -32,13 +32,13 @@ use arc_swap::ArcSwap;
 
 use self::cursor::CursorRegistry;
 use self::first_page::FirstPages;
-use self::hint::Hints;
+use self::hint::HeadPages;
 use self::memory::MemoryBudget;
 use self::metrics::SessionMetrics;
 use self::mint::Timestamps;
 use self::outlier::{KnownOutliers, Leftovers, Scratches, StoredShapes, WithoutCollation};
-use self::readiness::Readiness;
-use self::rehearsal::{Observer, Rehearsal};
+use self::readiness::CollectionCatalog;
+use self::rehearsal::{DryRun, Observer};
 use crate::pattern::shapes::Shapes;
 
 /// How long a session waits for its peers, and how much it takes from them.
@@ -64,8 +64,8 @@ pub struct Settings {
     shapes: Shapes,
     limits: SessionLimits,
     /// What was found under these shapes.
-    readiness: Readiness,
-    hints: Hints,
+    readiness: CollectionCatalog,
+    hints: HeadPages,
     first_pages: FirstPages,
     /// The outlier collections that strings are compared in by their bytes.
     without_collation: WithoutCollation,
@@ -84,8 +84,8 @@ impl Settings {
         Self {
             shapes,
             limits,
-            readiness: Readiness::default(),
-            hints: Hints::default(),
+            readiness: CollectionCatalog::default(),
+            hints: HeadPages::default(),
             first_pages: FirstPages::default(),
             without_collation: WithoutCollation::default(),
             stored_shapes: StoredShapes::default(),
@@ -112,7 +112,7 @@ pub struct Shared {
     leftovers: Leftovers,
     memory: MemoryBudget,
     /// Of an observer: what it writes down.
-    rehearsal: Option<Rehearsal>,
+    rehearsal: Option<DryRun>,
 }
 
 impl Shared {
@@ -124,7 +124,7 @@ impl Shared {
     }
 
     /// Without an observer.
-    fn plain(settings: Settings, metrics: SessionMetrics, rehearsal: Option<Rehearsal>) -> Self {
+    fn plain(settings: Settings, metrics: SessionMetrics, rehearsal: Option<DryRun>) -> Self {
         let memory = MemoryBudget::new(settings.limits.memory_bytes);
         Self {
             settings: ArcSwap::from_pointee(settings),

@@ -1,7 +1,7 @@
 //! A command's head and the namespaces that it mentions are found, or an error, in any message.
 
 use mongoshape::{
-    command::{head::Head, mentions},
+    command::{head::CommandHeader, mentions},
     wire::{OpCode, OpMsg, OpMsgHead},
 };
 
@@ -11,10 +11,10 @@ use crate::message::message;
 pub fn command_head(data: &[u8]) {
     let frame = message(OpCode::Msg, data);
     let Ok(read) = OpMsg::parse(&frame) else { return };
-    let head = Head::of(read);
-    let of_beginning = OpMsgHead::of_beginning(data).map(|beginning| Head::of(beginning.without_sequences()));
+    let head = CommandHeader::of(read);
+    let of_beginning = OpMsgHead::of_beginning(data).map(|beginning| CommandHeader::of(beginning.without_sequences()));
     if let Some(of_beginning) = of_beginning {
-        let name = |head: &Head<'_>| (head.name.to_owned(), head.namespace().map(|found| found.to_string()));
+        let name = |head: &CommandHeader<'_>| (head.name.to_owned(), head.namespace().map(|found| found.to_string()));
         assert_eq!(of_beginning.ok().as_ref().map(name), head.as_ref().ok().map(name));
     }
     let Ok(head) = head else { return };

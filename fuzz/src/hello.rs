@@ -2,7 +2,7 @@
 
 use bson::raw::RawBsonRef;
 use mongoshape::{
-    session::handshake::{self, AddressMap, Presentation, Shown},
+    session::handshake::{self, AddressMap, HandshakeReply, Presentation},
     wire::{Frame, OpCode, OpMsg, OpQuery, OpReply},
 };
 
@@ -47,7 +47,7 @@ fn request(data: &[u8]) {
 }
 
 fn reply(frame: &Frame, presentation: &Presentation) {
-    let Ok((Shown::Edited(edited), _)) = handshake::show(frame, presentation) else {
+    let Ok((HandshakeReply::Edited(edited), _)) = handshake::show(frame, presentation) else {
         return;
     };
     assert_eq!(edited.header().response_to, frame.header().response_to);

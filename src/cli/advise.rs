@@ -32,8 +32,8 @@ use mongodb::Client;
 
 use self::ask::{Ask, reason};
 use self::configuration::{Proposal, configuration, public};
-use self::facts::Facts;
-use self::look::Look;
+use self::facts::CollectionStats;
+use self::look::CollectionAnalysis;
 use self::traffic::Traffic;
 use super::upstream;
 use crate::config::Config;
@@ -98,7 +98,7 @@ async fn through(client: &Client, advise: &Advise<'_>) -> anyhow::Result<()> {
             .collect();
         let profile = ask.profile(&database, &beside).await;
         for described in wanted {
-            let mut facts = Facts::of(&name, described);
+            let mut facts = CollectionStats::of(&name, described);
             facts.beside.clone_from(&beside);
             if is_sharded {
                 facts.unfit.push("is on a sharded cluster".to_owned());
@@ -107,7 +107,7 @@ async fn through(client: &Client, advise: &Advise<'_>) -> anyhow::Result<()> {
             if watched.iter().any(|watched| watched.has(&facts.namespace)) {
                 traffic.add_change_stream();
             }
-            let mut look = Look {
+            let mut look = CollectionAnalysis {
                 ask: &mut ask,
                 database: &database,
                 sample: advise.sample,

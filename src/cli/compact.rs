@@ -20,12 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::copy::Copy;
 pub(super) use self::pages::given;
-use self::pass::Pass;
+use self::pass::SyncPass;
 use super::check::{collection, server};
 use super::finding::{Finding, Findings};
-use super::replace::{Freezing, Frozen, Halt, Renamed, Work as Kind, others};
-use super::survey::{Look, SCAN_TIMEOUT, first_stray};
-use super::upstream::{self, Target, description, indexes};
+use super::replace::{CollectionRename, Freezing, Frozen, Halt, SwapKind as Kind, others};
+use super::survey::{ContentsCheck, SCAN_TIMEOUT, first_stray};
+use super::upstream::{self, ShapedCollection, description, indexes};
 use crate::config::Config;
 use crate::pattern::bucket::compact::copy_name;
 use crate::pattern::bucket::index;
@@ -101,7 +101,12 @@ async fn through(
     Ok(findings)
 }
 
-async fn compact(client: &Client, (target, name): (&Target, &str), stop: &CancellationToken, findings: &mut Findings) {
+async fn compact(
+    client: &Client,
+    (target, name): (&ShapedCollection, &str),
+    stop: &CancellationToken,
+    findings: &mut Findings,
+) {
     let Some(shape) = target.bucket() else { return };
     let namespace = target.namespace();
     if let Some(finding) = others::look(client, Kind::Compact, &namespace, name).await {
@@ -110,7 +115,7 @@ async fn compact(client: &Client, (target, name): (&Target, &str), stop: &Cancel
             return;
         }
     }
-    let mut work = Work {
+    let mut work = Compaction {
         client,
         target,
         shape,
@@ -125,9 +130,9 @@ async fn compact(client: &Client, (target, name): (&Target, &str), stop: &Cancel
 }
 
 /// One collection.
-struct Work<'a> {
+struct Compaction<'a> {
     client: &'a Client,
-    target: &'a Target,
+    target: &'a ShapedCollection,
     shape: &'a BucketShape,
     stop: &'a CancellationToken,
     findings: &'a mut Findings,
@@ -137,7 +142,7 @@ struct Work<'a> {
     has_frozen: bool,
 }
 
-impl Work<'_> {
+impl Compaction<'_> {
     async fn compact(&mut self) -> Result<(), Halt> {
         let Some(described) = description(&self.target.database, &self.target.collection).await? else {
             copy::drop_if_there(self.target).await?;
@@ -171,7 +176,7 @@ impl Work<'_> {
     }
 
     /// All that is done under the fence of this run.
-    async fn fenced(&mut self, frozen: &Frozen<'_>, described: &Document) -> Result<pass::Tally, Halt> {
+    async fn fenced(&mut self, frozen: &Frozen<'_>, described: &Document) -> Result<pass::PassTally, Halt> {
         // What a killed run may still send to its copy, or do with it, ends with that.
         let by = frozen.by();
         by.drop(&copy_name(&self.target.collection), None).await?;
@@ -239,8 +244,8 @@ impl Work<'_> {
         }
         if unfit.is_empty() && !is_frozen {
             match first_stray(self.target, self.shape, SCAN_TIMEOUT).await? {
-                Look::Pages | Look::Unfinished(_) => {}
-                Look::Stray(id) => {
+                ContentsCheck::Pages | ContentsCheck::Unfinished(_) => {}
+                ContentsCheck::Stray(id) => {
                     let text = format!("holds a document that is no page, with _id {id}; run `mongoshape setup`");
                     unfit.push(Finding::error(self.target.namespace(), text));
                 }
@@ -269,9 +274,9 @@ impl Work<'_> {
         Ok(())
     }
 
-    async fn pass(&mut self, copy: &mut Copy<'_>, verb: &'static str) -> Result<pass::Tally, Halt> {
+    async fn pass(&mut self, copy: &mut Copy<'_>, verb: &'static str) -> Result<pass::PassTally, Halt> {
         let namespace = self.target.namespace();
-        let pass = Pass::new(self.target, self.shape, copy, self.stop);
+        let pass = SyncPass::new(self.target, self.shape, copy, self.stop);
         let mut told = pass::Progress::new(&namespace, verb, self.findings);
         let tally = pass.go(&mut told).await?;
         self.say(format!(
@@ -282,7 +287,7 @@ impl Work<'_> {
     }
 
     /// Freezes the collection, puts right what differs, and lets the copy take its place.
-    async fn replace(&mut self, frozen: &Frozen<'_>, copy: &mut Copy<'_>) -> Result<pass::Tally, Halt> {
+    async fn replace(&mut self, frozen: &Frozen<'_>, copy: &mut Copy<'_>) -> Result<pass::PassTally, Halt> {
         self.has_frozen = true;
         frozen.freeze(self.stop).await?;
         self.say("frozen: what is written waits");
@@ -300,7 +305,7 @@ impl Work<'_> {
 
     /// Lets the copy take the collection's place, in one step. mongod looks whether both are still those that are meant.
     async fn exchange(&self, frozen: &Frozen<'_>, copy: &Copy<'_>) -> Result<(), Halt> {
-        let renamed = Renamed {
+        let renamed = CollectionRename {
             from: copy.name(),
             uuid: copy.uuid(),
             to: &self.target.collection,

@@ -10,11 +10,11 @@ const OF_KUBERNETES: [&str; 2] = ["MONGOSHAPE_PORT", "MONGOSHAPE_SERVICE_"];
 
 /// Remembers what it was asked for.
 #[derive(Debug, Default)]
-pub(super) struct Environment {
+pub(super) struct RecordedEnvironment {
     asked: RefCell<BTreeSet<String>>,
 }
 
-impl Environment {
+impl RecordedEnvironment {
     /// The value of a variable. What is not UTF-8 in it becomes a mistake in the value, and is not passed over.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
         self.asked.borrow_mut().insert(name.to_owned());
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn what_was_not_asked_for_is_unknown() {
-        let environment = Environment::default();
+        let environment = RecordedEnvironment::default();
         assert_eq!(environment.variable("MONGOSHAPE_NOT_SET_ANYWHERE"), None);
         let names = [
             "PATH",

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::fit::{Fit, SharedFit};
-use crate::telemetry::admin::Readiness;
+use crate::telemetry::admin::ReadinessProbe;
 
 /// How long the upstream may take to answer, once found or not.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -61,7 +61,7 @@ impl UpstreamProbe {
     }
 }
 
-impl Readiness for UpstreamProbe {
+impl ReadinessProbe for UpstreamProbe {
     async fn check(&self) -> Result<(), String> {
         if self.stopping.is_cancelled() {
             return Err("stopping".to_owned());

@@ -13,7 +13,7 @@ use bson::{Binary, Bson, Document};
 pub(super) use self::fencing::take_down as take_fences_down;
 pub(super) use self::frozen::Frozen;
 pub(super) use self::halt::Halt;
-pub(super) use self::send::{Freezing, Renamed, concern_kept};
+pub(super) use self::send::{CollectionRename, Freezing, concern_kept};
 pub(super) use self::writer::{Flushed, Writer};
 use super::check::collection;
 use super::survey;
@@ -27,12 +27,12 @@ const VALIDATION: [&str; 3] = ["validator", "validationLevel", "validationAction
 
 /// Who replaces a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum SwapKind {
     Compact,
     Pack,
 }
 
-impl Work {
+impl SwapKind {
     /// What is to be run again.
     fn command(self) -> &'static str {
         match self {

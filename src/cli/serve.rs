@@ -18,7 +18,7 @@ use self::reload::Reload;
 use self::signals::Signals;
 use super::fit::{self, SharedFit};
 use super::readiness::UpstreamProbe;
-use super::{ConfigFile, Environment, upstream};
+use super::{ConfigFile, RecordedEnvironment, upstream};
 use crate::config::Config;
 use crate::server::Server;
 use crate::server::admission::Admission;
@@ -27,8 +27,8 @@ use crate::server::topology;
 use crate::session::Shared;
 use crate::session::metrics::SessionMetrics;
 use crate::telemetry::Telemetry;
-use crate::telemetry::admin::{Admin, Page};
-use crate::telemetry::recent::Recent;
+use crate::telemetry::admin::{Admin, OperatorPage};
+use crate::telemetry::recent::RecentWarnings;
 
 /// How long `/readyz` waits for the upstream to be found.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -43,8 +43,8 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 pub(super) async fn run(
     config: Config,
     file: &ConfigFile,
-    environment: &Environment,
-    recent: Recent,
+    environment: &RecordedEnvironment,
+    recent: RecentWarnings,
 ) -> anyhow::Result<()> {
     // Before anything is bound: whoever sees the port open may already send the signal.
     let mut signals = Signals::catch()?;
@@ -130,9 +130,9 @@ async fn driver_options(config: &Config) -> anyhow::Result<mongodb::options::Cli
 }
 
 /// What is known of shapes and of warnings, as the page asks for them.
-fn page(shared: Arc<Shared>, recent: Recent) -> Page {
+fn page(shared: Arc<Shared>, recent: RecentWarnings) -> OperatorPage {
     let counting = Arc::clone(&shared);
-    Page::new(
+    OperatorPage::new(
         move || shown::rows(&shared.shapes()),
         move || shown::refusals(counting.metrics()),
         recent,

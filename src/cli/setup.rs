@@ -16,8 +16,8 @@ use mongodb::error::Error;
 use super::check::{collection, server};
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
-use super::survey::{Look, Plain, SCAN_TIMEOUT, first_stray, look};
-use super::upstream::{self, Target, description, explain, indexes, is_same_index};
+use super::survey::{ContentsCheck, Plain, SCAN_TIMEOUT, first_stray, look};
+use super::upstream::{self, ShapedCollection, description, explain, indexes, is_same_index};
 use crate::config::Config;
 use crate::pattern::bucket::index;
 use crate::pattern::said;
@@ -28,7 +28,7 @@ use crate::pattern::shapes::BucketShape;
 ///
 /// # Errors
 /// When the upstream cannot be reached, or its databases not be listed.
-pub(super) async fn run(config: &Config, asked: Asked<'_>) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(config: &Config, asked: SetupOptions<'_>) -> anyhow::Result<ExitCode> {
     let client = upstream::client(&config.upstream).await?;
     let findings = set_up_through(&client, config, asked).await;
     upstream::close(client).await;
@@ -37,7 +37,7 @@ pub(super) async fn run(config: &Config, asked: Asked<'_>) -> anyhow::Result<Exi
 
 /// What is done with documents that have more elements than an outlier shape's threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Documents {
+pub(super) enum LongArrays {
     /// Nothing.
     AsTheyAre,
     /// They are split.
@@ -55,21 +55,21 @@ pub(super) enum PlainDocuments {
 
 /// What is to be done beside adopting and making indexes, and where.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
-    pub(super) long: Documents,
+pub(super) struct SetupOptions<'a> {
+    pub(super) long: LongArrays,
     pub(super) plain: PlainDocuments,
     /// The one collection; else all that have a shape.
     pub(super) namespace: Option<&'a str>,
 }
 
-impl Asked<'_> {
+impl SetupOptions<'_> {
     /// Whether somebody would take it for done.
     fn changes_documents(&self) -> bool {
-        self.long != Documents::AsTheyAre || self.plain != PlainDocuments::AsTheyAre
+        self.long != LongArrays::AsTheyAre || self.plain != PlainDocuments::AsTheyAre
     }
 }
 
-async fn set_up_through(client: &Client, config: &Config, asked: Asked<'_>) -> anyhow::Result<Findings> {
+async fn set_up_through(client: &Client, config: &Config, asked: SetupOptions<'_>) -> anyhow::Result<Findings> {
     let stop = stopped_by_signals()?;
     let mut findings = Findings::default();
     findings.extend(server::check(client, config).await?);
@@ -121,7 +121,7 @@ async fn set_up_through(client: &Client, config: &Config, asked: Asked<'_>) -> a
     Ok(findings)
 }
 
-async fn set_up(target: &Target, findings: &mut Findings) -> Result<(), Error> {
+async fn set_up(target: &ShapedCollection, findings: &mut Findings) -> Result<(), Error> {
     let Some(shape) = target.bucket() else {
         return Ok(());
     };
@@ -184,26 +184,26 @@ impl Trust {
 
 /// Adopts what is no page yet. Whether there is nothing but pages then; if not, that was reported.
 async fn are_all_pages(
-    target: &Target,
+    target: &ShapedCollection,
     shape: &BucketShape,
     trust: Trust,
     findings: &mut Findings,
 ) -> Result<bool, Error> {
     if trust == Trust::Indexed {
         match first_stray(target, shape, SCAN_TIMEOUT).await? {
-            Look::Pages => return Ok(true),
-            Look::Unfinished(finding) => {
+            ContentsCheck::Pages => return Ok(true),
+            ContentsCheck::Unfinished(finding) => {
                 findings.add(&finding);
                 return Ok(true);
             }
-            Look::Stray(_) => {}
+            ContentsCheck::Stray(_) => {}
         }
     }
     adopt::run(target, shape, findings).await
 }
 
 /// Creates the collection too, if it is not there.
-async fn create_indexes(target: &Target, missing: Vec<Document>, asked: usize) -> Finding {
+async fn create_indexes(target: &ShapedCollection, missing: Vec<Document>, asked: usize) -> Finding {
     let created = missing.len();
     let command = doc! { "createIndexes": &target.collection, "indexes": missing };
     match target.database.run_command(command).await {

@@ -12,12 +12,12 @@ use mongodb::error::Error;
 pub(super) use self::fields::{FieldCensus, sample};
 pub(super) use self::ordered::{Fetched, Ordered};
 pub(super) use self::plain::{Plain, is_frozen, look, look_shortly, taken};
-pub(super) use self::stray::{Look, SCAN_TIMEOUT, first_stray};
+pub(super) use self::stray::{ContentsCheck, SCAN_TIMEOUT, first_stray};
 use super::finding::Finding;
-use super::upstream::Target;
+use super::upstream::ShapedCollection;
 use crate::command::document::{array_of, get, single};
 use crate::command::value_text::{id_text, value_text};
-use crate::pattern::bucket::adopt::{Found, Misfit, Walk, doubled_ids};
+use crate::pattern::bucket::adopt::{AdoptionScan, DocumentKind, InvalidPage, doubled_ids};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// Documents named in a report; of the others it has the number.
@@ -60,9 +60,9 @@ impl<T> Named<T> {
 
 impl Survey {
     /// Goes over the whole collection. What it finds is there also when it is broken off.
-    pub(super) async fn go(&mut self, target: &Target, shape: &BucketShape) -> Result<(), Error> {
+    pub(super) async fn go(&mut self, target: &ShapedCollection, shape: &BucketShape) -> Result<(), Error> {
         let mut documents = Ordered::open(target, shape).await?;
-        let mut walk = Walk::new(shape);
+        let mut walk = AdoptionScan::new(shape);
         while let Some(batch) = documents.next_batch().await? {
             for Fetched {
                 document,
@@ -83,17 +83,17 @@ impl Survey {
         Ok(())
     }
 
-    fn add(&mut self, document: &RawDocument, found: Result<Found, Misfit>) {
+    fn add(&mut self, document: &RawDocument, found: Result<DocumentKind, InvalidPage>) {
         match found {
-            Ok(Found::Page) => {}
-            Ok(Found::ByHand(adoption)) => {
+            Ok(DocumentKind::Page) => {}
+            Ok(DocumentKind::ByHand(adoption)) => {
                 self.by_hand.add(|| id_text(document));
                 self.miscounted += u64::from(adoption.is_miscounted);
             }
             Err(misfit) => {
                 let misfits = match misfit {
-                    Misfit::Itself(_) => &mut self.misfits,
-                    Misfit::Place(_) => &mut self.misplaced,
+                    InvalidPage::Itself(_) => &mut self.misfits,
+                    InvalidPage::Place(_) => &mut self.misplaced,
                 };
                 misfits.add(|| (id_text(document), misfit.to_string()));
             }
@@ -101,7 +101,7 @@ impl Survey {
     }
 
     /// Those within one bucket were found on the way.
-    async fn add_doubled_ids(&mut self, target: &Target, shape: &BucketShape) -> Result<(), Error> {
+    async fn add_doubled_ids(&mut self, target: &ShapedCollection, shape: &BucketShape) -> Result<(), Error> {
         let limit = i32::try_from(MAX_EXAMPLES).unwrap_or(i32::MAX);
         let command = aggregate(target, &doubled_ids(shape, limit));
         let doubled = target.database.run_raw_cursor_command(command).await?;
@@ -168,7 +168,7 @@ impl Survey {
 }
 
 /// An `aggregate` of these stages, which may take more room than mongod's memory.
-fn aggregate(target: &Target, stages: &[RawDocumentBuf]) -> RawDocumentBuf {
+fn aggregate(target: &ShapedCollection, stages: &[RawDocumentBuf]) -> RawDocumentBuf {
     let mut command = single("aggregate", target.collection.as_str());
     command.append(cstr!("pipeline"), array_of(stages));
     command.append(cstr!("cursor"), RawDocumentBuf::new());
@@ -191,7 +191,7 @@ mod tests {
             "_id": "1_3", "k": 1, "count": 0, "history": [], "control": { "v": 1, "page": 3, "bytes": 0 },
         };
         let mut survey = Survey::default();
-        survey.add(&page, Walk::new(&shape).look_at(&page));
+        survey.add(&page, AdoptionScan::new(&shape).look_at(&page));
         let findings = survey.misfits("d.c");
         assert_eq!(
             findings[0].to_string(),
@@ -209,9 +209,9 @@ mod tests {
         let shape = BucketShape::new(options).unwrap();
         for number in 0..7 {
             let document = rawdoc! { "_id": number };
-            survey.add(&document, Walk::new(&shape).look_at(&document));
+            survey.add(&document, AdoptionScan::new(&shape).look_at(&document));
             let document = rawdoc! { "_id": number, "count": 1, "history": [] };
-            survey.add(&document, Walk::new(&shape).look_at(&document));
+            survey.add(&document, AdoptionScan::new(&shape).look_at(&document));
         }
         let lines: Vec<String> = survey.misfits("d.c").iter().map(ToString::to_string).collect();
         assert_eq!(lines.len(), MAX_EXAMPLES + 1);

@@ -135,13 +135,13 @@ pub(super) fn is_refused(error: &Error) -> bool {
 }
 
 /// A collection with a shape whose commands are rewritten.
-pub(super) struct Target {
+pub(super) struct ShapedCollection {
     pub(super) database: Database,
     pub(super) collection: String,
     shape: Arc<Shape>,
 }
 
-impl Target {
+impl ShapedCollection {
     /// The shape's collection in the database of that name.
     fn of(client: &Client, database: &str, shape: &Arc<Shape>) -> Self {
         Self {
@@ -186,7 +186,7 @@ impl Target {
 /// database that has the collection. Sorted by namespace.
 ///
 /// Those that are only observed are left out: they hold plain documents.
-pub(super) async fn targets(client: &Client, config: &Config) -> anyhow::Result<Vec<Target>> {
+pub(super) async fn targets(client: &Client, config: &Config) -> anyhow::Result<Vec<ShapedCollection>> {
     let mut targets = Vec::new();
     let is_rewritten = |shape: &&Arc<Shape>| shape.mode() == Mode::Rewrite;
     for shape in config.shapes.iter().filter(is_rewritten) {
@@ -199,18 +199,18 @@ pub(super) async fn targets(client: &Client, config: &Config) -> anyhow::Result<
             // A database's own shape goes before the one for every database.
             let looked_up = config.shapes.lookup(Namespace::new(&name, collection));
             if looked_up.is_some_and(|found| Arc::ptr_eq(found, shape)) {
-                targets.push(Target::of(client, &name, shape));
+                targets.push(ShapedCollection::of(client, &name, shape));
             }
         }
     }
-    targets.sort_by_key(Target::namespace);
+    targets.sort_by_key(ShapedCollection::namespace);
     Ok(targets)
 }
 
 /// The [targets] whose database the configuration names. Asks the upstream nothing.
-pub(super) fn named_targets(client: &Client, shapes: &Shapes) -> Vec<Target> {
+pub(super) fn named_targets(client: &Client, shapes: &Shapes) -> Vec<ShapedCollection> {
     let rewritten = shapes.iter().filter(|shape| shape.mode() == Mode::Rewrite);
-    let named = rewritten.filter_map(|shape| Some(Target::of(client, shape.namespace().database()?, shape)));
+    let named = rewritten.filter_map(|shape| Some(ShapedCollection::of(client, shape.namespace().database()?, shape)));
     named.collect()
 }
 
@@ -234,7 +234,7 @@ pub(super) async fn description(database: &Database, collection: &str) -> Result
 }
 
 /// What `listIndexes` says of a collection that exists, whatever its kind.
-pub(super) async fn indexes(target: &Target) -> Result<Vec<Document>, Error> {
+pub(super) async fn indexes(target: &ShapedCollection) -> Result<Vec<Document>, Error> {
     indexes_of(&target.database, &target.collection).await
 }
 

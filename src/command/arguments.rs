@@ -63,7 +63,7 @@ pub fn is_generic(field: &str) -> bool {
 
 /// Those generic fields of a client's command that a command made from it repeats.
 #[derive(Clone, Copy, Debug)]
-pub struct Carried<'a> {
+pub struct InheritedOptions<'a> {
     body: &'a RawDocument,
     /// A command made from it has been sent before.
     begun: bool,
@@ -79,7 +79,7 @@ enum Strictness {
     LeftOut,
 }
 
-impl<'a> Carried<'a> {
+impl<'a> InheritedOptions<'a> {
     /// The fields to carry of a client's command.
     #[must_use]
     pub fn of(body: &'a RawDocument) -> Self {
@@ -100,21 +100,21 @@ impl<'a> Carried<'a> {
 
     /// For a write that may be done twice: not as part of a retryable write.
     #[must_use]
-    pub fn unnumbered(self) -> Self {
+    pub fn not_retryable(self) -> Self {
         let numbered = get(self.body, "autocommit").is_some();
         Self { numbered, ..self }
     }
 
     /// For a write that need not have reached other members yet: `w: 1`, whatever the client asked for.
     #[must_use]
-    pub fn at_once(self) -> Self {
+    pub fn without_wait(self) -> Self {
         let at_once = true;
         Self { at_once, ..self }
     }
 
     /// For a command with what the stable API does not have.
     #[must_use]
-    pub fn lenient(self) -> Self {
+    pub fn without_api_strict(self) -> Self {
         let strictness = Strictness::LeftOut;
         Self { strictness, ..self }
     }
@@ -152,7 +152,7 @@ impl<'a> Carried<'a> {
     }
 
     /// Appends what says who asks, where, and in which transaction: for a read of the proxy's own beside what the client asks for.
-    pub fn append_to_look_up(&self, command: &mut RawDocumentBuf) {
+    pub fn append_to_internal_read(&self, command: &mut RawDocumentBuf) {
         if get(self.body, "autocommit").is_none() {
             return self.append_to_inspect(command);
         }
@@ -161,10 +161,10 @@ impl<'a> Carried<'a> {
 
     /// Appends what a command about a cursor carries that a command made from the client's has opened: who asks and where, and in
     /// which transaction. What a cursor was opened with stays with it.
-    pub fn append_to_go_on(&self, command: &mut RawDocumentBuf) {
+    pub fn append_to_get_more(&self, command: &mut RawDocumentBuf) {
         let is_kept = |name: &str| OF_TRANSACTION.contains(&name) || matches!(name, "comment" | "$db");
         // Only a transaction's cursors are of its number.
-        let begun = Self { begun: true, ..*self }.unnumbered();
+        let begun = Self { begun: true, ..*self }.not_retryable();
         begun.append(command, |name, _| is_kept(name));
     }
 
@@ -200,13 +200,13 @@ pub fn is_unacknowledged(write_concern: RawBsonRef<'_>) -> bool {
 
 /// Reads one field after another of a command, in mongod's words where one is wrong.
 #[derive(Clone, Copy, Debug)]
-pub struct Field<'a> {
+pub struct CommandField<'a> {
     command: &'static str,
     name: &'a str,
     value: RawBsonRef<'a>,
 }
 
-impl<'a> Field<'a> {
+impl<'a> CommandField<'a> {
     /// The fields of a command's body behind the first, without the generic ones.
     pub fn all(
         command: &'static str,

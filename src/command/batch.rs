@@ -29,7 +29,7 @@ impl BatchKind {
 
 /// Documents for one reply, `{cursor: {firstBatch: [..], id, ns}, ok: 1}` or with `nextBatch`.
 #[derive(Clone, Debug)]
-pub struct Batch {
+pub struct ReplyBatch {
     /// The reply so far; its lengths are filled in at the end.
     bytes: Vec<u8>,
     /// Where the array's length is.
@@ -45,7 +45,7 @@ const CURSOR: usize = LENGTH.len() + b"\x03cursor\0".len();
 /// Room for a length.
 const LENGTH: [u8; 4] = [0; 4];
 
-impl Batch {
+impl ReplyBatch {
     /// One of no documents.
     #[must_use]
     pub fn new(kind: BatchKind) -> Self {
@@ -187,7 +187,7 @@ mod tests {
         let documents: Vec<_> = (0..1200).map(|number| rawdoc! { "n": number }).collect();
         for (kind, name) in [(BatchKind::First, "firstBatch"), (BatchKind::Next, "nextBatch")] {
             for count in [0, 1, 12, 1200] {
-                let mut batch = Batch::new(kind);
+                let mut batch = ReplyBatch::new(kind);
                 let mut array = bson::RawArrayBuf::new();
                 for document in &documents[..count] {
                     batch.push(document.as_bytes());

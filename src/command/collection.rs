@@ -3,7 +3,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::arguments::Field;
+use super::arguments::CommandField;
 use super::document::get;
 use super::error::CommandError;
 
@@ -109,10 +109,10 @@ pub fn part_in_plan_cache_clear(body: &RawDocument) -> Result<Option<&str>, Comm
 fn find<'a>(
     command: &'static str,
     body: &'a RawDocument,
-    is_impossible: impl Fn(&str, Field<'a>) -> Result<bool, CommandError>,
+    is_impossible: impl Fn(&str, CommandField<'a>) -> Result<bool, CommandError>,
 ) -> Result<Option<&'a str>, CommandError> {
     let mut found = None;
-    for field in Field::all(command, body) {
+    for field in CommandField::all(command, body) {
         let (name, field) = field?;
         if is_impossible(name, field)? && found.is_none() {
             found = Some(name);

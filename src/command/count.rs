@@ -2,11 +2,11 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::arguments::Field;
+use super::arguments::CommandField;
 use super::document::{as_whole_number, get};
 use super::error::{CommandError, ErrorCode};
 use super::read_concern;
-use super::reply::{CursorReply, carry};
+use super::reply::{CursorReply, copy_cluster_time};
 
 /// A `count`, read against the list of fields that mongod knows.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,7 @@ impl<'a> Count<'a> {
     /// A field that `count` does not have, or one of the wrong type, with mongod's codes.
     pub fn parse(body: &'a RawDocument) -> Result<Self, CommandError> {
         let mut count = Self::default();
-        for field in Field::all("count", body) {
+        for field in CommandField::all("count", body) {
             let (name, field) = field?;
             match name {
                 "query" => count.query = field.document()?.filter(|query| !query.is_empty()),
@@ -57,7 +57,7 @@ impl<'a> Count<'a> {
             Err(_) => reply.append(cstr!("n"), i64::try_from(counted).unwrap_or(i64::MAX)),
         }
         reply.append(cstr!("ok"), 1.0);
-        carry(&mut reply, answer);
+        copy_cluster_time(&mut reply, answer);
         reply
     }
 }

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
-use super::arguments::Field;
+use super::arguments::CommandField;
 use super::document::{as_whole_number, get, type_name};
 use super::error::{CommandError, ErrorCode};
 use super::time_limit;
@@ -36,7 +36,7 @@ impl GetMore {
             batch_size: None,
             has_time_limit,
         };
-        for field in Field::all("getMore", body) {
+        for field in CommandField::all("getMore", body) {
             let (name, field) = field?;
             match name {
                 "batchSize" => more.batch_size = field.size()?.filter(|size| *size > 0),

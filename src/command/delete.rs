@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::arguments::Field;
+use super::arguments::CommandField;
 use super::document::as_whole_number;
 use super::error::{CommandError, ErrorCode};
 use super::find::checked_hint;
@@ -28,7 +28,7 @@ impl<'a> DeleteStatement<'a> {
     /// A field that it does not have, one of the wrong type, or a limit that is a number other than 0 and 1, with mongod's codes.
     pub fn parse(statement: &'a RawDocument) -> Result<Self, CommandError> {
         let (mut filter, mut one, mut collation, mut hint) = (None, None, None, None);
-        for field in Field::within("delete.deletes", statement) {
+        for field in CommandField::within("delete.deletes", statement) {
             let (name, field) = field?;
             match name {
                 "q" => filter = field.document()?,

@@ -2,7 +2,7 @@
 
 use bson::raw::RawDocument;
 
-use super::arguments::Field;
+use super::arguments::CommandField;
 use super::document::{as_flag, get};
 use super::error::{CommandError, ErrorCode};
 
@@ -32,7 +32,7 @@ impl<'a> Distinct<'a> {
             return Err(CommandError::new(ErrorCode::InvalidOptions, message));
         }
         let (mut key, mut query, mut collation) = (None, None, None);
-        for field in Field::all("distinct", body) {
+        for field in CommandField::all("distinct", body) {
             let (name, field) = field?;
             match name {
                 "key" => key = field.string()?,

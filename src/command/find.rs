@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::arguments::Field;
+use super::arguments::CommandField;
 use super::error::{CommandError, ErrorCode};
 
 /// A `find`, read against the list of fields that mongod knows. An absent document is `None`, as is an empty one where
@@ -46,7 +46,7 @@ impl<'a> Find<'a> {
     /// A field that `find` does not have, or one of the wrong type, with mongod's codes.
     pub fn parse(body: &'a RawDocument) -> Result<Self, CommandError> {
         let mut find = Self::default();
-        for field in Field::all("find", body) {
+        for field in CommandField::all("find", body) {
             let (name, field) = field?;
             match name {
                 "filter" => find.filter = field.document()?.filter(not_empty),

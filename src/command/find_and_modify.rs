@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
-use super::arguments::Field;
+use super::arguments::CommandField;
 use super::error::{CommandError, ErrorCode};
 use super::read_concern;
 
@@ -42,7 +42,7 @@ impl<'a> FindAndModify<'a> {
     /// A field that it does not have, one of the wrong type, or fields that contradict each other, with mongod's codes.
     pub fn parse(body: &'a RawDocument) -> Result<Self, CommandError> {
         let mut command = Self::default();
-        for field in Field::all("findAndModify", body) {
+        for field in CommandField::all("findAndModify", body) {
             let (name, field) = field?;
             match name {
                 "query" => command.filter = field.document()?,

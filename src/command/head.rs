@@ -14,7 +14,7 @@ const MAX_BODY_BYTES: usize = (16 << 20) + (16 << 10);
 
 /// The head of one command; the documents it carries are skipped by their length, not read.
 #[derive(Clone, Debug)]
-pub struct Head<'a> {
+pub struct CommandHeader<'a> {
     /// The command's name: the first key of the body.
     pub name: &'a str,
     /// The database: `$db`.
@@ -22,12 +22,12 @@ pub struct Head<'a> {
     /// The first value where it is a string, which for most commands is the collection.
     pub target: Option<&'a str>,
     /// Whether the client waits for no reply.
-    pub unanswered: bool,
+    pub expects_no_reply: bool,
     /// The message it was read from.
     pub message: OpMsg<'a>,
 }
 
-impl<'a> Head<'a> {
+impl<'a> CommandHeader<'a> {
     /// Reads the head of an OP_MSG.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl<'a> Head<'a> {
             name,
             database: database(body)?,
             target,
-            unanswered,
+            expects_no_reply: unanswered,
             message,
         })
     }

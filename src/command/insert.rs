@@ -3,7 +3,7 @@
 use bson::raw::RawDocument;
 
 use super::error::CommandError;
-use super::head::Head;
+use super::head::CommandHeader;
 use super::statement_ids::StatementIds;
 use super::write_batch::WriteBatch;
 
@@ -24,7 +24,7 @@ impl<'a> Insert<'a> {
     ///
     /// # Errors
     /// A field that `insert` does not have, one of the wrong type, no or too many documents, with mongod's codes.
-    pub fn parse(head: &Head<'a>) -> Result<Self, CommandError> {
+    pub fn parse(head: &CommandHeader<'a>) -> Result<Self, CommandError> {
         let batch = WriteBatch::parse(head, ("insert", "insert.documents"), |name, field| {
             match name {
                 // No validator is the application's.

@@ -7,7 +7,7 @@ use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
 
 use super::document::{first_field, get};
-use super::head::Head;
+use super::head::CommandHeader;
 use super::namespace::Namespace;
 
 /// Pipelines nest (`$facet` in `$lookup` in ...); mongod's own limit for nested views is 20 and documents nest up to 200.
@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 100;
 /// Calls `visit` with every namespace that the command names beside its own.
 ///
 /// Commands that name only the collection they are on cost one comparison of the name.
-pub fn for_each(head: &Head<'_>, visit: &mut dyn FnMut(Namespace<'_>)) {
+pub fn for_each(head: &CommandHeader<'_>, visit: &mut dyn FnMut(Namespace<'_>)) {
     let mut visitor = Visitor {
         database: head.database,
         visit,
@@ -38,7 +38,7 @@ pub fn for_each(head: &Head<'_>, visit: &mut dyn FnMut(Namespace<'_>)) {
 /// Whether a command names a collection by its UUID, of which nothing tells which one it is: as what it is on, or what the command
 /// that it explains is on, or in an operation that it applies.
 #[must_use]
-pub fn names_by_uuid(head: &Head<'_>) -> bool {
+pub fn names_by_uuid(head: &CommandHeader<'_>) -> bool {
     let body = head.body();
     let inner = get(body, "explain").and_then(RawBsonRef::as_document);
     let explained = inner.filter(|_| head.name == "explain").and_then(first_field);
@@ -242,7 +242,7 @@ mod tests {
 
     fn check(body: &RawDocument, expected: &[&str]) {
         let frame = OpMsgBuilder::new(1, 0).body(body).build().unwrap();
-        let head = Head::of(OpMsg::parse(&frame).unwrap()).unwrap();
+        let head = CommandHeader::of(OpMsg::parse(&frame).unwrap()).unwrap();
         let mut found = Vec::new();
         for_each(&head, &mut |namespace| found.push(namespace.to_string()));
         assert_eq!(found, expected, "{body:?}");
@@ -315,7 +315,7 @@ mod tests {
     fn finds_what_is_named_by_a_uuid() {
         let check = |body: &RawDocument, expected: bool| {
             let frame = OpMsgBuilder::new(1, 0).body(body).build().unwrap();
-            let head = Head::of(OpMsg::parse(&frame).unwrap()).unwrap();
+            let head = CommandHeader::of(OpMsg::parse(&frame).unwrap()).unwrap();
             assert_eq!(names_by_uuid(&head), expected, "{body:?}");
         };
         let uuid = bson::Binary {

@@ -57,7 +57,7 @@ pub fn says_not_primary(reply: &RawDocument) -> bool {
 }
 
 /// Repeats in a reply what must be carried over from mongod's.
-pub fn carry(reply: &mut RawDocumentBuf, upstream: &RawDocument) {
+pub fn copy_cluster_time(reply: &mut RawDocumentBuf, upstream: &RawDocument) {
     for (name, value) in upstream.iter().flatten() {
         if CARRIED.contains(&name.as_str()) {
             reply.append(name, value);

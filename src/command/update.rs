@@ -3,11 +3,11 @@
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use super::aggregate::stage;
-use super::arguments::Field;
+use super::arguments::CommandField;
 use super::document::{first_field, type_name};
 use super::error::{CommandError, ErrorCode};
 use super::find::checked_hint;
-use super::head::Head;
+use super::head::CommandHeader;
 use super::statement_ids::StatementIds;
 use super::write_batch::{WriteBatch, missing};
 
@@ -60,7 +60,7 @@ impl<'a> Update<'a> {
     ///
     /// # Errors
     /// A field that `update` does not have, one of the wrong type, no or too many statements, with mongod's codes.
-    pub fn parse(head: &Head<'a>) -> Result<Self, CommandError> {
+    pub fn parse(head: &CommandHeader<'a>) -> Result<Self, CommandError> {
         let mut let_variables = None;
         let batch = WriteBatch::parse(head, ("update", "update.updates"), |name, field| {
             match name {
@@ -89,7 +89,7 @@ impl<'a> UpdateStatement<'a> {
         let (mut filter, mut change) = (None, None);
         let (mut multi, mut upsert) = (false, false);
         let (mut collation, mut array_filters, mut hint, mut constants) = (None, None, None, None);
-        for field in Field::within("update.updates", statement) {
+        for field in CommandField::within("update.updates", statement) {
             let (name, field) = field?;
             match name {
                 "q" => filter = field.document()?,

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use bson::raw::RawDocument;
 
-use super::arguments::{Field, is_unacknowledged};
+use super::arguments::{CommandField, is_unacknowledged};
 use super::document::get;
 use super::error::{CommandError, ErrorCode};
-use super::head::Head;
+use super::head::CommandHeader;
 use super::read_concern;
 use super::statement_ids::StatementIds;
 use super::time_limit;
@@ -56,9 +56,9 @@ impl<'a> WriteBatch<'a> {
     /// # Errors
     /// A field that it does not have, one of the wrong type, no or too many statements, a read concern that writes do not support, with mongod's codes.
     pub fn parse(
-        head: &Head<'a>,
+        head: &CommandHeader<'a>,
         (command, path): (&'static str, &'static str),
-        mut read_own: impl FnMut(&str, Field<'a>) -> Result<bool, CommandError>,
+        mut read_own: impl FnMut(&str, CommandField<'a>) -> Result<bool, CommandError>,
     ) -> Result<Self, CommandError> {
         let own = path.rsplit('.').next().unwrap_or(path);
         let mut batch = Self {
@@ -68,7 +68,7 @@ impl<'a> WriteBatch<'a> {
             statement_ids: StatementIds::default(),
         };
         let mut given = false;
-        for field in Field::all(command, head.body()) {
+        for field in CommandField::all(command, head.body()) {
             let (name, field) = field?;
             match name {
                 name if name == own => {

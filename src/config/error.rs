@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Where a mistake was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MistakeLocation {
     /// A line of the file, counted from 1.
     Line {
         /// The file as it was named to the program.
@@ -18,7 +18,7 @@ pub enum Place {
     Variable(String),
 }
 
-impl Place {
+impl MistakeLocation {
     /// Orders a report: the file from top to bottom, then the file as a whole, then the environment.
     fn rank(&self) -> (u8, usize) {
         match self {
@@ -29,7 +29,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for MistakeLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line { file, line } => write!(f, "{file}:{line}"),
@@ -43,7 +43,7 @@ impl fmt::Display for Place {
 #[error("{place}: {problem}; {remedy}")]
 pub struct ConfigError {
     /// Where it was made.
-    pub place: Place,
+    pub place: MistakeLocation,
     /// What is wrong. Never holds a value that may be a credential.
     pub problem: String,
     /// What to write instead.

@@ -33,7 +33,7 @@ pub enum Holds {
 }
 
 /// A string that has a default.
-pub(super) struct Text {
+pub(super) struct TextOption {
     /// What it is: "a level, or ..".
     pub(super) what: &'static str,
     pub(super) default: &'static str,
@@ -112,7 +112,7 @@ pub(super) const MODE: ConfigOption<Words<Mode>> = ConfigOption {
 pub(super) struct ConfigTable {
     /// Its name in the table around it.
     pub(super) name: &'static str,
-    pub(super) times: Times,
+    pub(super) times: Occurrence,
     /// What it is for.
     pub(super) meaning: &'static str,
     /// Where there may be several, the environment adds one by the first option.
@@ -122,7 +122,7 @@ pub(super) struct ConfigTable {
 
 /// How often a table may be there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Times {
+pub(super) enum Occurrence {
     Once,
     Often,
 }

@@ -8,14 +8,14 @@ use tracing_subscriber::EnvFilter;
 
 use super::options::{self, ConfigOption, Number};
 use super::section::Section;
-use super::source::Source;
+use super::source::ConfigSource;
 use super::{Config, ListenConfig, LogConfig, UpstreamConfig, admin, listen, shapes, suggest, upstream};
 
 /// The longest wait that may be configured: an hour. Longer is a slip of the unit.
 pub(super) const LONGEST_WAIT_MS: usize = 3_600_000;
 
 /// Resolves the whole file. `None` only after a mistake was noted, and not after every mistake.
-pub(super) fn config<'a>(source: &'a Source<'a>, table: DeTable<'a>) -> Option<Config> {
+pub(super) fn config<'a>(source: &'a ConfigSource<'a>, table: DeTable<'a>) -> Option<Config> {
     let mut root = Section::root(source, table);
     let mut listen_section = root.table(&options::listen::TABLE);
     let mut upstream_section = root.table(&options::upstream::TABLE);

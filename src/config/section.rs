@@ -9,43 +9,47 @@ use std::fmt;
 use toml::Spanned;
 use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 
-use super::error::Place;
+use super::error::MistakeLocation;
 use super::options::{
-    ConfigOption, Number, OptionalText, RequiredNumber, RequiredText, RequiredTexts, Secret, Text, Words,
+    ConfigOption, Number, OptionalText, RequiredNumber, RequiredText, RequiredTexts, Secret, TextOption, Words,
 };
-use super::source::Source;
+use super::source::ConfigSource;
 use super::suggest;
 
-type Field<'a> = (usize, DeValue<'a>);
+type FieldType<'a> = (usize, DeValue<'a>);
 
 /// One table: `[listen]`, the second `[[bucket]]`, an inline table.
 pub(super) struct Section<'a> {
-    pub(super) source: &'a Source<'a>,
+    pub(super) source: &'a ConfigSource<'a>,
     /// As a person names it: `listen`, `bucket`, `outlier.extras`; empty for the whole file.
     path: String,
     /// What its fields' environment variables begin with: `MONGOSHAPE_BUCKET_0`.
     variable: String,
     /// Where it begins.
-    place: Place,
+    place: MistakeLocation,
     /// What nobody asked for yet, with the line of its key.
-    fields: BTreeMap<String, Field<'a>>,
+    fields: BTreeMap<String, FieldType<'a>>,
     /// Lists that syntax mistakes left unreadable: there, but neither right nor wrong.
     lost: BTreeSet<String>,
     known: Vec<&'static str>,
     /// Where each field that was read came from.
-    places: BTreeMap<&'static str, Place>,
+    places: BTreeMap<&'static str, MistakeLocation>,
     /// Fields whose mistake is already noted: nothing follows from the value that stands in for them.
     faulty: BTreeSet<&'static str>,
 }
 
 impl<'a> Section<'a> {
     /// The whole file.
-    pub(super) fn root(source: &'a Source<'a>, table: DeTable<'a>) -> Self {
+    pub(super) fn root(source: &'a ConfigSource<'a>, table: DeTable<'a>) -> Self {
         let place = source.whole_file();
         Self::new(source, table, (String::new(), "MONGOSHAPE".to_owned(), place))
     }
 
-    fn new(source: &'a Source<'a>, table: DeTable<'a>, (path, variable, place): (String, String, Place)) -> Self {
+    fn new(
+        source: &'a ConfigSource<'a>,
+        table: DeTable<'a>,
+        (path, variable, place): (String, String, MistakeLocation),
+    ) -> Self {
         let (mut fields, mut lost) = (BTreeMap::new(), BTreeSet::new());
         for (key, value) in table {
             let line = source.line(&key.span());
@@ -85,7 +89,7 @@ impl<'a> Section<'a> {
     }
 
     /// A string, or its default.
-    pub(super) fn text(&mut self, option: &ConfigOption<Text>) -> String {
+    pub(super) fn text(&mut self, option: &ConfigOption<TextOption>) -> String {
         let given = self.take_string(option.name);
         given.unwrap_or_else(|| option.value.default.to_owned())
     }
@@ -182,7 +186,7 @@ impl<'a> Section<'a> {
     }
 
     /// Where a field was given, or where its section begins when it was not.
-    pub(super) fn place_of(&self, name: &str) -> Place {
+    pub(super) fn place_of(&self, name: &str) -> MistakeLocation {
         self.places.get(name).unwrap_or(&self.place).clone()
     }
 
@@ -203,7 +207,7 @@ impl<'a> Section<'a> {
         let from_file = self.take_from_file(name);
         let variable = self.variable_of(name);
         if let Some(text) = self.source.variable(&variable) {
-            self.places.insert(name, Place::Variable(variable));
+            self.places.insert(name, MistakeLocation::Variable(variable));
             return Some(Value::Variable(text));
         }
         let (line, value) = from_file?;
@@ -211,7 +215,7 @@ impl<'a> Section<'a> {
         Some(Value::File(value))
     }
 
-    fn take_from_file(&mut self, name: &'static str) -> Option<Field<'a>> {
+    fn take_from_file(&mut self, name: &'static str) -> Option<FieldType<'a>> {
         self.known.push(name);
         if self.lost.contains(name) {
             self.faulty.insert(name);

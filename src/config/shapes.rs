@@ -1,7 +1,7 @@
 //! What `[[bucket]]` and `[[outlier]]` mean, and what must hold between shapes. What must hold within one is checked by
 //! the shape itself; here its contradictions get their lines.
 
-use super::error::Place;
+use super::error::MistakeLocation;
 use super::options::outlier::extras as of_extras;
 use super::options::{MODE, bucket as of_bucket, outlier as of_outlier};
 use super::section::Section;
@@ -11,11 +11,11 @@ use crate::pattern::shapes::{
 };
 
 /// One configured shape, as the others see it. Known also when the shape itself is wrong.
-struct Claim {
+struct ShapeClaim {
     namespace: NamespacePattern,
-    namespace_place: Place,
+    namespace_place: MistakeLocation,
     /// The collection it keeps extras in, in the same database.
-    extras: Option<(String, Place)>,
+    extras: Option<(String, MistakeLocation)>,
 }
 
 /// Resolves all shapes. After a mistake they are not complete.
@@ -37,8 +37,8 @@ pub(super) fn resolve(root: &mut Section<'_>) -> Shapes {
     Shapes::new(shapes).unwrap_or_default()
 }
 
-fn bucket(mut section: Section<'_>) -> (Option<Claim>, Option<BucketShape>) {
-    let claim = namespace(&mut section).map(|namespace| Claim {
+fn bucket(mut section: Section<'_>) -> (Option<ShapeClaim>, Option<BucketShape>) {
+    let claim = namespace(&mut section).map(|namespace| ShapeClaim {
         namespace,
         namespace_place: section.place_of("namespace"),
         extras: None,
@@ -66,7 +66,7 @@ fn bucket(mut section: Section<'_>) -> (Option<Claim>, Option<BucketShape>) {
     (claim, shape)
 }
 
-fn outlier(mut section: Section<'_>) -> (Option<Claim>, Option<OutlierShape>) {
+fn outlier(mut section: Section<'_>) -> (Option<ShapeClaim>, Option<OutlierShape>) {
     let namespace = namespace(&mut section);
     let array = section.required_string(&of_outlier::ARRAY).unwrap_or_default();
     let threshold = section.required_integer(&of_outlier::THRESHOLD).unwrap_or(1);
@@ -75,7 +75,7 @@ fn outlier(mut section: Section<'_>) -> (Option<Claim>, Option<OutlierShape>) {
     let mode = section.choice(&MODE).unwrap_or_default();
     let mut extras_section = section.table(&of_extras::TABLE);
     let extras = extras(&mut extras_section, namespace.as_ref(), &array);
-    let claim = namespace.map(|namespace| Claim {
+    let claim = namespace.map(|namespace| ShapeClaim {
         namespace,
         namespace_place: section.place_of("namespace"),
         extras: Some((extras.collection.clone(), extras_section.place_of("collection"))),
@@ -135,7 +135,7 @@ fn namespace(section: &mut Section<'_>) -> Option<NamespacePattern> {
 }
 
 /// Lets the rest of a shape be checked when its namespace is wrong. The shape is never used.
-fn namespace_or_stand_in(claim: Option<&Claim>) -> NamespacePattern {
+fn namespace_or_stand_in(claim: Option<&ShapeClaim>) -> NamespacePattern {
     let namespace = claim.map(|claim| claim.namespace.clone());
     namespace.unwrap_or_else(|| NamespacePattern::parse("*.(unknown)").expect("a valid namespace"))
 }
@@ -147,9 +147,9 @@ fn contradiction(section: &Section<'_>, option: &'static str, error: &ShapeError
     }
 }
 
-fn check_namespaces(root: &Section<'_>, claims: &[Claim]) {
+fn check_namespaces(root: &Section<'_>, claims: &[ShapeClaim]) {
     for (later, claim) in claims.iter().enumerate() {
-        let same = |earlier: &&Claim| earlier.namespace == claim.namespace;
+        let same = |earlier: &&ShapeClaim| earlier.namespace == claim.namespace;
         if let Some(earlier) = claims.iter().take(later).find(same) {
             let problem = format!("{} already has a shape ({})", claim.namespace, earlier.namespace_place);
             root.source
@@ -158,17 +158,17 @@ fn check_namespaces(root: &Section<'_>, claims: &[Claim]) {
     }
 }
 
-fn check_extras(root: &Section<'_>, claims: &[Claim]) {
+fn check_extras(root: &Section<'_>, claims: &[ShapeClaim]) {
     for (position, claim) in claims.iter().enumerate() {
         let Some((collection, place)) = &claim.extras else {
             continue;
         };
-        let meets = |other: &Claim| {
+        let meets = |other: &ShapeClaim| {
             let names = [claim.namespace.database(), other.namespace.database()];
             names.contains(&None) || names[0] == names[1]
         };
         // Its own collection is the shape's own business to check.
-        let is_shaped = |(at, other): &(usize, &Claim)| {
+        let is_shaped = |(at, other): &(usize, &ShapeClaim)| {
             *at != position && meets(other) && other.namespace.collection() == collection
         };
         if let Some((_, other)) = claims.iter().enumerate().find(is_shaped) {
@@ -179,7 +179,7 @@ fn check_extras(root: &Section<'_>, claims: &[Claim]) {
             root.source.mistake(place, problem, "name a collection of its own");
         }
         let takes_extras =
-            |other: &&Claim| meets(other) && other.extras.as_ref().is_some_and(|(theirs, _)| theirs == collection);
+            |other: &&ShapeClaim| meets(other) && other.extras.as_ref().is_some_and(|(theirs, _)| theirs == collection);
         if let Some(other) = claims.iter().take(position).find(takes_extras) {
             let problem = format!("extras of {} already go to `{collection}`", other.namespace);
             root.source.mistake(place, problem, "name a collection of its own");

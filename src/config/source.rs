@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use toml::de::DeTable;
 
-use super::error::{ConfigError, ConfigErrors, Place};
+use super::error::{ConfigError, ConfigErrors, MistakeLocation};
 
 /// A lookup of environment variables, passed in so that nothing here reads the process's own.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -14,7 +14,7 @@ pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// The file and the environment of one reading.
 ///
 /// Mistakes are gathered behind a `RefCell`, because every section reader holds the source while its parent does too.
-pub(super) struct Source<'a> {
+pub(super) struct ConfigSource<'a> {
     file: &'a str,
     text: &'a str,
     environment: Environment<'a>,
@@ -31,7 +31,7 @@ struct Syntax {
     structure_lost: bool,
 }
 
-impl<'a> Source<'a> {
+impl<'a> ConfigSource<'a> {
     /// Parses the text as far as it can be, and keeps its syntax mistakes.
     pub(super) fn parse(file: &'a str, text: &'a str, environment: Environment<'a>) -> (Self, DeTable<'a>) {
         let mut source = Self {
@@ -85,19 +85,19 @@ impl<'a> Source<'a> {
     }
 
     /// A line of the file as a place.
-    pub(super) fn place(&self, line: usize) -> Place {
+    pub(super) fn place(&self, line: usize) -> MistakeLocation {
         let file = self.file.to_owned();
-        Place::Line { file, line }
+        MistakeLocation::Line { file, line }
     }
 
     /// The file as a whole as a place.
-    pub(super) fn whole_file(&self) -> Place {
-        Place::File(self.file.to_owned())
+    pub(super) fn whole_file(&self) -> MistakeLocation {
+        MistakeLocation::File(self.file.to_owned())
     }
 
     /// Notes a mistake, unless it only follows from a syntax mistake on the same line.
-    pub(super) fn mistake(&self, place: &Place, problem: impl Into<String>, remedy: impl Into<String>) {
-        if matches!(place, Place::Line { line, .. } if self.syntax.lines.contains(line)) {
+    pub(super) fn mistake(&self, place: &MistakeLocation, problem: impl Into<String>, remedy: impl Into<String>) {
+        if matches!(place, MistakeLocation::Line { line, .. } if self.syntax.lines.contains(line)) {
             return;
         }
         self.mistakes.borrow_mut().push(ConfigError {
@@ -108,7 +108,7 @@ impl<'a> Source<'a> {
     }
 
     /// Notes a field that is missing or in the wrong section, unless a lost bracket may have moved it.
-    pub(super) fn misplaced(&self, place: &Place, problem: impl Into<String>, remedy: impl Into<String>) {
+    pub(super) fn misplaced(&self, place: &MistakeLocation, problem: impl Into<String>, remedy: impl Into<String>) {
         if !self.syntax.structure_lost {
             self.mistake(place, problem, remedy);
         }

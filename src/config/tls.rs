@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::error::Place;
+use super::error::MistakeLocation;
 use super::options::tls::{CERT, CLIENT_CA, KEY};
 use super::options::{ConfigOption, ConfigTable, OptionalText};
 use super::section::Section;
@@ -38,11 +38,11 @@ pub(super) fn path(section: &mut Section<'_>, (name, what): (&'static str, &str)
         return section.refuse(name, "it is empty", &format!("name {what}"));
     }
     match section.place_of(name) {
-        Place::Line { file, .. } => {
+        MistakeLocation::Line { file, .. } => {
             let folder = Path::new(&file).parent().unwrap_or(Path::new(""));
             Some(folder.join(text))
         }
-        Place::File(_) | Place::Variable(_) => Some(PathBuf::from(text)),
+        MistakeLocation::File(_) | MistakeLocation::Variable(_) => Some(PathBuf::from(text)),
     }
 }
 

@@ -25,12 +25,12 @@ use crate::command::namespace::Namespace;
 pub struct Pipelines<'a> {
     shapes: &'a Shapes,
     database: &'a str,
-    reached: Vec<Reached>,
+    reached: Vec<ReferencedCollection>,
 }
 
 /// A shaped collection that a pipeline reads, in the command's database.
 #[derive(Clone, Debug)]
-pub struct Reached {
+pub struct ReferencedCollection {
     /// Its name.
     pub collection: String,
     shape: Arc<Shape>,
@@ -38,7 +38,7 @@ pub struct Reached {
     pub needs_view: bool,
 }
 
-impl Reached {
+impl ReferencedCollection {
     /// Its shape.
     #[must_use]
     pub fn shape(&self) -> &Shape {
@@ -60,7 +60,7 @@ impl Reached {
 
 /// Why a pipeline cannot be run.
 #[derive(Clone, Debug)]
-pub struct Refused {
+pub struct PipelineRefusal {
     /// The database of the collection with which it cannot.
     pub database: String,
     /// Its name.
@@ -75,7 +75,7 @@ pub struct Refused {
 
 /// Where in a command a pipeline stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PipelinePosition {
     /// Anywhere but below a `$facet`.
     Open,
     /// Somewhere below a `$facet`, which has no `$documents` in it (mongod 6.0.5, error 40600).
@@ -95,7 +95,7 @@ impl<'a> Pipelines<'a> {
 
     /// The shaped collections that the pipelines read.
     #[must_use]
-    pub fn into_reached(self) -> Vec<Reached> {
+    pub fn into_reached(self) -> Vec<ReferencedCollection> {
         self.reached
     }
 
@@ -103,8 +103,8 @@ impl<'a> Pipelines<'a> {
     ///
     /// # Errors
     /// What cannot be done.
-    pub fn on(&mut self, collection: &str, given: &[&RawDocument]) -> Result<Vec<RawDocumentBuf>, Refused> {
-        let stages = self.stages(given, Place::Open)?;
+    pub fn on(&mut self, collection: &str, given: &[&RawDocument]) -> Result<Vec<RawDocumentBuf>, PipelineRefusal> {
+        let stages = self.stages(given, PipelinePosition::Open)?;
         match self.shaped(collection) {
             Some(shape) => {
                 let mut items = self.items((collection, &shape), given, &stages)?;
@@ -121,11 +121,15 @@ impl<'a> Pipelines<'a> {
     ///
     /// # Errors
     /// What cannot be done.
-    pub fn stages(&mut self, stages: &[&RawDocument], place: Place) -> Result<Vec<RawDocumentBuf>, Refused> {
+    pub fn stages(
+        &mut self,
+        stages: &[&RawDocument],
+        place: PipelinePosition,
+    ) -> Result<Vec<RawDocumentBuf>, PipelineRefusal> {
         stages.iter().map(|stage| self.stage(stage, place)).collect()
     }
 
-    fn stage(&mut self, stage: &RawDocument, place: Place) -> Result<RawDocumentBuf, Refused> {
+    fn stage(&mut self, stage: &RawDocument, place: PipelinePosition) -> Result<RawDocumentBuf, PipelineRefusal> {
         let as_it_is = || stage.to_owned();
         // More than one field: mongod refuses it.
         let Some((name, value)) = first_field(stage).filter(|_| stage.iter().count() == 1) else {
@@ -146,7 +150,7 @@ impl<'a> Pipelines<'a> {
         Ok(rewritten.map_or_else(as_it_is, |value| single(name, &value)))
     }
 
-    fn union_with_all(&mut self, collection: &str) -> Result<Option<RawDocumentBuf>, Refused> {
+    fn union_with_all(&mut self, collection: &str) -> Result<Option<RawDocumentBuf>, PipelineRefusal> {
         let Some(shape) = self.shaped(collection) else {
             return Ok(None);
         };
@@ -160,7 +164,11 @@ impl<'a> Pipelines<'a> {
         Ok(Some(spec))
     }
 
-    fn union_with(&mut self, spec: &RawDocument, place: Place) -> Result<Option<RawDocumentBuf>, Refused> {
+    fn union_with(
+        &mut self,
+        spec: &RawDocument,
+        place: PipelinePosition,
+    ) -> Result<Option<RawDocumentBuf>, PipelineRefusal> {
         let given = match get(spec, "pipeline") {
             None => Vec::new(),
             given => match documents(given) {
@@ -181,11 +189,11 @@ impl<'a> Pipelines<'a> {
         Ok(Some(with_pipeline(spec, &stages)))
     }
 
-    fn facets(&mut self, facets: &RawDocument) -> Result<RawDocumentBuf, Refused> {
+    fn facets(&mut self, facets: &RawDocument) -> Result<RawDocumentBuf, PipelineRefusal> {
         let mut rewritten = RawDocumentBuf::new();
         for (name, pipeline) in facets.iter().flatten() {
             match documents(Some(pipeline)) {
-                Some(stages) => rewritten.append(name, array_of(&self.stages(&stages, Place::InFacet)?)),
+                Some(stages) => rewritten.append(name, array_of(&self.stages(&stages, PipelinePosition::InFacet)?)),
                 None => rewritten.append(name, pipeline),
             }
         }
@@ -198,7 +206,7 @@ impl<'a> Pipelines<'a> {
         (collection, shape): (&str, &Arc<Shape>),
         given: &[&RawDocument],
         stages: &[impl AsRef<RawDocument>],
-    ) -> Result<Vec<RawDocumentBuf>, Refused> {
+    ) -> Result<Vec<RawDocumentBuf>, PipelineRefusal> {
         let unpacked = match &**shape {
             Shape::Bucket(shape) => of_aggregate(shape, stages),
             Shape::Outlier(shape) => outlier::pipeline::of_aggregate(shape, given, stages),
@@ -211,7 +219,7 @@ impl<'a> Pipelines<'a> {
     fn reach(&mut self, collection: &str, shape: &Arc<Shape>, needs_view: bool) {
         match self.reached.iter_mut().find(|reached| reached.collection == collection) {
             Some(reached) => reached.needs_view |= needs_view,
-            None => self.reached.push(Reached {
+            None => self.reached.push(ReferencedCollection {
                 collection: collection.to_owned(),
                 shape: Arc::clone(shape),
                 needs_view,
@@ -229,12 +237,12 @@ impl<'a> Pipelines<'a> {
         (shape.mode() == Mode::Rewrite).then(|| Arc::clone(shape))
     }
 
-    fn bucket<'s>(&self, collection: &str, shape: &'s Arc<Shape>) -> Result<&'s BucketShape, Refused> {
+    fn bucket<'s>(&self, collection: &str, shape: &'s Arc<Shape>) -> Result<&'s BucketShape, PipelineRefusal> {
         bucket(shape).ok_or_else(|| self.refused(collection, shape, "the outlier pattern"))
     }
 
-    fn refused(&self, collection: &str, shape: &Shape, what: &str) -> Refused {
-        Refused {
+    fn refused(&self, collection: &str, shape: &Shape, what: &str) -> PipelineRefusal {
+        PipelineRefusal {
             database: self.database.to_owned(),
             collection: collection.to_owned(),
             configured: shape.namespace().to_string(),
@@ -244,13 +252,13 @@ impl<'a> Pipelines<'a> {
     }
 
     /// Refuses a stage if it names any shaped collection.
-    fn refuse_all(&self, stage: &RawDocument, what: &str) -> Result<(), Refused> {
+    fn refuse_all(&self, stage: &RawDocument, what: &str) -> Result<(), PipelineRefusal> {
         let mut refused = None;
         mentions::in_stage(self.database, stage, &mut |namespace| {
             if refused.is_none()
                 && let Some(shape) = self.shaped_namespace(namespace)
             {
-                refused = Some(Refused {
+                refused = Some(PipelineRefusal {
                     database: namespace.database.to_owned(),
                     ..self.refused(namespace.collection, &shape, what)
                 });

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::tls::{Speaks, first_bytes};
+use super::tls::{SniffedProtocol, first_bytes};
 use crate::session::metrics::{Limit, SessionMetrics};
 use crate::session::socket::Socket;
 
@@ -51,12 +51,12 @@ struct Refusals {
 
 /// One connection's place, free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionPermit {
     open: Arc<AtomicUsize>,
     connections: prometheus::IntGauge,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
         self.connections.dec();
@@ -80,7 +80,7 @@ impl Admission {
     }
 
     /// A place for one more; `None` when all are taken, which is logged.
-    pub(super) fn place(&self, peer: SocketAddr, metrics: &SessionMetrics) -> Option<Place> {
+    pub(super) fn place(&self, peer: SocketAddr, metrics: &SessionMetrics) -> Option<ConnectionPermit> {
         let limit = self.limits.load().max_connections;
         if self.open.fetch_add(1, Ordering::Relaxed) >= limit {
             self.open.fetch_sub(1, Ordering::Relaxed);
@@ -90,7 +90,7 @@ impl Admission {
         }
         metrics.connections_total.inc();
         metrics.connections.inc();
-        Some(Place {
+        Some(ConnectionPermit {
             open: Arc::clone(&self.open),
             connections: metrics.connections.clone(),
         })
@@ -122,11 +122,11 @@ impl Admission {
         };
         match admitted {
             Ok(Ok(socket)) => return Some(socket),
-            Ok(Err(Refused::Gone(error))) => tracing::debug!(%peer, %error, "the client went away"),
-            Ok(Err(Refused::Misspoken(reason))) => {
+            Ok(Err(RejectedClient::Gone(error))) => tracing::debug!(%peer, %error, "the client went away"),
+            Ok(Err(RejectedClient::Misspoken(reason))) => {
                 tracing::warn!(%peer, reason, "refused a connection");
             }
-            Ok(Err(Refused::Handshake(error))) => {
+            Ok(Err(RejectedClient::Handshake(error))) => {
                 tracing::warn!(%peer, %error, "refused a connection: the TLS handshake failed");
             }
             Err(_) => {
@@ -140,34 +140,36 @@ impl Admission {
 }
 
 /// Why a client is turned away.
-enum Refused {
+enum RejectedClient {
     Gone(std::io::Error),
     Misspoken(&'static str),
     Handshake(std::io::Error),
 }
 
-async fn begin(socket: std::net::TcpStream, tls: Option<&Arc<ServerConfig>>) -> Result<Socket, Refused> {
-    let socket = TcpStream::from_std(socket).map_err(Refused::Gone)?;
+async fn begin(socket: std::net::TcpStream, tls: Option<&Arc<ServerConfig>>) -> Result<Socket, RejectedClient> {
+    let socket = TcpStream::from_std(socket).map_err(RejectedClient::Gone)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 8);
     if let Err(error) = SockRef::from(&socket).set_tcp_keepalive(&keepalive) {
         tracing::debug!(%error, "could not set TCP keepalive");
     }
     let mut first = [0; FIRST_BYTES];
-    let received = socket.peek(&mut first).await.map_err(Refused::Gone)?;
+    let received = socket.peek(&mut first).await.map_err(RejectedClient::Gone)?;
     if received == 0 {
-        return Err(Refused::Gone(std::io::ErrorKind::UnexpectedEof.into()));
+        return Err(RejectedClient::Gone(std::io::ErrorKind::UnexpectedEof.into()));
     }
     match (tls, first_bytes(first.get(..received).unwrap_or_default())) {
-        (None, Speaks::Mongo | Speaks::Unknown) => Ok(Socket::Plain(socket)),
+        (None, SniffedProtocol::Mongo | SniffedProtocol::Unknown) => Ok(Socket::Plain(socket)),
         // What it speaks may not be plain yet; the handshake will tell.
-        (Some(config), Speaks::Tls | Speaks::Unknown) => {
+        (Some(config), SniffedProtocol::Tls | SniffedProtocol::Unknown) => {
             let accepted = TlsAcceptor::from(Arc::clone(config)).accept(socket).await;
-            Ok(Socket::Tls(Box::new(accepted.map_err(Refused::Handshake)?.into())))
+            Ok(Socket::Tls(Box::new(
+                accepted.map_err(RejectedClient::Handshake)?.into(),
+            )))
         }
-        (None, Speaks::Tls) => Err(Refused::Misspoken(
+        (None, SniffedProtocol::Tls) => Err(RejectedClient::Misspoken(
             "the client speaks TLS, and this address does not (`listen.tls` is not set)",
         )),
-        (Some(_), Speaks::Mongo) => Err(Refused::Misspoken(
+        (Some(_), SniffedProtocol::Mongo) => Err(RejectedClient::Misspoken(
             "the client does not speak TLS, which this address asks for (`listen.tls`): it needs tls=true",
         )),
     }

@@ -20,7 +20,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What clients of a listener see a member of a replica set as.
 #[derive(Clone, Debug)]
-pub enum PresentAs {
+pub enum ListenerPresentation {
     /// A mongos.
     Mongos,
     /// A replica set of one, at this `host:port`; `None`: at the address that the client has connected to.
@@ -29,7 +29,7 @@ pub enum PresentAs {
     Member(Arc<AddressMap>),
 }
 
-impl PresentAs {
+impl ListenerPresentation {
     fn to(&self, client: &TcpStream) -> std::io::Result<Presentation> {
         Ok(match self {
             Self::Mongos => Presentation::Mongos,
@@ -46,13 +46,13 @@ pub struct Listener {
     /// The bound socket.
     pub socket: TcpListener,
     /// What the upstream is shown as.
-    pub present_as: PresentAs,
+    pub present_as: ListenerPresentation,
     /// Where its clients' commands go.
     pub upstreams: Upstreams,
 }
 
 /// What lies behind a listener.
-pub(super) struct Door {
+pub(super) struct ListenerContext {
     pub(super) admission: Arc<Admission>,
     pub(super) shared: Arc<Shared>,
     pub(super) workers: Arc<Workers>,
@@ -62,7 +62,7 @@ pub(super) struct Door {
 
 impl Listener {
     /// Accepts until told to stop; the socket is closed then.
-    pub(super) async fn accept(self, door: Door) {
+    pub(super) async fn accept(self, door: ListenerContext) {
         loop {
             let accepted = tokio::select! {
                 () = door.stop.cancelled() => return,
@@ -76,7 +76,7 @@ impl Listener {
         }
     }
 
-    fn begin(&self, door: &Door, socket: TcpStream, peer: SocketAddr) -> std::io::Result<()> {
+    fn begin(&self, door: &ListenerContext, socket: TcpStream, peer: SocketAddr) -> std::io::Result<()> {
         let metrics = door.shared.metrics();
         let Some(place) = door.admission.place(peer, metrics) else {
             return Ok(());

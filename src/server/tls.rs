@@ -23,7 +23,7 @@ use rustls::sign::SingleCertAndKey;
 use self::certificate::{certified_key, check_server_certificate};
 pub use self::connector::{connector, own_connector, server_name};
 pub use self::error::{FileOption, FileProblem, TlsError, TlsTable};
-pub use self::first_bytes::{Speaks, first_bytes};
+pub use self::first_bytes::{SniffedProtocol, first_bytes};
 use self::pem::PemFile;
 
 /// The PEM files of a listener.

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::distrust::Distrust;
+use self::distrust::TlsFailureLog;
 use super::metrics::ServerMetrics;
 use super::tls::server_name;
 use crate::session::upstream::{Upstream, UpstreamAddress, UpstreamKind, UpstreamTls, Upstreams};
@@ -118,7 +118,7 @@ struct Watcher {
 
 /// What the driver's finding means for new sessions.
 #[derive(Debug)]
-enum Finding {
+enum TopologyChange {
     /// They go there.
     Server { at: UpstreamAddress, sole: bool },
     /// There is nowhere to go, and the current server is none to stay with either.
@@ -130,7 +130,7 @@ enum Finding {
 impl Watcher {
     async fn run(self, mut found: watch::Receiver<Option<TopologyDescription>>) {
         let mut reconsider = None;
-        let mut distrust = Distrust::default();
+        let mut distrust = TlsFailureLog::default();
         let mut warn_at = Some(Instant::now() + FIRST_WARNING);
         loop {
             let current = self.current.borrow().clone();
@@ -158,7 +158,7 @@ impl Watcher {
             reconsider = None;
             let latest = found.borrow_and_update().clone();
             if let Some(latest) = latest {
-                distrust.tell(&latest);
+                distrust.report(&latest);
                 self.follow(&latest);
             }
         }
@@ -168,7 +168,7 @@ impl Watcher {
     fn follow(&self, latest: &TopologyDescription) {
         let current = self.current.borrow().clone();
         match self.finding(latest, current.as_deref()) {
-            Finding::Server { at, sole } => {
+            TopologyChange::Server { at, sole } => {
                 self.metrics.upstream_up.set(1);
                 let same = |current: &Arc<Upstream>| current.address() == at.address && current.kind() == at.kind;
                 let same = current.as_ref().is_some_and(same);
@@ -187,7 +187,7 @@ impl Watcher {
                     previous.retire();
                 }
             }
-            Finding::NoPrimary => {
+            TopologyChange::NoPrimary => {
                 self.metrics.upstream_up.set(0);
                 if let Some(previous) = current {
                     tracing::warn!(server = previous.address(), "the upstream's primary is none any more");
@@ -195,34 +195,34 @@ impl Watcher {
                     previous.retire();
                 }
             }
-            Finding::Unreachable => self.metrics.upstream_up.set(0),
+            TopologyChange::Unreachable => self.metrics.upstream_up.set(0),
         }
     }
 
-    fn finding(&self, found: &TopologyDescription, current: Option<&Upstream>) -> Finding {
+    fn finding(&self, found: &TopologyDescription, current: Option<&Upstream>) -> TopologyChange {
         let servers = found.servers();
         let of_type = |wanted| servers.iter().find(|(_, server)| server.server_type() == wanted);
         let to = |address: &ServerAddress, kind, sole| match self.dialing.address(address, kind) {
-            Some(at) => Finding::Server { at, sole },
-            None => Finding::NoPrimary,
+            Some(at) => TopologyChange::Server { at, sole },
+            None => TopologyChange::NoPrimary,
         };
         match found.topology_type() {
             TopologyType::Single => match servers.iter().next() {
                 // It stays what it was known to be.
                 Some((_, server)) if server.server_type() == ServerType::Unknown && current.is_some() => {
-                    Finding::Unreachable
+                    TopologyChange::Unreachable
                 }
                 Some((address, server)) => to(address, kind(server.server_type()), true),
-                None => Finding::NoPrimary,
+                None => TopologyChange::NoPrimary,
             },
             TopologyType::Sharded => match of_type(ServerType::Mongos) {
                 Some((address, _)) => to(address, UpstreamKind::Mongos, false),
-                None => Finding::Unreachable,
+                None => TopologyChange::Unreachable,
             },
             _ => match of_type(ServerType::RsPrimary) {
                 Some((address, _)) => to(address, UpstreamKind::Member, false),
-                None if self.is_unreachable(found, current) => Finding::Unreachable,
-                None => Finding::NoPrimary,
+                None if self.is_unreachable(found, current) => TopologyChange::Unreachable,
+                None => TopologyChange::NoPrimary,
             },
         }
     }

@@ -39,18 +39,18 @@ use self::closed::Closed;
 use self::counted::Awaited;
 use self::reply::error_reply;
 use super::handshake::{self, Presentation};
-use super::link::{Link, LinkError};
+use super::link::{LinkError, UpstreamConnection};
 use super::memory::Reservation;
-use super::metrics::{Direction, Outcome};
-use super::outlier::Tails;
-use super::relay::{Look, Relay, RelayError, Request, Seen, Sent};
+use super::metrics::{ByteDirection, CommandOutcome};
+use super::outlier::DeferredSpills;
+use super::relay::{Relay, RelayError, RelayedRequest, ReplyFinding, ReplyInspection, RequestBytes};
 use super::route::{self, Route};
 use super::socket::Socket;
 use super::stream::{Arrived, FrameStream, Patience};
 use super::upstream::{Upstream, Upstreams};
 use super::{Settings, Shared};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::pattern::shapes::Shape;
 use crate::wire::{Compressor, Compressors, Frame, OpCode, OpMsg, OpMsgFlags};
 
@@ -96,7 +96,7 @@ pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain
         settings: Cache::new(&shared.settings),
         agreed: Compressors::NONE,
         compressor: None,
-        tails: Tails::default(),
+        tails: DeferredSpills::default(),
         request_memory: Reservation::of(&shared.memory.requests),
         reply_memory: Reservation::of(&shared.memory.replies),
     };
@@ -123,7 +123,7 @@ async fn refuse(client: &mut FrameStream) -> Result<(), Closed> {
 
 struct Session<'a> {
     client: FrameStream,
-    link: Link,
+    link: UpstreamConnection,
     upstream: &'a Upstream,
     presentation: &'a Presentation,
     shared: &'a Shared,
@@ -133,7 +133,7 @@ struct Session<'a> {
     /// How the message that is being answered is compressed: its answer is compressed alike, as mongod's is.
     compressor: Option<Compressor>,
     /// What its pushes to outliers have left to be done when it pauses.
-    tails: Tails,
+    tails: DeferredSpills,
     /// What is reserved for the message that is being answered.
     request_memory: Reservation,
     /// What is reserved for its answer.
@@ -197,7 +197,7 @@ impl Session<'_> {
                 None => return Ok(()),
             },
         };
-        self.shared.metrics.bytes(Direction::Received, frame.len());
+        self.shared.metrics.bytes(ByteDirection::Received, frame.len());
         match frame.header().op_code {
             OpCode::Compressed => self.compressed(&frame).await,
             OpCode::Msg => self.message(Message::plain(&frame)).await,
@@ -211,7 +211,7 @@ impl Session<'_> {
     async fn message(&mut self, message: Message<'_>) -> Result<(), Closed> {
         let frame = message.opened;
         let head = match OpMsg::parse_unverified(frame) {
-            Ok(message) => Head::of(message),
+            Ok(message) => CommandHeader::of(message),
             // mongod answers some mistakes, and closes the connection for the others.
             Err(error) => match error.server_code() {
                 Some(code) => Err(CommandError::malformed(code, &error.to_string())),
@@ -236,7 +236,12 @@ impl Session<'_> {
         Ok(())
     }
 
-    async fn dispatch(&mut self, message: Message<'_>, head: &Head<'_>, route: Route<'_>) -> Result<Outcome, Closed> {
+    async fn dispatch(
+        &mut self,
+        message: Message<'_>,
+        head: &CommandHeader<'_>,
+        route: Route<'_>,
+    ) -> Result<CommandOutcome, Closed> {
         let frame = message.opened;
         match route {
             Route::Relay => {
@@ -244,8 +249,8 @@ impl Session<'_> {
                     self.link.forget_users();
                 }
                 let edited = self.without_recovery_token(frame, head)?;
-                let request = Request {
-                    sent: Sent::Whole(edited.as_ref().unwrap_or(message.received)),
+                let request = RelayedRequest {
+                    sent: RequestBytes::Whole(edited.as_ref().unwrap_or(message.received)),
                     flags: head.message.flags,
                 };
                 self.relay(request, self.look()).await
@@ -254,22 +259,22 @@ impl Session<'_> {
                 // It may log somebody in on the way.
                 self.link.forget_users();
                 let edited = handshake::edit_message(frame, &head.message).map_err(LinkError::from)?;
-                let request = Request {
-                    sent: Sent::Whole(edited.as_ref().unwrap_or(message.received)),
+                let request = RelayedRequest {
+                    sent: RequestBytes::Whole(edited.as_ref().unwrap_or(message.received)),
                     flags: head.message.flags,
                 };
-                self.relay(request, Look::Handshake(self.presentation)).await
+                self.relay(request, ReplyInspection::Handshake(self.presentation)).await
             }
-            Route::Refuse(error, refused) => {
+            Route::Reject(error, refused) => {
                 if let Some((namespace, refusal)) = &refused {
                     self.shared.metrics.rejected(namespace, *refusal, error.message());
                 }
-                if !head.unanswered {
+                if !head.expects_no_reply {
                     self.reply_in_kind(frame, error).await?;
                 }
-                Ok(Outcome::Rejected)
+                Ok(CommandOutcome::Rejected)
             }
-            Route::Run(to) => {
+            Route::Shaped(to) => {
                 // mongod verifies the checksum of a relayed message, the proxy that of a rewritten one.
                 OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
                 match to.shape() {
@@ -278,11 +283,15 @@ impl Session<'_> {
                     Shape::Outlier(shape) => self.outlier(message, head, (&to, shape)).await,
                 }
             }
-            Route::Across(settings) => Box::pin(self.rewrite_across(frame, head, &settings)).await,
+            Route::CrossCollection(settings) => Box::pin(self.rewrite_across(frame, head, &settings)).await,
         }
     }
 
-    async fn relay(&mut self, request: Request<'_>, look: Look<'_>) -> Result<Outcome, Closed> {
+    async fn relay(
+        &mut self,
+        request: RelayedRequest<'_>,
+        look: ReplyInspection<'_>,
+    ) -> Result<CommandOutcome, Closed> {
         let mut relay = Relay {
             client: &mut self.client,
             link: &mut self.link,
@@ -291,8 +300,8 @@ impl Session<'_> {
             agreed: &mut self.agreed,
         };
         match relay.run(request, look).await {
-            Ok(Seen::Nothing) => Ok(Outcome::Relayed),
-            Ok(Seen::NotPrimary) => self.see_to_primary().await.map(|()| Outcome::Relayed),
+            Ok(ReplyFinding::Nothing) => Ok(CommandOutcome::Relayed),
+            Ok(ReplyFinding::NotPrimary) => self.see_to_primary().await.map(|()| CommandOutcome::Relayed),
             Err(RelayError::NotPrimary) => Err(self.leave()),
             Err(RelayError::Link(error)) => Err(error.into()),
             Err(RelayError::ClientClosed) => Err(Closed::ByClient),

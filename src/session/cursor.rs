@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
-use super::run::Source;
+use super::run::CursorSource;
 use crate::pattern::shapes::BucketShape;
 
 /// Open cursors remembered; the least recently used is forgotten first, and its reader told that it is not found.
@@ -39,14 +39,14 @@ pub(super) struct Owner {
 
 /// A stream between two batches.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct OpenCursor {
     pub(super) owner: Owner,
     /// What its buckets are made by: a cursor ends under the settings that it began with.
     pub(super) shape: BucketShape,
-    pub(super) source: Source,
+    pub(super) source: CursorSource,
 }
 
-impl Kept {
+impl OpenCursor {
     fn timeout(&self) -> Duration {
         if self.owner.session.is_some() || self.owner.never_times_out {
             SESSION_TIMEOUT
@@ -61,14 +61,14 @@ enum Cursor {
     /// mongod's own.
     Upstream,
     /// A stream, and when it was used last.
-    Stream(Box<Kept>, Instant),
+    Stream(Box<OpenCursor>, Instant),
     /// A stream that a `getMore` has taken, and its owner.
     InUse(Owner),
 }
 
 /// What was found under an id.
 #[derive(Debug)]
-pub(super) enum Taken<'a> {
+pub(super) enum CursorLookup<'a> {
     /// Nothing.
     Missing,
     /// Another `getMore` is reading it.
@@ -76,25 +76,25 @@ pub(super) enum Taken<'a> {
     /// A cursor of mongod's own.
     Upstream,
     /// A stream, which nobody else may read meanwhile.
-    Stream(Borrowed<'a>),
+    Stream(BorrowedCursor<'a>),
 }
 
 /// A stream that was taken; it is gone unless it is [given back](Borrowed::give_back).
 #[derive(Debug)]
-pub(super) struct Borrowed<'a> {
+pub(super) struct BorrowedCursor<'a> {
     registry: &'a CursorRegistry,
     id: i64,
-    kept: Option<Box<Kept>>,
+    kept: Option<Box<OpenCursor>>,
 }
 
 /// The cursors that sessions have opened on shaped collections.
 #[derive(Debug)]
 pub(super) struct CursorRegistry {
-    open: Mutex<Open>,
+    open: Mutex<OpenCursors>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenCursors {
     cursors: LruCache<i64, Cursor>,
     /// What the streams weigh.
     bytes: usize,
@@ -110,7 +110,7 @@ impl CursorRegistry {
         // Grows as it is used: most proxies have a handful of cursors open.
         let mut cursors = LruCache::unbounded();
         cursors.resize(MAX_CURSORS);
-        let open = Mutex::new(Open {
+        let open = Mutex::new(OpenCursors {
             cursors,
             bytes: 0,
             most_bytes,
@@ -127,7 +127,7 @@ impl CursorRegistry {
     }
 
     /// Keeps a stream under an id.
-    pub(super) fn keep(&self, id: i64, mut kept: Box<Kept>) {
+    pub(super) fn keep(&self, id: i64, mut kept: Box<OpenCursor>) {
         kept.source.rest();
         let mut open = self.lock();
         open.reap();
@@ -135,23 +135,23 @@ impl CursorRegistry {
     }
 
     /// Takes a cursor to read it.
-    pub(super) fn take(&self, id: i64) -> Taken<'_> {
+    pub(super) fn take(&self, id: i64) -> CursorLookup<'_> {
         let mut open = self.lock();
         open.reap();
         let Some(cursor) = open.cursors.get_mut(&id) else {
-            return Taken::Missing;
+            return CursorLookup::Missing;
         };
         let owner = match cursor {
-            Cursor::Upstream => return Taken::Upstream,
-            Cursor::InUse(_) => return Taken::InUse,
+            Cursor::Upstream => return CursorLookup::Upstream,
+            Cursor::InUse(_) => return CursorLookup::InUse,
             Cursor::Stream(kept, _) => kept.owner.clone(),
         };
         match std::mem::replace(cursor, Cursor::InUse(owner)) {
-            Cursor::Upstream => Taken::Upstream,
-            Cursor::InUse(_) => Taken::InUse,
+            Cursor::Upstream => CursorLookup::Upstream,
+            Cursor::InUse(_) => CursorLookup::InUse,
             Cursor::Stream(kept, _) => {
                 open.bytes = open.bytes.saturating_sub(kept.source.weight());
-                Taken::Stream(Borrowed {
+                CursorLookup::Stream(BorrowedCursor {
                     registry: self,
                     id,
                     kept: Some(kept),
@@ -187,13 +187,13 @@ impl CursorRegistry {
         self.lock().remove(id)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenCursors> {
         // Nothing in here is ever left half done.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Open {
+impl OpenCursors {
     fn put(&mut self, id: i64, cursor: Cursor) {
         if let Cursor::Stream(kept, _) = &cursor {
             self.bytes = self.bytes.saturating_add(kept.source.weight());
@@ -240,14 +240,14 @@ impl Open {
     }
 }
 
-impl Borrowed<'_> {
+impl BorrowedCursor<'_> {
     /// What was taken.
-    pub(super) fn kept(&mut self) -> Option<&mut Kept> {
+    pub(super) fn kept(&mut self) -> Option<&mut OpenCursor> {
         self.kept.as_deref_mut()
     }
 
     /// Gives it back, unless it was killed meanwhile: then it comes back to the caller.
-    pub(super) fn give_back(mut self) -> Option<Box<Kept>> {
+    pub(super) fn give_back(mut self) -> Option<Box<OpenCursor>> {
         let mut kept = self.kept.take()?;
         kept.source.rest();
         // One lock for both: a `killCursors` in between would be answered, and the cursor be there again.
@@ -260,7 +260,7 @@ impl Borrowed<'_> {
     }
 }
 
-impl Drop for Borrowed<'_> {
+impl Drop for BorrowedCursor<'_> {
     fn drop(&mut self) {
         if self.kept.is_some() {
             self.registry.closed(self.id);

@@ -14,24 +14,24 @@ const AROUND_KEY: usize = 200;
 /// The first pages that a proxy knows of.
 #[derive(Debug, Default)]
 pub(super) struct FirstPages {
-    ids: Mutex<Bounded<Place, String>>,
+    ids: Mutex<Bounded<FirstPageKey, String>>,
 }
 
 /// A key of a collection, by the key's identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct FirstPageKey {
     namespace: String,
     key: Vec<u8>,
 }
 
-impl Place {
+impl FirstPageKey {
     pub(super) fn new(namespace: Namespace<'_>, key: Vec<u8>) -> Self {
         let namespace = namespace.to_string();
         Self { namespace, key }
     }
 }
 
-impl Weighed for Place {
+impl Weighed for FirstPageKey {
     fn bytes(&self) -> usize {
         // The `_id` has the key in it, too, and a string may double in it.
         self.key.len().saturating_mul(3).saturating_add(AROUND_KEY)
@@ -40,19 +40,19 @@ impl Weighed for Place {
 
 impl FirstPages {
     /// The `_id` of the bucket that was the key's first page.
-    pub(super) fn get(&self, place: &Place) -> Option<String> {
+    pub(super) fn get(&self, place: &FirstPageKey) -> Option<String> {
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         ids.get(place).cloned()
     }
 
     /// Remembers it.
-    pub(super) fn learn(&self, place: Place, id: String) {
+    pub(super) fn learn(&self, place: FirstPageKey, id: String) {
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         ids.put(place, id);
     }
 
     /// Forgets one that was found to be wrong.
-    pub(super) fn forget(&self, place: &Place) {
+    pub(super) fn forget(&self, place: &FirstPageKey) {
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         ids.pop(place);
     }

@@ -63,7 +63,7 @@ pub fn edit_query(frame: &Frame, query: &OpQuery<'_>) -> Result<Option<Frame>, W
 
 /// What becomes of a reply.
 #[derive(Debug)]
-pub enum Shown {
+pub enum HandshakeReply {
     /// It is passed on as it is.
     AsIs,
     /// This is passed on instead.
@@ -76,30 +76,30 @@ pub enum Shown {
 ///
 /// # Errors
 /// What is wrong with a reply that is no message.
-pub fn show(reply: &Frame, presentation: &Presentation) -> Result<(Shown, Option<Compressors>), WireError> {
+pub fn show(reply: &Frame, presentation: &Presentation) -> Result<(HandshakeReply, Option<Compressors>), WireError> {
     let header = reply.header();
     if header.op_code == OpCode::Reply {
         let legacy = OpReply::parse(reply)?;
         let Some(hello) = legacy.documents.first() else {
-            return Ok((Shown::AsIs, None));
+            return Ok((HandshakeReply::AsIs, None));
         };
         let agreed = agreed(hello);
         let shown = match presentation.of(hello) {
-            Hello::AsIs => Shown::AsIs,
-            Hello::NotPrimary => Shown::NotPrimary,
+            Hello::AsIs => HandshakeReply::AsIs,
+            Hello::NotPrimary => HandshakeReply::NotPrimary,
             Hello::Edited(body) => {
                 let documents = vec![&*body];
                 let edited = OpReply { documents, ..legacy };
-                Shown::Edited(edited.encode(header.request_id, header.response_to)?)
+                HandshakeReply::Edited(edited.encode(header.request_id, header.response_to)?)
             }
         };
         return Ok((shown, agreed));
     }
     let message = OpMsg::parse_unverified(reply)?;
     let shown = match presentation.of(message.body) {
-        Hello::AsIs => Shown::AsIs,
-        Hello::NotPrimary => Shown::NotPrimary,
-        Hello::Edited(body) => Shown::Edited(rebuilt(reply, message.flags, &body)?),
+        Hello::AsIs => HandshakeReply::AsIs,
+        Hello::NotPrimary => HandshakeReply::NotPrimary,
+        Hello::Edited(body) => HandshakeReply::Edited(rebuilt(reply, message.flags, &body)?),
     };
     Ok((shown, agreed(message.body)))
 }

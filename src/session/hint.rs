@@ -12,7 +12,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout_at};
 
 use super::bounded::{Bounded, Weighed};
-use crate::pattern::bucket::layout::PageFacts;
+use crate::pattern::bucket::layout::PageHeader;
 
 /// What a hint takes beside its key, in bytes.
 const AROUND_KEY: usize = 300;
@@ -22,11 +22,11 @@ const AROUND_KEY: usize = 300;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What is known of a key: nothing, or its highest page, or that it has none.
-pub(super) type Hint = Option<Option<PageFacts>>;
+pub(super) type KnownHeadPage = Option<Option<PageHeader>>;
 
 /// A key of a collection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Place {
+struct HeadPageKey {
     /// What was written under another primary may have been rolled back.
     term: u64,
     /// A collection that was dropped and made again has no pages any more.
@@ -36,11 +36,11 @@ struct Place {
 
 /// The hints of a proxy.
 #[derive(Debug, Default)]
-pub(super) struct Hints {
-    places: Mutex<Bounded<Place, Arc<tokio::sync::Mutex<Hint>>>>,
+pub(super) struct HeadPages {
+    places: Mutex<Bounded<HeadPageKey, Arc<tokio::sync::Mutex<KnownHeadPage>>>>,
 }
 
-impl Weighed for Place {
+impl Weighed for HeadPageKey {
     fn bytes(&self) -> usize {
         // The page's `_id` has the key in it, too, and a string may double in it.
         self.key.len().saturating_mul(3).saturating_add(AROUND_KEY)
@@ -49,21 +49,21 @@ impl Weighed for Place {
 
 /// The right to write a key; others wait until it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct KeyLease {
     /// `None`: the wait was given up, and what was known is not to be relied on.
-    hint: Option<OwnedMutexGuard<Hint>>,
+    hint: Option<OwnedMutexGuard<KnownHeadPage>>,
 }
 
-impl Hints {
+impl HeadPages {
     /// Waits for one's turn at each of some keys, which are to be in an order that all writers keep to.
     pub(super) async fn turns(
         &self,
         (term, collection): (u64, &Binary),
         keys: impl Iterator<Item = &[u8]>,
-    ) -> Vec<Turn> {
+    ) -> Vec<KeyLease> {
         let places: Vec<_> = {
             let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-            let place = |key: &[u8]| Place {
+            let place = |key: &[u8]| HeadPageKey {
                 term,
                 collection: collection.bytes.clone(),
                 key: key.to_vec(),
@@ -86,22 +86,22 @@ impl Hints {
                 Ok(hint) => Some(hint),
                 Err(_) => timeout_at(deadline, place.lock_owned()).await.ok(),
             };
-            turns.push(Turn { hint });
+            turns.push(KeyLease { hint });
         }
         turns
     }
 }
 
-impl Hints {
+impl HeadPages {
     /// Forgets all of them: a server that went away may come back without what it had not written to its journal.
     pub(super) fn clear(&self) {
         self.places.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-impl Turn {
+impl KeyLease {
     /// What the last writer left.
-    pub(super) fn hint(&self) -> Hint {
+    pub(super) fn hint(&self) -> KnownHeadPage {
         self.hint.as_deref().cloned().flatten()
     }
 
@@ -113,7 +113,7 @@ impl Turn {
     }
 
     /// Leaves what is known to the next writer.
-    pub(super) fn leave(mut self, hint: Hint) {
+    pub(super) fn leave(mut self, hint: KnownHeadPage) {
         if let Some(place) = self.hint.as_deref_mut() {
             *place = hint;
         }
@@ -134,8 +134,8 @@ mod tests {
         }
     }
 
-    fn page(page: i32) -> PageFacts {
-        PageFacts {
+    fn page(page: i32) -> PageHeader {
+        PageHeader {
             id: RawBson::Null,
             page,
             count: 1,
@@ -150,13 +150,13 @@ mod tests {
         }
     }
 
-    async fn turn(hints: &Hints, byte: u8, key: &[u8]) -> Turn {
+    async fn turn(hints: &HeadPages, byte: u8, key: &[u8]) -> KeyLease {
         hints.turns((1, &collection(byte)), [key].into_iter()).await.remove(0)
     }
 
     #[tokio::test]
     async fn a_hint_is_left_to_the_next_writer_of_the_key_in_that_collection() {
-        let hints = Hints::default();
+        let hints = HeadPages::default();
         assert!(turn(&hints, 1, b"a").await.hint().is_none());
         turn(&hints, 1, b"a").await.leave(Some(Some(page(7))));
         assert_eq!(
@@ -179,7 +179,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_too_long_goes_on_without_a_hint() {
-        let hints = Hints::default();
+        let hints = HeadPages::default();
         turn(&hints, 1, b"a").await.leave(Some(None));
         let first = turn(&hints, 1, b"a").await;
         assert!(!first.is_waited_for());

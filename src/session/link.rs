@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use self::waiting::Waiting;
+use self::waiting::UpstreamTimer;
 use super::error::RunError;
 use super::memory::{LARGEST_REPLY, Reservation};
 use super::socket::Socket;
@@ -76,9 +76,9 @@ impl From<StreamError> for LinkError {
 
 /// The upstream connection.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct UpstreamConnection {
     stream: FrameStream,
-    waiting: Waiting,
+    waiting: UpstreamTimer,
     /// Whether commands of the proxy's own are only rehearsed.
     rehearses: bool,
     last_request_id: i32,
@@ -93,7 +93,7 @@ pub(super) struct Link {
 
 /// A command of the proxy's own: the body, and documents that go in a sequence beside it.
 #[derive(Clone, Debug)]
-pub(super) struct Request<'a> {
+pub(super) struct UpstreamRequest<'a> {
     pub(super) body: &'a RawDocument,
     pub(super) sequence: Option<(&'static str, &'a [&'a RawDocument])>,
 }
@@ -101,21 +101,21 @@ pub(super) struct Request<'a> {
 /// A command whose answer is still to come.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Sent(i32);
+pub(super) struct PendingReply(i32);
 
-impl<'a> Request<'a> {
+impl<'a> UpstreamRequest<'a> {
     /// A command without a sequence.
     pub(super) fn plain(body: &'a RawDocument) -> Self {
         Self { body, sequence: None }
     }
 }
 
-impl Link {
+impl UpstreamConnection {
     /// A link over a connection that was just made.
     pub(super) fn new(socket: Socket, max_message_bytes: usize) -> Self {
         Self {
             stream: FrameStream::new(socket, max_message_bytes, PATIENCE),
-            waiting: Waiting::default(),
+            waiting: UpstreamTimer::default(),
             rehearses: false,
             last_request_id: 0,
             compressor: None,
@@ -143,13 +143,13 @@ impl Link {
     }
 
     /// Whether nothing is sent.
-    pub(super) fn rehearses(&self) -> bool {
+    pub(super) fn is_dry_run(&self) -> bool {
         self.rehearses
     }
 
     /// Forgets how long the upstream was waited for: another command begins.
     pub(super) fn begin_command(&mut self) {
-        self.waiting = Waiting::default();
+        self.waiting = UpstreamTimer::default();
     }
 
     /// How long the upstream was waited for since, ending with now if it still is: to take what was sent, and to answer.
@@ -199,7 +199,7 @@ impl Link {
     }
 
     /// Runs one command of the proxy's own and gives its answer, which may say `ok: 0`. Not cancel safe.
-    pub(super) async fn call(&mut self, request: Request<'_>) -> Result<RawDocumentBuf, LinkError> {
+    pub(super) async fn call(&mut self, request: UpstreamRequest<'_>) -> Result<RawDocumentBuf, LinkError> {
         let request = self.encode(&request)?;
         self.waiting.begin();
         self.stream.send(&request).await?;
@@ -208,21 +208,21 @@ impl Link {
 
     /// Sends one command of the proxy's own, without waiting for its answer: [`Link::answer_to`] is to be asked for that before
     /// anything else is sent. Not cancel safe.
-    pub(super) async fn send(&mut self, request: Request<'_>) -> Result<Sent, LinkError> {
+    pub(super) async fn send(&mut self, request: UpstreamRequest<'_>) -> Result<PendingReply, LinkError> {
         let request = self.encode(&request)?;
         self.waiting.begin();
         self.stream.send(&request).await?;
-        Ok(Sent(request.header().request_id))
+        Ok(PendingReply(request.header().request_id))
     }
 
     /// The answer to what was sent. Not cancel safe.
-    pub(super) async fn answer_to(&mut self, sent: Sent) -> Result<RawDocumentBuf, LinkError> {
+    pub(super) async fn answer_to(&mut self, sent: PendingReply) -> Result<RawDocumentBuf, LinkError> {
         self.answer(sent.0).await
     }
 
     /// Runs a command without a sequence; an answer that says `ok: 0` is an error. Not cancel safe.
     pub(super) async fn run(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
-        Ok(succeeded(self.call(Request::plain(body)).await?)?)
+        Ok(succeeded(self.call(UpstreamRequest::plain(body)).await?)?)
     }
 
     /// The users that the connection is authenticated as, as mongod tells them; `command` is the client's that asks. Not cancel
@@ -270,7 +270,7 @@ impl Link {
             command
         };
         let status = self
-            .call(Request::plain(&ask("connectionStatus", RawBsonRef::Int32(1))))
+            .call(UpstreamRequest::plain(&ask("connectionStatus", RawBsonRef::Int32(1))))
             .await?;
         let users = get(&status, "authInfo").and_then(RawBsonRef::as_document);
         let users = users.and_then(|info| get(info, "authenticatedUsers")?.as_array());
@@ -278,7 +278,7 @@ impl Link {
         let is_stranger = !has_user && {
             // Without access control anybody may ask for it.
             let answer = self
-                .call(Request::plain(&ask("getLog", RawBsonRef::String("*"))))
+                .call(UpstreamRequest::plain(&ask("getLog", RawBsonRef::String("*"))))
                 .await?;
             get(&answer, "code").and_then(as_whole_number) == Some(i64::from(ErrorCode::Unauthorized.number()))
         };
@@ -293,7 +293,10 @@ impl Link {
     }
 
     /// Runs commands one after the other, short ones back to back in as few round trips as can be. Not cancel safe.
-    pub(super) async fn call_all(&mut self, requests: &[Request<'_>]) -> Result<Vec<RawDocumentBuf>, LinkError> {
+    pub(super) async fn call_all(
+        &mut self,
+        requests: &[UpstreamRequest<'_>],
+    ) -> Result<Vec<RawDocumentBuf>, LinkError> {
         let mut answers = Vec::with_capacity(requests.len());
         let mut window: Vec<Frame> = Vec::new();
         let mut bytes = 0;
@@ -320,7 +323,7 @@ impl Link {
         Ok(())
     }
 
-    fn encode(&mut self, request: &Request<'_>) -> Result<Frame, LinkError> {
+    fn encode(&mut self, request: &UpstreamRequest<'_>) -> Result<Frame, LinkError> {
         if self.rehearses {
             return Err(LinkError::Rehearsed);
         }
@@ -340,7 +343,7 @@ impl Link {
     /// cancel safe.
     pub(super) async fn call_within(
         &mut self,
-        request: Request<'_>,
+        request: UpstreamRequest<'_>,
         most_bytes: usize,
     ) -> Result<Option<RawDocumentBuf>, LinkError> {
         let request = self.encode(&request)?;
@@ -366,7 +369,7 @@ impl Link {
         body: &RawDocument,
         memory: &mut Reservation,
     ) -> Result<RawDocumentBuf, RunError> {
-        let Sent(request_id) = self.send(Request::plain(body)).await?;
+        let PendingReply(request_id) = self.send(UpstreamRequest::plain(body)).await?;
         let arrived = self.arrive().await?;
         let frame = self.reserving(arrived, memory).await?;
         Ok(succeeded(opened(frame, request_id)?)?)

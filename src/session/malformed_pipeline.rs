@@ -6,11 +6,11 @@
 use bson::raw::{RawArray, RawBsonRef, RawDocument, cstr};
 
 use super::error::RunError;
-use super::link::{Link, Request};
-use crate::command::arguments::Carried;
+use super::link::{UpstreamConnection, UpstreamRequest};
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::{array_of, first_field, get, put, single};
 use crate::command::error::CommandError;
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::command::reply::succeeded;
 use crate::command::update::Update;
 use crate::pattern::bucket::insert::no_statement;
@@ -37,7 +37,11 @@ pub(super) fn is_cause(error: &CommandError) -> bool {
 
 /// Fails for the first malformed pipeline of an executed command. Costs one round trip for each pipeline with a stage that updates do
 /// not have; in a transaction the statement itself has failed the command.
-pub(super) async fn check(link: &mut Link, head: &Head<'_>, command: &Update<'_>) -> Result<(), RunError> {
+pub(super) async fn check(
+    link: &mut UpstreamConnection,
+    head: &CommandHeader<'_>,
+    command: &Update<'_>,
+) -> Result<(), RunError> {
     if head.in_transaction() {
         return Ok(());
     }
@@ -49,8 +53,10 @@ pub(super) async fn check(link: &mut Link, head: &Head<'_>, command: &Update<'_>
         put(&mut on_none, "u", pipeline);
         let mut body = single("update", head.target.unwrap_or_default());
         body.append(cstr!("updates"), array_of(&[on_none]));
-        Carried::of(head.body()).unnumbered().append_to_write(&mut body);
-        match succeeded(link.call(Request::plain(&body)).await?) {
+        InheritedOptions::of(head.body())
+            .not_retryable()
+            .append_to_write(&mut body);
+        match succeeded(link.call(UpstreamRequest::plain(&body)).await?) {
             Err(error) if is_cause(&error) => return Err(error.into()),
             _ => {}
         }

@@ -96,23 +96,23 @@ impl Share {
         if let Ok(free) = Arc::clone(&self.free_kib).try_acquire_many_owned(kib) {
             return Some(free);
         }
-        let _waiting = Waiting::on(&self.waiting);
+        let _waiting = WaitGuard::on(&self.waiting);
         let taken = timeout(PATIENCE, Arc::clone(&self.free_kib).acquire_many_owned(kib));
         taken.await.ok()?.ok()
     }
 }
 
 /// Counts one that waits.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitGuard<'a> {
     fn on(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

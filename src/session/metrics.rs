@@ -15,7 +15,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 use self::commands::CommandMetrics;
 pub use self::commands::Spent;
 pub use self::inserts::{HintUse, InsertMetrics, Placing};
-pub use self::label::{Direction, Limit, Outcome, Refusal, Strategy};
+pub use self::label::{ByteDirection, CommandOutcome, Limit, RefusalReason, Strategy};
 pub use self::observed::ObservedMetrics;
 pub use self::outliers::OutlierMetrics;
 pub use self::refusals::RefusalKind;
@@ -93,21 +93,21 @@ impl SessionMetrics {
         for strategy in Strategy::ALL {
             self.reads.with_label_values(&[namespace, strategy.label()]);
         }
-        for reason in Refusal::ALL {
+        for reason in RefusalReason::ALL {
             self.rejected.with_label_values(&[namespace, reason.label()]);
         }
     }
 
     /// Counts a command that ended. Without `spent` its time is nobody's measure.
-    pub fn command(&self, name: &str, outcome: Outcome, spent: Option<Spent>) {
+    pub fn command(&self, name: &str, outcome: CommandOutcome, spent: Option<Spent>) {
         self.commands.ended(name, outcome, spent);
     }
 
     /// Counts the bytes of a frame.
-    pub fn bytes(&self, direction: Direction, bytes: usize) {
+    pub fn bytes(&self, direction: ByteDirection, bytes: usize) {
         let counter = match direction {
-            Direction::Received => &self.bytes_received,
-            Direction::Sent => &self.bytes_sent,
+            ByteDirection::Received => &self.bytes_received,
+            ByteDirection::Sent => &self.bytes_sent,
         };
         counter.inc_by(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
@@ -123,7 +123,7 @@ impl SessionMetrics {
     }
 
     /// Counts and logs a refusal. `what` is in the proxy's own words, without values of documents.
-    pub fn rejected(&self, namespace: &str, reason: Refusal, what: &str) {
+    pub fn rejected(&self, namespace: &str, reason: RefusalReason, what: &str) {
         self.rejected.with_label_values(&[namespace, reason.label()]).inc();
         self.refusals.add(namespace, reason, what);
     }
@@ -132,7 +132,7 @@ impl SessionMetrics {
     pub fn misfit(&self, namespace: &str) {
         // Which document is not for the log.
         let what = "the stored documents do not fit the shape: run `mongoshape check`";
-        self.rejected(namespace, Refusal::Misfit, what);
+        self.rejected(namespace, RefusalReason::Misfit, what);
     }
 
     /// The kinds of refusals with their numbers, the most recent first.

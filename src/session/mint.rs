@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bson::oid::ObjectId;
 use bson::{DateTime, Timestamp};
 
-use crate::pattern::bucket::item::Mint;
+use crate::pattern::bucket::item::IdSource;
 
 /// The last timestamp given, seconds above increment. All sessions share one, as all clients of a mongod do: no two
 /// documents get the same, and a later one gets a greater.
@@ -33,18 +33,18 @@ impl Timestamps {
 
 /// The real clock.
 #[derive(Debug)]
-pub(super) struct SystemMint<'a> {
+pub(super) struct SystemIdSource<'a> {
     timestamps: &'a Timestamps,
 }
 
-impl<'a> SystemMint<'a> {
+impl<'a> SystemIdSource<'a> {
     /// One whose timestamps go on from those that others were given.
     pub(super) fn new(timestamps: &'a Timestamps) -> Self {
         Self { timestamps }
     }
 }
 
-impl Mint for SystemMint<'_> {
+impl IdSource for SystemIdSource<'_> {
     fn now(&self) -> DateTime {
         DateTime::now()
     }
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn timestamps_ascend_also_from_one_command_to_the_next() {
         let timestamps = Timestamps::default();
-        let given: Vec<Timestamp> = (0..100).map(|_| SystemMint::new(&timestamps).timestamp()).collect();
+        let given: Vec<Timestamp> = (0..100).map(|_| SystemIdSource::new(&timestamps).timestamp()).collect();
         assert!(given.is_sorted_by(|one, next| one < next), "{given:?}");
         assert!(given[0].time > 1_700_000_000);
     }

@@ -36,22 +36,22 @@ use bson::{Binary, Timestamp};
 pub(super) use self::collation::WithoutCollation;
 pub(super) use self::known::KnownOutliers;
 pub(super) use self::leftover::Leftovers;
-pub(super) use self::passage::{Passage, passage, shows_outliers};
+pub(super) use self::passage::{OutlierRoute, passage, shows_outliers};
 pub(super) use self::read::put_together;
 pub(super) use self::scratch::Scratches;
 pub(super) use self::stored::{StoredAsker, StoredShapes};
-pub(super) use self::tails::{Tail, Tails};
+pub(super) use self::tails::{DeferredSpills, Tail};
 use super::error::RunError;
-use super::link::{Link, Request};
+use super::link::{UpstreamConnection, UpstreamRequest};
 use super::memory::Reservation;
-use super::metrics::Refusal;
+use super::metrics::RefusalReason;
 use super::run::unknown_upstream;
 use super::upstream::UpstreamKind;
 use super::{Settings, Shared};
-use crate::command::arguments::Carried;
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::single;
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::reply::succeeded;
 use crate::pattern::shapes::OutlierShape;
@@ -62,12 +62,12 @@ const MAX_ATTEMPTS: u32 = 100;
 const MAX_PAUSE_MS: u64 = 50;
 
 /// One command on an outlier collection.
-pub(super) struct Outlier<'a> {
+pub(super) struct OutlierCommand<'a> {
     pub(super) shared: &'a Shared,
     pub(super) settings: &'a Settings,
-    pub(super) link: &'a mut Link,
+    pub(super) link: &'a mut UpstreamConnection,
     pub(super) upstream: UpstreamKind,
-    pub(super) head: &'a Head<'a>,
+    pub(super) head: &'a CommandHeader<'a>,
     pub(super) shape: &'a OutlierShape,
     pub(super) namespace: Namespace<'a>,
     /// Whether a command made from the client's has been sent that began its transaction.
@@ -77,26 +77,26 @@ pub(super) struct Outlier<'a> {
     /// What is reserved for the reply, until that is sent.
     pub(super) reply_memory: &'a mut Reservation,
     /// The tails that the client's connection has left.
-    pub(super) tails: &'a mut Tails,
+    pub(super) tails: &'a mut DeferredSpills,
     /// What is known of the collection and of the read so far.
-    pub(super) facts: Facts,
+    pub(super) facts: CommandState,
 }
 
 /// What a command has learned while it runs.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct CommandState {
     /// The time of the snapshot that the base documents were read from (`atClusterTime`), if they were.
     snapshot_time: Option<Timestamp>,
     /// The UUID of the collection, after its collation was looked at.
     collection: Option<Binary>,
 }
 
-impl<'a> Outlier<'a> {
+impl<'a> OutlierCommand<'a> {
     /// Runs one that has its [`passage`] and gives the reply. Not cancel safe: the link is of no use after.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
         match self.upstream {
             UpstreamKind::Mongos => {
-                self.rejected(Refusal::Cluster, "a sharded cluster");
+                self.rejected(RefusalReason::Cluster, "a sharded cluster");
                 return Err(
                     CommandError::unsupported((self.namespace, OutlierShape::PATTERN), "a sharded cluster").into(),
                 );
@@ -111,10 +111,10 @@ impl<'a> Outlier<'a> {
     /// Ends the client's transaction, as mongod does with one that a statement fails in: it may have failed on a copy elsewhere.
     async fn abort(&mut self) -> Result<(), RunError> {
         let mut command = single("abortTransaction", 1);
-        Carried::of(self.head.body()).append_to_end(&mut command);
+        InheritedOptions::of(self.head.body()).append_to_end(&mut command);
         command.append(cstr!("$db"), "admin");
         // It is at its end already where mongod has found the failure itself.
-        self.link.call(Request::plain(&command)).await?;
+        self.link.call(UpstreamRequest::plain(&command)).await?;
         Ok(())
     }
 
@@ -143,8 +143,8 @@ impl<'a> Outlier<'a> {
     }
 
     /// What the next command made from the client's carries of it.
-    fn carried(&self) -> Carried<'a> {
-        Carried::of(self.head.body()).begun(self.begun.swap(true, Ordering::Relaxed))
+    fn carried(&self) -> InheritedOptions<'a> {
+        InheritedOptions::of(self.head.body()).begun(self.begun.swap(true, Ordering::Relaxed))
     }
 
     /// Whether the client may send it again. Before a standalone, mongod refuses such writes in these words.
@@ -159,11 +159,11 @@ impl<'a> Outlier<'a> {
 
     /// The error for what the shape cannot do, counted.
     fn unsupported(&self, what: &str) -> CommandError {
-        self.rejected(Refusal::of(self.head), what);
+        self.rejected(RefusalReason::of(self.head), what);
         CommandError::unsupported((self.namespace, OutlierShape::PATTERN), what)
     }
 
-    fn rejected(&self, reason: Refusal, what: &str) {
+    fn rejected(&self, reason: RefusalReason, what: &str) {
         self.shared.metrics.rejected(&self.label(), reason, what);
     }
 

@@ -15,9 +15,9 @@ use bson::Binary;
 use bson::spec::BinarySubtype;
 
 use super::error::RunError;
-use super::link::Link;
+use super::link::UpstreamConnection;
 use super::metrics::SessionMetrics;
-use crate::command::arguments::Carried;
+use crate::command::arguments::InheritedOptions;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
 use crate::pattern::shapes::BucketShape;
@@ -30,26 +30,26 @@ const MAX_ATTEMPTS: u32 = 20;
 
 /// The collections found ready, by namespace.
 #[derive(Debug, Default)]
-pub(super) struct Readiness {
-    ready: Mutex<HashMap<String, Ready>>,
+pub(super) struct CollectionCatalog {
+    ready: Mutex<HashMap<String, ReadyCollection>>,
 }
 
 /// A collection that is ready.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Ready {
+pub(super) struct ReadyCollection {
     pub(super) uuid: Binary,
     /// Whether it is clustered; `None` where only mongod knows.
     pub(super) is_clustered: Option<bool>,
 }
 
 /// Someone who asks for a collection to be ready.
-pub(super) struct Asker<'a> {
+pub(super) struct CatalogSession<'a> {
     /// What counts a collection that cannot be read, where the client is told.
     pub(super) metrics: Option<&'a SessionMetrics>,
-    pub(super) link: &'a mut Link,
+    pub(super) link: &'a mut UpstreamConnection,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,
-    pub(super) carried: Carried<'a>,
+    pub(super) carried: InheritedOptions<'a>,
     /// The client's transaction, if it asks in one.
     pub(super) transaction: Option<Transaction<'a>>,
 }
@@ -73,18 +73,18 @@ pub(super) fn uncommitted() -> Binary {
 }
 
 /// A collection that nobody looks at: what is written to it is only rehearsed.
-fn assumed() -> Ready {
-    Ready {
+fn assumed() -> ReadyCollection {
+    ReadyCollection {
         uuid: uncommitted(),
         is_clustered: Some(false),
     }
 }
 
-impl Readiness {
+impl CollectionCatalog {
     /// Makes the collection ready to be written to, creating it and its indexes where they are missing, and gives its UUID.
     /// A transaction makes it as a part of itself: its UUID is [`uncommitted`].
-    pub(super) async fn for_writing(&self, asker: &mut Asker<'_>) -> Result<Ready, RunError> {
-        if asker.link.rehearses() {
+    pub(super) async fn for_writing(&self, asker: &mut CatalogSession<'_>) -> Result<ReadyCollection, RunError> {
+        if asker.link.is_dry_run() {
             return Ok(assumed());
         }
         if let Some(ready) = self.known(asker.namespace) {
@@ -99,7 +99,7 @@ impl Readiness {
                 }
                 None if asker.makes_it_in_transaction() => {
                     asker.create_in_transaction().await?;
-                    return Ok(Ready {
+                    return Ok(ReadyCollection {
                         uuid: uncommitted(),
                         is_clustered: None,
                     });
@@ -112,8 +112,8 @@ impl Readiness {
 
     /// Refuses a collection that holds what a shape cannot read. One that is missing reads as empty: gives the UUID of one
     /// that is there.
-    pub(super) async fn for_reading(&self, asker: &mut Asker<'_>) -> Result<Option<Binary>, RunError> {
-        if asker.link.rehearses() {
+    pub(super) async fn for_reading(&self, asker: &mut CatalogSession<'_>) -> Result<Option<Binary>, RunError> {
+        if asker.link.is_dry_run() {
             return Ok(Some(assumed().uuid));
         }
         if let Some(ready) = self.known(asker.namespace) {
@@ -133,11 +133,11 @@ impl Readiness {
         self.lock().remove(&namespace.to_string());
     }
 
-    fn known(&self, namespace: Namespace<'_>) -> Option<Ready> {
+    fn known(&self, namespace: Namespace<'_>) -> Option<ReadyCollection> {
         self.lock().get(&namespace.to_string()).cloned()
     }
 
-    fn remember(&self, namespace: Namespace<'_>, found: Ready) {
+    fn remember(&self, namespace: Namespace<'_>, found: ReadyCollection) {
         let mut ready = self.lock();
         if ready.len() >= MAX_NAMESPACES {
             ready.clear();
@@ -145,12 +145,12 @@ impl Readiness {
         ready.insert(namespace.to_string(), found);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Ready>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, ReadyCollection>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Asker<'_> {
+impl CatalogSession<'_> {
     fn vanished(&self) -> RunError {
         let message = format!("{} was dropped while it was being made ready", self.namespace);
         CommandError::new(ErrorCode::WriteConflict, message).into()

@@ -9,21 +9,21 @@ mod pages;
 
 use bson::raw::RawDocumentBuf;
 
-use self::pages::Pages;
+use self::pages::OpenPages;
 use super::error::RunError;
-use super::link::Link;
+use super::link::UpstreamConnection;
 use super::memory::Reservation;
-use super::metrics::{ObservedMetrics, Refusal, SessionMetrics};
-use super::outlier::{Facts, Outlier, Passage, Tails, passage};
-use super::route::{self, Rewritten, Route};
-use super::run::{Across, EmptyTimestamps, Run};
+use super::metrics::{ObservedMetrics, RefusalReason, SessionMetrics};
+use super::outlier::{CommandState, DeferredSpills, OutlierCommand, OutlierRoute, passage};
+use super::route::{self, Route, ShapedTarget};
+use super::run::{BucketCommand, CrossCollectionCommand, EmptyTimestamps};
 use super::upstream::Upstream;
 use super::{Settings, Shared};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::command::mentions;
 use crate::command::namespace::Namespace;
-use crate::pattern::bucket::insert::Group;
+use crate::pattern::bucket::insert::KeyBatch;
 use crate::pattern::shapes::{BucketShape, Mode, Shape, Shapes};
 
 /// What sessions observe with.
@@ -38,12 +38,12 @@ pub(super) struct Observer {
 
 /// What a rehearsal writes down, in place of the answers that it does not get.
 #[derive(Debug, Default)]
-pub(super) struct Rehearsal {
-    pages: Pages,
+pub(super) struct DryRun {
+    pages: OpenPages,
 }
 
 /// How a rehearsal ended.
-enum End {
+enum DryRunEnd {
     /// mongod would have to be asked.
     Asked,
     /// It is refused by the shape, or as a mistake of the client's.
@@ -71,14 +71,14 @@ impl Observer {
         }
         let settings = Settings::new(shapes.rehearsed(), settings.limits);
         Some(Self {
-            shared: Shared::plain(settings, counting, Some(Rehearsal::default())),
+            shared: Shared::plain(settings, counting, Some(DryRun::default())),
             shapes,
             metrics: metrics.clone(),
         })
     }
 
     /// Whether a command that is relayed would be anything else.
-    pub(super) fn concerns(&self, head: &Head<'_>) -> bool {
+    pub(super) fn concerns(&self, head: &CommandHeader<'_>) -> bool {
         !matches!(
             route::decide(&self.shared.settings(), head),
             Route::Relay | Route::Handshake
@@ -86,20 +86,24 @@ impl Observer {
     }
 
     /// Counts what would have become of a command that was relayed.
-    pub(super) async fn observe(&self, head: &Head<'_>, (link, upstream): (&mut Link, &Upstream)) {
+    pub(super) async fn observe(
+        &self,
+        head: &CommandHeader<'_>,
+        (link, upstream): (&mut UpstreamConnection, &Upstream),
+    ) {
         let settings = self.shared.settings();
         let route = route::decide(&settings, head);
         let end = match route {
-            Route::Relay | Route::Handshake | Route::Refuse(_, None) => return,
-            Route::Refuse(error, Some((namespace, reason))) => {
+            Route::Relay | Route::Handshake | Route::Reject(_, None) => return,
+            Route::Reject(error, Some((namespace, reason))) => {
                 self.shared.metrics.rejected(&namespace, reason, error.message());
-                return self.tell(&namespace, head, &End::Refused(error));
+                return self.tell(&namespace, head, &DryRunEnd::Refused(error));
             }
-            Route::Run(to) => {
+            Route::Shaped(to) => {
                 link.rehearse(true);
                 Box::pin(self.rewrite(head, &to, (link, upstream))).await
             }
-            Route::Across(settings) => {
+            Route::CrossCollection(settings) => {
                 link.rehearse(true);
                 Box::pin(self.rewrite_across(head, &settings, (link, upstream))).await
             }
@@ -110,12 +114,17 @@ impl Observer {
         }
     }
 
-    async fn rewrite(&self, head: &Head<'_>, to: &Rewritten<'_>, (link, upstream): (&mut Link, &Upstream)) -> End {
+    async fn rewrite(
+        &self,
+        head: &CommandHeader<'_>,
+        to: &ShapedTarget<'_>,
+        (link, upstream): (&mut UpstreamConnection, &Upstream),
+    ) -> DryRunEnd {
         match to.shape() {
             // Their cursors are mongod's own.
-            Shape::Bucket(_) if matches!(head.name, "getMore" | "killCursors") => End::Asked,
+            Shape::Bucket(_) if matches!(head.name, "getMore" | "killCursors") => DryRunEnd::Asked,
             Shape::Bucket(shape) => {
-                let run = Run {
+                let run = BucketCommand {
                     shared: &self.shared,
                     settings: &to.settings,
                     link,
@@ -125,20 +134,20 @@ impl Observer {
                     shape,
                     namespace: to.namespace,
                     collection: None,
-                    begun: false.into(),
+                    txn_started: false.into(),
                     timestamps: EmptyTimestamps::Filled,
                     executed: 0,
                 };
-                End::of(run.run().await)
+                DryRunEnd::of(run.run().await)
             }
             Shape::Outlier(shape) => {
                 match passage(shape, head, upstream.kind()) {
                     // Whether a reply shows outliers depends on what is stored.
-                    Ok(Passage::Relayed | Passage::LookedAt) => return End::Relayed,
-                    Ok(Passage::Rewritten) => {}
-                    Err(error) => return End::Refused(error),
+                    Ok(OutlierRoute::PassThrough | OutlierRoute::InspectReply) => return DryRunEnd::Relayed,
+                    Ok(OutlierRoute::Rewrite) => {}
+                    Err(error) => return DryRunEnd::Refused(error),
                 }
-                let run = Outlier {
+                let run = OutlierCommand {
                     shared: &self.shared,
                     settings: &to.settings,
                     link,
@@ -149,32 +158,32 @@ impl Observer {
                     begun: false.into(),
                     held: None,
                     reply_memory: &mut Reservation::of(&self.shared.memory.replies),
-                    tails: &mut Tails::default(),
-                    facts: Facts::default(),
+                    tails: &mut DeferredSpills::default(),
+                    facts: CommandState::default(),
                 };
-                End::of(run.run().await)
+                DryRunEnd::of(run.run().await)
             }
         }
     }
 
     async fn rewrite_across(
         &self,
-        head: &Head<'_>,
+        head: &CommandHeader<'_>,
         settings: &Settings,
-        (link, upstream): (&mut Link, &Upstream),
-    ) -> End {
-        let across = Across {
+        (link, upstream): (&mut UpstreamConnection, &Upstream),
+    ) -> DryRunEnd {
+        let across = CrossCollectionCommand {
             shared: &self.shared,
             settings,
             link,
             upstream: upstream.kind(),
             head,
         };
-        End::of(across.run().await)
+        DryRunEnd::of(across.run().await)
     }
 
     /// The observed shapes that a command names, as configured.
-    fn named(&self, head: &Head<'_>) -> Vec<String> {
+    fn named(&self, head: &CommandHeader<'_>) -> Vec<String> {
         let mut named = Vec::new();
         let mut add = |namespace: Namespace<'_>| {
             let shape = self
@@ -193,18 +202,18 @@ impl Observer {
         named
     }
 
-    fn tell(&self, namespace: &str, head: &Head<'_>, end: &End) {
+    fn tell(&self, namespace: &str, head: &CommandHeader<'_>, end: &DryRunEnd) {
         let command = head.name;
         match end {
-            End::Relayed => {}
-            End::Asked => {
+            DryRunEnd::Relayed => {}
+            DryRunEnd::Asked => {
                 self.metrics.rewritten(namespace, command);
                 if depends_on_what_is_stored(command) {
                     self.metrics.unplanned(namespace);
                 }
                 tracing::debug!(namespace, command, "observed: would be rewritten");
             }
-            End::Refused(error) => {
+            DryRunEnd::Refused(error) => {
                 self.metrics.rewritten(namespace, command);
                 let reason = match error {
                     // What a shape cannot do: in the proxy's own words.
@@ -222,12 +231,12 @@ impl Observer {
 /// Whether a command may still be refused when mongod has been asked.
 fn depends_on_what_is_stored(command: &str) -> bool {
     matches!(
-        Refusal::of_command(command),
-        Refusal::Write | Refusal::Index | Refusal::Collection
+        RefusalReason::of_command(command),
+        RefusalReason::Write | RefusalReason::Index | RefusalReason::Collection
     ) && command != "insert"
 }
 
-impl End {
+impl DryRunEnd {
     fn of(answer: Result<RawDocumentBuf, RunError>) -> Self {
         match answer {
             // Nothing is wrong with the link: nothing was sent.
@@ -237,9 +246,9 @@ impl End {
     }
 }
 
-impl Rehearsal {
+impl DryRun {
     /// Counts what an insert would have made.
-    pub(super) fn insert(&self, shared: &Shared, shape: &BucketShape, groups: &[Group]) {
+    pub(super) fn insert(&self, shared: &Shared, shape: &BucketShape, groups: &[KeyBatch]) {
         let items: usize = groups.iter().map(|group| group.pending().count()).sum();
         let pages = groups.iter().map(|group| self.pages.place(shape, group)).sum();
         let items = u64::try_from(items).unwrap_or(u64::MAX);

@@ -1,8 +1,8 @@
 //! Passing a client's frame on, and its replies back, untouched.
 
-use super::handshake::{self, Presentation, Shown};
-use super::link::{Link, LinkError};
-use super::metrics::{Direction, SessionMetrics};
+use super::handshake::{self, HandshakeReply, Presentation};
+use super::link::{LinkError, UpstreamConnection};
+use super::metrics::{ByteDirection, SessionMetrics};
 use super::stream::{Arrived, FrameStream, LongFrame, PassError, StreamError};
 use super::upstream::Upstream;
 use crate::command::reply::says_not_primary;
@@ -37,16 +37,16 @@ pub(super) enum RelayError {
 
 /// A client's message on its way up.
 #[derive(Debug)]
-pub(super) struct Request<'a> {
+pub(super) struct RelayedRequest<'a> {
     /// As it is sent, compressed or not.
-    pub(super) sent: Sent<'a>,
+    pub(super) sent: RequestBytes<'a>,
     /// Its flags.
     pub(super) flags: OpMsgFlags,
 }
 
 /// What there is of a message to be sent.
 #[derive(Debug)]
-pub(super) enum Sent<'a> {
+pub(super) enum RequestBytes<'a> {
     /// All of it.
     Whole(&'a Frame),
     /// Its beginning; the client is still sending the rest.
@@ -55,7 +55,7 @@ pub(super) enum Sent<'a> {
 
 /// What the proxy wants to know of a reply on its way.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Look<'a> {
+pub(super) enum ReplyInspection<'a> {
     /// Whether more follow.
     Passing,
     /// Also whether the server is no longer the primary.
@@ -66,7 +66,7 @@ pub(super) enum Look<'a> {
 
 /// What a relay that ended well has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum ReplyFinding {
     /// Nothing that matters.
     Nothing,
     /// That the server is no longer the primary.
@@ -76,7 +76,7 @@ pub(super) enum Seen {
 /// The two sides of a relay.
 pub(super) struct Relay<'a> {
     pub(super) client: &'a mut FrameStream,
-    pub(super) link: &'a mut Link,
+    pub(super) link: &'a mut UpstreamConnection,
     pub(super) metrics: &'a SessionMetrics,
     pub(super) upstream: &'a Upstream,
     /// The compressors that both ends have agreed on, which a handshake settles.
@@ -86,26 +86,31 @@ pub(super) struct Relay<'a> {
 impl Relay<'_> {
     /// Sends the frame upstream and passes replies back until the last: one for most commands, none for one that waits for
     /// none (`moreToCome`), any number for an exhaust cursor or a streaming `hello`. Not cancel safe.
-    pub(super) async fn run(&mut self, request: Request<'_>, look: Look<'_>) -> Result<Seen, RelayError> {
+    pub(super) async fn run(
+        &mut self,
+        request: RelayedRequest<'_>,
+        look: ReplyInspection<'_>,
+    ) -> Result<ReplyFinding, RelayError> {
         match request.sent {
-            Sent::Whole(frame) => self.link.forward(frame).await?,
-            Sent::Long(long) => self
-                .link
-                .forward_long(long, self.client)
-                .await
-                .map_err(|error| match error {
-                    PassError::From(error) => RelayError::Client(error),
-                    PassError::To(error) => RelayError::Link(error.into()),
-                })?,
+            RequestBytes::Whole(frame) => self.link.forward(frame).await?,
+            RequestBytes::Long(long) => {
+                self.link
+                    .forward_long(long, self.client)
+                    .await
+                    .map_err(|error| match error {
+                        PassError::From(error) => RelayError::Client(error),
+                        PassError::To(error) => RelayError::Link(error.into()),
+                    })?
+            }
         }
         if request.flags.contains(OpMsgFlags::MORE_TO_COME) {
-            return Ok(Seen::Nothing);
+            return Ok(ReplyFinding::Nothing);
         }
         let exhaust = request.flags.contains(OpMsgFlags::EXHAUST_ALLOWED);
         // What is looked at for more than an error is looked at whole. An error is never long.
-        let in_pieces = !exhaust && !matches!(look, Look::Handshake(_));
+        let in_pieces = !exhaust && !matches!(look, ReplyInspection::Handshake(_));
         // Drivers keep a `hello` waiting for news all the time, and a stream may have no end: to wait would be in vain.
-        let mut may_end = matches!(look, Look::Handshake(_));
+        let mut may_end = matches!(look, ReplyInspection::Handshake(_));
         loop {
             let reply = tokio::select! {
                 biased;
@@ -121,33 +126,40 @@ impl Relay<'_> {
             let (reply, seen) = self.look(reply, look)?;
             // Only where the client has asked for it: another reply need not be opened.
             let last = !exhaust || !more_to_come(&reply).map_err(LinkError::from)?;
-            self.metrics.bytes(Direction::Sent, reply.len());
+            self.metrics.bytes(ByteDirection::Sent, reply.len());
             self.client.send(&reply).await?;
-            if last || seen == Seen::NotPrimary {
+            if last || seen == ReplyFinding::NotPrimary {
                 return Ok(seen);
             }
             may_end = true;
         }
     }
 
-    async fn pass_on(&mut self, long: LongFrame) -> Result<Seen, RelayError> {
-        self.metrics.bytes(Direction::Sent, long.header().message_length);
+    async fn pass_on(&mut self, long: LongFrame) -> Result<ReplyFinding, RelayError> {
+        self.metrics.bytes(ByteDirection::Sent, long.header().message_length);
         let passed = self.link.pass_on(long, self.client).await;
-        passed.map(|()| Seen::Nothing).map_err(|error| match error {
+        passed.map(|()| ReplyFinding::Nothing).map_err(|error| match error {
             PassError::From(error) => RelayError::Link(error.into()),
             PassError::To(error) => RelayError::Client(error),
         })
     }
 
     /// The reply as it is passed on, and what it says.
-    fn look(&mut self, reply: Frame, look: Look<'_>) -> Result<(Frame, Seen), RelayError> {
+    fn look(&mut self, reply: Frame, look: ReplyInspection<'_>) -> Result<(Frame, ReplyFinding), RelayError> {
         match look {
-            Look::Passing => Ok((reply, Seen::Nothing)),
-            Look::ForPrimary => {
+            ReplyInspection::Passing => Ok((reply, ReplyFinding::Nothing)),
+            ReplyInspection::ForPrimary => {
                 let gone = is_not_primary(&reply).map_err(LinkError::from)?;
-                Ok((reply, if gone { Seen::NotPrimary } else { Seen::Nothing }))
+                Ok((
+                    reply,
+                    if gone {
+                        ReplyFinding::NotPrimary
+                    } else {
+                        ReplyFinding::Nothing
+                    },
+                ))
             }
-            Look::Handshake(presentation) => {
+            ReplyInspection::Handshake(presentation) => {
                 let opened = opened(&reply).map_err(LinkError::from)?;
                 let hello = opened.as_ref().unwrap_or(&reply);
                 let (shown, agreed) = handshake::show(hello, presentation).map_err(LinkError::from)?;
@@ -155,9 +167,9 @@ impl Relay<'_> {
                     *self.agreed = agreed;
                 }
                 match shown {
-                    Shown::AsIs => Ok((reply, Seen::Nothing)),
-                    Shown::Edited(edited) => Ok((edited, Seen::Nothing)),
-                    Shown::NotPrimary => Err(RelayError::NotPrimary),
+                    HandshakeReply::AsIs => Ok((reply, ReplyFinding::Nothing)),
+                    HandshakeReply::Edited(edited) => Ok((edited, ReplyFinding::Nothing)),
+                    HandshakeReply::NotPrimary => Err(RelayError::NotPrimary),
                 }
             }
         }
@@ -165,7 +177,7 @@ impl Relay<'_> {
 }
 
 /// The next reply. Cancel safe.
-async fn arrive(link: &mut Link, in_pieces: bool) -> Result<Arrived, LinkError> {
+async fn arrive(link: &mut UpstreamConnection, in_pieces: bool) -> Result<Arrived, LinkError> {
     if in_pieces {
         link.arrive().await
     } else {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::Settings;
 use super::handshake::check_mechanism;
-use super::metrics::Refusal;
-use super::run::Across;
+use super::metrics::RefusalReason;
+use super::run::CrossCollectionCommand;
 use crate::command::document::{as_flag, first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::command::mentions;
 use crate::command::namespace::Namespace;
 use crate::pattern::pipeline::documents;
@@ -21,21 +21,21 @@ pub(super) enum Route<'a> {
     /// To mongod as it is, with the reply looked at: it introduces the server.
     Handshake,
     /// To the code that rewrites it.
-    Run(Rewritten<'a>),
+    Shaped(ShapedTarget<'a>),
     /// To the code that rewrites the shaped collections which a command on another one names, under these settings.
-    Across(Arc<Settings>),
+    CrossCollection(Arc<Settings>),
     /// Back, with an error, and what is refused of which shapes, as configured.
-    Refuse(CommandError, Option<(String, Refusal)>),
+    Reject(CommandError, Option<(String, RefusalReason)>),
 }
 
 /// A namespace whose commands are rewritten, and the settings that say so: the command ends under them.
-pub(super) struct Rewritten<'a> {
+pub(super) struct ShapedTarget<'a> {
     pub(super) namespace: Namespace<'a>,
     pub(super) settings: Arc<Settings>,
     shape: Arc<Shape>,
 }
 
-impl Rewritten<'_> {
+impl ShapedTarget<'_> {
     /// Its shape.
     pub(super) fn shape(&self) -> &Shape {
         &self.shape
@@ -48,27 +48,27 @@ pub(super) fn is_handshake(name: &str) -> bool {
 }
 
 /// Decides. Costs one look-up for a command that touches no shaped collection and may touch no other than its own.
-pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &Head<'a>) -> Route<'a> {
+pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> Route<'a> {
     if is_handshake(head.name) {
         return Route::Handshake;
     }
     if let Err(error) = check_mechanism(head.name, head.body()) {
-        return Route::Refuse(error, None);
+        return Route::Reject(error, None);
     }
     if settings.shapes.is_empty() {
         return Route::Relay;
     }
     let shapes = Lookup { settings };
     let mut refused = change_stream(&shapes, head).or_else(|| by_uuid(&shapes, head));
-    if refused.is_none() && Across::may_tell_of_ours(&settings.shapes, head) {
-        return Route::Across(Arc::clone(settings));
+    if refused.is_none() && CrossCollectionCommand::may_tell_of_ours(&settings.shapes, head) {
+        return Route::CrossCollection(Arc::clone(settings));
     }
-    let mut across = Across::changes_half_a_view(head) || head.name == "killCursors";
+    let mut across = CrossCollectionCommand::changes_half_a_view(head) || head.name == "killCursors";
     mentions::for_each(head, &mut |namespace| {
         if refused.is_none()
             && let Some(rewritten) = shapes.rewritten(namespace)
         {
-            if Across::has(head.name) {
+            if CrossCollectionCommand::has(head.name) {
                 across = true;
             } else {
                 refused = Some(Lookup::reached_by_side_door(&rewritten, head.name));
@@ -76,18 +76,18 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &Head<'a>) -> Route<'a>
         }
     });
     if let Some((error, refused)) = refused {
-        return Route::Refuse(error, Some(refused));
+        return Route::Reject(error, Some(refused));
     }
     match head.namespace().and_then(|namespace| shapes.rewritten(namespace)) {
-        Some(rewritten) => Route::Run(rewritten),
-        None if across => Route::Across(Arc::clone(settings)),
+        Some(rewritten) => Route::Shaped(rewritten),
+        None if across => Route::CrossCollection(Arc::clone(settings)),
         None => Route::Relay,
     }
 }
 
 /// The refusal of a change stream of a whole database or cluster in which a collection is shaped: it would tell of buckets, and
 /// that they were pushed to.
-fn change_stream(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<Refused> {
+fn change_stream(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<RouteRefusal> {
     if head.name != "aggregate" || head.target.is_some() {
         return None;
     }
@@ -107,11 +107,11 @@ fn change_stream(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<Refused> {
         found.pattern()
     );
     let error = CommandError::new(ErrorCode::CommandNotSupported, message);
-    Some((error, (name, Refusal::ChangeStream)))
+    Some((error, (name, RefusalReason::ChangeStream)))
 }
 
 /// The refusal of a collection that is named by its UUID, where it may be a shaped one.
-fn by_uuid(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<Refused> {
+fn by_uuid(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<RouteRefusal> {
     if !mentions::names_by_uuid(head) {
         return None;
     }
@@ -125,11 +125,11 @@ fn by_uuid(shapes: &Lookup<'_>, head: &Head<'_>) -> Option<Refused> {
         head.name
     );
     let error = CommandError::new(ErrorCode::CommandNotSupported, message);
-    Some((error, (shape.namespace().to_string(), Refusal::Uuid)))
+    Some((error, (shape.namespace().to_string(), RefusalReason::Uuid)))
 }
 
 /// An error, and what it refuses of which shape.
-type Refused = (CommandError, (String, Refusal));
+type RouteRefusal = (CommandError, (String, RefusalReason));
 
 struct Lookup<'a> {
     settings: &'a Arc<Settings>,
@@ -137,12 +137,12 @@ struct Lookup<'a> {
 
 impl Lookup<'_> {
     /// The shape of a namespace whose commands are to be rewritten.
-    fn rewritten<'n>(&self, namespace: Namespace<'n>) -> Option<Rewritten<'n>> {
+    fn rewritten<'n>(&self, namespace: Namespace<'n>) -> Option<ShapedTarget<'n>> {
         let shape = self.settings.shapes.lookup(namespace)?;
         if shape.mode() == Mode::Observe {
             return None;
         }
-        Some(Rewritten {
+        Some(ShapedTarget {
             namespace,
             settings: Arc::clone(self.settings),
             shape: Arc::clone(shape),
@@ -150,12 +150,12 @@ impl Lookup<'_> {
     }
 
     /// The refusal of a shaped namespace in a place where the command cannot have one.
-    fn reached_by_side_door(rewritten: &Rewritten<'_>, command: &str) -> Refused {
+    fn reached_by_side_door(rewritten: &ShapedTarget<'_>, command: &str) -> RouteRefusal {
         let (namespace, shape) = (rewritten.namespace, rewritten.shape());
         let pattern = shape.pattern();
         let message =
             format!("mongoshape stores {namespace} in the {pattern} pattern: {command} cannot name it here yet");
         let error = CommandError::new(ErrorCode::CommandNotSupported, message);
-        (error, (shape.namespace().to_string(), Refusal::Mention))
+        (error, (shape.namespace().to_string(), RefusalReason::Mention))
     }
 }

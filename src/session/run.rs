@@ -39,21 +39,21 @@ use std::time::Duration;
 use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-pub(super) use self::across::Across;
+pub(super) use self::across::CrossCollectionCommand;
 pub(super) use self::aggregate::judged as judged_aggregate;
-pub(super) use self::reaching::{Reaching, refuse};
-pub(super) use self::source::Source;
+pub(super) use self::reaching::{ReferencedShapes, refuse};
+pub(super) use self::source::CursorSource;
 use super::error::RunError;
-use super::link::Link;
-use super::metrics::Refusal;
-use super::readiness::{Asker, Transaction};
+use super::link::UpstreamConnection;
+use super::metrics::RefusalReason;
+use super::readiness::{CatalogSession, Transaction};
 use super::upstream::UpstreamKind;
 use super::{Settings, Shared};
-use crate::command::arguments::Carried;
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::{as_whole_number, first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::check_hint_form;
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::pattern::pipeline::documents;
 use crate::pattern::shapes::BucketShape;
@@ -64,20 +64,20 @@ const MAX_ATTEMPTS: u32 = 100;
 const MAX_PAUSE_MS: u64 = 50;
 
 /// One command on a shaped collection.
-pub(super) struct Run<'a> {
+pub(super) struct BucketCommand<'a> {
     pub(super) shared: &'a Shared,
     pub(super) settings: &'a Settings,
-    pub(super) link: &'a mut Link,
+    pub(super) link: &'a mut UpstreamConnection,
     pub(super) upstream: UpstreamKind,
     /// The server's [term](super::upstream::Upstream::term).
     pub(super) term: u64,
-    pub(super) head: &'a Head<'a>,
+    pub(super) head: &'a CommandHeader<'a>,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,
     /// The UUID of the collection that was found ready to be read: what a read asks in several queries is all asked of that.
     pub(super) collection: Option<Binary>,
     /// Whether a command made from the client's has been sent that began its transaction.
-    pub(super) begun: AtomicBool,
+    pub(super) txn_started: AtomicBool,
     /// What becomes of empty timestamps in documents that are inserted.
     pub(super) timestamps: EmptyTimestamps,
     /// Commands of which mongod has answered that they changed items: what was executed is not run again.
@@ -93,13 +93,13 @@ pub(super) enum EmptyTimestamps {
     Kept,
 }
 
-impl<'a> Run<'a> {
+impl<'a> BucketCommand<'a> {
     /// Runs it and gives the reply. Not cancel safe: the link is of no use after.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
         self.head.validate()?;
         match self.upstream {
             UpstreamKind::Mongos => {
-                self.rejected(Refusal::Cluster, "a sharded cluster");
+                self.rejected(RefusalReason::Cluster, "a sharded cluster");
                 let what = "a sharded cluster";
                 return Err(CommandError::unsupported((self.namespace, BucketShape::PATTERN), what).into());
             }
@@ -110,7 +110,7 @@ impl<'a> Run<'a> {
             return Err(no_transaction_numbers().into());
         }
         self.head.check_options()?;
-        replaced::again_where_replaced(&mut self).await
+        replaced::retry_on_swap(&mut self).await
     }
 
     async fn dispatch(&mut self) -> Result<RawDocumentBuf, RunError> {
@@ -143,8 +143,8 @@ impl<'a> Run<'a> {
     }
 
     /// The same for a command of the proxy's own in place of the client's, of which `begun` says whether its transaction has.
-    fn in_place<'b>(&'b mut self, head: &'b Head<'b>, begun: bool) -> Run<'b> {
-        Run {
+    fn for_internal_command<'b>(&'b mut self, head: &'b CommandHeader<'b>, begun: bool) -> BucketCommand<'b> {
+        BucketCommand {
             shared: self.shared,
             settings: self.settings,
             link: self.link,
@@ -154,7 +154,7 @@ impl<'a> Run<'a> {
             shape: self.shape,
             namespace: self.namespace,
             collection: self.collection.clone(),
-            begun: begun.into(),
+            txn_started: begun.into(),
             timestamps: EmptyTimestamps::Kept,
             executed: 0,
         }
@@ -170,28 +170,28 @@ impl<'a> Run<'a> {
     }
 
     /// What the next command made from the client's carries of it.
-    fn carried(&self) -> Carried<'a> {
-        Carried::of(self.head.body()).begun(self.begun.swap(true, Ordering::Relaxed))
+    fn carried(&self) -> InheritedOptions<'a> {
+        InheritedOptions::of(self.head.body()).begun(self.txn_started.swap(true, Ordering::Relaxed))
     }
 
-    fn asker(&mut self) -> Asker<'_> {
+    fn asker(&mut self) -> CatalogSession<'_> {
         let body = self.head.body();
         let transaction = self.head.in_transaction().then_some(Transaction {
-            begun: &self.begun,
+            begun: &self.txn_started,
             makes_none: self.head.begins_with_read_concern(),
         });
-        Asker {
+        CatalogSession {
             metrics: Some(&self.shared.metrics),
             link: self.link,
             shape: self.shape,
             namespace: self.namespace,
-            carried: Carried::of(body),
+            carried: InheritedOptions::of(body),
             transaction,
         }
     }
 
-    fn reaching(&mut self) -> Reaching<'a, '_> {
-        Reaching {
+    fn reaching(&mut self) -> ReferencedShapes<'a, '_> {
+        ReferencedShapes {
             shared: self.shared,
             settings: self.settings,
             link: self.link,
@@ -212,7 +212,7 @@ impl<'a> Run<'a> {
     /// Refuses a collection that holds what the shape cannot read.
     ///
     /// A hint is checked against a collection that is there: mongod gives none a thought on one that is not.
-    async fn ready_to_read(&mut self, hint: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
+    async fn ensure_readable(&mut self, hint: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
         let settings = self.settings;
         check_hint_form(hint)?;
         self.collection = settings.readiness.for_reading(&mut self.asker()).await?;
@@ -228,7 +228,7 @@ impl<'a> Run<'a> {
 
     /// Creates a missing collection before an upsert, as mongod does: an upsert that fails leaves an empty collection, and its
     /// hint is checked.
-    async fn ready_to_upsert(&mut self) -> Result<(), RunError> {
+    async fn ensure_created(&mut self) -> Result<(), RunError> {
         if self.collection.is_none() {
             let settings = self.settings;
             let ready = settings.readiness.for_writing(&mut self.asker()).await?;
@@ -239,16 +239,16 @@ impl<'a> Run<'a> {
 
     /// The error for what the shape cannot do, counted.
     fn unsupported(&self, what: &str) -> CommandError {
-        self.rejected(Refusal::of(self.head), what);
+        self.rejected(RefusalReason::of(self.head), what);
         CommandError::unsupported((self.namespace, BucketShape::PATTERN), what)
     }
 
-    fn rejected(&self, reason: Refusal, what: &str) {
+    fn rejected(&self, reason: RefusalReason, what: &str) {
         self.shared.metrics.rejected(&self.label(), reason, what);
     }
 
     /// The error for a document in the collection that is none of the shape's buckets, counted.
-    fn misfit(&self) -> CommandError {
+    fn corrupt_bucket_error(&self) -> CommandError {
         self.shared.metrics.misfit(&self.label());
         let message = format!(
             "mongoshape is configured to store {} in the bucket pattern, but it holds a document that is no bucket of layout \
@@ -265,7 +265,7 @@ impl<'a> Run<'a> {
 }
 
 /// Whether nobody misses a command's effect when the client is gone before it ended.
-pub(super) fn only_reads(head: &Head<'_>) -> bool {
+pub(super) fn only_reads(head: &CommandHeader<'_>) -> bool {
     match head.name {
         "find" | "count" | "distinct" | "explain" | "getMore" | "listCollections" | "listIndexes" | "collStats"
         | "collstats" | "dataSize" | "datasize" => true,
@@ -279,7 +279,7 @@ pub(super) fn only_reads(head: &Head<'_>) -> bool {
 }
 
 /// Nothing is written before it is known to what; drivers try again.
-pub(super) fn unknown_upstream(head: &Head<'_>) -> CommandError {
+pub(super) fn unknown_upstream(head: &CommandHeader<'_>) -> CommandError {
     let message = "mongoshape does not know yet what kind of server it is connected to";
     let error = CommandError::new(ErrorCode::NotWritablePrimary, message);
     if head.is_retryable_write() {

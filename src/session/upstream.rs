@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
-use super::link::{Link, LinkError};
+use super::link::{LinkError, UpstreamConnection};
 use super::socket::Socket;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 
@@ -121,7 +121,7 @@ impl Upstream {
         self.retired.cancelled().await;
     }
 
-    async fn connect(&self, deadline: Instant) -> Result<Link, LinkError> {
+    async fn connect(&self, deadline: Instant) -> Result<UpstreamConnection, LinkError> {
         let failed = |reason: String| LinkError::Connect {
             address: self.server.address.clone(),
             reason,
@@ -142,7 +142,7 @@ impl Upstream {
             .map_err(|_| failed("no answer in time".to_owned()))?
             .map_err(|error| failed(error.to_string()))?;
         // Whatever a client may send: mongod's answers are as long as they are.
-        Ok(Link::new(socket, MAX_MESSAGE_BYTES))
+        Ok(UpstreamConnection::new(socket, MAX_MESSAGE_BYTES))
     }
 }
 
@@ -153,7 +153,7 @@ pub struct Upstreams {
 }
 
 /// A session's connection, and the server that it leads to.
-pub(super) type Connected = (Arc<Upstream>, Link);
+pub(super) type Connected = (Arc<Upstream>, UpstreamConnection);
 
 impl Upstreams {
     /// Follows what is sent.

@@ -32,8 +32,8 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 pub use self::access::{Access, Token, TokenError, TokenFileError};
-pub use self::page::{Page, RefusalRow, ShapeRow};
-use self::unasked::{Turn, Unasked};
+pub use self::page::{OperatorPage, RefusalRow, ShapeRow};
+use self::unasked::{PendingRequest, Unasked};
 use super::Telemetry;
 
 type Body = http_body_util::Full<bytes::Bytes>;
@@ -51,7 +51,7 @@ const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// Says whether the proxy can serve clients now. To answer within a few seconds; asked on every `/readyz`.
-pub trait Readiness: Send + Sync + 'static {
+pub trait ReadinessProbe: Send + Sync + 'static {
     /// `Ok` when it can, else the reason in one line, without secrets.
     fn check(&self) -> impl Future<Output = Result<(), String>> + Send;
 }
@@ -62,15 +62,15 @@ pub struct Admin<R> {
     telemetry: Telemetry,
     access: Arc<ArcSwap<Access>>,
     readiness: R,
-    page: Page,
+    page: OperatorPage,
     /// Whether only this machine reaches it.
     is_loopback: bool,
 }
 
-impl<R: Readiness> Admin<R> {
+impl<R: ReadinessProbe> Admin<R> {
     /// Endpoints that show these metrics and ask this probe. What access there is may be exchanged while they are served;
     /// it holds for new connections.
-    pub fn new(telemetry: Telemetry, access: Arc<ArcSwap<Access>>, readiness: R, page: Page) -> Self {
+    pub fn new(telemetry: Telemetry, access: Arc<ArcSwap<Access>>, readiness: R, page: OperatorPage) -> Self {
         Self {
             telemetry,
             access,
@@ -115,7 +115,7 @@ impl<R: Readiness> Admin<R> {
         }
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream, stop: CancellationToken, turn: Turn) {
+    async fn connection(self: Arc<Self>, stream: TcpStream, stop: CancellationToken, turn: PendingRequest) {
         let access = self.access.load_full();
         let Some(config) = &access.tls else {
             return self.exchange(stream, (access, turn), stop).await;
@@ -129,8 +129,12 @@ impl<R: Readiness> Admin<R> {
         }
     }
 
-    async fn exchange<S>(self: Arc<Self>, stream: S, (access, turn): (Arc<Access>, Turn), stop: CancellationToken)
-    where
+    async fn exchange<S>(
+        self: Arc<Self>,
+        stream: S,
+        (access, turn): (Arc<Access>, PendingRequest),
+        stop: CancellationToken,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let service = service_fn(move |request| {

@@ -9,7 +9,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use self::escaped::Escaped;
-use super::recent::Recent;
+use super::recent::RecentWarnings;
 
 /// The root of our own modules.
 const OURS: &str = "mongoshape";
@@ -39,7 +39,7 @@ pub enum LogError {
 ///
 /// # Errors
 /// When the filter is not one of `EnvFilter`, or a log is already set.
-pub fn init(filter: &str, format: LogFormat, recent: Recent) -> Result<(), LogError> {
+pub fn init(filter: &str, format: LogFormat, recent: RecentWarnings) -> Result<(), LogError> {
     // A client's mistakes in TLS are told by the listener, with its address; rustls would tell them again.
     let filter = EnvFilter::try_new(format!("rustls=error,{filter}"))?;
     let recent = recent.with_filter(Targets::new().with_target(OURS, LevelFilter::WARN));

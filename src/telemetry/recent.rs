@@ -32,9 +32,9 @@ pub struct Entry {
 
 /// The ring, shared between the log that fills it and the page that shows it.
 #[derive(Clone, Debug, Default)]
-pub struct Recent(Arc<Mutex<VecDeque<Entry>>>);
+pub struct RecentWarnings(Arc<Mutex<VecDeque<Entry>>>);
 
-impl Recent {
+impl RecentWarnings {
     /// What is kept, the newest first.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
@@ -59,9 +59,9 @@ impl Recent {
     }
 }
 
-impl<S: Subscriber> Layer<S> for Recent {
+impl<S: Subscriber> Layer<S> for RecentWarnings {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut text = Text::default();
+        let mut text = EntryText::default();
         event.record(&mut text);
         self.add(Entry {
             at: SystemTime::now(),
@@ -75,12 +75,12 @@ impl<S: Subscriber> Layer<S> for Recent {
 
 /// The message, then the fields as `name=value`.
 #[derive(Default)]
-struct Text {
+struct EntryText {
     message: String,
     fields: String,
 }
 
-impl Text {
+impl EntryText {
     fn finish(self) -> String {
         let mut text = self.message + &self.fields;
         if text.len() > LONGEST_TEXT {
@@ -91,7 +91,7 @@ impl Text {
     }
 }
 
-impl Visit for Text {
+impl Visit for EntryText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Writing to a string does not fail.
         let _ = match field.name() {
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_last_ones_are_kept_and_repetitions_counted() {
-        let recent = Recent::default();
+        let recent = RecentWarnings::default();
         let subscriber = tracing_subscriber::registry().with(recent.clone());
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(peer = %"1.2.3.4:5", error = "gone", "closed a connection");

@@ -4,9 +4,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, DateTime, Document, Timestamp, bson, doc};
-use mongoshape::pattern::bucket::change::Asked;
-use mongoshape::pattern::bucket::item::{Item, KeepsTimestamps, Mint};
-use mongoshape::pattern::bucket::upsert::{Built, Refusal, after_stages, build};
+use mongoshape::pattern::bucket::change::UpdateRequest;
+use mongoshape::pattern::bucket::item::{IdSource, Item, KeepsTimestamps};
+use mongoshape::pattern::bucket::upsert::{Built, UpsertError, after_stages, build};
 use mongoshape::pattern::shapes::{BucketOptions, BucketShape, NamespacePattern};
 use proto_tests::raw::Connection;
 use proto_tests::{database_name, mongod};
@@ -32,7 +32,7 @@ pub(crate) struct Both {
 
 struct FixedMint;
 
-impl Mint for FixedMint {
+impl IdSource for FixedMint {
     fn now(&self) -> DateTime {
         DateTime::from_millis(NOW)
     }
@@ -77,19 +77,19 @@ impl Both {
         let differ =
             |built: &dyn std::fmt::Debug| format!("{filter}, {change}\n  mongod: {done:?}\n  built:  {built:?}");
         match (&built, &done) {
-            (Err(Refusal::Unsupported(what)), _) => Ok(Outcome::Unsupported(what.clone())),
+            (Err(UpsertError::Unsupported(what)), _) => Ok(Outcome::Unsupported(what.clone())),
             (Ok(built), Ok(done)) => {
                 let (built, done) = (neutral(built), neutral(done));
                 ensure!(built.as_bytes() == done.as_bytes(), "{}\n  as {built:?}", differ(&done));
                 Ok(Outcome::Inserted)
             }
             // A proxy has mongod judge the words before it builds anything.
-            (Ok(_) | Err(Refusal::Mongod(_)), Err((code, words)))
+            (Ok(_) | Err(UpsertError::Mongod(_)), Err((code, words)))
                 if words.starts_with("unknown top level operator") =>
             {
                 Ok(Outcome::Refused(*code))
             }
-            (Err(Refusal::Mongod(built)), Err((code, words))) => {
+            (Err(UpsertError::Mongod(built)), Err((code, words))) => {
                 ensure!(built.code == *code, "{}", differ(built));
                 ensure!(
                     without_values(&built.message) == without_values(words),
@@ -104,10 +104,10 @@ impl Both {
     }
 
     /// What the proxy would insert.
-    fn build(&mut self, filter: &Document, change: &Bson) -> Result<Result<RawDocumentBuf, Refusal>> {
+    fn build(&mut self, filter: &Document, change: &Bson) -> Result<Result<RawDocumentBuf, UpsertError>> {
         let filter = RawDocumentBuf::try_from(filter)?;
         let raw_change = RawBson::try_from(change.clone())?;
-        let asked = Asked {
+        let asked = UpdateRequest {
             filter: Some(&filter),
             change: raw_change.as_raw_bson_ref(),
             array_filters: None,
@@ -127,7 +127,7 @@ impl Both {
         Ok(
             Item::prepare(&self.shape, 0, &document, &mut KeepsTimestamps(&mut FixedMint))
                 .map(|item| item.stored().to_owned())
-                .map_err(Refusal::Mongod),
+                .map_err(UpsertError::Mongod),
         )
     }
 

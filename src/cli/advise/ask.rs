@@ -12,7 +12,7 @@ use mongodb::error::{Error, ErrorKind};
 use mongodb::options::{ReadPreference, SelectionCriteria};
 use mongodb::{Client, Database};
 
-use super::facts::Facts;
+use super::facts::CollectionStats;
 use super::watched::{Watched, watched};
 
 /// How long one question may take mongod.
@@ -62,7 +62,7 @@ impl<'a> Ask<'a> {
     }
 
     /// Sizes and indexes.
-    pub(super) async fn add_facts(&self, database: &Database, facts: &mut Facts) -> Result<(), Error> {
+    pub(super) async fn add_facts(&self, database: &Database, facts: &mut CollectionStats) -> Result<(), Error> {
         let name = facts.collection().to_owned();
         let list = doc! { "listIndexes": &name, "maxTimeMS": milliseconds(TIME) };
         let indexes = database.run_cursor_command(list).selection_criteria(sampled()).await?;

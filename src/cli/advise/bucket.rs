@@ -2,7 +2,7 @@
 
 use super::candidate::{Candidate, Indexed};
 use super::cost::{self, Cost};
-use super::facts::Facts;
+use super::facts::CollectionStats;
 use super::number::{count, real, round_up, whole};
 use super::rename::{Renames, renames};
 use super::report::bytes;
@@ -28,7 +28,7 @@ const PAGE_BYTES: u64 = 64 << 10;
 
 /// A shape that is proposed.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(super) struct BucketProposal {
     pub(super) key: Vec<String>,
     pub(super) time: Option<String>,
     pub(super) max_items: u32,
@@ -49,7 +49,7 @@ pub(super) struct Bucket {
 }
 
 /// Why there can be no bucket shape, whatever its key; none if there can.
-pub(super) fn against(facts: &Facts, sample: &Sample, traffic: &Traffic) -> Vec<String> {
+pub(super) fn against(facts: &CollectionStats, sample: &Sample, traffic: &Traffic) -> Vec<String> {
     let mut reasons: Vec<String> = facts.unfit.iter().chain(&facts.unfit_for_buckets).cloned().collect();
     let refused: Vec<&str> = traffic.refused().iter().copied().collect();
     if !refused.is_empty() {
@@ -74,9 +74,9 @@ pub(super) fn against(facts: &Facts, sample: &Sample, traffic: &Traffic) -> Vec<
 /// # Errors
 /// Why none of them will do.
 pub(super) fn decide(
-    (facts, sample, traffic): (&Facts, &Sample, &Traffic),
+    (facts, sample, traffic): (&CollectionStats, &Sample, &Traffic),
     candidates: Vec<(Candidate, Sizes)>,
-) -> Result<Bucket, Vec<String>> {
+) -> Result<BucketProposal, Vec<String>> {
     if candidates.is_empty() {
         let text = "no field of repeated values leads an index, or is asked for by its value";
         return Err(vec![text.to_owned()]);
@@ -110,10 +110,10 @@ pub(super) fn decide(
 }
 
 fn propose(
-    (facts, sample, traffic): (&Facts, &Sample, &Traffic),
+    (facts, sample, traffic): (&CollectionStats, &Sample, &Traffic),
     candidate: Candidate,
     sizes: Sizes,
-) -> Result<Bucket, Vec<String>> {
+) -> Result<BucketProposal, Vec<String>> {
     let (max_items, why_page) = page_size(facts, &traffic.limits_by(&candidate.key), &sizes);
     let namespace = NamespacePattern::parse(&facts.namespace);
     let namespace = namespace.ok_or_else(|| vec!["its name cannot be configured".to_owned()])?;
@@ -140,7 +140,7 @@ fn propose(
             "there are few keys, about {keys}: writers of one key wait for each other"
         ));
     }
-    Ok(Bucket {
+    Ok(BucketProposal {
         renames: renames(sample, &candidate.key, facts.documents),
         why,
         key: candidate.key,
@@ -185,7 +185,7 @@ fn loss(candidate: &Candidate, now: Cost, then: Cost, ids: u64) -> Option<String
 }
 
 /// Items a page, and why.
-fn page_size(facts: &Facts, limits: &[u64], sizes: &Sizes) -> (u32, String) {
+fn page_size(facts: &CollectionStats, limits: &[u64], sizes: &Sizes) -> (u32, String) {
     let most = LARGEST_PAGE
         .min(PAGE_BYTES / facts.mean_bytes().max(1))
         .min(whole(sizes.mean()));
@@ -207,7 +207,7 @@ fn page_size(facts: &Facts, limits: &[u64], sizes: &Sizes) -> (u32, String) {
     }
 }
 
-impl Bucket {
+impl BucketProposal {
     /// How many pages of `max_items` would hold all, if none were short.
     pub(super) fn fill(&self) -> f64 {
         let full = real(self.now.documents) / f64::from(self.max_items);

@@ -1,6 +1,6 @@
 //! Fields that documents could be grouped by, and what speaks for them. Pure.
 
-use super::facts::Facts;
+use super::facts::CollectionStats;
 use super::number::whole;
 use super::sample::Sample;
 use super::traffic::Traffic;
@@ -37,7 +37,7 @@ pub(super) enum Indexed {
 }
 
 /// The keys that indexes and traffic suggest, the most likely first.
-pub(super) fn candidates(facts: &Facts, sample: &Sample, traffic: &Traffic) -> Vec<Candidate> {
+pub(super) fn candidates(facts: &CollectionStats, sample: &Sample, traffic: &Traffic) -> Vec<Candidate> {
     let mut keys: Vec<Vec<String>> = Vec::new();
     for index in &facts.indexes {
         let usable = index.fields.iter().take_while(|field| sample.may_be_key(field));
@@ -66,7 +66,7 @@ pub(super) fn candidates(facts: &Facts, sample: &Sample, traffic: &Traffic) -> V
 }
 
 impl Candidate {
-    fn new(key: Vec<String>, facts: &Facts, sample: &Sample, traffic: &Traffic) -> Self {
+    fn new(key: Vec<String>, facts: &CollectionStats, sample: &Sample, traffic: &Traffic) -> Self {
         let begins = |fields: &[String]| fields.get(..key.len()).is_some_and(|begin| is_same(begin, &key));
         let leading = || facts.indexes.iter().filter(|index| begins(&index.fields));
         let next = leading()

@@ -6,14 +6,14 @@ use std::fmt::Write as _;
 
 use toml::Value;
 
-use super::bucket::Bucket;
-use super::outlier::Outlier;
+use super::bucket::BucketProposal;
+use super::outlier::OutlierProposal;
 
 /// What is proposed for a collection.
 #[derive(Debug)]
 pub(super) enum Proposal {
-    Bucket(Bucket),
-    Outlier(Outlier),
+    Bucket(BucketProposal),
+    Outlier(OutlierProposal),
 }
 
 /// A whole configuration: where to listen, the server, and the shapes, which are observed alone.
@@ -36,7 +36,7 @@ pub(super) fn configuration(uri: &str, proposals: &[(String, Proposal)]) -> Stri
     text
 }
 
-fn add_bucket(text: &mut String, namespace: &str, bucket: &Bucket) {
+fn add_bucket(text: &mut String, namespace: &str, bucket: &BucketProposal) {
     let key = match bucket.key.as_slice() {
         [field] => quoted(field),
         fields => {
@@ -57,7 +57,7 @@ fn add_bucket(text: &mut String, namespace: &str, bucket: &Bucket) {
     text.push_str("#item_ids = \"stored\"\nmode = \"observe\"\n");
 }
 
-fn add_outlier(text: &mut String, namespace: &str, outlier: &Outlier) {
+fn add_outlier(text: &mut String, namespace: &str, outlier: &OutlierProposal) {
     let _ = write!(
         text,
         "\n[[outlier]]\nnamespace = {}\narray = {}\nthreshold = {}\n",

@@ -8,12 +8,12 @@ use bson::oid::ObjectId;
 use bson::raw::RawDocumentBuf;
 use bson::{DateTime, Timestamp};
 
-use super::facts::{Facts, Index};
+use super::facts::{CollectionStats, Index};
 use super::number::{count, real, whole};
 use super::sample::Sample;
 use super::sizes::Sizes;
 use crate::command::document::array_of;
-use crate::pattern::bucket::item::{Item, Mint};
+use crate::pattern::bucket::item::{IdSource, Item};
 use crate::pattern::bucket::layout::{self, NewPage};
 use crate::pattern::shapes::BucketShape;
 
@@ -43,7 +43,7 @@ impl Cost {
 }
 
 /// As it is.
-pub(super) fn now(facts: &Facts) -> Cost {
+pub(super) fn now(facts: &CollectionStats) -> Cost {
     Cost {
         documents: facts.documents,
         entries: facts.documents.saturating_mul(count(facts.indexes.len())),
@@ -54,8 +54,8 @@ pub(super) fn now(facts: &Facts) -> Cost {
 }
 
 /// In buckets with `item_ids = "unique"`; `None` where no document of the sample could be an item.
-pub(super) fn in_buckets(facts: &Facts, sample: &Sample, shape: &BucketShape, sizes: &Sizes) -> Option<Cost> {
-    let page = Page::of(sample, shape)?;
+pub(super) fn in_buckets(facts: &CollectionStats, sample: &Sample, shape: &BucketShape, sizes: &Sizes) -> Option<Cost> {
+    let page = PageBytes::of(sample, shape)?;
     let (documents, pages) = (real(facts.documents), sizes.pages(facts.documents, shape.max_items()));
     let kept: Vec<&Index> = kept(facts, shape).collect();
     let data = documents * page.item + pages * page.own;
@@ -80,7 +80,7 @@ pub(super) fn in_buckets(facts: &Facts, sample: &Sample, shape: &BucketShape, si
 }
 
 /// The application's indexes that would stay: those on something else than key and time, which the shape's own are for.
-pub(super) fn kept<'a>(facts: &'a Facts, shape: &'a BucketShape) -> impl Iterator<Item = &'a Index> {
+pub(super) fn kept<'a>(facts: &'a CollectionStats, shape: &'a BucketShape) -> impl Iterator<Item = &'a Index> {
     let is_covered = |field: &String| shape.key().contains(field) || shape.time() == Some(field.as_str());
     facts
         .indexes
@@ -90,12 +90,12 @@ pub(super) fn kept<'a>(facts: &'a Facts, shape: &'a BucketShape) -> impl Iterato
 
 /// Bytes of a page: for each item, and beside them.
 #[derive(Debug)]
-struct Page {
+struct PageBytes {
     item: f64,
     own: f64,
 }
 
-impl Page {
+impl PageBytes {
     fn of(sample: &Sample, shape: &BucketShape) -> Option<Self> {
         let prepare = |document: &RawDocumentBuf| Item::prepare(shape, 0, document, &mut Still).ok();
         let items: Vec<Item> = sample.documents.iter().take(BUILT).filter_map(prepare).collect();
@@ -141,7 +141,7 @@ fn mean_place(items: u32) -> f64 {
 /// A clock that stands still: only lengths matter.
 struct Still;
 
-impl Mint for Still {
+impl IdSource for Still {
     fn now(&self) -> DateTime {
         DateTime::from_millis(0)
     }

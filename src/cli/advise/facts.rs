@@ -9,7 +9,7 @@ use crate::pattern::shapes::NamespacePattern;
 
 /// One collection.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct CollectionStats {
     /// `database.collection`.
     pub(super) namespace: String,
     /// How many documents there are.
@@ -81,7 +81,7 @@ impl Index {
     }
 }
 
-impl Facts {
+impl CollectionStats {
     /// Reads what `listCollections` says of one.
     pub(super) fn of(database: &str, described: &Document) -> Self {
         let name = described.get_str("name").unwrap_or_default();
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn what_cannot_be_shaped_says_why() {
         let check = |described: Document, expected: &[&str]| {
-            assert_eq!(Facts::of("d", &described).unfit, expected, "{described}");
+            assert_eq!(CollectionStats::of("d", &described).unfit, expected, "{described}");
         };
         check(doc! { "name": "c", "type": "collection", "options": {} }, &[]);
         check(doc! { "name": "c", "type": "view" }, &["is a view"]);
@@ -215,7 +215,7 @@ mod tests {
             doc! { "name": "c", "options": options },
             &["is capped", "has a validator"],
         );
-        let mut facts = Facts::of("d", &doc! { "name": "c" });
+        let mut facts = CollectionStats::of("d", &doc! { "name": "c" });
         facts.add_indexes(&[doc! { "key": { "a": 1 }, "name": "mongoshape_page", "unique": true }]);
         assert_eq!(facts.unfit, ["belongs to a shape already"]);
     }
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn sizes_and_uses_are_those_of_the_index_of_that_name() {
-        let mut facts = Facts::of("d", &doc! { "name": "c.d" });
+        let mut facts = CollectionStats::of("d", &doc! { "name": "c.d" });
         facts.add_indexes(&[
             doc! { "key": { "_id": 1 }, "name": "_id_" },
             doc! { "key": { "a": 1 }, "name": "a_1" },

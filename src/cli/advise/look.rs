@@ -5,22 +5,22 @@ use mongodb::error::Error;
 
 use super::ask::{Ask, reason};
 use super::configuration::Proposal;
-use super::facts::Facts;
+use super::facts::CollectionStats;
 use super::report::Report;
 use super::traffic::Traffic;
 use super::{bucket, candidate, outlier};
 
 /// One collection.
-pub(super) struct Look<'a, 'b> {
+pub(super) struct CollectionAnalysis<'a, 'b> {
     pub(super) ask: &'a mut Ask<'b>,
     pub(super) database: &'a Database,
     /// Documents to look at, at most.
     pub(super) sample: u64,
 }
 
-impl Look<'_, '_> {
+impl CollectionAnalysis<'_, '_> {
     /// Looks at it, and decides.
-    pub(super) async fn at(&mut self, mut facts: Facts, mut traffic: Traffic) -> Report {
+    pub(super) async fn at(&mut self, mut facts: CollectionStats, mut traffic: Traffic) -> Report {
         // Views and the like have no sizes.
         if facts.unfit.is_empty()
             && let Err(error) = self.ask.add_facts(self.database, &mut facts).await
@@ -81,7 +81,7 @@ impl Look<'_, '_> {
     }
 }
 
-fn cannot(facts: &Facts, error: &Error) -> Report {
+fn cannot(facts: &CollectionStats, error: &Error) -> Report {
     Report {
         namespace: facts.namespace.clone(),
         documents: 0,

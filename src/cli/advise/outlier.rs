@@ -1,9 +1,9 @@
 //! Whether an array of a collection has a long tail, and where it would be cut. Pure: statistics in, a proposal or reasons
 //! against it out.
 
-use super::facts::Facts;
+use super::facts::CollectionStats;
 use super::number::{count, real, round_up, share, whole};
-use super::sample::{Field, Sample};
+use super::sample::{Sample, SampledField};
 use super::traffic::Traffic;
 
 /// Elements kept in a document unless something speaks for more.
@@ -17,7 +17,7 @@ const MOST: u64 = 100_000;
 
 /// A shape that is proposed.
 #[derive(Debug, PartialEq)]
-pub(super) struct Outlier {
+pub(super) struct OutlierProposal {
     pub(super) array: String,
     pub(super) threshold: u32,
     pub(super) why: String,
@@ -44,7 +44,11 @@ const PAGE: f64 = 1000.0;
 ///
 /// # Errors
 /// Why there is none that could be cut.
-pub(super) fn decide(facts: &Facts, sample: &Sample, traffic: &Traffic) -> Result<Outlier, Vec<String>> {
+pub(super) fn decide(
+    facts: &CollectionStats,
+    sample: &Sample,
+    traffic: &Traffic,
+) -> Result<OutlierProposal, Vec<String>> {
     let mut reasons = facts.unfit.clone();
     if traffic.refused().contains("$changeStream") {
         reasons.push("a change stream watches it".to_owned());
@@ -57,7 +61,7 @@ pub(super) fn decide(facts: &Facts, sample: &Sample, traffic: &Traffic) -> Resul
         return Err(reasons);
     }
     let arrays = || sample.fields().filter(|(_, field)| !field.lengths.is_empty());
-    let mut found: Vec<Outlier> = Vec::new();
+    let mut found: Vec<OutlierProposal> = Vec::new();
     for (name, field) in arrays() {
         match look(name, field, (facts, sample, traffic)) {
             Ok(outlier) => found.push(outlier),
@@ -71,7 +75,11 @@ pub(super) fn decide(facts: &Facts, sample: &Sample, traffic: &Traffic) -> Resul
     found.pop().ok_or(reasons)
 }
 
-fn look(name: &str, field: &Field, (facts, sample, traffic): (&Facts, &Sample, &Traffic)) -> Result<Outlier, String> {
+fn look(
+    name: &str,
+    field: &SampledField,
+    (facts, sample, traffic): (&CollectionStats, &Sample, &Traffic),
+) -> Result<OutlierProposal, String> {
     if name == "_id" || name.is_empty() || name.starts_with('$') || name.contains('.') {
         return Err(format!("{name} cannot be configured"));
     }
@@ -114,7 +122,7 @@ fn look(name: &str, field: &Field, (facts, sample, traffic): (&Facts, &Sample, &
     let (seen, elements) = beyond.fold((0, 0), |(seen, sum), length| (seen + 1, sum + (length - threshold)));
     let of_element = share(field.array_bytes, lengths.iter().sum());
     let of_all = real(facts.documents) / real(sample.len().max(1));
-    Ok(Outlier {
+    Ok(OutlierProposal {
         array: name.to_owned(),
         threshold: u32::try_from(threshold).unwrap_or(u32::MAX),
         why,
@@ -130,7 +138,7 @@ fn look(name: &str, field: &Field, (facts, sample, traffic): (&Facts, &Sample, &
 }
 
 /// Another name for the extras' collection, where the default one is taken.
-fn extras(facts: &Facts) -> Option<String> {
+fn extras(facts: &CollectionStats) -> Option<String> {
     let name = facts.collection();
     let is_taken = |name: &String| facts.beside.contains(name);
     is_taken(&format!("extra_{name}")).then(|| {

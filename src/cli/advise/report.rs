@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::bucket::Bucket;
+use super::bucket::BucketProposal;
 use super::configuration::Proposal;
 use super::number::{real, share, whole};
-use super::outlier::Outlier;
+use super::outlier::OutlierProposal;
 use super::sizes::{Known, Sizes};
 
 /// The longest bar of a histogram, in characters.
@@ -57,7 +57,7 @@ impl Report {
     }
 }
 
-fn add_bucket(text: &mut String, bucket: &Bucket) {
+fn add_bucket(text: &mut String, bucket: &BucketProposal) {
     let _ = writeln!(text, "  a bucket collection");
     add_row(
         text,
@@ -121,7 +121,7 @@ fn add_bucket(text: &mut String, bucket: &Bucket) {
     }
 }
 
-fn per_key(bucket: &Bucket) -> String {
+fn per_key(bucket: &BucketProposal) -> String {
     let mean = bucket.sizes.mean();
     let mean = if mean < 100.0 {
         format!("{mean:.1}")
@@ -144,7 +144,7 @@ fn per_key(bucket: &Bucket) -> String {
     )
 }
 
-fn add_outlier(text: &mut String, outlier: &Outlier, (seen, documents): (u64, u64)) {
+fn add_outlier(text: &mut String, outlier: &OutlierProposal, (seen, documents): (u64, u64)) {
     let _ = writeln!(text, "  an outlier collection");
     add_row(text, "array", &outlier.array);
     add_row(text, "threshold", &format!("{}: {}", outlier.threshold, outlier.why));

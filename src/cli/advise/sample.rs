@@ -16,12 +16,12 @@ pub(super) struct Sample {
     pub(super) documents: Vec<RawDocumentBuf>,
     /// Whether these are all that there are.
     pub(super) is_whole: bool,
-    fields: BTreeMap<String, Field>,
+    fields: BTreeMap<String, SampledField>,
 }
 
 /// A top-level field of the documents.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Field {
+pub(super) struct SampledField {
     /// The place among a document's fields where it was first seen.
     pub(super) place: usize,
     /// How many documents have it.
@@ -40,12 +40,12 @@ pub(super) struct Field {
 
 impl Sample {
     pub(super) fn new(documents: Vec<RawDocumentBuf>, is_whole: bool) -> Self {
-        let mut fields: BTreeMap<String, Field> = BTreeMap::new();
+        let mut fields: BTreeMap<String, SampledField> = BTreeMap::new();
         for document in &documents {
             for (place, (name, value)) in document.iter().flatten().enumerate() {
-                let first = || Field {
+                let first = || SampledField {
                     place,
-                    ..Field::default()
+                    ..SampledField::default()
                 };
                 let field = fields.entry(name.as_str().to_owned()).or_insert_with(first);
                 field.add(value);
@@ -64,18 +64,18 @@ impl Sample {
     }
 
     /// Fields, by name.
-    pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &Field)> {
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &SampledField)> {
         self.fields.iter().map(|(name, field)| (name.as_str(), field))
     }
 
     /// One field, if a document has it.
-    pub(super) fn field(&self, name: &str) -> Option<&Field> {
+    pub(super) fn field(&self, name: &str) -> Option<&SampledField> {
         self.fields.get(name)
     }
 
     /// Whether documents could be grouped by a field: it is in nearly all, and never an array nor always a flag.
     pub(super) fn may_be_key(&self, name: &str) -> bool {
-        let may = |field: &Field| {
+        let may = |field: &SampledField| {
             share(field.present, self.len()) >= NEARLY_ALL
                 && field.arrays == 0
                 && field.flags < field.present
@@ -86,7 +86,7 @@ impl Sample {
 
     /// Whether a field is a date in nearly all documents.
     pub(super) fn is_time(&self, name: &str) -> bool {
-        let is = |field: &Field| share(field.dates, self.len()) >= NEARLY_ALL;
+        let is = |field: &SampledField| share(field.dates, self.len()) >= NEARLY_ALL;
         name != "_id" && self.field(name).is_some_and(is)
     }
 
@@ -107,7 +107,7 @@ impl Sample {
     }
 }
 
-impl Field {
+impl SampledField {
     fn add(&mut self, value: RawBsonRef<'_>) {
         self.present += 1;
         match value {

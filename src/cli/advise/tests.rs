@@ -3,10 +3,10 @@
 use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 use bson::{DateTime, doc, rawdoc};
 
-use super::bucket::{self, Bucket};
+use super::bucket::{self, BucketProposal};
 use super::candidate::candidates;
-use super::facts::Facts;
-use super::outlier::{self, Outlier};
+use super::facts::CollectionStats;
+use super::outlier::{self, OutlierProposal};
 use super::sample::Sample;
 use super::sizes::Sizes;
 use super::traffic::Traffic;
@@ -16,8 +16,8 @@ pub(super) fn key(fields: &[&str]) -> Vec<String> {
 }
 
 /// 100,000 trades with an index on customer and date.
-pub(super) fn trade_facts() -> Facts {
-    let mut facts = Facts::of("shop", &doc! { "name": "trades", "type": "collection", "options": {} });
+pub(super) fn trade_facts() -> CollectionStats {
+    let mut facts = CollectionStats::of("shop", &doc! { "name": "trades", "type": "collection", "options": {} });
     facts.add_indexes(&[
         doc! { "key": { "_id": 1 }, "name": "_id_" },
         doc! { "key": { "customerId": 1, "date": 1 }, "name": "reading" },
@@ -43,7 +43,7 @@ pub(super) fn trade_sample() -> Sample {
     Sample::new((0..2000).map(document).collect(), false)
 }
 
-pub(super) fn trades() -> Bucket {
+pub(super) fn trades() -> BucketProposal {
     let (facts, sample, traffic) = (trade_facts(), trade_sample(), Traffic::default());
     let sized = candidates(&facts, &sample, &traffic).into_iter().map(|candidate| {
         let sizes = Sizes::guessed(&sample.groups(&candidate.key), facts.documents);
@@ -53,8 +53,8 @@ pub(super) fn trades() -> Bucket {
 }
 
 /// 2,000 books.
-pub(super) fn book_facts() -> Facts {
-    let mut facts = Facts::of("shop", &doc! { "name": "sales", "type": "collection", "options": {} });
+pub(super) fn book_facts() -> CollectionStats {
+    let mut facts = CollectionStats::of("shop", &doc! { "name": "sales", "type": "collection", "options": {} });
     facts.add_indexes(&[doc! { "key": { "_id": 1 }, "name": "_id_" }]);
     facts.add_statistics(&doc! { "count": 2000, "size": 500_000, "storageSize": 200_000 });
     facts
@@ -74,6 +74,6 @@ pub(super) fn book_sample() -> Sample {
     Sample::new((0..200).map(document).collect(), false)
 }
 
-pub(super) fn books() -> Outlier {
+pub(super) fn books() -> OutlierProposal {
     outlier::decide(&book_facts(), &book_sample(), &Traffic::default()).unwrap()
 }

@@ -14,7 +14,7 @@ const MAX_DEPTH: u32 = 8;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Traffic {
     /// Reads, updates and deletes that have a filter.
-    questions: Vec<Question>,
+    questions: Vec<ObservedQuery>,
     /// The most elements of an array that a projection has asked for.
     slices: BTreeMap<String, u64>,
     /// What was asked for and is refused on bucket collections.
@@ -23,7 +23,7 @@ pub(super) struct Traffic {
 
 /// One of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Question {
+struct ObservedQuery {
     /// Top-level fields that are to have certain values.
     equal: BTreeSet<String>,
     /// The first field of its sort that is none of those.
@@ -131,16 +131,16 @@ impl Traffic {
         self.add_read(&filter, &of("$sort"), &of("$project"), limit);
     }
 
-    fn question(&mut self, filter: &Document, is_read: bool) -> Question {
-        let mut question = Question {
+    fn question(&mut self, filter: &Document, is_read: bool) -> ObservedQuery {
+        let mut question = ObservedQuery {
             is_read,
-            ..Question::default()
+            ..ObservedQuery::default()
         };
         self.look_into(filter, &mut question, MAX_DEPTH);
         question
     }
 
-    fn look_into(&mut self, filter: &Document, question: &mut Question, depth: u32) {
+    fn look_into(&mut self, filter: &Document, question: &mut ObservedQuery, depth: u32) {
         if depth == 0 {
             return;
         }
@@ -174,7 +174,7 @@ impl Traffic {
 
     /// How many of them ask for certain values of all these fields.
     pub(super) fn by(&self, key: &[String]) -> u64 {
-        let is_by = |question: &&Question| question.is_by(key);
+        let is_by = |question: &&ObservedQuery| question.is_by(key);
         super::number::count(self.questions.iter().filter(is_by).count())
     }
 
@@ -185,7 +185,8 @@ impl Traffic {
 
     /// The sets of fields that questions ask for certain values of, without `_id`.
     pub(super) fn equalities(&self) -> BTreeSet<Vec<String>> {
-        let fields = |question: &Question| question.equal.iter().filter(|field| *field != "_id").cloned().collect();
+        let fields =
+            |question: &ObservedQuery| question.equal.iter().filter(|field| *field != "_id").cloned().collect();
         self.questions
             .iter()
             .map(fields)
@@ -233,7 +234,7 @@ impl Traffic {
     }
 }
 
-impl Question {
+impl ObservedQuery {
     fn is_by(&self, key: &[String]) -> bool {
         key.iter().all(|field| self.equal.contains(field))
     }

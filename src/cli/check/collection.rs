@@ -6,8 +6,8 @@ use mongodb::error::Error;
 use tokio::time::timeout;
 
 use crate::cli::finding::Finding;
-use crate::cli::survey::{self, FieldCensus, Look, Plain, SCAN_TIMEOUT, Survey, first_stray};
-use crate::cli::upstream::{Target, description, explain, indexes, is_same_index, is_same_key};
+use crate::cli::survey::{self, ContentsCheck, FieldCensus, Plain, SCAN_TIMEOUT, Survey, first_stray};
+use crate::cli::upstream::{ShapedCollection, description, explain, indexes, is_same_index, is_same_key};
 use crate::command::collection::CLUSTERED;
 use crate::pattern::bucket::compact;
 use crate::pattern::bucket::index::specs;
@@ -15,7 +15,7 @@ use crate::pattern::said;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// Everything there is to say of one collection, one finding at least.
-pub(super) async fn check(target: &Target) -> Vec<Finding> {
+pub(super) async fn check(target: &ShapedCollection) -> Vec<Finding> {
     let looked = match target.outlier() {
         Some(shape) => super::outlier::check(target, shape).await,
         None => look(target).await,
@@ -32,7 +32,7 @@ pub(super) async fn check(target: &Target) -> Vec<Finding> {
     }
 }
 
-async fn look(target: &Target) -> Result<Vec<Finding>, Error> {
+async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
     if let Some(shape) = target.bucket()
         && let Some(plain) = survey::look_shortly(target, shape).await?
         && let Some(finding) = plain.finding(target)
@@ -66,7 +66,7 @@ async fn look(target: &Target) -> Result<Vec<Finding>, Error> {
 }
 
 /// That a collection is of a kind, or has options, that buckets cannot be kept in.
-pub(in crate::cli) fn unfit(target: &Target, described: &Document) -> Vec<Finding> {
+pub(in crate::cli) fn unfit(target: &ShapedCollection, described: &Document) -> Vec<Finding> {
     if is_frozen(described) {
         let text =
             "takes no writes, as `mongoshape compact` is about to replace it; if that does not run, run it again";
@@ -94,7 +94,7 @@ pub(in crate::cli) fn is_frozen(described: &Document) -> bool {
 }
 
 /// That it could not be looked at, and why.
-pub(in crate::cli) fn unreadable(target: &Target, error: &Error) -> Finding {
+pub(in crate::cli) fn unreadable(target: &ShapedCollection, error: &Error) -> Finding {
     Finding::error(target.namespace(), format!("cannot be looked at: {}", explain(error)))
 }
 
@@ -122,11 +122,11 @@ fn unfit_options(described: &Document, are_ids_unique: bool) -> Vec<&'static str
 }
 
 /// What is no page: buckets that can be adopted, and documents that cannot.
-async fn strange_documents(target: &Target, shape: &BucketShape) -> Result<Vec<Finding>, Error> {
+async fn strange_documents(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec<Finding>, Error> {
     let stray = match first_stray(target, shape, SCAN_TIMEOUT).await? {
-        Look::Pages => return Ok(Vec::new()),
-        Look::Unfinished(finding) => return Ok(vec![finding]),
-        Look::Stray(id) => id,
+        ContentsCheck::Pages => return Ok(Vec::new()),
+        ContentsCheck::Unfinished(finding) => return Ok(vec![finding]),
+        ContentsCheck::Stray(id) => id,
     };
     let namespace = target.namespace();
     let mut survey = Survey::default();
@@ -155,7 +155,11 @@ async fn strange_documents(target: &Target, shape: &BucketShape) -> Result<Vec<F
 }
 
 /// What is wrong with a collection's indexes.
-pub(in crate::cli) fn index_findings(target: &Target, shape: &BucketShape, there: &[Document]) -> Vec<Finding> {
+pub(in crate::cli) fn index_findings(
+    target: &ShapedCollection,
+    shape: &BucketShape,
+    there: &[Document],
+) -> Vec<Finding> {
     let wanted = (wanted_indexes(shape), shape.stored_as());
     differing_indexes(&target.namespace(), &wanted, there)
 }

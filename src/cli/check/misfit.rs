@@ -7,8 +7,8 @@ use mongodb::error::Error;
 
 use super::{collection, outlier};
 use crate::cli::finding::Finding;
-use crate::cli::survey::{Look, first_stray};
-use crate::cli::upstream::{Target, description, indexes};
+use crate::cli::survey::{ContentsCheck, first_stray};
+use crate::cli::upstream::{ShapedCollection, description, indexes};
 use crate::pattern::bucket::index::PAGE;
 use crate::pattern::said;
 use crate::pattern::shapes::{BucketShape, OutlierShape};
@@ -17,7 +17,7 @@ use crate::pattern::shapes::{BucketShape, OutlierShape};
 const SCAN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The errors of one collection. None where it fits its shape, is missing, or could not be searched in time.
-pub(in crate::cli) async fn of(target: &Target) -> Result<Vec<Finding>, Error> {
+pub(in crate::cli) async fn of(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
     let mut findings = match (target.bucket(), target.outlier()) {
         (Some(shape), _) => of_bucket(target, shape).await?,
         (_, Some(shape)) => of_outlier(target, shape).await?,
@@ -27,7 +27,7 @@ pub(in crate::cli) async fn of(target: &Target) -> Result<Vec<Finding>, Error> {
     Ok(findings)
 }
 
-async fn of_bucket(target: &Target, shape: &BucketShape) -> Result<Vec<Finding>, Error> {
+async fn of_bucket(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec<Finding>, Error> {
     let Some(described) = description(&target.database, &target.collection).await? else {
         return Ok(Vec::new());
     };
@@ -51,7 +51,7 @@ async fn of_bucket(target: &Target, shape: &BucketShape) -> Result<Vec<Finding>,
             findings.push(Finding::error(target.namespace(), text));
         }
         (false, _) => {
-            if let Look::Stray(id) = first_stray(target, shape, SCAN_TIMEOUT).await? {
+            if let ContentsCheck::Stray(id) = first_stray(target, shape, SCAN_TIMEOUT).await? {
                 let text = format!(
                     "holds documents that are not buckets, the first with _id {id}; run `mongoshape check`, which names what to do"
                 );
@@ -62,7 +62,7 @@ async fn of_bucket(target: &Target, shape: &BucketShape) -> Result<Vec<Finding>,
     Ok(findings)
 }
 
-async fn of_outlier(target: &Target, shape: &OutlierShape) -> Result<Vec<Finding>, Error> {
+async fn of_outlier(target: &ShapedCollection, shape: &OutlierShape) -> Result<Vec<Finding>, Error> {
     let described = description(&target.database, &target.collection).await?;
     let mut findings = outlier::unfit(target, described.as_ref());
     findings.extend(outlier::index_findings(target, shape).await?);

@@ -11,23 +11,23 @@ use mongodb::error::Error;
 use super::collection::{differing_indexes, of_driver};
 use crate::cli::finding::Finding;
 use crate::cli::survey::SCAN_TIMEOUT;
-use crate::cli::upstream::{Target, description, indexes_of};
+use crate::cli::upstream::{ShapedCollection, description, indexes_of};
 use crate::command::document::{array_of, get, put, single};
 use crate::command::value_text::id_text;
 use crate::pattern::outlier::index::specs;
-use crate::pattern::outlier::layout::State;
+use crate::pattern::outlier::layout::DocumentState;
 use crate::pattern::outlier::{regroup, remains};
 use crate::pattern::shapes::OutlierShape;
 use crate::pattern::view;
 
 /// Extras, as they come.
-pub(in crate::cli) type Extras = Cursor<RawDocumentBuf>;
+pub(in crate::cli) type ExtrasScan = Cursor<RawDocumentBuf>;
 
 /// Documents looked at one by one: beyond it there are more.
 const MOST: usize = 10_000;
 
 /// Everything there is to say, one finding at least.
-pub(super) async fn check(target: &Target, shape: &OutlierShape) -> Result<Vec<Finding>, Error> {
+pub(super) async fn check(target: &ShapedCollection, shape: &OutlierShape) -> Result<Vec<Finding>, Error> {
     let namespace = target.namespace();
     let described = description(&target.database, &target.collection).await?;
     let mut findings = unfit(target, described.as_ref());
@@ -38,7 +38,7 @@ pub(super) async fn check(target: &Target, shape: &OutlierShape) -> Result<Vec<F
     if findings.iter().any(Finding::is_error) {
         return Ok(findings);
     }
-    let documents = Documents::look(target, shape).await?;
+    let documents = InvalidDocuments::look(target, shape).await?;
     findings.extend(documents.findings(&namespace));
     findings.extend(missing_pages(target, shape).await?);
     let mut left_over = Vec::new();
@@ -83,7 +83,7 @@ pub(super) async fn check(target: &Target, shape: &OutlierShape) -> Result<Vec<F
 }
 
 /// That a collection is none, or of a kind that documents cannot be split in.
-pub(in crate::cli) fn unfit(target: &Target, described: Option<&Document>) -> Vec<Finding> {
+pub(in crate::cli) fn unfit(target: &ShapedCollection, described: Option<&Document>) -> Vec<Finding> {
     let Some(described) = described else {
         return vec![Finding::note(target.namespace(), "does not exist yet")];
     };
@@ -103,7 +103,10 @@ pub(in crate::cli) fn unfit(target: &Target, described: Option<&Document>) -> Ve
 }
 
 /// What is wrong with the indexes of the collection that extras are in. An error: what is stored cannot be read by this shape.
-pub(in crate::cli) async fn index_findings(target: &Target, shape: &OutlierShape) -> Result<Vec<Finding>, Error> {
+pub(in crate::cli) async fn index_findings(
+    target: &ShapedCollection,
+    shape: &OutlierShape,
+) -> Result<Vec<Finding>, Error> {
     let collection = shape.extras_collection();
     let there = match description(&target.database, collection).await? {
         Some(_) => indexes_of(&target.database, collection).await?,
@@ -115,7 +118,7 @@ pub(in crate::cli) async fn index_findings(target: &Target, shape: &OutlierShape
 }
 
 /// That a document's pages are missing, if they are.
-async fn missing_pages(target: &Target, shape: &OutlierShape) -> Result<Option<Finding>, Error> {
+async fn missing_pages(target: &ShapedCollection, shape: &OutlierShape) -> Result<Option<Finding>, Error> {
     let stages = remains::missing_pages(shape);
     let Some(first) = first_of(target, &stages).await? else {
         return Ok(None);
@@ -136,7 +139,7 @@ async fn missing_pages(target: &Target, shape: &OutlierShape) -> Result<Option<F
 }
 
 /// The first document that stages give of the collection.
-async fn first_of(target: &Target, stages: &[RawDocumentBuf]) -> Result<Option<RawDocumentBuf>, Error> {
+async fn first_of(target: &ShapedCollection, stages: &[RawDocumentBuf]) -> Result<Option<RawDocumentBuf>, Error> {
     let mut command = view::aggregate(&target.collection, stages, None);
     command.append(cstr!("maxTimeMS"), milliseconds(SCAN_TIMEOUT));
     run(target, command).await?.try_next().await
@@ -144,17 +147,17 @@ async fn first_of(target: &Target, stages: &[RawDocumentBuf]) -> Result<Option<R
 
 /// What stages give of the extras.
 pub(in crate::cli) async fn among_extras(
-    target: &Target,
+    target: &ShapedCollection,
     shape: &OutlierShape,
     stages: &[RawDocumentBuf],
-) -> Result<Extras, Error> {
+) -> Result<ExtrasScan, Error> {
     let mut command = view::aggregate(shape.extras_collection(), stages, None);
     command.append(cstr!("allowDiskUse"), true);
     let found = target.database.run_raw_cursor_command(command).await?;
     Ok(found.with_type())
 }
 
-fn find(target: &Target, filter: RawDocumentBuf, limit: usize) -> RawDocumentBuf {
+fn find(target: &ShapedCollection, filter: RawDocumentBuf, limit: usize) -> RawDocumentBuf {
     let mut find = single("find", target.collection.as_str());
     find.append(cstr!("filter"), filter);
     find.append(cstr!("limit"), i64::try_from(limit).unwrap_or(i64::MAX));
@@ -166,21 +169,21 @@ fn milliseconds(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-async fn run(target: &Target, command: RawDocumentBuf) -> Result<Extras, Error> {
+async fn run(target: &ShapedCollection, command: RawDocumentBuf) -> Result<ExtrasScan, Error> {
     Ok(target.database.run_raw_cursor_command(command).await?.with_type())
 }
 
 /// Documents that are not as they should be.
 #[derive(Default)]
-struct Documents {
+struct InvalidDocuments {
     overlong: usize,
     by_hand: usize,
     /// The `_id`s of the first few.
     misfits: Vec<String>,
 }
 
-impl Documents {
-    async fn look(target: &Target, shape: &OutlierShape) -> Result<Self, Error> {
+impl InvalidDocuments {
+    async fn look(target: &ShapedCollection, shape: &OutlierShape) -> Result<Self, Error> {
         let mut documents = Self::default();
         let has_control = single(shape.control(), single("$exists", true));
         let strange = [regroup::overlong(shape), regroup::flagged_by_hand(shape), has_control];
@@ -200,10 +203,12 @@ impl Documents {
     }
 
     fn add(&mut self, shape: &OutlierShape, stored: &RawDocument) {
-        match State::of(shape, stored) {
-            State::Misfit => self.misfits.push(id_text(stored)),
-            State::Bare => self.by_hand += 1,
-            State::Typical | State::Outlier(_) => self.overlong += usize::from(regroup::is_overlong(shape, stored)),
+        match DocumentState::of(shape, stored) {
+            DocumentState::Invalid => self.misfits.push(id_text(stored)),
+            DocumentState::Unmanaged => self.by_hand += 1,
+            DocumentState::Inline | DocumentState::Outlier(_) => {
+                self.overlong += usize::from(regroup::is_overlong(shape, stored))
+            }
         }
     }
 

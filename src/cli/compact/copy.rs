@@ -8,9 +8,9 @@ use futures_util::TryStreamExt;
 use mongodb::error::{Error, ErrorKind};
 
 use crate::cli::replace::{
-    Flushed, Frozen, Halt, REPLICATION_TIMEOUT_MS, Renamed, Writer, concern_kept, options_of, uuid_of,
+    CollectionRename, Flushed, Frozen, Halt, REPLICATION_TIMEOUT_MS, Writer, concern_kept, options_of, uuid_of,
 };
-use crate::cli::upstream::{Target, description, indexes_of};
+use crate::cli::upstream::{ShapedCollection, description, indexes_of};
 use crate::command::document::{get, single};
 use crate::pattern::bucket::compact::{Packed, copy_name, stopped_name};
 use crate::pattern::bucket::fence::is_fence;
@@ -23,7 +23,7 @@ const MAX_ATTEMPTS: u32 = 100;
 
 /// The copy of a collection.
 pub(super) struct Copy<'a> {
-    target: &'a Target,
+    target: &'a ShapedCollection,
     shape: &'a BucketShape,
     writer: Writer<'a>,
     is_new: bool,
@@ -36,7 +36,7 @@ pub(super) struct Copy<'a> {
 impl<'a> Copy<'a> {
     /// Goes on with the one that a run was stopped at, or makes one; whether it is new. No other has its name.
     pub(super) async fn open(
-        (target, shape): (&'a Target, &'a BucketShape),
+        (target, shape): (&'a ShapedCollection, &'a BucketShape),
         frozen: &Frozen<'_>,
         described: &Document,
     ) -> Result<(Self, bool), Halt> {
@@ -51,7 +51,7 @@ impl<'a> Copy<'a> {
             None => uuid_of(&make(target, &name, described).await?)?,
         };
         if !is_new {
-            let renamed = Renamed {
+            let renamed = CollectionRename {
                 from: &stopped,
                 uuid: &uuid,
                 to: &name,
@@ -193,7 +193,7 @@ impl<'a> Copy<'a> {
 }
 
 /// Makes it with the collection's options.
-async fn make(target: &Target, name: &str, described: &Document) -> Result<Document, Halt> {
+async fn make(target: &ShapedCollection, name: &str, described: &Document) -> Result<Document, Halt> {
     let mut create = doc! { "create": name };
     create.extend(options_of(described));
     target.database.run_command(create).await?;
@@ -202,7 +202,7 @@ async fn make(target: &Target, name: &str, described: &Document) -> Result<Docum
 }
 
 /// The indexes of a collection but that on `_id`, and those of a run.
-async fn indexes(target: &Target, collection: &str) -> Result<Vec<Document>, Error> {
+async fn indexes(target: &ShapedCollection, collection: &str) -> Result<Vec<Document>, Error> {
     let mut found = indexes_of(&target.database, collection).await?;
     found.retain(|found| {
         found
@@ -213,9 +213,9 @@ async fn indexes(target: &Target, collection: &str) -> Result<Vec<Document>, Err
 }
 
 /// Leaves the copy to the next run, under another name. Everything that was sent to it must have been answered.
-pub(super) async fn put_aside(target: &Target, frozen: &Frozen<'_>, uuid: &Binary) -> Result<(), Halt> {
+pub(super) async fn put_aside(target: &ShapedCollection, frozen: &Frozen<'_>, uuid: &Binary) -> Result<(), Halt> {
     let (name, stopped) = (copy_name(&target.collection), stopped_name(&target.collection));
-    let renamed = Renamed {
+    let renamed = CollectionRename {
         from: &name,
         uuid,
         to: &stopped,
@@ -225,12 +225,12 @@ pub(super) async fn put_aside(target: &Target, frozen: &Frozen<'_>, uuid: &Binar
 }
 
 /// Drops what earlier runs have left.
-pub(super) async fn drop_if_there(target: &Target) -> Result<(), Halt> {
+pub(super) async fn drop_if_there(target: &ShapedCollection) -> Result<(), Halt> {
     drop_named(target, copy_name(&target.collection)).await?;
     drop_named(target, stopped_name(&target.collection)).await
 }
 
-async fn drop_named(target: &Target, name: String) -> Result<(), Halt> {
+async fn drop_named(target: &ShapedCollection, name: String) -> Result<(), Halt> {
     const NAMESPACE_NOT_FOUND: i32 = 26;
     let concern = doc! { "w": "majority", "wtimeout": REPLICATION_TIMEOUT_MS };
     let command = doc! { "drop": name, "writeConcern": concern };

@@ -15,13 +15,13 @@ use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
 
 /// The pages, one after the other.
-pub(super) struct Pages<'a> {
+pub(super) struct PageCursor<'a> {
     shape: &'a BucketShape,
     cursor: Cursor<RawDocumentBuf>,
     next: Option<(RawDocumentBuf, Vec<u8>)>,
 }
 
-impl<'a> Pages<'a> {
+impl<'a> PageCursor<'a> {
     /// Those of all keys, or of one.
     pub(super) async fn open(
         database: &Database,

@@ -6,11 +6,11 @@ use bson::raw::RawDocument;
 use tokio_util::sync::CancellationToken;
 
 use super::copy::Copy;
-use super::pages::{Pages, given, has_key};
+use super::pages::{PageCursor, given, has_key};
 use crate::cli::finding::{Finding, Findings};
 use crate::cli::replace::Halt;
-use crate::cli::upstream::Target;
-use crate::pattern::bucket::compact::{Chain, Packer};
+use crate::cli::upstream::ShapedCollection;
+use crate::pattern::bucket::compact::{Packer, PageChain};
 use crate::pattern::bucket::key::Key;
 use crate::pattern::shapes::BucketShape;
 
@@ -19,7 +19,7 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// What a pass met.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct PassTally {
     /// Keys of the collection.
     pub(super) keys: u64,
     /// Its pages.
@@ -49,7 +49,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    fn tell(&mut self, tally: &Tally) {
+    fn tell(&mut self, tally: &PassTally) {
         if self.told.elapsed() >= TELL_EVERY {
             self.told = Instant::now();
             let text = format!("{} {} keys, {} pages so far", self.verb, tally.keys, tally.before);
@@ -59,19 +59,19 @@ impl<'a> Progress<'a> {
 }
 
 /// One pass.
-pub(super) struct Pass<'a, 'c> {
-    target: &'a Target,
+pub(super) struct SyncPass<'a, 'c> {
+    target: &'a ShapedCollection,
     shape: &'a BucketShape,
     copy: &'a mut Copy<'c>,
     stop: &'a CancellationToken,
-    tally: Tally,
+    tally: PassTally,
     /// A key that the copy has, and the collection too, though further on.
     ahead: Option<Vec<u8>>,
 }
 
-impl<'a, 'c> Pass<'a, 'c> {
+impl<'a, 'c> SyncPass<'a, 'c> {
     pub(super) fn new(
-        target: &'a Target,
+        target: &'a ShapedCollection,
         shape: &'a BucketShape,
         copy: &'a mut Copy<'c>,
         stop: &'a CancellationToken,
@@ -82,16 +82,16 @@ impl<'a, 'c> Pass<'a, 'c> {
             shape,
             copy,
             stop,
-            tally: Tally::default(),
+            tally: PassTally::default(),
             ahead: None,
         }
     }
 
     /// Goes over all keys. Both collections are read in the same order, so a key that stands on one side alone is new, or gone.
-    pub(super) async fn go(mut self, progress: &mut Progress<'_>) -> Result<Tally, Halt> {
+    pub(super) async fn go(mut self, progress: &mut Progress<'_>) -> Result<PassTally, Halt> {
         let database = &self.target.database;
-        let mut source = Pages::open(database, &self.target.collection, self.shape, None).await?;
-        let mut copy = Pages::open(database, self.copy.name(), self.shape, None).await?;
+        let mut source = PageCursor::open(database, &self.target.collection, self.shape, None).await?;
+        let mut copy = PageCursor::open(database, self.copy.name(), self.shape, None).await?;
         while let Some(identity) = source.identity().map(<[u8]>::to_vec) {
             if self.stop.is_cancelled() {
                 return Err(Halt::Stopped);
@@ -115,7 +115,7 @@ impl<'a, 'c> Pass<'a, 'c> {
     }
 
     /// Removes what the copy has of keys that are gone, until it comes to this key or to one that is there.
-    async fn pass_over_gone(&mut self, copy: &mut Pages<'_>, until: Option<&[u8]>) -> Result<(), Halt> {
+    async fn pass_over_gone(&mut self, copy: &mut PageCursor<'_>, until: Option<&[u8]>) -> Result<(), Halt> {
         while let Some(page) = copy.peek() {
             let identity = copy.identity();
             if identity == until || identity == self.ahead.as_deref() {
@@ -135,7 +135,7 @@ impl<'a, 'c> Pass<'a, 'c> {
     }
 
     /// Writes a key that the copy has not.
-    async fn write(&mut self, source: &mut Pages<'_>) -> Result<(), Halt> {
+    async fn write(&mut self, source: &mut PageCursor<'_>) -> Result<(), Halt> {
         let Some(mut packer) = self.packer(source)? else {
             return Ok(());
         };
@@ -161,12 +161,12 @@ impl<'a, 'c> Pass<'a, 'c> {
     }
 
     /// Compares what the copy has of a key with what it should have.
-    async fn compare(&mut self, source: &mut Pages<'_>, copy: &mut Pages<'_>) -> Result<(), Halt> {
+    async fn compare(&mut self, source: &mut PageCursor<'_>, copy: &mut PageCursor<'_>) -> Result<(), Halt> {
         let Some(mut packer) = self.packer(source)? else {
             return Ok(());
         };
         let (key, identity) = (packer.key().clone(), packer.identity().to_vec());
-        let mut chain = Chain::default();
+        let mut chain = PageChain::default();
         while let Some(page) = source.take_of(&identity).await? {
             self.tally.before += 1;
             for packed in packer.take(&page).map_err(|_| Halt::Misfit)? {
@@ -192,9 +192,9 @@ impl<'a, 'c> Pass<'a, 'c> {
 
     async fn hold_against(
         &self,
-        chain: &mut Chain,
+        chain: &mut PageChain,
         expected: &RawDocument,
-        (copy, identity): (&mut Pages<'_>, &[u8]),
+        (copy, identity): (&mut PageCursor<'_>, &[u8]),
     ) -> Result<(), Halt> {
         if chain.differs() {
             return Ok(());
@@ -211,7 +211,7 @@ impl<'a, 'c> Pass<'a, 'c> {
     async fn write_anew(&mut self, key: &Key) -> Result<(), Halt> {
         self.copy.remove(key).await?;
         let place = (&self.target.database, &self.target.collection);
-        let mut source = Pages::open(place.0, place.1, self.shape, Some(key)).await?;
+        let mut source = PageCursor::open(place.0, place.1, self.shape, Some(key)).await?;
         let Some(mut packer) = self.packer(&source)? else {
             return Ok(());
         };
@@ -228,7 +228,7 @@ impl<'a, 'c> Pass<'a, 'c> {
     }
 
     /// For the key that comes next.
-    fn packer<'p>(&self, source: &Pages<'_>) -> Result<Option<Packer<'p>>, Halt>
+    fn packer<'p>(&self, source: &PageCursor<'_>) -> Result<Option<Packer<'p>>, Halt>
     where
         'a: 'p,
     {
@@ -238,7 +238,7 @@ impl<'a, 'c> Pass<'a, 'c> {
 }
 
 /// Passes over all pages of the next key.
-async fn skip(pages: &mut Pages<'_>) -> Result<(), Halt> {
+async fn skip(pages: &mut PageCursor<'_>) -> Result<(), Halt> {
     if let Some(identity) = pages.identity().map(<[u8]>::to_vec) {
         while pages.take_of(&identity).await?.is_some() {}
     }

@@ -4,9 +4,9 @@ use bson::raw::{RawDocumentBuf, cstr};
 use futures_util::TryStreamExt;
 use tokio_util::sync::CancellationToken;
 
-use super::pages::{Pages, given};
+use super::pages::{PageCursor, given};
 use crate::cli::replace::Halt;
-use crate::cli::upstream::Target;
+use crate::cli::upstream::ShapedCollection;
 use crate::command::document::{put, single};
 use crate::pattern::bucket::compact::Packer;
 use crate::pattern::bucket::index;
@@ -15,7 +15,11 @@ use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
 
 /// Looks at the keys that have short pages, until one would have fewer.
-pub(super) async fn is_worth_it(target: &Target, shape: &BucketShape, stop: &CancellationToken) -> Result<bool, Halt> {
+pub(super) async fn is_worth_it(
+    target: &ShapedCollection,
+    shape: &BucketShape,
+    stop: &CancellationToken,
+) -> Result<bool, Halt> {
     let mut filter = single(path::EXCEPTION, true);
     put(&mut filter, path::SHORT, true);
     let mut fields = single("_id", 0);
@@ -47,8 +51,8 @@ pub(super) async fn is_worth_it(target: &Target, shape: &BucketShape, stop: &Can
     Ok(false)
 }
 
-async fn saves_a_page(target: &Target, shape: &BucketShape, key: &Key) -> Result<bool, Halt> {
-    let mut pages = Pages::open(&target.database, &target.collection, shape, Some(key)).await?;
+async fn saves_a_page(target: &ShapedCollection, shape: &BucketShape, key: &Key) -> Result<bool, Halt> {
+    let mut pages = PageCursor::open(&target.database, &target.collection, shape, Some(key)).await?;
     let Some(packer) = pages.peek().map(|page| Packer::new(shape, given(), page)) else {
         return Ok(false);
     };

@@ -7,7 +7,7 @@ use mongodb::{Client, Database};
 
 use super::send::{INDEX_NOT_FOUND, append_concern, concern_kept, has_code};
 use super::{Halt, NAMESPACE_NOT_FOUND};
-use crate::cli::upstream::{Target, indexes_of};
+use crate::cli::upstream::{ShapedCollection, indexes_of};
 use crate::command::document::{array_of, single};
 use crate::pattern::bucket::fence::{Fence, is_fence};
 
@@ -18,7 +18,7 @@ const OPTIONS_CONFLICT: i32 = 85;
 #[derive(Clone, Copy)]
 pub(super) struct Held<'a> {
     pub(super) client: &'a Client,
-    pub(super) target: &'a Target,
+    pub(super) target: &'a ShapedCollection,
     pub(super) uuid: &'a Binary,
 }
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fencing::{self, Held};
 use super::send::{Freezing, INDEX_NOT_FOUND, UUID_MISMATCH, has_code};
-use super::{Halt, NAMESPACE_NOT_FOUND, Work, uuid_of};
+use super::{Halt, NAMESPACE_NOT_FOUND, SwapKind, uuid_of};
 use crate::cli::upstream::{description, explain};
 use crate::command::document::single;
 use crate::pattern::bucket::fence::Fence;
@@ -60,8 +60,8 @@ impl<'a> Frozen<'a> {
     /// Lets nothing be inserted nor updated. mongod has done whatever it had begun when this returns.
     pub(in crate::cli) async fn freeze(&self, stop: &CancellationToken) -> Result<(), Halt> {
         let validator = match self.by.work {
-            Work::Compact => compact::freeze(),
-            Work::Pack => pack::freeze(),
+            SwapKind::Compact => compact::freeze(),
+            SwapKind::Pack => pack::freeze(),
         };
         self.modify((self.fence.freeze(), Some(&validator)), Some(stop)).await
     }

@@ -2,7 +2,7 @@
 
 use mongodb::error::Error;
 
-use super::Work;
+use super::SwapKind;
 use crate::cli::finding::Finding;
 use crate::cli::upstream::explain;
 
@@ -20,9 +20,9 @@ pub(in crate::cli) enum Halt {
 }
 
 impl Halt {
-    pub(in crate::cli) fn finding(&self, work: Work, namespace: &str) -> Finding {
+    pub(in crate::cli) fn finding(&self, work: SwapKind, namespace: &str) -> Finding {
         let text = match self {
-            Self::Stopped if work == Work::Pack => {
+            Self::Stopped if work == SwapKind::Pack => {
                 format!("stopped, and left as it was; run `{}` again", work.command())
             }
             Self::Stopped => format!("stopped; run `{}` again to go on", work.command()),

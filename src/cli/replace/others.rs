@@ -7,7 +7,7 @@ use mongodb::Client;
 use mongodb::error::Error;
 use tokio::time::sleep;
 
-use super::Work;
+use super::SwapKind;
 use crate::cli::finding::Finding;
 use crate::cli::upstream::explain;
 
@@ -19,12 +19,12 @@ const PAUSE: Duration = Duration::from_millis(250);
 const MAX_NAMESPACE: usize = 64;
 
 /// A name that no other run has, but begins like that of each on the same collection, of whatever build.
-pub(in crate::cli) fn own_name(work: Work, namespace: &str) -> String {
+pub(in crate::cli) fn own_name(work: SwapKind, namespace: &str) -> String {
     format!("{}{:016x}", common_name(work, namespace), rand::random::<u64>())
 }
 
 /// The checksum tells long namespaces apart, and one from another that begins like it.
-fn common_name(work: Work, namespace: &str) -> String {
+fn common_name(work: SwapKind, namespace: &str) -> String {
     let end = namespace.floor_char_boundary(MAX_NAMESPACE);
     let beginning = namespace.get(..end).unwrap_or_default();
     let checksum = crc32c::crc32c(namespace.as_bytes());
@@ -45,7 +45,7 @@ async fn current(client: &Client) -> Result<Document, Error> {
 }
 
 /// That there is one, or that nobody can tell.
-pub(in crate::cli) async fn look(client: &Client, work: Work, namespace: &str, own: &str) -> Option<Finding> {
+pub(in crate::cli) async fn look(client: &Client, work: SwapKind, namespace: &str, own: &str) -> Option<Finding> {
     let common = common_name(work, namespace);
     for look in 1.. {
         let current = match current(client).await {
@@ -79,16 +79,22 @@ mod tests {
 
     #[test]
     fn a_name_is_the_same_in_every_build_and_of_the_length_that_mongodb_takes() {
-        assert_eq!(common_name(Work::Compact, "a.b"), "mongoshape compact a.b e8a9d8d4 ");
+        assert_eq!(
+            common_name(SwapKind::Compact, "a.b"),
+            "mongoshape compact a.b e8a9d8d4 "
+        );
         let long = format!("d.{}", "\u{e9}".repeat(120));
         for namespace in ["a.b", &long] {
-            let (one, other) = (own_name(Work::Compact, namespace), own_name(Work::Compact, namespace));
+            let (one, other) = (
+                own_name(SwapKind::Compact, namespace),
+                own_name(SwapKind::Compact, namespace),
+            );
             assert!(one != other && one.len() <= 128, "{one}");
-            assert!(one.starts_with(&common_name(Work::Compact, namespace)));
+            assert!(one.starts_with(&common_name(SwapKind::Compact, namespace)));
         }
         assert_ne!(
-            common_name(Work::Pack, &long),
-            common_name(Work::Pack, &format!("{long}x"))
+            common_name(SwapKind::Pack, &long),
+            common_name(SwapKind::Pack, &format!("{long}x"))
         );
     }
 }

@@ -10,8 +10,8 @@ use mongodb::{Client, Database};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{Halt, NAMESPACE_NOT_FOUND, REPLICATION_TIMEOUT_MS, Work, uuid_of};
-use crate::cli::upstream::{Target, description};
+use super::{Halt, NAMESPACE_NOT_FOUND, REPLICATION_TIMEOUT_MS, SwapKind, uuid_of};
+use crate::cli::upstream::{ShapedCollection, description};
 use crate::command::document::{put, single};
 
 /// How long mongod may wait for a transaction that has touched the collection. Everybody else waits with it.
@@ -31,13 +31,13 @@ pub(super) const UUID_MISMATCH: i32 = 361;
 #[derive(Clone, Copy)]
 pub(in crate::cli) struct Freezing<'a> {
     pub(in crate::cli) client: &'a Client,
-    pub(in crate::cli) target: &'a Target,
-    pub(in crate::cli) work: Work,
+    pub(in crate::cli) target: &'a ShapedCollection,
+    pub(in crate::cli) work: SwapKind,
 }
 
 /// A collection that gets another name.
 #[derive(Clone, Copy)]
-pub(in crate::cli) struct Renamed<'a> {
+pub(in crate::cli) struct CollectionRename<'a> {
     pub(in crate::cli) from: &'a str,
     pub(in crate::cli) uuid: &'a Binary,
     pub(in crate::cli) to: &'a str,
@@ -48,7 +48,7 @@ pub(in crate::cli) struct Renamed<'a> {
 impl Freezing<'_> {
     /// Gives a collection of the same database another name, in one step. mongod looks whether both are still those that are
     /// meant.
-    pub(in crate::cli) async fn rename(&self, renamed: Renamed<'_>) -> Result<(), Halt> {
+    pub(in crate::cli) async fn rename(&self, renamed: CollectionRename<'_>) -> Result<(), Halt> {
         let database = self.target.database.name();
         let mut command = single("renameCollection", format!("{database}.{}", renamed.from));
         put(&mut command, "to", format!("{database}.{}", renamed.to));

@@ -4,7 +4,7 @@ use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 use bson::{Binary, Document, rawdoc};
 
 use super::{Halt, REPLICATION_TIMEOUT_MS, concern_kept};
-use crate::cli::upstream::{Target, as_integer};
+use crate::cli::upstream::{ShapedCollection, as_integer};
 use crate::command::document::{array_of, single};
 use crate::pattern::bucket::compact::Packed;
 
@@ -17,7 +17,7 @@ const MAX_ATTEMPTS: u32 = 100;
 
 /// Writes pages into one collection, and into no other of its name.
 pub(in crate::cli) struct Writer<'a> {
-    target: &'a Target,
+    target: &'a ShapedCollection,
     name: String,
     uuid: Binary,
     waiting: Vec<Packed>,
@@ -44,7 +44,7 @@ enum InTheWay {
 
 impl<'a> Writer<'a> {
     /// Into the collection of that name and UUID, in the database of another.
-    pub(in crate::cli) fn new(target: &'a Target, name: String, uuid: Binary) -> Self {
+    pub(in crate::cli) fn new(target: &'a ShapedCollection, name: String, uuid: Binary) -> Self {
         Self {
             target,
             name,

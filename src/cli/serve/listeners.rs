@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::config::{Config, Listeners, MemberConfig, PresentAs as Configured};
-use crate::server::listener::{Listener, PresentAs};
+use crate::server::listener::{Listener, ListenerPresentation};
 use crate::server::topology::Dialing;
 use crate::session::handshake::AddressMap;
 use crate::session::upstream::{Upstream, UpstreamKind, Upstreams};
@@ -65,8 +65,8 @@ impl Sockets<'_> {
                 present_as, advertise, ..
             } => {
                 let present_as = match present_as {
-                    Configured::Mongos => PresentAs::Mongos,
-                    Configured::ReplicaSet => PresentAs::ReplicaSet(advertise.as_deref().map(Arc::from)),
+                    Configured::Mongos => ListenerPresentation::Mongos,
+                    Configured::ReplicaSet => ListenerPresentation::ReplicaSet(advertise.as_deref().map(Arc::from)),
                 };
                 Ok(sockets
                     .map(|socket| Listener {
@@ -82,7 +82,7 @@ impl Sockets<'_> {
                 let listener = |(socket, member): (TcpListener, &MemberConfig)| {
                     Ok(Listener {
                         socket,
-                        present_as: PresentAs::Member(Arc::clone(&map)),
+                        present_as: ListenerPresentation::Member(Arc::clone(&map)),
                         upstreams: of_member(member, dialing)?,
                     })
                 };

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use crate::cli::fit::{self, Fit};
-use crate::cli::{ConfigFile, Environment};
+use crate::cli::{ConfigFile, RecordedEnvironment};
 use crate::config::{AdminToken, Config};
 use crate::pattern::shapes::Shapes;
 use crate::server::admission::{Admission, AdmissionLimits};
@@ -28,7 +28,7 @@ pub(super) struct Reload {
 impl Reload {
     /// Reads the file and exchanges shapes, limits, certificates and the admin token. A file with mistakes, or with a shape that
     /// a collection does not fit, changes nothing and says so.
-    pub(super) async fn run(&self, file: &ConfigFile, environment: &Environment) {
+    pub(super) async fn run(&self, file: &ConfigFile, environment: &RecordedEnvironment) {
         let read = file
             .load_or_fail(environment)
             .and_then(|config| Ok((admission(&config)?, access(&config)?, config)));

@@ -11,9 +11,9 @@ use mongodb::error::Error;
 
 use crate::cli::finding::{Finding, Findings};
 use crate::cli::survey::{Fetched, Ordered, Survey};
-use crate::cli::upstream::{Target, as_integer};
+use crate::cli::upstream::{ShapedCollection, as_integer};
 use crate::command::document::{array_of, single};
-use crate::pattern::bucket::adopt::{Found, Walk};
+use crate::pattern::bucket::adopt::{AdoptionScan, DocumentKind};
 use crate::pattern::shapes::BucketShape;
 
 /// How often a collection is gone over that somebody else changes.
@@ -30,7 +30,11 @@ const MISS: i64 = 66;
 const PAGE_TAKEN: i64 = 11000;
 
 /// Adopts what can be adopted, and reports it. Whether all of the collection are pages now.
-pub(super) async fn run(target: &Target, shape: &BucketShape, findings: &mut Findings) -> Result<bool, Error> {
+pub(super) async fn run(
+    target: &ShapedCollection,
+    shape: &BucketShape,
+    findings: &mut Findings,
+) -> Result<bool, Error> {
     let namespace = target.namespace();
     let mut before: Option<Survey> = None;
     for _ in 0..MAX_PASSES {
@@ -56,7 +60,7 @@ pub(super) async fn run(target: &Target, shape: &BucketShape, findings: &mut Fin
             findings.add(&Finding::note(&namespace, text));
         }
         before.get_or_insert(survey);
-        if let Pass::Refused(words) = pass(target, shape).await? {
+        if let PassOutcome::Refused(words) = pass(target, shape).await? {
             findings.add(&Finding::error(
                 &namespace,
                 format!("a bucket cannot be adopted: {words}"),
@@ -77,7 +81,7 @@ fn adopted(namespace: &str, before: &Survey) -> Finding {
 }
 
 /// What came of going over a collection once, or of some statements.
-enum Pass {
+enum PassOutcome {
     /// All was executed.
     Done,
     /// A document was not as it had been seen: it is to be looked at again.
@@ -86,9 +90,9 @@ enum Pass {
     Refused(String),
 }
 
-async fn pass(target: &Target, shape: &BucketShape) -> Result<Pass, Error> {
+async fn pass(target: &ShapedCollection, shape: &BucketShape) -> Result<PassOutcome, Error> {
     let mut documents = Ordered::open(target, shape).await?;
-    let mut walk = Walk::new(shape);
+    let mut walk = AdoptionScan::new(shape);
     let mut statements: Vec<RawDocumentBuf> = Vec::new();
     let mut bytes = 0;
     while let Some(batch) = documents.next_batch().await? {
@@ -98,11 +102,11 @@ async fn pass(target: &Target, shape: &BucketShape) -> Result<Pass, Error> {
         } in &batch
         {
             if *is_adopted_meanwhile {
-                return Ok(Pass::Missed);
+                return Ok(PassOutcome::Missed);
             }
             match walk.look_at(document) {
-                Ok(Found::Page) => {}
-                Ok(Found::ByHand(adoption)) => {
+                Ok(DocumentKind::Page) => {}
+                Ok(DocumentKind::ByHand(adoption)) => {
                     bytes += adoption
                         .statements
                         .iter()
@@ -111,11 +115,11 @@ async fn pass(target: &Target, shape: &BucketShape) -> Result<Pass, Error> {
                     statements.extend(adoption.statements);
                 }
                 // The next look will say what it is.
-                Err(_) => return Ok(Pass::Missed),
+                Err(_) => return Ok(PassOutcome::Missed),
             }
             if statements.len() >= MAX_STATEMENTS || bytes >= MAX_BYTES {
                 match execute(target, &std::mem::take(&mut statements)).await? {
-                    Pass::Done => bytes = 0,
+                    PassOutcome::Done => bytes = 0,
                     other => return Ok(other),
                 }
             }
@@ -124,9 +128,9 @@ async fn pass(target: &Target, shape: &BucketShape) -> Result<Pass, Error> {
     execute(target, &statements).await
 }
 
-async fn execute(target: &Target, statements: &[RawDocumentBuf]) -> Result<Pass, Error> {
+async fn execute(target: &ShapedCollection, statements: &[RawDocumentBuf]) -> Result<PassOutcome, Error> {
     if statements.is_empty() {
-        return Ok(Pass::Done);
+        return Ok(PassOutcome::Done);
     }
     let mut command = single("update", target.collection.as_str());
     command.append(cstr!("updates"), array_of(statements));
@@ -140,15 +144,15 @@ async fn execute(target: &Target, statements: &[RawDocumentBuf]) -> Result<Pass,
 }
 
 /// What an ordered `update` says of its statements: it ends with the first error.
-fn outcome(reply: &Document) -> Pass {
+fn outcome(reply: &Document) -> PassOutcome {
     let mut errors = reply.get_array("writeErrors").into_iter().flatten();
     let own = errors.find_map(Bson::as_document);
     let Some(error) = own.or_else(|| reply.get_document("writeConcernError").ok()) else {
-        return Pass::Done;
+        return PassOutcome::Done;
     };
     match error.get("code").and_then(as_integer) {
-        Some(MISS | PAGE_TAKEN) => Pass::Missed,
-        _ => Pass::Refused(error.get_str("errmsg").unwrap_or_default().to_owned()),
+        Some(MISS | PAGE_TAKEN) => PassOutcome::Missed,
+        _ => PassOutcome::Refused(error.get_str("errmsg").unwrap_or_default().to_owned()),
     }
 }
 
@@ -161,11 +165,11 @@ mod tests {
     #[test]
     fn a_miss_is_looked_at_again_and_anything_else_is_told() {
         let error = |code: i32| doc! { "ok": 1, "writeErrors": [{ "index": 3, "code": code, "errmsg": "no" }] };
-        assert!(matches!(outcome(&doc! { "ok": 1, "n": 2 }), Pass::Done));
-        assert!(matches!(outcome(&error(66)), Pass::Missed));
-        assert!(matches!(outcome(&error(11000)), Pass::Missed));
-        assert!(matches!(outcome(&error(17419)), Pass::Refused(words) if words == "no"));
+        assert!(matches!(outcome(&doc! { "ok": 1, "n": 2 }), PassOutcome::Done));
+        assert!(matches!(outcome(&error(66)), PassOutcome::Missed));
+        assert!(matches!(outcome(&error(11000)), PassOutcome::Missed));
+        assert!(matches!(outcome(&error(17419)), PassOutcome::Refused(words) if words == "no"));
         let unsure = doc! { "ok": 1, "writeConcernError": { "code": 91, "errmsg": "down" } };
-        assert!(matches!(outcome(&unsure), Pass::Refused(words) if words == "down"));
+        assert!(matches!(outcome(&unsure), PassOutcome::Refused(words) if words == "down"));
     }
 }

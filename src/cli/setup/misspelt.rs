@@ -2,14 +2,14 @@
 //! would create it, empty, and the documents would stay where no shape is.
 
 use crate::cli::finding::Finding;
-use crate::cli::upstream::{Target, description};
+use crate::cli::upstream::{ShapedCollection, description};
 use crate::command::namespace::Namespace;
 use crate::config::{Config, suggest};
 use crate::pattern::bucket::pack;
 
 /// An error, where the target does not exist and a collection of its database without a shape is nearly called like it. `None`
 /// too where the user may not list collections.
-pub(super) async fn finding(target: &Target, config: &Config) -> Option<Finding> {
+pub(super) async fn finding(target: &ShapedCollection, config: &Config) -> Option<Finding> {
     let database = &target.database;
     if description(database, &target.collection).await.ok()?.is_some() {
         return None;

@@ -8,14 +8,14 @@ use futures_util::TryStreamExt;
 use mongodb::error::Error;
 use tokio_util::sync::CancellationToken;
 
-use super::{Documents, split};
-use crate::cli::check::outlier::{self as check, Extras};
+use super::{LongArrays, split};
+use crate::cli::check::outlier::{self as check, ExtrasScan};
 use crate::cli::finding::{Finding, Findings};
 use crate::cli::survey::{FieldCensus, sample};
-use crate::cli::upstream::{Target, as_integer, description};
+use crate::cli::upstream::{ShapedCollection, as_integer, description};
 use crate::command::document::{array_of, get, single};
-use crate::pattern::outlier::layout::State;
-use crate::pattern::outlier::page::{PageFacts, moving, of_generation, removal};
+use crate::pattern::outlier::layout::DocumentState;
+use crate::pattern::outlier::page::{ExtrasPage, moving, of_generation, removal};
 use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
 use crate::pattern::outlier::{index, layout, regroup, remains};
 use crate::pattern::shapes::OutlierShape;
@@ -27,9 +27,9 @@ const PAGE_TAKEN: i64 = 11000;
 
 /// Creates the indexes, puts right what is left over, and splits documents if that is asked for.
 pub(super) async fn set_up(
-    target: &Target,
+    target: &ShapedCollection,
     shape: &OutlierShape,
-    (documents, stop): (Documents, &CancellationToken),
+    (documents, stop): (LongArrays, &CancellationToken),
     findings: &mut Findings,
 ) -> Result<(), Error> {
     let described = description(&target.database, &target.collection).await?;
@@ -43,7 +43,7 @@ pub(super) async fn set_up(
     findings.add(&Finding::fine(target.namespace(), said));
     let left_over = put_right(target, shape).await?;
     findings.extend(left_over.map(|text| Finding::fine(target.namespace(), text)));
-    if documents == Documents::Split {
+    if documents == LongArrays::Split {
         let census = sample(target, FieldCensus::of_outlier(shape))
             .await?
             .findings(&target.namespace());
@@ -56,7 +56,7 @@ pub(super) async fn set_up(
     Ok(())
 }
 
-async fn create_indexes(target: &Target, shape: &OutlierShape) -> Result<String, Error> {
+async fn create_indexes(target: &ShapedCollection, shape: &OutlierShape) -> Result<String, Error> {
     let mut command = single("createIndexes", shape.extras_collection());
     command.append(cstr!("indexes"), array_of(&index::specs(shape)));
     let reply = target.database.run_raw_command(command).await?;
@@ -67,7 +67,7 @@ async fn create_indexes(target: &Target, shape: &OutlierShape) -> Result<String,
 }
 
 /// Moves tails, and removes pages and collections that are nobody's; what was done, if anything.
-async fn put_right(target: &Target, shape: &OutlierShape) -> Result<Option<String>, Error> {
+async fn put_right(target: &ShapedCollection, shape: &OutlierShape) -> Result<Option<String>, Error> {
     let mut moved = 0_u64;
     let only_id = single("_id", 1);
     let mut find = single("find", target.collection.as_str());
@@ -97,7 +97,7 @@ async fn put_right(target: &Target, shape: &OutlierShape) -> Result<Option<Strin
     Ok((moved + removed + dropped > 0).then_some(text))
 }
 
-async fn remove_pages(target: &Target, shape: &OutlierShape) -> Result<u64, Error> {
+async fn remove_pages(target: &ShapedCollection, shape: &OutlierShape) -> Result<u64, Error> {
     let mut removed = 0;
     let collection = &target.collection;
     let stages = [
@@ -118,7 +118,11 @@ async fn remove_pages(target: &Target, shape: &OutlierShape) -> Result<u64, Erro
 }
 
 /// Deletes extras; how many.
-pub(super) async fn delete(target: &Target, shape: &OutlierShape, statement: &RawDocument) -> Result<u64, Error> {
+pub(super) async fn delete(
+    target: &ShapedCollection,
+    shape: &OutlierShape,
+    statement: &RawDocument,
+) -> Result<u64, Error> {
     let mut command = single("delete", shape.extras_collection());
     command.append(cstr!("deletes"), array_of(&[statement.to_owned()]));
     let reply = target.database.run_raw_command(command).await?;
@@ -130,7 +134,7 @@ pub(super) async fn delete(target: &Target, shape: &OutlierShape, statement: &Ra
 }
 
 /// One statement of an `update`; the documents that it met.
-pub(super) async fn update(target: &Target, collection: &str, statement: &RawDocument) -> Result<i64, Error> {
+pub(super) async fn update(target: &ShapedCollection, collection: &str, statement: &RawDocument) -> Result<i64, Error> {
     let mut command = single("update", collection);
     command.append(cstr!("updates"), array_of(&[statement.to_owned()]));
     let reply = target.database.run_raw_command(command).await?;
@@ -139,7 +143,11 @@ pub(super) async fn update(target: &Target, collection: &str, statement: &RawDoc
 }
 
 /// Inserts pages; whether none of them was there.
-pub(super) async fn insert(target: &Target, shape: &OutlierShape, pages: &[RawDocumentBuf]) -> Result<bool, Error> {
+pub(super) async fn insert(
+    target: &ShapedCollection,
+    shape: &OutlierShape,
+    pages: &[RawDocumentBuf],
+) -> Result<bool, Error> {
     for page in pages {
         let command = storing(shape, page);
         let reply = target.database.run_raw_command(command).await?;
@@ -176,7 +184,7 @@ fn refused(reply: &Document) -> Result<(), Error> {
 }
 
 /// The stored document of that `_id`.
-pub(super) async fn base(target: &Target, id: RawBsonRef<'_>) -> Result<Option<RawDocumentBuf>, Error> {
+pub(super) async fn base(target: &ShapedCollection, id: RawBsonRef<'_>) -> Result<Option<RawDocumentBuf>, Error> {
     let mut find = single("find", target.collection.as_str());
     find.append(cstr!("filter"), single("_id", single("$eq", id)));
     find.append(cstr!("collation"), single("locale", "simple"));
@@ -186,10 +194,10 @@ pub(super) async fn base(target: &Target, id: RawBsonRef<'_>) -> Result<Option<R
 
 /// The extras that meet a filter, in the order of a field.
 pub(super) async fn extras(
-    target: &Target,
+    target: &ShapedCollection,
     shape: &OutlierShape,
     (filter, sort): (RawDocumentBuf, RawDocumentBuf),
-) -> Result<Extras, Error> {
+) -> Result<ExtrasScan, Error> {
     let mut find = single("find", shape.extras_collection());
     find.append(cstr!("filter"), filter);
     if !sort.is_empty() {
@@ -200,10 +208,10 @@ pub(super) async fn extras(
 }
 
 /// Moves the tail of a document as whoever pushes to it does; whether it had one.
-async fn move_tail(target: &Target, shape: &OutlierShape, id: RawBsonRef<'_>) -> Result<bool, Error> {
+async fn move_tail(target: &ShapedCollection, shape: &OutlierShape, id: RawBsonRef<'_>) -> Result<bool, Error> {
     for _ in 0..MAX_ATTEMPTS {
         let Some(base) = base(target, id).await? else { break };
-        let State::Outlier(of_base) = State::of(shape, &base) else {
+        let DocumentState::Outlier(of_base) = DocumentState::of(shape, &base) else {
             break;
         };
         let filter = of_generation(shape, id, of_base.generation);
@@ -211,10 +219,10 @@ async fn move_tail(target: &Target, shape: &OutlierShape, id: RawBsonRef<'_>) ->
         find.append(cstr!("filter"), filter);
         find.append(cstr!("sort"), single(layout::path::FROM, -1));
         find.append(cstr!("limit"), 1);
-        find.append(cstr!("projection"), PageFacts::projection());
+        find.append(cstr!("projection"), ExtrasPage::projection());
         let found = target.database.run_raw_cursor_command(find).await?;
         let last = found.with_type::<RawDocumentBuf>().try_next().await?;
-        let last = last.and_then(|page| PageFacts::parse(&page));
+        let last = last.and_then(|page| ExtrasPage::parse(&page));
         let Some(moving) = moving(shape, id, &of_base, last) else {
             break;
         };

@@ -21,24 +21,29 @@ use self::fitness::{Fitness, TakenOver};
 use self::items::Items;
 use crate::cli::finding::{Finding, Findings};
 use crate::cli::replace::{
-    Freezing, Frozen, Halt, Renamed, Work, Writer, options_of, others, take_fences_down, uuid_of,
+    CollectionRename, Freezing, Frozen, Halt, SwapKind, Writer, options_of, others, take_fences_down, uuid_of,
 };
 use crate::cli::survey::{Plain, is_frozen, look, taken};
-use crate::cli::upstream::{self, Target, description};
+use crate::cli::upstream::{self, ShapedCollection, description};
 use crate::command::document::{array_of, single};
 use crate::config::UpstreamConfig;
 use crate::pattern::bucket::pack;
 use crate::pattern::shapes::BucketShape;
 
 /// Packs a collection's documents, and prints what was done, or why not.
-pub(super) async fn run(upstream: &UpstreamConfig, target: &Target, stop: &CancellationToken, findings: &mut Findings) {
-    let name = others::own_name(Work::Pack, &target.namespace());
+pub(super) async fn run(
+    upstream: &UpstreamConfig,
+    target: &ShapedCollection,
+    stop: &CancellationToken,
+    findings: &mut Findings,
+) {
+    let name = others::own_name(SwapKind::Pack, &target.namespace());
     let client = match upstream::named_client(upstream, &name).await {
         Ok(client) => client,
         Err(error) => return findings.add(&Finding::error(target.namespace(), format!("{error:#}"))),
     };
     let through = target.through(&client);
-    if let Some(finding) = others::look(&client, Work::Pack, &target.namespace(), &name).await {
+    if let Some(finding) = others::look(&client, SwapKind::Pack, &target.namespace(), &name).await {
         findings.add(&finding);
         if finding.is_error() {
             return upstream::close(client).await;
@@ -49,7 +54,7 @@ pub(super) async fn run(upstream: &UpstreamConfig, target: &Target, stop: &Cance
             by: Freezing {
                 client: &client,
                 target: &through,
-                work: Work::Pack,
+                work: SwapKind::Pack,
             },
             shape,
             copy: None,
@@ -57,7 +62,7 @@ pub(super) async fn run(upstream: &UpstreamConfig, target: &Target, stop: &Cance
             findings,
         };
         if let Err(halt) = packing.pack().await {
-            findings.add(&halt.finding(Work::Pack, &target.namespace()));
+            findings.add(&halt.finding(SwapKind::Pack, &target.namespace()));
         }
     }
     upstream::close(client).await;
@@ -110,7 +115,7 @@ impl Packing<'_> {
         let Some(described) = description(&target.database, &kept).await? else {
             return Err(Halt::Words(format!("{kept} was dropped by somebody")));
         };
-        let renamed = Renamed {
+        let renamed = CollectionRename {
             from: &kept,
             uuid: &uuid_of(&described)?,
             to: &target.collection,
@@ -150,7 +155,7 @@ impl Packing<'_> {
         }
         let taken_back = self.take_back(&frozen).await;
         if let (Err(reason), Err(_)) = (&packed, &taken_back) {
-            self.findings.add(&reason.finding(Work::Pack, &target.namespace()));
+            self.findings.add(&reason.finding(SwapKind::Pack, &target.namespace()));
         }
         taken_back?;
         packed
@@ -279,7 +284,7 @@ async fn make_copy(by: Freezing<'_>, described: &Document) -> Result<Binary, Hal
 }
 
 /// Makes the copy's indexes once it is filled: built in one go they take a fraction of the room.
-async fn make_indexes(target: &Target, indexes: &[RawDocumentBuf]) -> Result<(), Error> {
+async fn make_indexes(target: &ShapedCollection, indexes: &[RawDocumentBuf]) -> Result<(), Error> {
     let mut command = single("createIndexes", pack::copy_name(&target.collection));
     command.append(cstr!("indexes"), array_of(indexes));
     target.database.run_raw_command(command).await?;

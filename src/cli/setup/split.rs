@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::outlier::{MAX_ATTEMPTS, base, delete, extras, insert, update};
 use crate::cli::finding::{Finding, Findings};
-use crate::cli::upstream::Target;
+use crate::cli::upstream::ShapedCollection;
 use crate::command::document::{array_of, get, single};
 use crate::command::value_text::id_text;
-use crate::pattern::outlier::layout::{State, path};
+use crate::pattern::outlier::layout::{DocumentState, path};
 use crate::pattern::outlier::page::{of_generation, removal};
 use crate::pattern::outlier::regroup;
 use crate::pattern::outlier::statement::flagging;
@@ -38,7 +38,7 @@ enum Done {
 
 /// Splits all that are too long, and says how many.
 pub(super) async fn run(
-    target: &Target,
+    target: &ShapedCollection,
     shape: &OutlierShape,
     stop: &CancellationToken,
     findings: &mut Findings,
@@ -94,7 +94,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-async fn split_one(target: &Target, shape: &OutlierShape, id: RawBsonRef<'_>) -> Result<Done, Error> {
+async fn split_one(target: &ShapedCollection, shape: &OutlierShape, id: RawBsonRef<'_>) -> Result<Done, Error> {
     let generation = ObjectId::new();
     let done = regroup_one(target, shape, (id, generation)).await;
     if !matches!(done, Ok(Done::Split)) {
@@ -105,33 +105,35 @@ async fn split_one(target: &Target, shape: &OutlierShape, id: RawBsonRef<'_>) ->
 }
 
 async fn regroup_one(
-    target: &Target,
+    target: &ShapedCollection,
     shape: &OutlierShape,
     (id, generation): (RawBsonRef<'_>, ObjectId),
 ) -> Result<Done, Error> {
-    let mut written: Option<(State, usize)> = None;
+    let mut written: Option<(DocumentState, usize)> = None;
     for _ in 0..MAX_ATTEMPTS {
         let Some(stored) = base(target, id).await? else {
             return Ok(Done::Fits);
         };
-        let state = State::of(shape, &stored);
+        let state = DocumentState::of(shape, &stored);
         let (filter, sort) = match &state {
-            State::Misfit => return Ok(Done::Misfit),
-            State::Typical | State::Outlier(_) if !regroup::is_overlong(shape, &stored) => return Ok(Done::Fits),
-            State::Typical => {
+            DocumentState::Invalid => return Ok(Done::Misfit),
+            DocumentState::Inline | DocumentState::Outlier(_) if !regroup::is_overlong(shape, &stored) => {
+                return Ok(Done::Fits);
+            }
+            DocumentState::Inline => {
                 if let Some(statement) = flagging(shape, id, (1, ObjectId::new())) {
                     update(target, &target.collection, &statement).await?;
                 }
                 continue;
             }
-            State::Outlier(before) => (of_generation(shape, id, before.generation), single(path::FROM, 1)),
-            State::Bare => (regroup::by_hand(shape, id), RawDocumentBuf::new()),
+            DocumentState::Outlier(before) => (of_generation(shape, id, before.generation), single(path::FROM, 1)),
+            DocumentState::Unmanaged => (regroup::by_hand(shape, id), RawDocumentBuf::new()),
         };
         let pages: Vec<RawDocumentBuf> = extras(target, shape, (filter, sort)).await?.try_collect().await?;
         let pages: Vec<&RawDocument> = pages.iter().map(RawDocumentBuf::as_ref).collect();
         let Some(elements) = regroup::elements(shape, (&stored, &state), &pages) else {
             match state {
-                State::Bare => return Ok(Done::Misfit),
+                DocumentState::Unmanaged => return Ok(Done::Misfit),
                 _ => continue,
             }
         };
@@ -153,7 +155,7 @@ async fn regroup_one(
         };
         if update(target, &target.collection, &statement).await? > 0 {
             // What was written by hand stays until the next `setup`: somebody may be reading it.
-            if let State::Outlier(before) = &state {
+            if let DocumentState::Outlier(before) = &state {
                 delete(target, shape, &removal(shape, id, before.generation)).await?;
             }
             return Ok(Done::Split);
@@ -164,9 +166,9 @@ async fn regroup_one(
 }
 
 /// Whether elements that were read of a document are what its first ones are still.
-fn is_same(before: &State, now: &State) -> bool {
+fn is_same(before: &DocumentState, now: &DocumentState) -> bool {
     match (before, now) {
-        (State::Outlier(before), State::Outlier(now)) => before.generation == now.generation,
+        (DocumentState::Outlier(before), DocumentState::Outlier(now)) => before.generation == now.generation,
         _ => false,
     }
 }

@@ -11,7 +11,7 @@ use super::SCAN_TIMEOUT;
 use super::plain::has;
 use super::stray::is_timeout;
 use crate::cli::finding::Finding;
-use crate::cli::upstream::Target;
+use crate::cli::upstream::ShapedCollection;
 use crate::command::document::{array_of, get, single};
 use crate::config::suggest;
 use crate::pattern::shapes::{BucketShape, OutlierShape};
@@ -114,7 +114,7 @@ impl FieldCensus {
 
 /// Adds a sample of the collection's documents: random ones, at most [`SAMPLE`]. A field that none of them has is looked for
 /// in the whole collection, for no longer than [`SCAN_TIMEOUT`]: few documents may have it.
-pub(in crate::cli) async fn sample(target: &Target, mut census: FieldCensus) -> Result<FieldCensus, Error> {
+pub(in crate::cli) async fn sample(target: &ShapedCollection, mut census: FieldCensus) -> Result<FieldCensus, Error> {
     let mut command = single("aggregate", target.collection.as_str());
     let stage = single("$sample", single("size", SAMPLE));
     command.append(cstr!("pipeline"), array_of(&[stage]));

@@ -13,7 +13,7 @@ use mongodb::Cursor;
 use mongodb::error::Error;
 
 use super::aggregate;
-use crate::cli::upstream::Target;
+use crate::cli::upstream::ShapedCollection;
 use crate::command::document::{as_flag, as_whole_number, get, single};
 use crate::pattern::bucket::adopt::order;
 use crate::pattern::shapes::BucketShape;
@@ -34,13 +34,13 @@ pub(in crate::cli) struct Fetched {
 
 /// The documents of a collection, in [`order`].
 pub(in crate::cli) struct Ordered<'a> {
-    target: &'a Target,
+    target: &'a ShapedCollection,
     rows: Cursor<RawDocumentBuf>,
 }
 
 impl<'a> Ordered<'a> {
     /// Has the documents put in order.
-    pub(in crate::cli) async fn open(target: &'a Target, shape: &BucketShape) -> Result<Self, Error> {
+    pub(in crate::cli) async fn open(target: &'a ShapedCollection, shape: &BucketShape) -> Result<Self, Error> {
         let command = aggregate(target, &order(shape));
         let rows = target.database.run_raw_cursor_command(command);
         let rows = rows.batch_size(IDS_AT_ONCE).await?.with_type();

@@ -8,7 +8,7 @@ use mongodb::error::Error;
 use super::SCAN_TIMEOUT;
 use super::stray::is_timeout;
 use crate::cli::finding::Finding;
-use crate::cli::upstream::{Target, as_integer, description};
+use crate::cli::upstream::{ShapedCollection, as_integer, description};
 use crate::command::document::single;
 use crate::pattern::bucket::pack;
 use crate::pattern::shapes::BucketShape;
@@ -32,7 +32,7 @@ pub(in crate::cli) enum Plain {
 
 impl Plain {
     /// What is to be said of it where nobody is about to pack; `None` where nothing is.
-    pub(in crate::cli) fn finding(self, target: &Target) -> Option<Finding> {
+    pub(in crate::cli) fn finding(self, target: &ShapedCollection) -> Option<Finding> {
         let again = "`mongoshape setup --pack`; if that does not run, run it again";
         let text = match self {
             Self::Nothing => return None,
@@ -53,7 +53,7 @@ impl Plain {
 }
 
 /// What is said where somebody has made a collection in the moment in which there was none.
-pub(in crate::cli) fn taken(target: &Target) -> String {
+pub(in crate::cli) fn taken(target: &ShapedCollection) -> String {
     let (plain, copy) = (
         pack::plain_name(&target.collection),
         pack::copy_name(&target.collection),
@@ -72,7 +72,10 @@ pub(in crate::cli) fn is_frozen(described: &Document) -> bool {
 }
 
 /// Looks, for no longer than [`SCAN_TIMEOUT`]; `None` where that was not enough.
-pub(in crate::cli) async fn look_shortly(target: &Target, shape: &BucketShape) -> Result<Option<Plain>, Error> {
+pub(in crate::cli) async fn look_shortly(
+    target: &ShapedCollection,
+    shape: &BucketShape,
+) -> Result<Option<Plain>, Error> {
     let timeout = i64::try_from(SCAN_TIMEOUT.as_millis()).unwrap_or(i64::MAX);
     match look_within(target, shape, Some(timeout)).await {
         Err(error) if is_timeout(&error) => Ok(None),
@@ -81,11 +84,11 @@ pub(in crate::cli) async fn look_shortly(target: &Target, shape: &BucketShape) -
 }
 
 /// Looks, for as long as it takes.
-pub(in crate::cli) async fn look(target: &Target, shape: &BucketShape) -> Result<Plain, Error> {
+pub(in crate::cli) async fn look(target: &ShapedCollection, shape: &BucketShape) -> Result<Plain, Error> {
     look_within(target, shape, None).await
 }
 
-async fn look_within(target: &Target, shape: &BucketShape, timeout: Option<i64>) -> Result<Plain, Error> {
+async fn look_within(target: &ShapedCollection, shape: &BucketShape, timeout: Option<i64>) -> Result<Plain, Error> {
     let described = |name: String| async move { description(&target.database, &name).await };
     let collection = described(target.collection.clone()).await?;
     let kept = described(pack::plain_name(&target.collection)).await?;
@@ -122,7 +125,7 @@ async fn look_within(target: &Target, shape: &BucketShape, timeout: Option<i64>)
 }
 
 /// Whether there is anything in the copy. One that is empty was made for a run that has ended since.
-async fn has_pages(target: &Target) -> Result<bool, Error> {
+async fn has_pages(target: &ShapedCollection) -> Result<bool, Error> {
     let mut find = single("find", pack::copy_name(&target.collection));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
@@ -132,7 +135,7 @@ async fn has_pages(target: &Target) -> Result<bool, Error> {
 
 /// The first document that meets a filter.
 pub(super) async fn has(
-    target: &Target,
+    target: &ShapedCollection,
     filter: RawDocumentBuf,
     timeout: Option<i64>,
 ) -> Result<Option<RawDocumentBuf>, Error> {

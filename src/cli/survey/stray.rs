@@ -7,7 +7,7 @@ use futures_util::TryStreamExt;
 use mongodb::error::{Error, ErrorKind};
 
 use crate::cli::finding::Finding;
-use crate::cli::upstream::Target;
+use crate::cli::upstream::ShapedCollection;
 use crate::command::document::single;
 use crate::command::value_text::id_text;
 use crate::pattern::bucket::adopt::strays;
@@ -19,7 +19,7 @@ pub(in crate::cli) const SCAN_TIMEOUT: Duration = Duration::from_mins(1);
 const MAX_TIME_EXPIRED: i32 = 50;
 
 /// What came of it.
-pub(in crate::cli) enum Look {
+pub(in crate::cli) enum ContentsCheck {
     /// All are pages, as far as each can say by itself.
     Pages,
     /// One is not; its `_id`.
@@ -29,7 +29,11 @@ pub(in crate::cli) enum Look {
 }
 
 /// Looks for a document that is no page, or not what it says, for no longer than `limit`.
-pub(in crate::cli) async fn first_stray(target: &Target, shape: &BucketShape, limit: Duration) -> Result<Look, Error> {
+pub(in crate::cli) async fn first_stray(
+    target: &ShapedCollection,
+    shape: &BucketShape,
+    limit: Duration,
+) -> Result<ContentsCheck, Error> {
     let mut find = single("find", target.collection.as_str());
     find.append(cstr!("filter"), strays(shape));
     find.append(cstr!("projection"), single("_id", 1));
@@ -41,12 +45,12 @@ pub(in crate::cli) async fn first_stray(target: &Target, shape: &BucketShape, li
         Err(error) => Err(error),
     };
     match found {
-        Ok(None) => Ok(Look::Pages),
-        Ok(Some(stray)) => Ok(Look::Stray(id_text(&stray))),
+        Ok(None) => Ok(ContentsCheck::Pages),
+        Ok(Some(stray)) => Ok(ContentsCheck::Stray(id_text(&stray))),
         Err(error) if is_timeout(&error) => {
             let seconds = limit.as_secs();
             let text = format!("not all documents were looked at within {seconds} s; none before was strange");
-            Ok(Look::Unfinished(Finding::note(target.namespace(), text)))
+            Ok(ContentsCheck::Unfinished(Finding::note(target.namespace(), text)))
         }
         Err(error) => Err(error),
     }

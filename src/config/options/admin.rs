@@ -1,11 +1,11 @@
 //! The section `admin`.
 
-use super::{ConfigOption, ConfigTable, Holds, OptionalText, Secret, Text, Times, tls};
+use super::{ConfigOption, ConfigTable, Holds, Occurrence, OptionalText, Secret, TextOption, tls};
 use crate::telemetry::admin::Token;
 
 pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     name: "admin",
-    times: Times::Once,
+    times: Occurrence::Once,
     meaning: "Metrics, health and the operator's page.",
     options: &[&ADDRESS, &TOKEN_FILE, &TOKEN],
     tables: &[&TLS],
@@ -13,15 +13,15 @@ pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
 
 pub(in crate::config) const TLS: ConfigTable = ConfigTable {
     name: "tls",
-    times: Times::Once,
+    times: Occurrence::Once,
     meaning: "TLS at the admin address; by default none. With `client_ca`, probes must have a certificate as well.",
     options: tls::OPTIONS,
     tables: &[],
 };
 
-pub(in crate::config) const ADDRESS: ConfigOption<Text> = ConfigOption {
+pub(in crate::config) const ADDRESS: ConfigOption<TextOption> = ConfigOption {
     name: "address",
-    value: Text {
+    value: TextOption {
         what: "an IP address and a port",
         default: "127.0.0.1:9216",
     },

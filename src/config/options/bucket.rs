@@ -1,13 +1,14 @@
 //! The tables `bucket`. Limits are checked by the shape itself.
 
 use super::{
-    ConfigOption, ConfigTable, Holds, MODE, Map, Number, OptionalText, RequiredText, RequiredTexts, Text, Times, Words,
+    ConfigOption, ConfigTable, Holds, MODE, Map, Number, Occurrence, OptionalText, RequiredText, RequiredTexts,
+    TextOption, Words,
 };
 use crate::pattern::shapes::{BucketOptions, BucketShape, ItemIds};
 
 pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     name: "bucket",
-    times: Times::Often,
+    times: Occurrence::Often,
     meaning: "One for each collection that is stored in the bucket pattern.",
     options: &[
         &NAMESPACE, &KEY, &TIME, &ITEMS, &COUNT, &MAX_ITEMS, &MAX_BYTES, &RENAME, &ITEM_IDS, &MODE,
@@ -46,9 +47,9 @@ pub(in crate::config) const TIME: ConfigOption<OptionalText> = ConfigOption {
     meaning: "The field that items are ordered and pages are named by.",
 };
 
-pub(in crate::config) const ITEMS: ConfigOption<Text> = ConfigOption {
+pub(in crate::config) const ITEMS: ConfigOption<TextOption> = ConfigOption {
     name: "items",
-    value: Text {
+    value: TextOption {
         what: "a field name",
         default: BucketOptions::DEFAULT_ITEMS,
     },
@@ -56,9 +57,9 @@ pub(in crate::config) const ITEMS: ConfigOption<Text> = ConfigOption {
     meaning: "The name of a bucket's array of items, as it is stored.",
 };
 
-pub(in crate::config) const COUNT: ConfigOption<Text> = ConfigOption {
+pub(in crate::config) const COUNT: ConfigOption<TextOption> = ConfigOption {
     name: "count",
-    value: Text {
+    value: TextOption {
         what: "a field name",
         default: BucketOptions::DEFAULT_COUNT,
     },

@@ -1,6 +1,6 @@
 //! The section `listen`.
 
-use super::{ConfigOption, ConfigTable, Holds, Number, OptionalText, RequiredText, Times, Words, tls};
+use super::{ConfigOption, ConfigTable, Holds, Number, Occurrence, OptionalText, RequiredText, Words, tls};
 use crate::config::PresentAs;
 use crate::config::resolve::LONGEST_WAIT_MS;
 use crate::session::memory;
@@ -8,7 +8,7 @@ use crate::wire::limits::MAX_MESSAGE_BYTES;
 
 pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     name: "listen",
-    times: Times::Once,
+    times: Occurrence::Once,
     meaning: "Where applications connect to, and what they may hold.",
     options: &[
         &ADDRESS,
@@ -29,7 +29,7 @@ pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
 
 pub(in crate::config) const TLS: ConfigTable = ConfigTable {
     name: "tls",
-    times: Times::Once,
+    times: Occurrence::Once,
     meaning: "TLS towards clients; by default none.",
     options: tls::OPTIONS,
     tables: &[],
@@ -169,11 +169,11 @@ const fn wait(default: usize) -> Number {
 pub(in crate::config) mod member {
     //! The tables `listen.member`.
 
-    use super::{ConfigOption, ConfigTable, Holds, OptionalText, RequiredText, Times};
+    use super::{ConfigOption, ConfigTable, Holds, Occurrence, OptionalText, RequiredText};
 
     pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
         name: "member",
-        times: Times::Often,
+        times: Occurrence::Often,
         meaning: "Instead of `listen.address`, `present_as` and `advertise`: one listener for each member of a replica set, so that applications \
                   see the set [as it is](presentations.md) and may read from its secondaries.",
         options: &[&ADDRESS, &UPSTREAM, &ADVERTISE],

@@ -1,19 +1,19 @@
 //! The section `log`.
 
-use super::{ConfigOption, ConfigTable, Holds, Text, Times, Words};
+use super::{ConfigOption, ConfigTable, Holds, Occurrence, TextOption, Words};
 use crate::telemetry::log::LogFormat;
 
 pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     name: "log",
-    times: Times::Once,
+    times: Occurrence::Once,
     meaning: "What is logged to standard error, and how.",
     options: &[&FILTER, &FORMAT],
     tables: &[],
 };
 
-pub(in crate::config) const FILTER: ConfigOption<Text> = ConfigOption {
+pub(in crate::config) const FILTER: ConfigOption<TextOption> = ConfigOption {
     name: "filter",
-    value: Text {
+    value: TextOption {
         what: "a level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or levels by module as in `info,mongoshape::session=debug`",
         default: "info",
     },

@@ -2,13 +2,14 @@
 
 use super::bucket::NAMESPACE;
 use super::{
-    ConfigOption, ConfigTable, Holds, MODE, Number, OptionalText, RequiredNumber, RequiredText, Text, Times, Words,
+    ConfigOption, ConfigTable, Holds, MODE, Number, Occurrence, OptionalText, RequiredNumber, RequiredText, TextOption,
+    Words,
 };
 use crate::pattern::shapes::{ExtrasOptions, OutlierOptions, OutlierShape, Reads};
 
 pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     name: "outlier",
-    times: Times::Often,
+    times: Occurrence::Often,
     meaning: "One for each collection whose arrays may grow very large: [what is done to it](outliers.md).",
     options: &[&NAMESPACE, &ARRAY, &THRESHOLD, &FLAG, &READS, &MODE],
     tables: &[&extras::TABLE],
@@ -35,9 +36,9 @@ pub(in crate::config) const THRESHOLD: ConfigOption<RequiredNumber> = ConfigOpti
     meaning: "How many of its elements stay in the document.",
 };
 
-pub(in crate::config) const FLAG: ConfigOption<Text> = ConfigOption {
+pub(in crate::config) const FLAG: ConfigOption<TextOption> = ConfigOption {
     name: "flag",
-    value: Text {
+    value: TextOption {
         what: "a field name",
         default: OutlierOptions::DEFAULT_FLAG,
     },
@@ -58,11 +59,13 @@ pub(in crate::config) const READS: ConfigOption<Words<Reads>> = ConfigOption {
 pub(in crate::config) mod extras {
     //! The table `outlier.extras`.
 
-    use super::{ConfigOption, ConfigTable, ExtrasOptions, Holds, Number, OptionalText, OutlierShape, Text, Times};
+    use super::{
+        ConfigOption, ConfigTable, ExtrasOptions, Holds, Number, Occurrence, OptionalText, OutlierShape, TextOption,
+    };
 
     pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
         name: "extras",
-        times: Times::Once,
+        times: Occurrence::Once,
         meaning: "Where the elements beyond the threshold go: into documents of a collection in the same database.",
         options: &[&COLLECTION, &REF, &ARRAY, &MAX_ITEMS],
         tables: &[],
@@ -78,9 +81,9 @@ pub(in crate::config) mod extras {
         meaning: "The collection.",
     };
 
-    pub(in crate::config) const REF: ConfigOption<Text> = ConfigOption {
+    pub(in crate::config) const REF: ConfigOption<TextOption> = ConfigOption {
         name: "ref",
-        value: Text {
+        value: TextOption {
             what: "a field name",
             default: ExtrasOptions::DEFAULT_REFERENCE,
         },

@@ -1,8 +1,8 @@
 //! What is told of all options. Reads nothing, and knows no option by name.
 
 use super::{
-    ConfigOption, ConfigTable, Holds, Map, Number, OptionalText, RequiredNumber, RequiredText, RequiredTexts, SECTIONS,
-    Secret, Text, Times, Words,
+    ConfigOption, ConfigTable, Holds, Map, Number, Occurrence, OptionalText, RequiredNumber, RequiredText,
+    RequiredTexts, SECTIONS, Secret, TextOption, Words,
 };
 
 /// One table, as a reference tells of it.
@@ -61,11 +61,11 @@ pub fn reference() -> Vec<TableReference> {
 fn tell(table: &ConfigTable, (around, variable): (&str, &str), told: &mut Vec<TableReference>) {
     let dot = if around.is_empty() { "" } else { "." };
     let path = format!("{around}{dot}{}", table.name);
-    let number = if table.times == Times::Often { "_0" } else { "" };
+    let number = if table.times == Occurrence::Often { "_0" } else { "" };
     let variable = format!("{variable}_{}{number}", table.name.to_uppercase());
     let header = match table.times {
-        Times::Once => format!("[{path}]"),
-        Times::Often => format!("[[{path}]]"),
+        Occurrence::Once => format!("[{path}]"),
+        Occurrence::Often => format!("[[{path}]]"),
     };
     let row = |option: &&dyn Described| OptionReference {
         path: format!("{path}.{}", option.name()),
@@ -92,7 +92,7 @@ pub(in crate::config) trait Described: Sync {
     fn row(&self) -> OptionReference;
 }
 
-impl<V: Kind + Sync> Described for ConfigOption<V> {
+impl<V: OptionKind + Sync> Described for ConfigOption<V> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -115,14 +115,14 @@ impl<V: Kind + Sync> Described for ConfigOption<V> {
 }
 
 /// What an option's values may be.
-pub(in crate::config) trait Kind {
+pub(in crate::config) trait OptionKind {
     const NAME: &'static str;
     const IN_ENVIRONMENT: bool = true;
     fn values(&self) -> String;
     fn default(&self) -> DefaultValue;
 }
 
-impl Kind for Text {
+impl OptionKind for TextOption {
     const NAME: &'static str = "string";
 
     fn values(&self) -> String {
@@ -134,7 +134,7 @@ impl Kind for Text {
     }
 }
 
-impl Kind for OptionalText {
+impl OptionKind for OptionalText {
     const NAME: &'static str = "string";
 
     fn values(&self) -> String {
@@ -146,7 +146,7 @@ impl Kind for OptionalText {
     }
 }
 
-impl Kind for RequiredText {
+impl OptionKind for RequiredText {
     const NAME: &'static str = "string";
 
     fn values(&self) -> String {
@@ -158,7 +158,7 @@ impl Kind for RequiredText {
     }
 }
 
-impl Kind for RequiredTexts {
+impl OptionKind for RequiredTexts {
     const NAME: &'static str = "string, or list of strings";
 
     fn values(&self) -> String {
@@ -170,7 +170,7 @@ impl Kind for RequiredTexts {
     }
 }
 
-impl Kind for Secret {
+impl OptionKind for Secret {
     const NAME: &'static str = "string";
 
     fn values(&self) -> String {
@@ -182,7 +182,7 @@ impl Kind for Secret {
     }
 }
 
-impl Kind for Number {
+impl OptionKind for Number {
     const NAME: &'static str = "number";
 
     fn values(&self) -> String {
@@ -194,7 +194,7 @@ impl Kind for Number {
     }
 }
 
-impl Kind for RequiredNumber {
+impl OptionKind for RequiredNumber {
     const NAME: &'static str = "number";
 
     fn values(&self) -> String {
@@ -206,7 +206,7 @@ impl Kind for RequiredNumber {
     }
 }
 
-impl<T> Kind for Words<T> {
+impl<T> OptionKind for Words<T> {
     const NAME: &'static str = "string";
 
     fn values(&self) -> String {
@@ -220,7 +220,7 @@ impl<T> Kind for Words<T> {
     }
 }
 
-impl Kind for Map {
+impl OptionKind for Map {
     const NAME: &'static str = "table of strings";
     const IN_ENVIRONMENT: bool = false;
 

@@ -1,11 +1,11 @@
 //! The section `upstream`.
 
-use super::{ConfigOption, ConfigTable, Holds, Number, RequiredText, Times};
+use super::{ConfigOption, ConfigTable, Holds, Number, Occurrence, RequiredText};
 use crate::config::resolve::LONGEST_WAIT_MS;
 
 pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     name: "upstream",
-    times: Times::Once,
+    times: Occurrence::Once,
     meaning: "The MongoDB server behind the proxy.",
     options: &[&URI, &CONNECT_TIMEOUT_MS],
     tables: &[],

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use toml::de::{DeTable, DeValue};
 
 use super::Section;
-use crate::config::error::Place;
+use crate::config::error::MistakeLocation;
 use crate::config::options::{ConfigOption, ConfigTable, Map};
 
 /// Tables of one name that the environment may add, so that no environment can keep us busy for ever.
@@ -68,7 +68,7 @@ impl<'a> Section<'a> {
     pub(in crate::config) fn tables(&mut self, described: &ConfigTable) -> Vec<Self> {
         let name = described.name;
         let first_field = described.options.first().map_or("", |option| option.name());
-        let mut found: Vec<(Place, DeTable<'a>)> = Vec::new();
+        let mut found: Vec<(MistakeLocation, DeTable<'a>)> = Vec::new();
         match self.take_from_file(name) {
             None => {}
             Some((_, DeValue::Array(list))) => found.extend(list.into_iter().filter_map(|element| {
@@ -95,7 +95,7 @@ impl<'a> Section<'a> {
         let variable = |position: usize| format!("{}_{position}", self.variable_of(name));
         let first_of = |position| format!("{}_{}", variable(position), first_field.to_uppercase());
         while found.len() < MOST_TABLES && self.source.variable(&first_of(found.len())).is_some() {
-            found.push((Place::Variable(first_of(found.len())), DeTable::new()));
+            found.push((MistakeLocation::Variable(first_of(found.len())), DeTable::new()));
         }
         let section =
             |(position, (place, table))| Self::new(self.source, table, (self.path_of(name), variable(position), place));

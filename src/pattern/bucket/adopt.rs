@@ -24,13 +24,13 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use self::examined::Examined;
 pub use self::query::{doubled_ids, order, strays};
 use super::key::Key;
-use super::layout::{Bounds, Control, PageFacts};
+use super::layout::{Control, PageHeader, TimeBounds};
 use crate::command::document::get;
 use crate::pattern::shapes::BucketShape;
 
 /// Why a document is no bucket, in words that end a sentence on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Misfit {
+pub enum InvalidPage {
     /// It says so itself.
     Itself(String),
     /// It is a page, and does not stand where it should among the pages of its key. That may be so for a moment only, while
@@ -38,7 +38,7 @@ pub enum Misfit {
     Place(String),
 }
 
-impl fmt::Display for Misfit {
+impl fmt::Display for InvalidPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Itself(words) | Self::Place(words)) = self;
         f.write_str(words)
@@ -47,7 +47,7 @@ impl fmt::Display for Misfit {
 
 /// What a document is.
 #[derive(Clone, Debug)]
-pub enum Found {
+pub enum DocumentKind {
     /// A page as the layout has it.
     Page,
     /// A bucket that can be adopted.
@@ -66,7 +66,7 @@ pub struct Adoption {
 
 /// A key's page 0.
 #[derive(Debug)]
-struct First {
+struct FirstPage {
     id: RawBson,
     /// Whether it says that not all times of the key ascend.
     is_marked: bool,
@@ -74,23 +74,23 @@ struct First {
 
 /// A walk over a collection's documents in their [`order`].
 #[derive(Debug)]
-pub struct Walk<'a> {
+pub struct AdoptionScan<'a> {
     shape: &'a BucketShape,
     /// [`Key::identity`] of the document before; `None` where it has none.
     key: Option<Vec<u8>>,
     /// The page before, if it is the same key's: as it will be when its statements are executed.
-    before: Option<PageFacts>,
+    before: Option<PageHeader>,
     /// The greatest time on the last page of this key that has items; `None` where one of those has no date.
     newest: Option<DateTime>,
     /// This key's page 0, once it was seen.
-    first: Option<First>,
+    first: Option<FirstPage>,
     /// Whether a page of this key that was seen is marked late, and the next is to tell so.
     is_behind_late: bool,
     /// Whether a document of this key was a misfit or passed over: then there is no telling how its pages follow each other.
     doubtful: bool,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> AdoptionScan<'a> {
     /// A walk that has seen nothing.
     #[must_use]
     pub fn new(shape: &'a BucketShape) -> Self {
@@ -109,11 +109,11 @@ impl<'a> Walk<'a> {
     ///
     /// # Errors
     /// That it is nothing that could be understood.
-    pub fn look_at(&mut self, document: &RawDocument) -> Result<Found, Misfit> {
+    pub fn look_at(&mut self, document: &RawDocument) -> Result<DocumentKind, InvalidPage> {
         self.turn_to(document);
         let found = Examined::of(self.shape, document).and_then(|seen| match seen.control {
             Some(control) => self.page(&seen, document, control),
-            None => Ok(Found::ByHand(self.by_hand(&seen))),
+            None => Ok(DocumentKind::ByHand(self.by_hand(&seen))),
         });
         self.doubtful |= found.is_err();
         found
@@ -141,7 +141,7 @@ impl<'a> Walk<'a> {
             statements.push(statement::announce(self.shape, before));
         }
         let page = self.before.as_ref().map_or(0, |before| before.page.saturating_add(1));
-        self.is_behind_late |= self.before.as_ref().is_some_and(PageFacts::makes_unordered);
+        self.is_behind_late |= self.before.as_ref().is_some_and(PageHeader::makes_unordered);
         let control = Control {
             page,
             bytes: seen.bytes,
@@ -161,12 +161,12 @@ impl<'a> Walk<'a> {
         }
         statements.push(statement::adopt(self.shape, seen, &control));
         self.is_behind_late |= control.late;
-        self.go_behind(PageFacts {
+        self.go_behind(PageHeader {
             id: seen.id.into(),
             page,
             count: seen.count,
             bytes: seen.bytes,
-            to: seen.bounds.and_then(Bounds::newest),
+            to: seen.bounds.and_then(TimeBounds::newest),
             short: false,
             late: control.late,
             unordered: control.unordered,
@@ -181,19 +181,26 @@ impl<'a> Walk<'a> {
     }
 
     /// Compares what a page says of itself with what is in it and before it.
-    fn page(&mut self, seen: &Examined<'_>, document: &RawDocument, control: &RawDocument) -> Result<Found, Misfit> {
-        let Some(facts) = PageFacts::parse(self.shape, document) else {
-            return Err(Misfit::Itself("its control has no page number, or no bytes".to_owned()));
+    fn page(
+        &mut self,
+        seen: &Examined<'_>,
+        document: &RawDocument,
+        control: &RawDocument,
+    ) -> Result<DocumentKind, InvalidPage> {
+        let Some(facts) = PageHeader::parse(self.shape, document) else {
+            return Err(InvalidPage::Itself(
+                "its control has no page number, or no bytes".to_owned(),
+            ));
         };
         if !self.is_bounded(seen, control) {
             let text = "its control.from and control.to do not lie around the times in it, nor are they MinKey and MaxKey \
                         where one is no date";
-            return Err(Misfit::Itself(text.to_owned()));
+            return Err(InvalidPage::Itself(text.to_owned()));
         }
         let is_marked = |mark| get(control, mark).is_some();
         if is_marked("exception") != (is_marked("short") || is_marked("late")) {
             let text = "its control.exception is not there exactly when short or late is";
-            return Err(Misfit::Itself(text.to_owned()));
+            return Err(InvalidPage::Itself(text.to_owned()));
         }
         if !self.doubtful {
             self.follows(seen, &facts, is_marked("late"))?;
@@ -205,42 +212,42 @@ impl<'a> Walk<'a> {
             // The page behind was begun when its bounds were these.
             self.newest = get(kept, "to").and_then(RawBsonRef::as_datetime);
         }
-        Ok(Found::Page)
+        Ok(DocumentKind::Page)
     }
 
     /// Whether a page stands where it should. A mark without need costs time and does no harm. That page 0 is not marked
     /// proves nothing: a proxy may have marked it since it was seen.
-    fn follows(&self, seen: &Examined<'_>, facts: &PageFacts, is_marked_late: bool) -> Result<(), Misfit> {
+    fn follows(&self, seen: &Examined<'_>, facts: &PageHeader, is_marked_late: bool) -> Result<(), InvalidPage> {
         let expected = self.before.as_ref().map_or(0, |before| before.page.saturating_add(1));
         if facts.page != expected {
             let page = facts.page;
             let text = format!("its control.page is {page}, and the next page of its key should be {expected}");
-            return Err(Misfit::Place(text));
+            return Err(InvalidPage::Place(text));
         }
         if let Some(before) = &self.before
             && !before.is_closed(self.shape)
         {
             let page = before.page;
             let text = format!("it stands behind page {page} of its key, which is neither full nor marked short");
-            return Err(Misfit::Place(text));
+            return Err(InvalidPage::Place(text));
         }
         if self.is_late(seen) && !is_marked_late {
             let text = "the times in it do not ascend, or not from the page before, and it is not marked late";
-            return Err(Misfit::Place(text.to_owned()));
+            return Err(InvalidPage::Place(text.to_owned()));
         }
         if self.is_behind_late && !facts.unordered {
             let text = "a page of its key before it is late, and it is not marked unordered";
-            return Err(Misfit::Place(text.to_owned()));
+            return Err(InvalidPage::Place(text.to_owned()));
         }
         Ok(())
     }
 
-    fn go_behind(&mut self, page: PageFacts) {
+    fn go_behind(&mut self, page: PageHeader) {
         if page.count > 0 {
             self.newest = page.to;
         }
         if page.page == 0 {
-            self.first = Some(First {
+            self.first = Some(FirstPage {
                 id: page.id.clone(),
                 is_marked: page.is_first_marked(),
             });
@@ -251,8 +258,8 @@ impl<'a> Walk<'a> {
     /// Whether the page's bounds lie around its items' times. Those of items that were deleted may lie further out.
     fn is_bounded(&self, seen: &Examined<'_>, control: &RawDocument) -> bool {
         let bounds = match (get(control, "from"), get(control, "to")) {
-            (Some(RawBsonRef::DateTime(from)), Some(RawBsonRef::DateTime(to))) => Some(Bounds::Dates(from, to)),
-            (Some(RawBsonRef::MinKey), Some(RawBsonRef::MaxKey)) => Some(Bounds::Open),
+            (Some(RawBsonRef::DateTime(from)), Some(RawBsonRef::DateTime(to))) => Some(TimeBounds::Dates(from, to)),
+            (Some(RawBsonRef::MinKey), Some(RawBsonRef::MaxKey)) => Some(TimeBounds::Open),
             _ => None,
         };
         self.shape.time().is_none()
@@ -263,8 +270,8 @@ impl<'a> Walk<'a> {
 
     fn is_late(&self, seen: &Examined<'_>) -> bool {
         let is_older = |bounds| match bounds {
-            Bounds::Dates(from, _) => self.newest.is_some_and(|newest| from < newest),
-            Bounds::Open => true,
+            TimeBounds::Dates(from, _) => self.newest.is_some_and(|newest| from < newest),
+            TimeBounds::Open => true,
         };
         seen.is_late || seen.bounds.is_some_and(is_older)
     }

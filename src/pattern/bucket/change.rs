@@ -10,10 +10,10 @@ mod words;
 
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::predicate_pushdown::BucketPredicate;
 use super::index;
-use super::item::Mint;
+use super::item::IdSource;
 use super::layout::{VERSION, path};
+use super::predicate_pushdown::BucketPredicate;
 use crate::command::document::{array_of, first_field, get, put, single};
 use crate::command::update::UpdateStatement;
 use crate::pattern::shapes::{BucketShape, ItemIds};
@@ -22,7 +22,7 @@ pub use self::words::in_terms_of_items;
 
 /// What a client asks to be done to the items that match.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct UpdateRequest<'a> {
     /// What to match.
     pub filter: Option<&'a RawDocument>,
     /// Operators or a replacement, or a pipeline.
@@ -33,7 +33,7 @@ pub struct Asked<'a> {
     pub collation: Option<&'a RawDocument>,
 }
 
-impl<'a> From<&UpdateStatement<'a>> for Asked<'a> {
+impl<'a> From<&UpdateStatement<'a>> for UpdateRequest<'a> {
     fn from(statement: &UpdateStatement<'a>) -> Self {
         Self {
             filter: Some(statement.filter),
@@ -46,7 +46,7 @@ impl<'a> From<&UpdateStatement<'a>> for Asked<'a> {
 
 /// A change of one item, as one on its bucket.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct ItemUpdateById {
     /// The item's `_id`.
     pub id: RawBson,
     /// Met by the item's bucket.
@@ -71,12 +71,12 @@ struct Demands {
     of_item: Vec<RawDocumentBuf>,
 }
 
-impl Change {
+impl ItemUpdateById {
     /// Translates what is asked.
     ///
     /// # Errors
     /// What in it cannot be done in place, for a message.
-    pub fn of(shape: &BucketShape, asked: Asked<'_>, mint: &mut dyn Mint) -> Result<Self, String> {
+    pub fn of(shape: &BucketShape, asked: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Self, String> {
         if shape.item_ids() != ItemIds::Unique {
             return Err("an update where items have no unique `_id`".to_owned());
         }
@@ -88,7 +88,7 @@ impl Change {
             let message = "an update but of one item by its `_id`, with plain conditions beside it";
             return Err(message.to_owned());
         };
-        let place = Place::of(shape, asked);
+        let place = ItemIdentifier::of(shape, asked);
         let mut demands = Demands::default();
         let update = match asked.change {
             RawBsonRef::Document(operators)
@@ -171,13 +171,13 @@ impl Demands {
 }
 
 /// How the statement names the item's place among the others.
-struct Place {
+struct ItemIdentifier {
     /// The identifier of the array filter, which is none of the client's.
     identifier: String,
 }
 
-impl Place {
-    fn of(shape: &BucketShape, asked: Asked<'_>) -> Self {
+impl ItemIdentifier {
+    fn of(shape: &BucketShape, asked: UpdateRequest<'_>) -> Self {
         let mut identifier = "mongoshapeItem".to_owned();
         let taken = |identifier: &str| {
             let filters = asked.array_filters.map(RawArray::as_bytes).unwrap_or_default();

@@ -13,8 +13,8 @@ mod tests;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-pub use self::packer::{Given, Misfit, Packed, Packer};
-pub use self::same::Chain;
+pub use self::packer::{Given, Packed, Packer, UnreadablePage};
+pub use self::same::PageChain;
 use crate::command::document::{get, single};
 
 /// What the copy's name ends with.

@@ -12,7 +12,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 
 use super::expression::{call, field, is_missing, literal, miss, of_field};
 use super::index;
-use super::layout::{PageFacts, VERSION, path};
+use super::layout::{PageHeader, VERSION, path};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::shapes::BucketShape;
 
@@ -59,7 +59,7 @@ pub fn as_find_and_modify(statement: &RawDocument, condition: &RawDocument) -> R
 
 /// The element of `updates` that takes items out of a page, each given by its place, ascending, and as it is stored.
 #[must_use]
-pub fn take_out(shape: &BucketShape, page: &PageFacts, items: &[(usize, &RawDocument)]) -> RawDocumentBuf {
+pub fn take_out(shape: &BucketShape, page: &PageHeader, items: &[(usize, &RawDocument)]) -> RawDocumentBuf {
     let mut conditions = identity(page);
     for (place, stored) in items {
         let element = call("$arrayElemAt", field(shape.items()).as_str(), whole(*place));
@@ -73,7 +73,7 @@ pub fn take_out(shape: &BucketShape, page: &PageFacts, items: &[(usize, &RawDocu
 
 /// The element of `updates` that takes all items out of a page, if those are as many as was known.
 #[must_use]
-pub fn empty(shape: &BucketShape, page: &PageFacts) -> RawDocumentBuf {
+pub fn empty(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
     let mut conditions = identity(page);
     conditions.push(of_field("$eq", shape.count(), i64::from(page.count)));
     let is_as_known = single("$and", array_of(&conditions));
@@ -84,7 +84,7 @@ pub fn empty(shape: &BucketShape, page: &PageFacts) -> RawDocumentBuf {
 /// The element of `deletes` that removes an empty page. It fails as a miss where the page has items, or has
 /// announced others than was known, or is an anchor and was not known to be; where there is no such page it does nothing.
 #[must_use]
-pub fn remove(shape: &BucketShape, page: &PageFacts) -> RawDocumentBuf {
+pub fn remove(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
     let mut conditions = identity(page);
     conditions.push(of_field("$eq", shape.items(), literal(RawArrayBuf::new())));
     let next: RawArrayBuf = page.next.iter().copied().collect();
@@ -106,7 +106,7 @@ pub fn remove(shape: &BucketShape, page: &PageFacts) -> RawDocumentBuf {
 /// The `update` of a `findAndModify`, and its `query`, that let a page forget one that it announced and that is gone: the one
 /// before the page that `removed` was.
 #[must_use]
-pub fn forget_next(key: &RawDocument, removed: &PageFacts) -> Option<(RawDocumentBuf, RawDocumentBuf)> {
+pub fn forget_next(key: &RawDocument, removed: &PageHeader) -> Option<(RawDocumentBuf, RawDocumentBuf)> {
     let mut query = key.to_owned();
     put(&mut query, path::PAGE, removed.page.checked_sub(1)?);
     let nonce = removed.nonce?;
@@ -117,8 +117,8 @@ pub fn forget_next(key: &RawDocument, removed: &PageFacts) -> Option<(RawDocumen
 /// Which of a key's highest pages, from the highest on, can be removed: those that are empty and have announced nothing but
 /// the page above, which is removed before.
 #[must_use]
-pub fn removable(pages: &[PageFacts]) -> usize {
-    let mut above: Option<&PageFacts> = None;
+pub fn removable(pages: &[PageHeader]) -> usize {
+    let mut above: Option<&PageHeader> = None;
     let mut count = 0_usize;
     for page in pages {
         if page.count > 0 || !has_announced_only(page, above) {
@@ -132,7 +132,7 @@ pub fn removable(pages: &[PageFacts]) -> usize {
 
 /// Whether a page has announced nothing but the one above it.
 #[must_use]
-pub fn has_announced_only(page: &PageFacts, above: Option<&PageFacts>) -> bool {
+pub fn has_announced_only(page: &PageHeader, above: Option<&PageHeader>) -> bool {
     let above = above.filter(|above| above.page == page.page.saturating_add(1));
     let nonce = above.and_then(|above| above.nonce);
     page.next.iter().all(|next| Some(*next) == nonce)
@@ -189,7 +189,7 @@ fn without(shape: &BucketShape, places: &[usize]) -> RawBson {
 }
 
 /// That the page is the one that was meant: one removed and another begun under its name is not.
-fn identity(page: &PageFacts) -> Vec<RawDocumentBuf> {
+fn identity(page: &PageHeader) -> Vec<RawDocumentBuf> {
     vec![
         of_field("$eq", path::VERSION, VERSION),
         of_field("$eq", path::PAGE, page.page),
@@ -210,7 +210,7 @@ fn announced_none() -> RawDocumentBuf {
 }
 
 /// An upsert, so that a page which is gone is a miss as well.
-fn statement(page: &PageFacts, changes: RawDocumentBuf) -> RawDocumentBuf {
+fn statement(page: &PageHeader, changes: RawDocumentBuf) -> RawDocumentBuf {
     let mut statement = single("q", single("_id", single("$eq", &page.id)));
     statement.append(cstr!("u"), array_of(&[changes]));
     statement.append(cstr!("upsert"), true);

@@ -2,8 +2,8 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
 
-use super::predicate_pushdown::BucketPredicate;
 use super::pipeline::{FieldOrder, unpack};
+use super::predicate_pushdown::BucketPredicate;
 use super::summary;
 use crate::command::document::{array_of, put, single};
 use crate::pattern::shapes::BucketShape;

@@ -45,14 +45,14 @@ mod statement;
 mod times;
 
 pub use self::announce::{announce_together, is_announced_together, withdraw};
-pub use self::facts::{Facts, append_facts_query};
+pub use self::facts::{HeadLookup, append_facts_query};
 pub use self::failure::{Failure, failure};
 pub use self::gather::Groups;
-pub use self::group::{Announcement, Group, Outcome, Recorded};
+pub use self::group::{Announcement, KeyBatch, Recorded, StatementOutcome};
 pub use self::ids::{Hits, ids_query};
-pub use self::plan::{Care, Planner};
-pub use self::statement::{Statement, StatementKind, no_statement, page_as_upsert};
-pub(in crate::pattern::bucket) use self::times::Times;
+pub use self::plan::{Planner, WriteGuarantee};
+pub use self::statement::{InsertStatement, StatementKind, no_statement, page_as_upsert};
+pub(in crate::pattern::bucket) use self::times::ItemTimes;
 
 /// How the name of a page ends that was begun with one item of a group where [`Group::extent`] would have had more.
 const LONE: &str = "_s";

@@ -25,7 +25,7 @@ const MAX_DEPTH: u32 = 180;
 const BUCKET_DEPTH: u32 = 2;
 
 /// The clock and the ids, which a pure planner is given.
-pub trait Mint {
+pub trait IdSource {
     /// The time of day.
     fn now(&self) -> DateTime;
     /// A new id.
@@ -37,9 +37,9 @@ pub trait Mint {
 }
 
 /// Leaves a `Timestamp(0, 0)` as it is: mongod fills one in where a client inserts or replaces a document, and nowhere else.
-pub struct KeepsTimestamps<'a>(pub &'a mut dyn Mint);
+pub struct KeepsTimestamps<'a>(pub &'a mut dyn IdSource);
 
-impl Mint for KeepsTimestamps<'_> {
+impl IdSource for KeepsTimestamps<'_> {
     fn now(&self) -> DateTime {
         self.0.now()
     }
@@ -58,7 +58,7 @@ impl Mint for KeepsTimestamps<'_> {
 }
 
 /// A value at the top of a document that is inserted or replaced, with the time in place of a `Timestamp(0, 0)`.
-pub(super) fn with_timestamp<'a>((name, value): (&str, RawBsonRef<'a>), mint: &mut dyn Mint) -> RawBsonRef<'a> {
+pub(super) fn with_timestamp<'a>((name, value): (&str, RawBsonRef<'a>), mint: &mut dyn IdSource) -> RawBsonRef<'a> {
     if value == NO_TIMESTAMP && name != "_id" {
         return RawBsonRef::Timestamp(mint.timestamp());
     }
@@ -71,7 +71,7 @@ pub(super) fn with_timestamp<'a>((name, value): (&str, RawBsonRef<'a>), mint: &m
 pub(super) struct FixedMint;
 
 #[cfg(test)]
-impl Mint for FixedMint {
+impl IdSource for FixedMint {
     fn now(&self) -> DateTime {
         DateTime::from_millis(77_000)
     }
@@ -109,7 +109,7 @@ impl Item {
         shape: &BucketShape,
         index: usize,
         document: &RawDocument,
-        mint: &mut dyn Mint,
+        mint: &mut dyn IdSource,
     ) -> Result<Self, WriteError> {
         let size = document.as_bytes().len();
         if size > MAX_DOCUMENT_BYTES {

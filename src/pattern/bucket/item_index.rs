@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use bson::raw::{CStr, RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub use self::conflict::{Conflict, conflict};
-pub use self::hint::{Hint, hint};
+pub use self::hint::{IndexHint, hint};
 use super::predicate_pushdown::key_position;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_flag, as_whole_number, get, put};

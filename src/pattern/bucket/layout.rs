@@ -36,7 +36,7 @@ mod bounds;
 use bson::DateTime;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-pub use self::bounds::Bounds;
+pub use self::bounds::TimeBounds;
 use super::item::Item;
 use crate::command::document::{as_whole_number, get, put};
 use crate::pattern::shapes::BucketShape;
@@ -85,7 +85,7 @@ pub mod path {
     clippy::struct_excessive_bools,
     reason = "marks of a page, which are there or not each by itself"
 )]
-pub struct PageFacts {
+pub struct PageHeader {
     /// The bucket's `_id`.
     pub id: RawBson,
     /// Its number.
@@ -110,7 +110,7 @@ pub struct PageFacts {
     pub anchor: bool,
 }
 
-impl PageFacts {
+impl PageHeader {
     /// Reads a bucket, with or without its items. `None` for a document that is no bucket of this layout.
     #[must_use]
     pub fn parse(shape: &BucketShape, bucket: &RawDocument) -> Option<Self> {
@@ -231,7 +231,7 @@ pub fn build(shape: &BucketShape, new: NewPage<'_>, items: &[&Item]) -> RawDocum
     put(&mut bucket, shape.items(), &elements);
     let bounds = shape
         .time()
-        .and_then(|_| Bounds::of(items.iter().map(|item| item.time())));
+        .and_then(|_| TimeBounds::of(items.iter().map(|item| item.time())));
     let control = Control {
         page: new.page,
         bytes: sum_of_bytes(items),
@@ -265,7 +265,7 @@ pub(super) struct Control {
     /// Sum of the items' lengths.
     pub(super) bytes: i64,
     /// Those of the times; `None` where it is empty, and where the shape has no time.
-    pub(super) bounds: Option<Bounds>,
+    pub(super) bounds: Option<TimeBounds>,
     /// Whether it is closed before it is full.
     pub(super) short: bool,
     /// Whether times in it do not ascend.

@@ -10,7 +10,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{DateTime, Timestamp};
 
-use super::item::{Item, Mint};
+use super::item::{IdSource, Item};
 use super::layout::path;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
@@ -103,7 +103,7 @@ pub fn item(shape: &BucketShape, document: &RawDocument) -> Result<Item, WriteEr
 #[derive(Debug)]
 struct AsStored;
 
-impl Mint for AsStored {
+impl IdSource for AsStored {
     fn now(&self) -> DateTime {
         DateTime::from_millis(0)
     }

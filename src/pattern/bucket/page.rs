@@ -14,7 +14,7 @@ pub const MAX_EXCEPTIONS: u32 = 1000;
 
 /// The pages of one key that arithmetic must know of.
 #[derive(Clone, Debug, Default)]
-pub struct Exceptions {
+pub struct PageExceptions {
     /// (page, items in it) of the short pages, ascending.
     shorts: Vec<(u64, u64)>,
     /// Whether any page is late.
@@ -32,7 +32,7 @@ pub struct Location {
     pub offset: u64,
 }
 
-impl Exceptions {
+impl PageExceptions {
     /// Reads the answer to the exceptions' query.
     pub fn parse<'a>(shape: &BucketShape, buckets: impl Iterator<Item = &'a RawDocument>) -> Self {
         let mut exceptions = Self::default();
@@ -130,7 +130,7 @@ mod tests {
             let highest = counts.len() - 1;
             let shorts = counts[..highest].iter().enumerate().filter(|(_, count)| **count < u64::from(max_items));
             let shorts = shorts.map(|(page, count)| (page as u64, *count)).collect();
-            let exceptions = Exceptions { shorts, late: false, too_many: false };
+            let exceptions = PageExceptions { shorts, late: false, too_many: false };
             let mut position = 0;
             for (page, count) in counts.iter().enumerate() {
                 for offset in 0..*count {

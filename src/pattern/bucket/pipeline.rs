@@ -3,8 +3,8 @@
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::expression::{call, literal};
-use super::predicate_pushdown::BucketPredicate;
 use super::layout::path;
+use super::predicate_pushdown::BucketPredicate;
 use crate::command::document::{as_flag, as_whole_number, first_field, put, single};
 use crate::command::find::Find;
 use crate::pattern::shapes::BucketShape;

@@ -15,7 +15,7 @@ use bson::raw::{BindRawBsonRef, RawArray, RawArrayBuf, RawBsonRef, RawDocument, 
 
 use super::expression::{call, field, literal, miss};
 use super::layout::path;
-use super::resolve::Found;
+use super::resolve::LocatedItem;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{first_field, get, put, single};
 use crate::command::error::WriteError;
@@ -141,7 +141,12 @@ impl InPlace {
     ///
     /// # Errors
     /// Why there is none, for a message.
-    pub fn filter(&self, shape: &BucketShape, found: &Found, demand: Demand<'_>) -> Result<RawDocumentBuf, String> {
+    pub fn filter(
+        &self,
+        shape: &BucketShape,
+        found: &LocatedItem,
+        demand: Demand<'_>,
+    ) -> Result<RawDocumentBuf, String> {
         exact::filter(shape, found, (demand, self.collation.is_some()))
     }
 
@@ -149,7 +154,7 @@ impl InPlace {
     ///
     /// # Errors
     /// Those of [`InPlace::filter`].
-    pub fn statement(&self, shape: &BucketShape, found: &Found) -> Result<RawDocumentBuf, String> {
+    pub fn statement(&self, shape: &BucketShape, found: &LocatedItem) -> Result<RawDocumentBuf, String> {
         let mut statement = single("q", self.filter(shape, found, Demand::Item)?);
         statement.append(cstr!("u"), self.update());
         self.append_options(&mut statement);
@@ -164,7 +169,7 @@ impl InPlace {
     ///
     /// # Errors
     /// Those of [`InPlace::filter`].
-    pub fn statement_or_miss(&self, shape: &BucketShape, found: &Found) -> Result<RawDocumentBuf, String> {
+    pub fn statement_or_miss(&self, shape: &BucketShape, found: &LocatedItem) -> Result<RawDocumentBuf, String> {
         let statement = self.statement(shape, found)?;
         let query = get(&statement, "q").and_then(RawBsonRef::as_document);
         let Some((query, condition)) = query.and_then(|query| Some((query, get(query, "$expr")?))) else {
@@ -188,7 +193,7 @@ impl InPlace {
     }
 
     /// Lets the bucket say which item it was.
-    pub fn tell_place(&mut self, found: &Found) {
+    pub fn tell_place(&mut self, found: &LocatedItem) {
         let path = path::CHANGED;
         let place = i64::try_from(found.place).unwrap_or(i64::MAX);
         if let Some(stages) = &mut self.stages {
@@ -220,7 +225,7 @@ impl InPlace {
 ///
 /// # Errors
 /// Why there are none, for a message.
-pub fn claim(shape: &BucketShape, found: &Found) -> Result<RawDocumentBuf, String> {
+pub fn claim(shape: &BucketShape, found: &LocatedItem) -> Result<RawDocumentBuf, String> {
     let place = i32::try_from(found.place).unwrap_or(i32::MAX);
     // mongod remembers a change, and so it must be one: of the type, if not of the value.
     let is_long = call("$eq", single("$type", field(path::CHANGED).as_str()), "long");
@@ -256,7 +261,7 @@ const CONVERSION_FAILURE: i32 = 241;
 const MAX_STATEMENT_BYTES: usize = 16 * 1024 * 1024;
 
 /// The path of the item in its bucket.
-fn element(shape: &BucketShape, found: &Found) -> String {
+fn element(shape: &BucketShape, found: &LocatedItem) -> String {
     format!("{}.{}", shape.items(), found.place)
 }
 

@@ -13,7 +13,7 @@ pub mod walk;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use self::question::{Order, Question};
+use self::question::{BucketQuery, Order};
 use super::index;
 use super::key::Key;
 use super::layout::{VERSION, path};
@@ -32,7 +32,7 @@ pub enum Reach {
 
 /// Where buckets are read.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub struct BucketSource<'a> {
     /// The collection.
     pub collection: &'a str,
     /// How its indexes are read.
@@ -43,7 +43,7 @@ pub struct Source<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Queries<'a> {
     /// Where they are read.
-    pub source: Source<'a>,
+    pub source: BucketSource<'a>,
     /// The condition that names the key.
     pub key: &'a RawDocument,
 }
@@ -120,7 +120,7 @@ impl Queries<'_> {
 
     /// For the first page, in the order of time, that may hold something of the question's range.
     #[must_use]
-    pub fn oldest_in_range(&self, question: &Question) -> Option<RawDocumentBuf> {
+    pub fn oldest_in_range(&self, question: &BucketQuery) -> Option<RawDocumentBuf> {
         let mut filter = self.key.to_owned();
         put(&mut filter, path::VERSION, VERSION);
         put(
@@ -135,7 +135,7 @@ impl Queries<'_> {
 
     /// For the last.
     #[must_use]
-    pub fn newest_in_range(&self, question: &Question) -> Option<RawDocumentBuf> {
+    pub fn newest_in_range(&self, question: &BucketQuery) -> Option<RawDocumentBuf> {
         let mut filter = self.key.to_owned();
         put(&mut filter, path::VERSION, VERSION);
         put(
@@ -150,7 +150,7 @@ impl Queries<'_> {
 
     /// For so many pages in the order of their bounds, the nearest first.
     #[must_use]
-    pub fn by_bounds(&self, question: &Question, pages: u64) -> RawDocumentBuf {
+    pub fn by_bounds(&self, question: &BucketQuery, pages: u64) -> RawDocumentBuf {
         let mut filter = self.key.to_owned();
         put(&mut filter, path::VERSION, VERSION);
         question.range.append_to(&mut filter);
@@ -174,7 +174,7 @@ impl Queries<'_> {
 
     /// For the bounds of all pages before that one.
     #[must_use]
-    pub fn bounds(&self, (shape, question): (&BucketShape, &Question), before: u64) -> RawDocumentBuf {
+    pub fn bounds(&self, (shape, question): (&BucketShape, &BucketQuery), before: u64) -> RawDocumentBuf {
         let mut filter = self.key.to_owned();
         question.range.append_to(&mut filter);
         put(&mut filter, path::PAGE, single("$lt", number(before)));
@@ -223,7 +223,7 @@ impl Queries<'_> {
     }
 }
 
-impl Source<'_> {
+impl BucketSource<'_> {
     /// The `find` for a key's pages from one on and before another, the lowest first; those before none are all.
     fn pages(&self, key: &RawDocument, from: u64, before: Option<u64>) -> RawDocumentBuf {
         let mut find = single("find", self.collection);

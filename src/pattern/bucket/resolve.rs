@@ -5,11 +5,11 @@
 
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::predicate_pushdown::BucketPredicate;
-use super::layout::{PageFacts, VERSION, path};
+use super::layout::{PageHeader, VERSION, path};
 use super::pipeline::{self, FieldOrder};
+use super::predicate_pushdown::BucketPredicate;
 use super::projection::Projection;
-use super::unpack::Unpacker;
+use super::unpack::ItemDecoder;
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::view::{self, match_documents, unsupported_operator};
@@ -19,7 +19,7 @@ const PLACE: &str = "mongoshapePlace";
 
 /// What items are looked for.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted<'a> {
+pub struct ItemSelector<'a> {
     /// What they match; `None`: all.
     pub filter: Option<&'a RawDocument>,
     /// In which order. Among equals of one bucket, and without a sort, the one that lies before the others is first.
@@ -40,7 +40,7 @@ pub struct Wanted<'a> {
 
 /// An item, and where it lies.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct LocatedItem {
     /// The bucket's `_id`.
     pub bucket: RawBson,
     /// The bucket's page number.
@@ -105,7 +105,7 @@ fn names(document: &RawDocument, word: &str) -> bool {
 
 /// The `aggregate` that finds them, without the fields that every command carries; [`unsupported`] has been asked.
 #[must_use]
-pub fn command(shape: &BucketShape, collection: &str, wanted: Wanted<'_>) -> RawDocumentBuf {
+pub fn command(shape: &BucketShape, collection: &str, wanted: ItemSelector<'_>) -> RawDocumentBuf {
     let narrowing = BucketPredicate::of(shape, wanted.filter);
     let mut stages: Vec<RawDocumentBuf> = Vec::new();
     stages.extend(wanted.of_bucket.map(|condition| single("$match", condition)));
@@ -123,7 +123,7 @@ pub fn command(shape: &BucketShape, collection: &str, wanted: Wanted<'_>) -> Raw
 
 /// The same of one bucket that is given as it was, instead of those that are there.
 #[must_use]
-pub fn command_in_image(shape: &BucketShape, image: &RawDocument, wanted: Wanted<'_>) -> RawDocumentBuf {
+pub fn command_in_image(shape: &BucketShape, image: &RawDocument, wanted: ItemSelector<'_>) -> RawDocumentBuf {
     let image = single("$literal", array_of(&[image.to_owned()]));
     let mut stages = vec![single("$documents", &image)];
     stages.extend(of_items(shape, wanted));
@@ -134,7 +134,7 @@ pub fn command_in_image(shape: &BucketShape, image: &RawDocument, wanted: Wanted
     command
 }
 
-fn append_options(command: &mut RawDocumentBuf, wanted: Wanted<'_>) {
+fn append_options(command: &mut RawDocumentBuf, wanted: ItemSelector<'_>) {
     for (name, value) in [("collation", wanted.collation), ("let", wanted.let_variables)] {
         if let Some(value) = value {
             put(command, name, value);
@@ -143,7 +143,7 @@ fn append_options(command: &mut RawDocumentBuf, wanted: Wanted<'_>) {
 }
 
 /// The stages from buckets to what [`Found::parse`] reads.
-fn of_items(shape: &BucketShape, wanted: Wanted<'_>) -> Vec<RawDocumentBuf> {
+fn of_items(shape: &BucketShape, wanted: ItemSelector<'_>) -> Vec<RawDocumentBuf> {
     let place = place_field(shape, wanted);
     let items = format!("${}", shape.items());
     let mut unwind = single("path", items.as_str());
@@ -187,7 +187,7 @@ fn of_items(shape: &BucketShape, wanted: Wanted<'_>) -> Vec<RawDocumentBuf> {
 }
 
 /// A name that is nowhere in the client's words, and none of the bucket's fields.
-fn place_field(shape: &BucketShape, wanted: Wanted<'_>) -> String {
+fn place_field(shape: &BucketShape, wanted: ItemSelector<'_>) -> String {
     let mut name = PLACE.to_owned();
     let words = [wanted.filter, wanted.sort, wanted.let_variables, wanted.of_item];
     let of_bucket = |name: &str| {
@@ -200,7 +200,7 @@ fn place_field(shape: &BucketShape, wanted: Wanted<'_>) -> String {
     name
 }
 
-impl Found {
+impl LocatedItem {
     /// Reads an answer's document. `None` for what is no bucket's of this layout.
     #[must_use]
     pub fn parse(shape: &BucketShape, found: &RawDocument) -> Option<Self> {
@@ -212,7 +212,7 @@ impl Found {
             return None;
         }
         let mut item = Vec::new();
-        Unpacker::new(shape, &Projection::All, key).append(stored, &mut item);
+        ItemDecoder::new(shape, &Projection::All, key).append(stored, &mut item);
         Some(Self {
             bucket: get(found, "bucket")?.into(),
             page: i32::try_from(number("page")?).ok()?,
@@ -257,11 +257,11 @@ impl Found {
 
     /// What is known of its page.
     #[must_use]
-    pub fn page_facts(&self, shape: &BucketShape) -> Option<PageFacts> {
+    pub fn page_facts(&self, shape: &BucketShape) -> Option<PageHeader> {
         let mut bucket = single("_id", &self.bucket);
         put(&mut bucket, shape.count(), i64::from(self.count));
         bucket.append(cstr!("control"), &self.control);
-        PageFacts::parse(shape, &bucket)
+        PageHeader::parse(shape, &bucket)
     }
 
     /// The item's `_id`, where it has one.

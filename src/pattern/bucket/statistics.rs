@@ -14,7 +14,7 @@ const ID: &str = "_id_";
 
 /// A collection's items and the bytes that are stored for them, not scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Contents {
+pub struct ItemTotals {
     /// How many.
     pub items: i64,
     /// In all.
@@ -72,7 +72,7 @@ fn average(value: RawBsonRef<'_>, others: i64, number: i64) -> RawBson {
 
 /// The answer to a `collStats`, or what `$collStats` has in `storageStats`.
 #[must_use]
-pub fn of_collection(statistics: &RawDocument, contents: Contents) -> RawDocumentBuf {
+pub fn of_collection(statistics: &RawDocument, contents: ItemTotals) -> RawDocumentBuf {
     let mut told = RawDocumentBuf::new();
     let of_records = get(statistics, "indexSizes")
         .and_then(RawBsonRef::as_document)
@@ -231,7 +231,7 @@ mod tests {
             "indexBuilds": ["mongoshape_to", "y_1"],
             "indexSizes": { "_id_": 10, "mongoshape_page": 20, "x_1": 30 }, "totalIndexSize": 60,
         };
-        let contents = Contents { items: 20, bytes: 700 };
+        let contents = ItemTotals { items: 20, bytes: 700 };
         let expected = rawdoc! {
             "ns": "d.c", "size": 700, "count": 20, "avgObjSize": 35, "nindexes": 2,
             "indexDetails": { "_id_": { "a": 1 }, "x_1": {} },
@@ -247,7 +247,7 @@ mod tests {
             "count": 20, "storageSize": 520, "nindexes": 1, "indexSizes": { "x_1": 30 }, "totalIndexSize": 30,
         };
         assert_eq!(of_collection(&clustered, contents), expected);
-        let nothing = Contents { items: 0, bytes: 700 };
+        let nothing = ItemTotals { items: 0, bytes: 700 };
         assert!(of_collection(&stored, nothing).get("avgObjSize").unwrap().is_none());
     }
 

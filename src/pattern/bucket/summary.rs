@@ -16,13 +16,13 @@ struct Summary<'a> {
     narrowing: BucketPredicate,
     skip: i32,
     limit: Option<i32>,
-    group: Group<'a>,
+    group: CountGroup<'a>,
     /// The stages behind.
     rest: &'a [RawDocumentBuf],
 }
 
 /// What is counted: a name and a number to count each item with.
-struct Group<'a> {
+struct CountGroup<'a> {
     by: By<'a>,
     counters: Vec<(&'a str, RawBsonRef<'a>)>,
     /// Whether the result has no `_id`.
@@ -94,8 +94,8 @@ impl<'a> Summary<'a> {
         let limit = take("$limit").map(|limit| bound(limit).filter(|limit| *limit > 0).ok_or(()));
         let limit = limit.transpose().ok()?;
         let group = match take("$count") {
-            Some(name) => Group::count(name)?,
-            None => Group::parse(shape, take("$group")?.as_document()?)?,
+            Some(name) => CountGroup::count(name)?,
+            None => CountGroup::parse(shape, take("$group")?.as_document()?)?,
         };
         Some(Self {
             narrowing,
@@ -133,7 +133,7 @@ impl<'a> Summary<'a> {
     }
 }
 
-impl<'a> Group<'a> {
+impl<'a> CountGroup<'a> {
     fn count(name: RawBsonRef<'a>) -> Option<Self> {
         let name = name.as_str().filter(|name| is_name(name) && *name != "_id")?;
         Some(Self {

@@ -7,7 +7,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::delete::take_out;
 use super::item::Item;
-use super::layout::PageFacts;
+use super::layout::PageHeader;
 use crate::command::document::{get, single};
 use crate::pattern::shapes::BucketShape;
 
@@ -37,7 +37,7 @@ pub fn on_any_page(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
 /// what is no page of this layout.
 #[must_use]
 pub fn take_back(shape: &BucketShape, page: &RawDocument, items: &[&Item]) -> Option<Vec<(usize, RawDocumentBuf)>> {
-    let facts = PageFacts::parse(shape, page)?;
+    let facts = PageHeader::parse(shape, page)?;
     let stored = get(page, shape.items())?.as_array()?;
     let mut left: Vec<(usize, &Item)> = items.iter().copied().enumerate().collect();
     let stored: Vec<&RawDocument> = stored

@@ -7,7 +7,7 @@ use crate::command::document::{Element, elements};
 use crate::pattern::shapes::BucketShape;
 
 /// Unpacks the items of one bucket as the application knows them: `_id`, key fields, the rest.
-pub struct Unpacker<'a> {
+pub struct ItemDecoder<'a> {
     shape: &'a BucketShape,
     projection: &'a Projection,
     /// The elements of the lifted key fields, as they lie in the bucket; empty where there is none.
@@ -16,7 +16,7 @@ pub struct Unpacker<'a> {
     rest: Vec<Element<'a>>,
 }
 
-impl<'a> Unpacker<'a> {
+impl<'a> ItemDecoder<'a> {
     /// For the items of one bucket.
     #[must_use]
     pub fn new(shape: &'a BucketShape, projection: &'a Projection, bucket: &'a RawDocument) -> Self {
@@ -127,7 +127,7 @@ mod tests {
         );
         let stored = bucket.get_array("history").unwrap().get_document(0).unwrap();
         let mut unpacked = Vec::new();
-        Unpacker::new(&shape, &Projection::All, &bucket).append(stored, &mut unpacked);
+        ItemDecoder::new(&shape, &Projection::All, &bucket).append(stored, &mut unpacked);
         assert_eq!(RawDocument::from_bytes(&unpacked).unwrap(), expected);
     }
 

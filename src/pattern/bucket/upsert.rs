@@ -19,9 +19,9 @@ mod tree;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::change::Asked;
+use super::change::UpdateRequest;
 use super::field_names::{check_changed, check_id, values_of};
-use super::item::Mint;
+use super::item::IdSource;
 use crate::command::document::{first_field, get, put};
 use crate::command::error::{ErrorCode, WriteError};
 use tree::Node;
@@ -38,14 +38,14 @@ pub enum Built {
 
 /// Why there is no document.
 #[derive(Clone, Debug)]
-pub enum Refusal {
+pub enum UpsertError {
     /// mongod's own error.
     Mongod(WriteError),
     /// What is not done here, for a message.
     Unsupported(String),
 }
 
-impl Refusal {
+impl UpsertError {
     fn mongod(code: ErrorCode, message: impl Into<String>) -> Self {
         Self::Mongod(WriteError::new(code, message))
     }
@@ -59,12 +59,14 @@ impl Refusal {
 ///
 /// # Errors
 /// mongod's error for the case, or what in it is not done here.
-pub fn build(asked: Asked<'_>, mint: &mut dyn Mint) -> Result<Built, Refusal> {
+pub fn build(asked: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Built, UpsertError> {
     if asked.collation.is_some() && asked.change.as_document().is_some_and(compares) {
-        return Err(Refusal::unsupported("an upsert that compares values under a collation"));
+        return Err(UpsertError::unsupported(
+            "an upsert that compares values under a collation",
+        ));
     }
     if asked.array_filters.is_some_and(|filters| !filters.is_empty()) {
-        return Err(Refusal::unsupported("an upsert with array filters"));
+        return Err(UpsertError::unsupported("an upsert with array filters"));
     }
     match asked.change {
         RawBsonRef::Document(operators) if first_field(operators).is_some_and(|(name, _)| name.starts_with('$')) => {
@@ -80,13 +82,13 @@ pub fn build(asked: Asked<'_>, mint: &mut dyn Mint) -> Result<Built, Refusal> {
             let document = base(asked.filter)?.into_document();
             // What mongod says of it depends on what the stages make of it.
             if get(&document, "_id").is_some_and(|id| check_id(id).is_err()) {
-                return Err(Refusal::unsupported(
+                return Err(UpsertError::unsupported(
                     "an upsert by a pipeline of an `_id` that cannot be one",
                 ));
             }
             Ok(Built::Base(document))
         }
-        _ => Err(Refusal::unsupported("an update by what is no document")),
+        _ => Err(UpsertError::unsupported("an update by what is no document")),
     }
 }
 
@@ -106,13 +108,15 @@ fn compares(operators: &RawDocument) -> bool {
 pub fn changed(
     document: &RawDocument,
     (operators, array_filters, collation): (&RawDocument, Option<&RawArray>, Option<&RawDocument>),
-    mint: &mut dyn Mint,
-) -> Result<RawDocumentBuf, Refusal> {
+    mint: &mut dyn IdSource,
+) -> Result<RawDocumentBuf, UpsertError> {
     if collation.is_some() && compares(operators) {
-        return Err(Refusal::unsupported("an upsert that compares values under a collation"));
+        return Err(UpsertError::unsupported(
+            "an upsert that compares values under a collation",
+        ));
     }
     if array_filters.is_some_and(|filters| !filters.is_empty()) {
-        return Err(Refusal::unsupported("an upsert with array filters"));
+        return Err(UpsertError::unsupported("an upsert with array filters"));
     }
     let mut changed = Node::of(RawBsonRef::Document(document));
     for change in &paths::in_order(operators)? {
@@ -124,7 +128,11 @@ pub fn changed(
 }
 
 /// Makes one change, after which mongod checks the name of the field that it has set or made at the top.
-fn change_checked(document: &mut Node, change: &paths::Change<'_>, mint: &mut dyn Mint) -> Result<(), Refusal> {
+fn change_checked(
+    document: &mut Node,
+    change: &paths::PathChange<'_>,
+    mint: &mut dyn IdSource,
+) -> Result<(), UpsertError> {
     let Some((root, behind)) = change.parts.split_first().filter(|(root, _)| root.starts_with('$')) else {
         return apply::apply(document, change, mint);
     };
@@ -134,7 +142,7 @@ fn change_checked(document: &mut Node, change: &paths::Change<'_>, mint: &mut dy
     let after = document.clone().into_document();
     let is_set = !values_of(&after, root).is_empty() && values_of(&after, root) != before;
     if is_set && (behind.is_empty() || before.is_empty()) {
-        check_changed(&after, |name| name == *root).map_err(Refusal::Mongod)?;
+        check_changed(&after, |name| name == *root).map_err(UpsertError::Mongod)?;
     }
     Ok(())
 }
@@ -163,7 +171,11 @@ pub fn check_filter(filter: &RawDocument) -> Result<(), WriteError> {
 ///
 /// # Errors
 /// mongod's error for it, or what is not done here.
-pub fn after_stages(base: &RawDocument, result: &RawDocument, mint: &mut dyn Mint) -> Result<RawDocumentBuf, Refusal> {
+pub fn after_stages(
+    base: &RawDocument,
+    result: &RawDocument,
+    mint: &mut dyn IdSource,
+) -> Result<RawDocumentBuf, UpsertError> {
     let (first, own) = (get(base, "_id"), get(result, "_id"));
     let id = own.or(first);
     if id.is_some_and(|id| id.as_array().is_some()) {
@@ -178,7 +190,7 @@ pub fn after_stages(base: &RawDocument, result: &RawDocument, mint: &mut dyn Min
 }
 
 /// The document that the filter's equalities make.
-fn base(filter: Option<&RawDocument>) -> Result<Node, Refusal> {
+fn base(filter: Option<&RawDocument>) -> Result<Node, UpsertError> {
     let mut document = Node::empty();
     for (path, value) in equalities::of_operators(filter)? {
         let parts: Vec<&str> = path.split('.').collect();
@@ -188,7 +200,7 @@ fn base(filter: Option<&RawDocument>) -> Result<Node, Refusal> {
 }
 
 /// With its `_id` first and a new one if it has none, as mongod checks what it is about to insert.
-fn finished(document: &Node, mint: &mut dyn Mint) -> Result<RawDocumentBuf, Refusal> {
+fn finished(document: &Node, mint: &mut dyn IdSource) -> Result<RawDocumentBuf, UpsertError> {
     let document = document.clone().into_document();
     with_id_first(&document, get(&document, "_id"), mint)
 }
@@ -197,12 +209,12 @@ fn finished(document: &Node, mint: &mut dyn Mint) -> Result<RawDocumentBuf, Refu
 fn with_id_first(
     document: &RawDocument,
     id: Option<RawBsonRef<'_>>,
-    mint: &mut dyn Mint,
-) -> Result<RawDocumentBuf, Refusal> {
+    mint: &mut dyn IdSource,
+) -> Result<RawDocumentBuf, UpsertError> {
     let mut ordered = RawDocumentBuf::new();
     match id {
         Some(id) => {
-            check_id(id).map_err(Refusal::Mongod)?;
+            check_id(id).map_err(UpsertError::Mongod)?;
             put(&mut ordered, "_id", id);
         }
         None => put(&mut ordered, "_id", mint.object_id()),

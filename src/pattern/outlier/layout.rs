@@ -110,26 +110,26 @@ impl Extras {
 
 /// What a stored document is.
 #[derive(Clone, Debug, PartialEq)]
-pub enum State {
+pub enum DocumentState {
     /// As the application wrote it.
-    Typical,
+    Inline,
     /// One with extras.
     Outlier(Extras),
     /// It has the flag, and does not say what its extras are: written by hand.
-    Bare,
+    Unmanaged,
     /// What it says of its extras cannot be read.
-    Misfit,
+    Invalid,
 }
 
-impl State {
+impl DocumentState {
     /// That of a stored document.
     #[must_use]
     pub fn of(shape: &OutlierShape, stored: &RawDocument) -> Self {
         match (get(stored, shape.flag()), get(stored, shape.control())) {
-            (_, Some(RawBsonRef::Document(control))) => Extras::parse(control).map_or(Self::Misfit, Self::Outlier),
-            (_, Some(_)) => Self::Misfit,
-            (Some(RawBsonRef::Boolean(true)), None) => Self::Bare,
-            _ => Self::Typical,
+            (_, Some(RawBsonRef::Document(control))) => Extras::parse(control).map_or(Self::Invalid, Self::Outlier),
+            (_, Some(_)) => Self::Invalid,
+            (Some(RawBsonRef::Boolean(true)), None) => Self::Unmanaged,
+            _ => Self::Inline,
         }
     }
 }

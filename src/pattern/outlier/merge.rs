@@ -129,7 +129,7 @@ mod tests {
     use bson::{RawDocumentBuf, rawdoc};
 
     use super::*;
-    use crate::pattern::outlier::layout::{State, split};
+    use crate::pattern::outlier::layout::{DocumentState, split};
     use crate::pattern::outlier::sample;
 
     /// A document of that many buyers, one of them an array, and how it is stored.
@@ -145,7 +145,7 @@ mod tests {
     fn a_document_is_put_together_as_it_was() {
         for buyers in [51, 60, 1050, 1051, 12_345] {
             let (whole, base, pages) = stored(buyers);
-            let State::Outlier(extras) = State::of(&sample(), &base) else {
+            let DocumentState::Outlier(extras) = DocumentState::of(&sample(), &base) else {
                 panic!("{buyers} buyers are many");
             };
             let pages: Vec<&RawDocument> = pages.iter().map(AsRef::as_ref).collect();
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn what_is_not_counted_is_nothing_and_the_tail_comes_last() {
         let (_, base, pages) = stored(52);
-        let State::Outlier(mut extras) = State::of(&sample(), &base) else {
+        let DocumentState::Outlier(mut extras) = DocumentState::of(&sample(), &base) else {
             panic!("52 buyers are many");
         };
         extras.count = 1;

@@ -15,7 +15,7 @@ const BYTES: &str = "bytes";
 
 /// A page as it is known: where it begins, and what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageFacts {
+pub struct ExtrasPage {
     /// Elements in pages before it.
     pub from: u64,
     /// Elements of its own.
@@ -24,7 +24,7 @@ pub struct PageFacts {
     pub bytes: usize,
 }
 
-impl PageFacts {
+impl ExtrasPage {
     /// The projection under which mongod gives of a page what there is to know, without its elements.
     #[must_use]
     pub fn projection() -> RawDocumentBuf {
@@ -68,10 +68,10 @@ pub fn begun<'e>(
     (from, elements): (u64, impl Iterator<Item = RawBsonRef<'e>>),
 ) -> Vec<RawDocumentBuf> {
     let mut pages = Vec::new();
-    let mut filling = Filling::new(from);
+    let mut filling = PageBuilder::new(from);
     for element in elements {
         if !filling.has_space_for(shape, element) {
-            let next = Filling::new(filling.end());
+            let next = PageBuilder::new(filling.end());
             pages.push(std::mem::replace(&mut filling, next).page(shape, reference, generation));
         }
         filling.push(element);
@@ -83,13 +83,13 @@ pub fn begun<'e>(
 }
 
 /// A page that is being filled.
-struct Filling {
+struct PageBuilder {
     from: u64,
     count: u64,
     elements: RawArrayBuf,
 }
 
-impl Filling {
+impl PageBuilder {
     fn new(from: u64) -> Self {
         let elements = RawArrayBuf::new();
         Self {
@@ -145,7 +145,7 @@ pub struct Move {
 /// Moves the tail of the document `id`, whose last page is the given one. Elements that are there already, since somebody died
 /// before they were counted, are counted only. `None` where there is nothing to move, or pages that must be there are not.
 #[must_use]
-pub fn moving(shape: &OutlierShape, id: RawBsonRef<'_>, extras: &Extras, last: Option<PageFacts>) -> Option<Move> {
+pub fn moving(shape: &OutlierShape, id: RawBsonRef<'_>, extras: &Extras, last: Option<ExtrasPage>) -> Option<Move> {
     let tail: Vec<RawBsonRef<'_>> = extras.tail.into_iter().flatten().collect();
     let end = last.map_or(0, |last| last.end());
     let ahead = usize::try_from(end.checked_sub(extras.count)?).ok()?;
@@ -177,7 +177,7 @@ pub fn moving(shape: &OutlierShape, id: RawBsonRef<'_>, extras: &Extras, last: O
 fn appending(
     shape: &OutlierShape,
     generation: ObjectId,
-    last: &PageFacts,
+    last: &ExtrasPage,
     (elements, count): (&RawArrayBuf, usize),
 ) -> RawDocumentBuf {
     let mut query = single("_id", id(generation, last.from));
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
     use crate::pattern::outlier::sample;
 
-    fn moved(tail: &[&str], last: Option<PageFacts>) -> Move {
+    fn moved(tail: &[&str], last: Option<ExtrasPage>) -> Move {
         let extras = Extras {
             generation: ObjectId::from_bytes([0; 12]),
             count: last.map_or(0, |last| last.end()),
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn one_element_is_taken_off_without_a_pipeline() {
-        let last = PageFacts {
+        let last = ExtrasPage {
             from: 0,
             count: 3,
             bytes: 100,
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn what_a_full_page_does_not_take_begins_another() {
-        let last = PageFacts {
+        let last = ExtrasPage {
             from: 0,
             count: 999,
             bytes: 100,
@@ -296,12 +296,12 @@ mod tests {
     #[test]
     fn facts_are_read_as_they_are_asked_for() {
         let page = rawdoc! { "_id": "x", "count": 3, "control": { "from": 1000_i64 }, "bytes": 500 };
-        let facts = PageFacts {
+        let facts = ExtrasPage {
             from: 1000,
             count: 3,
             bytes: 500,
         };
-        assert_eq!(PageFacts::parse(&page), Some(facts));
+        assert_eq!(ExtrasPage::parse(&page), Some(facts));
         assert_eq!(facts.end(), 1003);
     }
 }

@@ -8,7 +8,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::layout::{Extras, State, VERSION, field, is_of_generation, tail};
+use super::layout::{DocumentState, Extras, VERSION, field, is_of_generation, tail};
 use super::merge::counted;
 use super::page::begun;
 use crate::command::document::{array_of, get, put, single};
@@ -68,20 +68,20 @@ pub fn is_overlong(shape: &OutlierShape, stored: &RawDocument) -> bool {
 #[must_use]
 pub fn elements<'a>(
     shape: &OutlierShape,
-    (stored, state): (&'a RawDocument, &State),
+    (stored, state): (&'a RawDocument, &DocumentState),
     pages: &[&'a RawDocument],
 ) -> Option<Vec<RawBsonRef<'a>>> {
     let threshold = usize::try_from(shape.threshold()).ok()?;
     let array = get(stored, shape.array())?.as_array()?;
     let mut elements: Vec<_> = array.into_iter().flatten().skip(threshold).collect();
     match state {
-        State::Outlier(extras) => elements.extend(counted(shape, extras.count, pages)?),
-        State::Bare => {
+        DocumentState::Outlier(extras) => elements.extend(counted(shape, extras.count, pages)?),
+        DocumentState::Unmanaged => {
             for page in pages {
                 elements.extend(get(page, shape.extras_array())?.as_array()?.into_iter().flatten());
             }
         }
-        State::Typical | State::Misfit => return None,
+        DocumentState::Inline | DocumentState::Invalid => return None,
     }
     Some(elements)
 }
@@ -104,12 +104,12 @@ pub fn pages(
 #[must_use]
 pub fn counting(
     shape: &OutlierShape,
-    (stored, state): (&RawDocument, &State),
+    (stored, state): (&RawDocument, &DocumentState),
     (generation, count): (ObjectId, usize),
 ) -> Option<RawDocumentBuf> {
     let mut query = single("_id", single("$eq", get(stored, "_id")?));
     let tail_then = match state {
-        State::Outlier(Extras { generation, count, .. }) => {
+        DocumentState::Outlier(Extras { generation, count, .. }) => {
             for (name, value) in is_of_generation(shape, *generation).iter().flatten() {
                 query.append(name, value);
             }
@@ -117,12 +117,12 @@ pub fn counting(
             put(&mut query, &path, i64::try_from(*count).ok()?);
             Some(format!("${}", tail(shape)))
         }
-        State::Bare => {
+        DocumentState::Unmanaged => {
             put(&mut query, shape.control(), single("$exists", false));
             put(&mut query, shape.flag(), true);
             None
         }
-        State::Typical | State::Misfit => return None,
+        DocumentState::Inline | DocumentState::Invalid => return None,
     };
     put(&mut query, shape.array(), single("$type", "array"));
     let mut control = single(field::VERSION, single("$literal", VERSION));

@@ -4,7 +4,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::layout::{Extras, field, is_typical, tail};
-use super::touch::{Change, Growth};
+use super::touch::{Growth, UpdateEffect};
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::same::same;
 use crate::pattern::shapes::OutlierShape;
@@ -79,7 +79,7 @@ pub fn push_only(shape: &OutlierShape, operators: &RawDocument) -> bool {
             paths => others.append(operator, paths),
         }
     }
-    Change::of(shape, RawBsonRef::Document(&others)) == Change::Elsewhere
+    UpdateEffect::of(shape, RawBsonRef::Document(&others)) == UpdateEffect::LeavesArray
 }
 
 /// What operators push to the end of the array.

@@ -88,30 +88,30 @@ pub enum Growth {
 
 /// What a change is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum UpdateEffect {
     /// Not the array: base documents are changed as they would be without extras.
-    Elsewhere,
+    LeavesArray,
     /// The array, or what depends on it.
-    Array(Growth),
+    TouchesArray(Growth),
     /// Fields of the proxy's own.
-    Own,
+    TouchesReserved,
 }
 
-impl Change {
+impl UpdateEffect {
     /// What an update is about: operators, a replacement, or a pipeline.
     #[must_use]
     pub fn of(shape: &OutlierShape, update: RawBsonRef<'_>) -> Self {
         if names_own(shape, update) {
-            return Self::Own;
+            return Self::TouchesReserved;
         }
         match update {
             RawBsonRef::Document(update) => match first_field(update) {
                 Some((name, _)) if name.starts_with('$') => of_operators(shape, update),
-                _ => Self::Array(of_replacement(shape, update)),
+                _ => Self::TouchesArray(of_replacement(shape, update)),
             },
             RawBsonRef::Array(stages) => of_stages(shape, stages),
             // mongod's to refuse.
-            _ => Self::Elsewhere,
+            _ => Self::LeavesArray,
         }
     }
 
@@ -129,7 +129,7 @@ impl Change {
     #[must_use]
     pub fn of_upsert(shape: &OutlierShape, update: RawBsonRef<'_>, inserted: Option<&RawDocument>) -> Self {
         match inserted.map(RawBsonRef::Document) {
-            Some(filter) if names_own(shape, filter) => Self::Own,
+            Some(filter) if names_own(shape, filter) => Self::TouchesReserved,
             _ => Self::of(shape, update),
         }
     }
@@ -158,7 +158,7 @@ fn of_replacement(shape: &OutlierShape, document: &RawDocument) -> Growth {
     }
 }
 
-fn of_stages(shape: &OutlierShape, stages: &RawArray) -> Change {
+fn of_stages(shape: &OutlierShape, stages: &RawArray) -> UpdateEffect {
     let leaves_array = stages.into_iter().flatten().all(|stage| {
         let stage = stage.as_document();
         let name = stage.and_then(first_field).map(|(name, _)| name);
@@ -166,14 +166,14 @@ fn of_stages(shape: &OutlierShape, stages: &RawArray) -> Change {
             && stage.is_some_and(|stage| !depends_on_array(shape, stage))
     });
     if leaves_array {
-        Change::Elsewhere
+        UpdateEffect::LeavesArray
     } else {
-        Change::Array(Growth::Unknown)
+        UpdateEffect::TouchesArray(Growth::Unknown)
     }
 }
 
-fn of_operators(shape: &OutlierShape, update: &RawDocument) -> Change {
-    let mut change = Change::Elsewhere;
+fn of_operators(shape: &OutlierShape, update: &RawDocument) -> UpdateEffect {
+    let mut change = UpdateEffect::LeavesArray;
     for (operator, paths) in update.iter().flatten() {
         let RawBsonRef::Document(paths) = paths else { continue };
         for (path, value) in paths.iter().flatten() {
@@ -181,9 +181,11 @@ fn of_operators(shape: &OutlierShape, update: &RawDocument) -> Change {
                 continue;
             };
             change = match change {
-                Change::Elsewhere | Change::Array(Growth::None) => Change::Array(growth),
-                Change::Array(_) if growth == Growth::None => change,
-                _ => Change::Array(Growth::Unknown),
+                UpdateEffect::LeavesArray | UpdateEffect::TouchesArray(Growth::None) => {
+                    UpdateEffect::TouchesArray(growth)
+                }
+                UpdateEffect::TouchesArray(_) if growth == Growth::None => change,
+                _ => UpdateEffect::TouchesArray(Growth::Unknown),
             };
         }
     }

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{Pipelines, Refused, bucket};
+use super::{PipelineRefusal, Pipelines, bucket};
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
 use crate::pattern::bucket::items_view;
@@ -15,7 +15,7 @@ impl Pipelines<'_> {
         &mut self,
         stage: &RawDocument,
         spec: &RawDocument,
-    ) -> Result<Option<RawDocumentBuf>, Refused> {
+    ) -> Result<Option<RawDocumentBuf>, PipelineRefusal> {
         let from = match get(spec, "from") {
             Some(RawBsonRef::String(from)) if super::lookup::is_given_once(spec, "from") => from,
             _ => {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{Pipelines, Place, Refused, begins_with_documents, documents, with_pipeline};
+use super::{PipelinePosition, PipelineRefusal, Pipelines, begins_with_documents, documents, with_pipeline};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::predicate_pushdown::key_position;
@@ -34,8 +34,8 @@ impl Pipelines<'_> {
         &mut self,
         stage: &RawDocument,
         spec: &RawDocument,
-        place: Place,
-    ) -> Result<Option<RawDocumentBuf>, Refused> {
+        place: PipelinePosition,
+    ) -> Result<Option<RawDocumentBuf>, PipelineRefusal> {
         let from = match get(spec, "from") {
             _ if !ARGUMENTS.iter().all(|name| is_given_once(spec, name)) => {
                 self.refuse_all(stage, "a $lookup with an argument that is given twice")?;
@@ -85,7 +85,7 @@ impl Pipelines<'_> {
         let Some(join) = Join::of(fields).filter(|join| key_position(bucket, join.foreign).is_none()) else {
             return Ok(Some(with_pipeline(spec, &self.items((from, &shape), &given, &stages)?)));
         };
-        if place == Place::InFacet {
+        if place == PipelinePosition::InFacet {
             return self.through_view(spec, from, &shape, &stages).map(Some);
         }
         let narrowing = pipeline::check(bucket, &stages).map_err(|what| self.refused(from, &shape, &what))?;
@@ -103,7 +103,7 @@ impl Pipelines<'_> {
         from: &str,
         shape: &Arc<Shape>,
         stages: &[RawDocumentBuf],
-    ) -> Result<RawDocumentBuf, Refused> {
+    ) -> Result<RawDocumentBuf, PipelineRefusal> {
         let bucket = self.bucket(from, shape)?;
         pipeline::check(bucket, stages).map_err(|what| self.refused(from, shape, &what))?;
         self.reach(from, shape, true);

@@ -1,8 +1,8 @@
 use bson::rawdoc;
 
 use super::*;
-use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::pipeline::{FieldOrder, unpack};
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
 fn options() -> BucketOptions {
@@ -18,7 +18,7 @@ fn shapes() -> Shapes {
 fn rewritten(stage: &RawDocument) -> Result<(RawDocumentBuf, Vec<String>), String> {
     let shapes = shapes();
     let mut pipelines = Pipelines::new(&shapes, "d");
-    let stages = pipelines.stages(&[stage], Place::Open);
+    let stages = pipelines.stages(&[stage], PipelinePosition::Open);
     let stages = stages.map_err(|refused| format!("{}.{}: {}", refused.database, refused.collection, refused.what))?;
     let reached = pipelines.into_reached().into_iter();
     let reached = reached.map(|reached| {

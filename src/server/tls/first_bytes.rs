@@ -11,7 +11,7 @@ const OPENING_OP_CODES: [OpCode; 3] = [OpCode::Msg, OpCode::Query, OpCode::Compr
 
 /// What a peer speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speaks {
+pub enum SniffedProtocol {
     /// TLS: the beginning of a handshake record.
     Tls,
     /// MongoDB's wire protocol in plain bytes.
@@ -26,13 +26,13 @@ pub enum Speaks {
 /// first three bytes of a message's length: 66 kB and more, where a client's first message has less than one. Unless an
 /// op code says otherwise it is TLS.
 #[must_use]
-pub fn first_bytes(bytes: &[u8]) -> Speaks {
+pub fn first_bytes(bytes: &[u8]) -> SniffedProtocol {
     let is_opening = could_be_message(bytes);
     match bytes {
-        _ if is_opening && bytes.len() >= HEADER_BYTES => Speaks::Mongo,
-        [0x16, 0x03] | [0x16, 0x03, 1..=4, ..] => Speaks::Tls,
-        _ if is_opening => Speaks::Mongo,
-        _ => Speaks::Unknown,
+        _ if is_opening && bytes.len() >= HEADER_BYTES => SniffedProtocol::Mongo,
+        [0x16, 0x03] | [0x16, 0x03, 1..=4, ..] => SniffedProtocol::Tls,
+        _ if is_opening => SniffedProtocol::Mongo,
+        _ => SniffedProtocol::Unknown,
     }
 }
 
@@ -65,12 +65,12 @@ mod tests {
         let hello = [
             0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03, 0x8f, 0x3a, 0x11, 0x90, 0x5c, 0x44,
         ];
-        assert_eq!(first_bytes(&hello[..1]), Speaks::Unknown);
+        assert_eq!(first_bytes(&hello[..1]), SniffedProtocol::Unknown);
         for length in 2..=hello.len() {
-            assert_eq!(first_bytes(&hello[..length]), Speaks::Tls, "{length} bytes");
+            assert_eq!(first_bytes(&hello[..length]), SniffedProtocol::Tls, "{length} bytes");
         }
         // A short one, whose beginning is also a possible length of a message.
-        assert_eq!(first_bytes(&[0x16, 0x03, 0x03, 0x00, 0xc8, 0x01]), Speaks::Tls);
+        assert_eq!(first_bytes(&[0x16, 0x03, 0x03, 0x00, 0xc8, 0x01]), SniffedProtocol::Tls);
     }
 
     #[test]
@@ -81,18 +81,18 @@ mod tests {
                 let message = [header(length, op_code), vec![0; 5]].concat();
                 for there in 4..=message.len() {
                     let spoken = first_bytes(&message[..there]);
-                    assert_eq!(spoken, Speaks::Mongo, "{length}, {op_code}: {there} bytes");
+                    assert_eq!(spoken, SniffedProtocol::Mongo, "{length}, {op_code}: {there} bytes");
                 }
             }
         }
         // Only the op code tells this length from a record of TLS 1.0.
-        assert_eq!(first_bytes(&header(0x0101_0316, 2013)), Speaks::Mongo);
-        assert_eq!(first_bytes(&header(0x0101_0316, 2013)[..15]), Speaks::Tls);
+        assert_eq!(first_bytes(&header(0x0101_0316, 2013)), SniffedProtocol::Mongo);
+        assert_eq!(first_bytes(&header(0x0101_0316, 2013)[..15]), SniffedProtocol::Tls);
     }
 
     #[test]
     fn anything_else_is_unknown() {
-        let check = |bytes: &[u8]| assert_eq!(first_bytes(bytes), Speaks::Unknown, "{bytes:02x?}");
+        let check = |bytes: &[u8]| assert_eq!(first_bytes(bytes), SniffedProtocol::Unknown, "{bytes:02x?}");
         check(b"");
         check(b"\x16");
         check(b"\x4d\x01\x00");

@@ -10,13 +10,13 @@ use mongodb::options::ServerAddress;
 
 /// What was told, so that it is told once.
 #[derive(Debug, Default)]
-pub(super) struct Distrust {
+pub(super) struct TlsFailureLog {
     told: HashMap<ServerAddress, String>,
 }
 
-impl Distrust {
+impl TlsFailureLog {
     /// Logs the TLS errors of servers that are new in this description.
-    pub(super) fn tell(&mut self, found: &TopologyDescription) {
+    pub(super) fn report(&mut self, found: &TopologyDescription) {
         for (address, server) in found.servers() {
             let error = server.error().and_then(of_tls);
             if let Some(error) = self.news(address, error) {
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn an_error_is_news_once_and_again_after_the_server_has_recovered() {
-        let mut distrust = Distrust::default();
+        let mut distrust = TlsFailureLog::default();
         let server = ServerAddress::parse("127.0.0.1:27017").unwrap();
         let error = || Some("unknown issuer".to_owned());
         assert_eq!(distrust.news(&server, error()), error());

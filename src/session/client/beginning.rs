@@ -3,11 +3,11 @@
 use super::counted::Awaited;
 use super::{Closed, Session};
 use crate::command::error::CommandError;
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::session::link::LinkError;
 use crate::session::memory::{Reservation, not_logged_in};
-use crate::session::metrics::{Direction, Limit};
-use crate::session::relay::{Request, Sent};
+use crate::session::metrics::{ByteDirection, Limit};
+use crate::session::relay::{RelayedRequest, RequestBytes};
 use crate::session::route::{self, Route};
 use crate::session::stream::LongFrame;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
@@ -32,8 +32,10 @@ impl Session<'_> {
         if header.op_code == OpCode::Msg
             && let Some(command) = self.beginning_to_relay(&beginning)
         {
-            self.shared.metrics.bytes(Direction::Received, header.message_length);
-            self.relay_beginning(Sent::Long(long), &command).await?;
+            self.shared
+                .metrics
+                .bytes(ByteDirection::Received, header.message_length);
+            self.relay_beginning(RequestBytes::Long(long), &command).await?;
             return Ok(None);
         }
         // Once for what is compressed and for what is in it: nobody is to wait while it holds the half.
@@ -94,7 +96,7 @@ impl Session<'_> {
     pub(super) fn beginning_to_relay<'b>(&mut self, beginning: &'b [u8]) -> Option<Beginning<'b>> {
         let opened = OpMsgHead::of_beginning(beginning)?;
         let flags = opened.flags;
-        let head = Head::of(opened.without_sequences()).ok()?;
+        let head = CommandHeader::of(opened.without_sequences()).ok()?;
         if READ_WHOLE.contains(&head.name) {
             return None;
         }
@@ -108,10 +110,14 @@ impl Session<'_> {
         (matches!(route, Route::Relay) && !is_observed).then_some(Beginning { name: head.name, flags })
     }
 
-    pub(super) async fn relay_beginning(&mut self, sent: Sent<'_>, command: &Beginning<'_>) -> Result<(), Closed> {
+    pub(super) async fn relay_beginning(
+        &mut self,
+        sent: RequestBytes<'_>,
+        command: &Beginning<'_>,
+    ) -> Result<(), Closed> {
         let begun = self.begin(command.name, Awaited::Answer);
         let flags = command.flags;
-        let relayed = self.relay(Request { sent, flags }, self.look()).await;
+        let relayed = self.relay(RelayedRequest { sent, flags }, self.look()).await;
         self.count(&begun, relayed)
     }
 }

@@ -5,7 +5,7 @@ use tokio::task::spawn_blocking;
 
 use super::{Closed, Message, Session};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::session::relay::Sent;
+use crate::session::relay::RequestBytes;
 use crate::wire::{Frame, Inflated, OpCode, OpCompressed, WireError};
 
 /// So much of a message is opened at first; its command, without documents in a sequence, is hardly ever longer.
@@ -44,7 +44,7 @@ impl Session<'_> {
             let beginning = apart(frame.clone(), limit, beginning).await?;
             if let Some(command) = self.beginning_to_relay(&beginning) {
                 self.request_memory.shrink(frame.len());
-                return self.relay_beginning(Sent::Whole(frame), &command).await;
+                return self.relay_beginning(RequestBytes::Whole(frame), &command).await;
             }
         }
         let opened = apart(frame.clone(), limit, whole).await?;

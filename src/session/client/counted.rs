@@ -6,7 +6,7 @@ use bson::raw::RawDocument;
 
 use super::{Closed, Session};
 use crate::command::document::get;
-use crate::session::metrics::{Outcome, Spent};
+use crate::session::metrics::{CommandOutcome, Spent};
 use crate::session::route;
 use crate::session::stream::StreamError;
 
@@ -32,7 +32,7 @@ impl Awaited {
 }
 
 /// A command that has begun.
-pub(super) struct Begun<'a> {
+pub(super) struct CommandTimer<'a> {
     name: &'a str,
     awaited: Awaited,
     at: Instant,
@@ -40,20 +40,24 @@ pub(super) struct Begun<'a> {
 
 impl Session<'_> {
     /// A command begins.
-    pub(super) fn begin<'a>(&mut self, name: &'a str, awaited: Awaited) -> Begun<'a> {
+    pub(super) fn begin<'a>(&mut self, name: &'a str, awaited: Awaited) -> CommandTimer<'a> {
         self.link.begin_command();
         let at = Instant::now();
-        Begun { name, awaited, at }
+        CommandTimer { name, awaited, at }
     }
 
     /// Counts a command that ended.
-    pub(super) fn count(&mut self, begun: &Begun<'_>, done: Result<Outcome, Closed>) -> Result<(), Closed> {
+    pub(super) fn count(
+        &mut self,
+        begun: &CommandTimer<'_>,
+        done: Result<CommandOutcome, Closed>,
+    ) -> Result<(), Closed> {
         let outcome = match (&done, begun.awaited) {
             (Ok(outcome), _) => *outcome,
             (Err(Closed::ByClient | Closed::Retired | Closed::Client(StreamError::Io(_))), Awaited::News) => {
-                Outcome::Relayed
+                CommandOutcome::Relayed
             }
-            (Err(_), _) => Outcome::Failed,
+            (Err(_), _) => CommandOutcome::Failed,
         };
         let spent = (begun.awaited == Awaited::Answer).then(|| Spent {
             upstream: self.link.waited(),

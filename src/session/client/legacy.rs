@@ -7,7 +7,7 @@ use super::{Closed, Session};
 use crate::command::document::first_field;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::session::link::LinkError;
-use crate::session::relay::{Look, Request, Sent};
+use crate::session::relay::{RelayedRequest, ReplyInspection, RequestBytes};
 use crate::session::{handshake, route};
 use crate::wire::{Frame, OpMsgFlags, OpQuery, OpReply};
 
@@ -53,20 +53,20 @@ impl Session<'_> {
             .map_err(LinkError::from)?;
             let frame = edited.as_ref().unwrap_or(frame);
             self.relay(
-                Request {
-                    sent: Sent::Whole(frame),
+                RelayedRequest {
+                    sent: RequestBytes::Whole(frame),
                     flags,
                 },
-                Look::Handshake(self.presentation),
+                ReplyInspection::Handshake(self.presentation),
             )
             .await
         } else {
             self.relay(
-                Request {
-                    sent: Sent::Whole(frame),
+                RelayedRequest {
+                    sent: RequestBytes::Whole(frame),
                     flags,
                 },
-                Look::Passing,
+                ReplyInspection::Passing,
             )
             .await
         };

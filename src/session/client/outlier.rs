@@ -6,20 +6,22 @@ use bson::raw::RawDocumentBuf;
 
 use super::rewritten::watched;
 use super::{Closed, Message, Session};
-use crate::command::arguments::Carried;
+use crate::command::arguments::InheritedOptions;
 use crate::command::cursor::GetMore;
 use crate::command::error::CommandError;
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::reply::says_not_primary;
 use crate::pattern::shapes::{OutlierShape, Shape};
 use crate::session::Settings;
 use crate::session::error::RunError;
 use crate::session::link::LinkError;
-use crate::session::metrics::{Direction, Outcome};
-use crate::session::outlier::{Facts, Outlier, Passage, StoredAsker, Tail, Tails, passage, shows_outliers};
-use crate::session::relay::{Request, Sent, opened};
-use crate::session::route::Rewritten;
+use crate::session::metrics::{ByteDirection, CommandOutcome};
+use crate::session::outlier::{
+    CommandState, DeferredSpills, OutlierCommand, OutlierRoute, StoredAsker, Tail, passage, shows_outliers,
+};
+use crate::session::relay::{RelayedRequest, RequestBytes, opened};
+use crate::session::route::ShapedTarget;
 use crate::wire::OpMsg;
 
 /// What became of a reply on its way.
@@ -37,9 +39,9 @@ impl Session<'_> {
     pub(super) async fn outlier(
         &mut self,
         message: Message<'_>,
-        head: &Head<'_>,
-        (to, shape): (&Rewritten<'_>, &OutlierShape),
-    ) -> Result<Outcome, Closed> {
+        head: &CommandHeader<'_>,
+        (to, shape): (&ShapedTarget<'_>, &OutlierShape),
+    ) -> Result<CommandOutcome, Closed> {
         self.link.compress_with(self.compressor);
         if !to.settings.stored_shapes.knows(to.namespace) {
             let (settings, at) = (&to.settings, (to.namespace, shape));
@@ -54,21 +56,21 @@ impl Session<'_> {
         // mongod does not know its number.
         let is_left = head.name == "getMore"
             && GetMore::parse(head.body()).is_ok_and(|more| self.shared.leftovers.contains(more.id));
-        let passage = if is_left { Passage::Rewritten } else { passage };
+        let passage = if is_left { OutlierRoute::Rewrite } else { passage };
         let shown = match passage {
-            Passage::Relayed => {
-                let request = Request {
-                    sent: Sent::Whole(message.received),
+            OutlierRoute::PassThrough => {
+                let request = RelayedRequest {
+                    sent: RequestBytes::Whole(message.received),
                     flags: head.message.flags,
                 };
                 return self.relay(request, self.look()).await;
             }
-            Passage::LookedAt => match self.look_for_outliers(message, shape).await? {
-                Passed::Sent => return Ok(Outcome::Relayed),
+            OutlierRoute::InspectReply => match self.look_for_outliers(message, shape).await? {
+                Passed::Sent => return Ok(CommandOutcome::Relayed),
                 Passed::Held(reply) => Some(reply),
                 Passed::Refused(error) => return self.finish(message.opened, head, Err(error.into())).await,
             },
-            Passage::Rewritten => None,
+            OutlierRoute::Rewrite => None,
         };
         // Boxed: most commands do not come here.
         Box::pin(self.rewrite_outlier(message, head, (to, shape), shown)).await
@@ -78,7 +80,7 @@ impl Session<'_> {
     async fn check_stored(
         &mut self,
         settings: &Settings,
-        head: &Head<'_>,
+        head: &CommandHeader<'_>,
         (namespace, shape): (Namespace<'_>, &OutlierShape),
     ) -> Result<(), RunError> {
         let asker = StoredAsker {
@@ -86,7 +88,7 @@ impl Session<'_> {
             link: &mut self.link,
             shape,
             namespace,
-            carried: Carried::of(head.body()),
+            carried: InheritedOptions::of(head.body()),
         };
         settings.stored_shapes.check(asker).await
     }
@@ -95,11 +97,11 @@ impl Session<'_> {
     async fn rewrite_outlier(
         &mut self,
         message: Message<'_>,
-        head: &Head<'_>,
-        (to, shape): (&Rewritten<'_>, &OutlierShape),
+        head: &CommandHeader<'_>,
+        (to, shape): (&ShapedTarget<'_>, &OutlierShape),
         shown: Option<RawDocumentBuf>,
-    ) -> Result<Outcome, Closed> {
-        let run = Outlier {
+    ) -> Result<CommandOutcome, Closed> {
+        let run = OutlierCommand {
             shared: self.shared,
             settings: &to.settings,
             link: &mut self.link,
@@ -112,7 +114,7 @@ impl Session<'_> {
             held: shown,
             reply_memory: &mut self.reply_memory,
             tails: &mut self.tails,
-            facts: Facts::default(),
+            facts: CommandState::default(),
         };
         let answer = watched(head, run.run(), &mut self.client).await?;
         self.finish(message.opened, head, answer).await
@@ -134,7 +136,7 @@ impl Session<'_> {
     /// Moves one; whether there is nothing more to be done about it.
     async fn move_tail(&mut self, Tail { command, id }: &Tail) -> Result<bool, Closed> {
         let settings = Arc::clone(self.settings.load());
-        let Ok(head) = Head::of_body(command) else {
+        let Ok(head) = CommandHeader::of_body(command) else {
             return Ok(true);
         };
         let Some(namespace) = head.namespace() else {
@@ -151,7 +153,7 @@ impl Session<'_> {
             Err(RunError::Command(_)) => return Ok(true),
             Err(RunError::Link(error)) => return Err(error.into()),
         }
-        let mut run = Outlier {
+        let mut run = OutlierCommand {
             shared: self.shared,
             settings: &settings,
             link: &mut self.link,
@@ -162,8 +164,8 @@ impl Session<'_> {
             begun: false.into(),
             held: None,
             reply_memory: &mut self.reply_memory,
-            tails: &mut Tails::default(),
-            facts: Facts::default(),
+            tails: &mut DeferredSpills::default(),
+            facts: CommandState::default(),
         };
         match run.move_tail(id.as_raw_bson_ref()).await {
             Ok(()) => Ok(true),
@@ -193,7 +195,7 @@ impl Session<'_> {
             return Ok(Passed::Held(body));
         }
         let is_gone = self.presentation.promises_primary() && says_not_primary(reply.body);
-        self.shared.metrics.bytes(Direction::Sent, received.len());
+        self.shared.metrics.bytes(ByteDirection::Sent, received.len());
         self.client.send(&received).await?;
         if is_gone {
             self.see_to_primary().await?;

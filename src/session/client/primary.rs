@@ -4,21 +4,21 @@ use bson::raw::{RawDocumentBuf, cstr};
 use tokio::time::timeout;
 
 use super::{Closed, Session};
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::session::error::RunError;
 use crate::session::handshake;
 use crate::session::link::LinkError;
-use crate::session::relay::Look;
+use crate::session::relay::ReplyInspection;
 use crate::session::upstream::UpstreamKind;
 use crate::wire::Frame;
 
 impl Session<'_> {
     /// What to look for in replies that are passed on.
-    pub(super) fn look(&self) -> Look<'static> {
+    pub(super) fn look(&self) -> ReplyInspection<'static> {
         if self.presentation.promises_primary() {
-            Look::ForPrimary
+            ReplyInspection::ForPrimary
         } else {
-            Look::Passing
+            ReplyInspection::Passing
         }
     }
 
@@ -43,7 +43,11 @@ impl Session<'_> {
     }
 
     /// A mongos gives drivers a token with which another one may finish a transaction; a mongod takes none.
-    pub(super) fn without_recovery_token(&self, frame: &Frame, head: &Head<'_>) -> Result<Option<Frame>, Closed> {
+    pub(super) fn without_recovery_token(
+        &self,
+        frame: &Frame,
+        head: &CommandHeader<'_>,
+    ) -> Result<Option<Frame>, Closed> {
         if self.upstream.kind() == UpstreamKind::Mongos
             || !matches!(head.name, "commitTransaction" | "abortTransaction")
         {

@@ -5,7 +5,7 @@ use bson::raw::RawDocumentBuf;
 use super::{Closed, Session, legacy};
 use crate::command::error::CommandError;
 use crate::session::link::LinkError;
-use crate::session::metrics::Direction;
+use crate::session::metrics::ByteDirection;
 use crate::wire::{Frame, OpCode, OpCompressed, OpMsgBuilder};
 
 /// A longer reply is not copied into a frame.
@@ -16,7 +16,7 @@ impl Session<'_> {
         if body.as_bytes().len() > LONG_BYTES && self.compressor.is_none() {
             let before = OpMsgBuilder::before_body(0, request.header().request_id, &body).map_err(LinkError::from)?;
             let bytes = before.len().saturating_add(body.as_bytes().len());
-            self.shared.metrics.bytes(Direction::Sent, bytes);
+            self.shared.metrics.bytes(ByteDirection::Sent, bytes);
             return Ok(self.client.send_parts([&before, body.as_bytes()]).await?);
         }
         let reply = OpMsgBuilder::new(0, request.header().request_id).body(&body).build();
@@ -34,7 +34,7 @@ impl Session<'_> {
             .map(|compressor| OpCompressed::compress(reply, compressor));
         let compressed = compressed.transpose().map_err(LinkError::from)?;
         let reply = compressed.as_ref().unwrap_or(reply);
-        self.shared.metrics.bytes(Direction::Sent, reply.len());
+        self.shared.metrics.bytes(ByteDirection::Sent, reply.len());
         Ok(self.client.send(reply).await?)
     }
 }

@@ -3,18 +3,18 @@
 use bson::raw::{RawBson, RawDocumentBuf, cstr};
 
 use super::{Closed, Message, Session};
-use crate::command::arguments::Carried;
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::{get, single};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::command::reply::says_not_primary;
 use crate::pattern::shapes::BucketShape;
 use crate::session::Settings;
 use crate::session::error::RunError;
-use crate::session::link::{LinkError, Request};
-use crate::session::metrics::Outcome;
+use crate::session::link::{LinkError, UpstreamRequest};
+use crate::session::metrics::CommandOutcome;
 use crate::session::route;
-use crate::session::run::{Across, EmptyTimestamps, Run, only_reads};
+use crate::session::run::{BucketCommand, CrossCollectionCommand, EmptyTimestamps, only_reads};
 use crate::session::stream::FrameStream;
 use crate::wire::{Frame, OpMsg};
 
@@ -22,11 +22,11 @@ impl Session<'_> {
     pub(super) async fn bucket(
         &mut self,
         message: Message<'_>,
-        head: &Head<'_>,
-        (to, shape): (&route::Rewritten<'_>, &BucketShape),
-    ) -> Result<Outcome, Closed> {
+        head: &CommandHeader<'_>,
+        (to, shape): (&route::ShapedTarget<'_>, &BucketShape),
+    ) -> Result<CommandOutcome, Closed> {
         self.link.compress_with(self.compressor);
-        let run = Run {
+        let run = BucketCommand {
             shared: self.shared,
             settings: &to.settings,
             link: &mut self.link,
@@ -36,7 +36,7 @@ impl Session<'_> {
             shape,
             namespace: to.namespace,
             collection: None,
-            begun: false.into(),
+            txn_started: false.into(),
             timestamps: EmptyTimestamps::Filled,
             executed: 0,
         };
@@ -47,13 +47,13 @@ impl Session<'_> {
     pub(super) async fn rewrite_across(
         &mut self,
         frame: &Frame,
-        head: &Head<'_>,
+        head: &CommandHeader<'_>,
         settings: &Settings,
-    ) -> Result<Outcome, Closed> {
+    ) -> Result<CommandOutcome, Closed> {
         self.link.compress_with(self.compressor);
         // As of every rewritten message: no one else verifies its checksum.
         OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
-        let across = Across {
+        let across = CrossCollectionCommand {
             shared: self.shared,
             settings,
             link: &mut self.link,
@@ -67,22 +67,22 @@ impl Session<'_> {
     pub(super) async fn finish(
         &mut self,
         frame: &Frame,
-        head: &Head<'_>,
+        head: &CommandHeader<'_>,
         answer: Result<RawDocumentBuf, RunError>,
-    ) -> Result<Outcome, Closed> {
+    ) -> Result<CommandOutcome, Closed> {
         let (reply, outcome) = match answer {
             // An error of mongod's own is an answer like any other.
-            Ok(reply) | Err(RunError::Command(CommandError::Upstream(reply))) => (reply, Outcome::Rewritten),
+            Ok(reply) | Err(RunError::Command(CommandError::Upstream(reply))) => (reply, CommandOutcome::Rewritten),
             Err(RunError::Command(error)) => {
                 if ends_transaction(head, &error) {
                     self.end_transaction(head).await?;
                 }
-                (error.into_reply(), Outcome::Rejected)
+                (error.into_reply(), CommandOutcome::Rejected)
             }
             Err(RunError::Link(error)) => return Err(error.into()),
         };
         let gone = self.presentation.promises_primary() && says_not_primary(&reply);
-        if !head.unanswered {
+        if !head.expects_no_reply {
             self.reply(frame, reply).await?;
         }
         if gone {
@@ -92,19 +92,19 @@ impl Session<'_> {
     }
 
     /// Ends the transaction of a command that the proxy has failed, as mongod ends one in which it fails a command.
-    async fn end_transaction(&mut self, head: &Head<'_>) -> Result<(), LinkError> {
-        let carried = Carried::of(head.body());
+    async fn end_transaction(&mut self, head: &CommandHeader<'_>) -> Result<(), LinkError> {
+        let carried = InheritedOptions::of(head.body());
         if get(head.body(), "startTransaction").is_some() {
             // Begins it where the command has not: a later command is then told that it was aborted, not that there is none.
             let mut find = single("find", "$cmd");
             find.append(cstr!("filter"), single("$mongoshape", RawBson::Null));
-            carried.append_to_look_up(&mut find);
-            self.link.call(Request::plain(&find)).await?;
+            carried.append_to_internal_read(&mut find);
+            self.link.call(UpstreamRequest::plain(&find)).await?;
         }
         let mut command = single("abortTransaction", 1);
         carried.begun(true).append_to_end(&mut command);
         command.append(cstr!("$db"), "admin");
-        self.link.call(Request::plain(&command)).await?;
+        self.link.call(UpstreamRequest::plain(&command)).await?;
         Ok(())
     }
 }
@@ -112,7 +112,7 @@ impl Session<'_> {
 /// Whether an error of the proxy's own ends the command's transaction. mongod finds most mistakes before it begins the transaction's next
 /// command, and only options of a `findAndModify` that contradict each other within it. After a refusal nothing of the transaction
 /// may be committed.
-fn ends_transaction(head: &Head<'_>, error: &CommandError) -> bool {
+fn ends_transaction(head: &CommandHeader<'_>, error: &CommandError) -> bool {
     let contradicts_itself =
         error.is(ErrorCode::FailedToParse) && matches!(head.name, "findAndModify" | "findandmodify");
     head.in_transaction() && (contradicts_itself || error.is(ErrorCode::CommandNotSupported))
@@ -120,7 +120,7 @@ fn ends_transaction(head: &Head<'_>, error: &CommandError) -> bool {
 
 /// What a command is answered. One that only reads is given up when the client is gone.
 pub(super) async fn watched(
-    head: &Head<'_>,
+    head: &CommandHeader<'_>,
     run: impl Future<Output = Result<RawDocumentBuf, RunError>>,
     client: &mut FrameStream,
 ) -> Result<Result<RawDocumentBuf, RunError>, Closed> {

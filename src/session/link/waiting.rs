@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 /// How long the upstream was waited for, in a command. Two looks at the clock for each time.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct UpstreamTimer {
     since: Option<Instant>,
     whole: Duration,
 }
 
-impl Waiting {
+impl UpstreamTimer {
     /// From now on, unless it is already.
     pub(super) fn begin(&mut self) {
         self.since.get_or_insert_with(Instant::now);

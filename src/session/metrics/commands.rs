@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, Registry, exponential_buckets};
 
-use super::label::Outcome;
+use super::label::CommandOutcome;
 use super::{counters, registered};
 
 /// Commands that have a label of their own, sorted; every other one counts as `other`.
@@ -77,8 +77,8 @@ pub struct Spent {
 #[derive(Clone, Debug)]
 pub(super) struct CommandMetrics {
     /// By the position of the name in [`COMMANDS`], the last for others, and by outcome: looked up for every command.
-    commands: Vec<[IntCounter; Outcome::ALL.len()]>,
-    durations: [Histogram; Outcome::ALL.len()],
+    commands: Vec<[IntCounter; CommandOutcome::ALL.len()]>,
+    durations: [Histogram; CommandOutcome::ALL.len()],
     upstream: UpstreamDurations,
     overhead: Histogram,
 }
@@ -94,7 +94,7 @@ impl CommandMetrics {
              log; when failed grows, see the proxy's log for who closed connections.",
             &["command", "outcome"],
         )?;
-        let of_name = |name| Outcome::ALL.map(|outcome| commands.with_label_values(&[name, outcome.label()]));
+        let of_name = |name| CommandOutcome::ALL.map(|outcome| commands.with_label_values(&[name, outcome.label()]));
         Ok(Self {
             commands: names().map(of_name).collect(),
             durations: durations(registry)?,
@@ -110,7 +110,7 @@ impl CommandMetrics {
         })
     }
 
-    pub(super) fn ended(&self, name: &str, outcome: Outcome, spent: Option<Spent>) {
+    pub(super) fn ended(&self, name: &str, outcome: CommandOutcome, spent: Option<Spent>) {
         let position = COMMANDS.binary_search(&name_of(name)).unwrap_or(COMMANDS.len());
         if let Some(counters) = self.commands.get(position) {
             counters[outcome as usize].inc();
@@ -170,14 +170,14 @@ pub(super) fn name_of(command: &str) -> &str {
     alias.map_or(OTHER, |position| ALIASES[position].1)
 }
 
-fn durations(registry: &Registry) -> Result<[Histogram; Outcome::ALL.len()], prometheus::Error> {
+fn durations(registry: &Registry) -> Result<[Histogram; CommandOutcome::ALL.len()], prometheus::Error> {
     let help = "Seconds from a command's last byte to its answer's (of one that is passed on while it comes in, from its beginning), by \
                 what became of it; none for a hello that waits for news. Of a getMore on a change stream it is mostly waiting. When it grows, mongoshape_upstream_duration_seconds and mongoshape_proxy_overhead_seconds say where \
                 the time goes.";
     let options = HistogramOpts::new("mongoshape_command_duration_seconds", help)
         .buckets(exponential_buckets(0.000_05, 2.0, 20)?);
     let durations = registered(registry, HistogramVec::new(options, &["outcome"])?)?;
-    Ok(Outcome::ALL.map(|outcome| durations.with_label_values(&[outcome.label()])))
+    Ok(CommandOutcome::ALL.map(|outcome| durations.with_label_values(&[outcome.label()])))
 }
 
 fn histogram(registry: &Registry, name: &str, help: &str, bounds: Vec<f64>) -> Result<Histogram, prometheus::Error> {

@@ -1,12 +1,12 @@
 //! Values of labels: closed sets, whose series all exist before their first event.
 
 use crate::command::document::{first_field, get};
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::pattern::pipeline::documents;
 
 /// What became of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// Its bytes were passed on.
     Relayed,
     /// It was rewritten and answered.
@@ -17,7 +17,7 @@ pub enum Outcome {
     Failed,
 }
 
-impl Outcome {
+impl CommandOutcome {
     pub(super) const ALL: [Self; 4] = [Self::Relayed, Self::Rewritten, Self::Rejected, Self::Failed];
 
     pub(super) fn label(self) -> &'static str {
@@ -104,7 +104,7 @@ impl Limit {
 
 /// Which way bytes went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum ByteDirection {
     /// From clients.
     Received,
     /// To clients.
@@ -113,7 +113,7 @@ pub enum Direction {
 
 /// What of a shaped collection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
+pub enum RefusalReason {
     /// A question, or an option of one.
     Read,
     /// A change of items or documents, or an option of one.
@@ -136,7 +136,7 @@ pub enum Refusal {
     Misfit,
 }
 
-impl Refusal {
+impl RefusalReason {
     pub(super) const ALL: [Self; 10] = [
         Self::Read,
         Self::Write,
@@ -152,7 +152,7 @@ impl Refusal {
 
     /// What is refused of a command on the collection itself.
     #[must_use]
-    pub fn of(head: &Head<'_>) -> Self {
+    pub fn of(head: &CommandHeader<'_>) -> Self {
         if opens_change_stream(head) {
             return Self::ChangeStream;
         }
@@ -191,7 +191,7 @@ impl Refusal {
 }
 
 /// Whether an `aggregate` begins with `$changeStream`.
-fn opens_change_stream(head: &Head<'_>) -> bool {
+fn opens_change_stream(head: &CommandHeader<'_>) -> bool {
     let stages = documents(get(head.body(), "pipeline"));
     let first = stages.as_deref().and_then(|stages| first_field(stages.first()?));
     head.name == "aggregate" && first.is_some_and(|(name, _)| name == "$changeStream")
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn outcomes_are_in_their_places() {
-        for (place, outcome) in Outcome::ALL.into_iter().enumerate() {
+        for (place, outcome) in CommandOutcome::ALL.into_iter().enumerate() {
             assert_eq!(outcome as usize, place);
         }
     }

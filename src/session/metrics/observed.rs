@@ -3,7 +3,7 @@
 use prometheus::{IntCounterVec, Registry};
 
 use super::commands::name_of;
-use super::label::{Refusal, Strategy};
+use super::label::{RefusalReason, Strategy};
 use super::{SessionMetrics, counters};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
@@ -44,7 +44,7 @@ impl ObservedMetrics {
 
     /// Lets every series of an observed shape exist at zero.
     pub fn expect_namespace(&self, namespace: &str) {
-        for reason in Refusal::ALL {
+        for reason in RefusalReason::ALL {
             self.rejected.with_label_values(&[namespace, reason.label()]);
         }
         for strategy in Strategy::ALL {

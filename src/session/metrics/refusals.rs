@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
 
-use super::Refusal;
+use super::RefusalReason;
 
 /// Kinds of refusals kept. The least recent makes room for another.
 const MAX_KINDS: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
@@ -18,7 +18,7 @@ pub struct RefusalKind {
     /// The shape's namespace, as configured.
     pub namespace: String,
     /// What was refused.
-    pub reason: Refusal,
+    pub reason: RefusalReason,
     /// The command, option or state, in the proxy's own words. Without values of documents.
     pub what: String,
     /// Whether the shape is in observe mode, so that the command was relayed.
@@ -51,7 +51,7 @@ impl RefusalLog {
     }
 
     /// Counts one. The first of its kind is logged at level info, others at debug: an application may repeat one forever.
-    pub(super) fn add(&self, namespace: &str, reason: Refusal, what: &str) {
+    pub(super) fn add(&self, namespace: &str, reason: RefusalReason, what: &str) {
         let kind = RefusalKind {
             namespace: namespace.to_owned(),
             reason,
@@ -93,16 +93,16 @@ mod tests {
     #[test]
     fn kinds_are_counted_and_bounded() {
         let log = RefusalLog::default();
-        log.add("d.c", Refusal::Read, "x");
-        log.add("d.c", Refusal::Read, "x");
-        log.observed().add("d.c", Refusal::Read, "x");
+        log.add("d.c", RefusalReason::Read, "x");
+        log.add("d.c", RefusalReason::Read, "x");
+        log.observed().add("d.c", RefusalReason::Read, "x");
         let counts: Vec<u64> = log.kinds().iter().map(|(_, count)| *count).collect();
         assert_eq!(counts, [1, 2]);
         for number in 0..2 * MAX_KINDS.get() {
-            log.add("d.c", Refusal::Read, &number.to_string());
+            log.add("d.c", RefusalReason::Read, &number.to_string());
         }
         assert_eq!(log.kinds().len(), MAX_KINDS.get());
-        log.add("d.c", Refusal::Read, &"x".repeat(2 * MAX_CHARACTERS));
+        log.add("d.c", RefusalReason::Read, &"x".repeat(2 * MAX_CHARACTERS));
         assert_eq!(log.kinds()[0].0.what.len(), MAX_CHARACTERS);
     }
 }

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{MAX_ATTEMPTS, Outlier, pause};
+use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::document::{get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::pattern::outlier::layout::{Extras, State, field, path};
+use crate::pattern::outlier::layout::{DocumentState, Extras, field, path};
 use crate::pattern::outlier::merge::merged;
 use crate::session::error::RunError;
 use crate::session::memory::{LARGEST_REPLY, REPLY_COPIES};
@@ -18,9 +18,9 @@ pub(super) const MOST_BYTES: usize = 17 * 1024 * 1024;
 
 /// Pages, by generation.
 #[derive(Debug, Default)]
-pub(super) struct Pages(HashMap<ObjectId, Vec<RawDocumentBuf>>);
+pub(super) struct PagesByGeneration(HashMap<ObjectId, Vec<RawDocumentBuf>>);
 
-impl Pages {
+impl PagesByGeneration {
     /// Those of a generation, in order.
     pub(super) fn of(&self, generation: ObjectId) -> Vec<&RawDocument> {
         let pages = self.0.get(&generation);
@@ -28,7 +28,7 @@ impl Pages {
     }
 }
 
-impl Outlier<'_> {
+impl OutlierCommand<'_> {
     /// The stored document of that `_id`, which is about to be changed: one that was split by hand is adopted first.
     pub(super) async fn base(&mut self, id: RawBsonRef<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
         self.check_collation().await?;
@@ -36,7 +36,9 @@ impl Outlier<'_> {
             pause(attempt).await;
             let stored = self.stored(id).await?;
             match stored {
-                Some(stored) if State::of(self.shape, &stored) == State::Bare => self.adopt(&stored).await?,
+                Some(stored) if DocumentState::of(self.shape, &stored) == DocumentState::Unmanaged => {
+                    self.adopt(&stored).await?
+                }
                 stored => return Ok(stored),
             }
         }
@@ -53,15 +55,15 @@ impl Outlier<'_> {
 
     /// What a stored document says of its extras; `None` for a typical one.
     pub(super) fn extras_of(&self, stored: &RawDocument) -> Result<Option<Extras>, RunError> {
-        match State::of(self.shape, stored) {
-            State::Typical => Ok(None),
-            State::Outlier(extras) => Ok(Some(extras)),
-            State::Bare | State::Misfit => Err(self.misfit().into()),
+        match DocumentState::of(self.shape, stored) {
+            DocumentState::Inline => Ok(None),
+            DocumentState::Outlier(extras) => Ok(Some(extras)),
+            DocumentState::Unmanaged | DocumentState::Invalid => Err(self.misfit().into()),
         }
     }
 
     /// The pages of a document, with memory reserved for what is made of them.
-    pub(super) async fn pages(&mut self, stored: &RawDocument, extras: &Extras) -> Result<Pages, RunError> {
+    pub(super) async fn pages(&mut self, stored: &RawDocument, extras: &Extras) -> Result<PagesByGeneration, RunError> {
         let Some(id) = get(stored, "_id") else {
             return Err(self.misfit().into());
         };
@@ -85,9 +87,9 @@ impl Outlier<'_> {
         &mut self,
         of: &[(RawBsonRef<'_>, ObjectId)],
         most_bytes: usize,
-    ) -> Result<Option<Pages>, RunError> {
+    ) -> Result<Option<PagesByGeneration>, RunError> {
         if of.is_empty() {
-            return Ok(Some(Pages::default()));
+            return Ok(Some(PagesByGeneration::default()));
         }
         let ids: RawArrayBuf = of.iter().map(|(id, _)| *id).collect();
         let generations: RawArrayBuf = of.iter().map(|(_, generation)| *generation).collect();
@@ -96,7 +98,7 @@ impl Outlier<'_> {
         let mut find = single("find", self.shape.extras_collection());
         find.append(cstr!("filter"), &filter);
         find.append(cstr!("sort"), single(path::FROM, 1));
-        let mut pages = Pages::default();
+        let mut pages = PagesByGeneration::default();
         let Some(read) = self.ask_within(find, most_bytes).await? else {
             return Ok(None);
         };
@@ -122,7 +124,7 @@ impl Outlier<'_> {
 
     /// The document as the application has it. `None` where it has got other pages since it was read.
     pub(super) async fn whole(&mut self, stored: &RawDocument) -> Result<Option<RawDocumentBuf>, RunError> {
-        if State::of(self.shape, stored) == State::Bare {
+        if DocumentState::of(self.shape, stored) == DocumentState::Unmanaged {
             return self.whole_by_hand(stored).await;
         }
         let Some(extras) = self.extras_of(stored)? else {

@@ -5,17 +5,17 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::Outlier;
+use super::OutlierCommand;
 use super::base::MOST_BYTES;
 use super::extras::Written;
-use super::send::Part;
+use super::send::WriteOrigin;
 use crate::command::document::{get, single};
-use crate::pattern::outlier::layout::State;
+use crate::pattern::outlier::layout::DocumentState;
 use crate::pattern::outlier::merge::merged_by_hand;
 use crate::pattern::outlier::regroup;
 use crate::session::error::RunError;
 
-impl Outlier<'_> {
+impl OutlierCommand<'_> {
     /// The document as the application has it. `None` where it was adopted since it was read.
     pub(super) async fn whole_by_hand(&mut self, stored: &RawDocument) -> Result<Option<RawDocumentBuf>, RunError> {
         let Some(id) = get(stored, "_id") else {
@@ -50,18 +50,18 @@ impl Outlier<'_> {
         let generation = ObjectId::new();
         let extras = self.extras_by_hand(id).await?;
         let extras: Vec<&RawDocument> = extras.iter().map(RawDocumentBuf::as_ref).collect();
-        let Some(elements) = regroup::elements(self.shape, (stored, &State::Bare), &extras) else {
+        let Some(elements) = regroup::elements(self.shape, (stored, &DocumentState::Unmanaged), &extras) else {
             return Err(self.misfit().into());
         };
         let counted = (generation, elements.len());
-        let Some(statement) = regroup::counting(self.shape, (stored, &State::Bare), counted) else {
+        let Some(statement) = regroup::counting(self.shape, (stored, &DocumentState::Unmanaged), counted) else {
             return Err(self.misfit().into());
         };
         let pages = regroup::pages(self.shape, id, generation, (0, &elements));
         let written = Written::of(stored, generation, &pages);
         self.write_pages(&pages, &written).await?;
         let told = self
-            .write((self.namespace.collection, "update"), &statement, Part::Beside)
+            .write((self.namespace.collection, "update"), &statement, WriteOrigin::Internal)
             .await;
         self.settled(told, &written).await?.succeeded().map(|_| ())
     }

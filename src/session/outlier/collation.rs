@@ -8,14 +8,14 @@ use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 use lru::LruCache;
 
-use super::Outlier;
-use crate::command::arguments::Carried;
+use super::OutlierCommand;
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::{as_flag, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::session::error::RunError;
-use crate::session::link::Request;
+use crate::session::link::UpstreamRequest;
 
 /// Namespaces remembered.
 const MAX_NAMESPACES: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
@@ -45,7 +45,7 @@ impl WithoutCollation {
     }
 }
 
-impl Outlier<'_> {
+impl OutlierCommand<'_> {
     /// The error for a collation of the collection's own.
     pub(super) fn own_collation(&self) -> CommandError {
         self.unsupported("a collation of its own")
@@ -61,8 +61,8 @@ impl Outlier<'_> {
         }
         let mut list = single("listCollections", 1);
         list.append(cstr!("filter"), single("name", self.namespace.collection));
-        Carried::of(self.head.body()).append_identity(&mut list);
-        let answer = match succeeded(self.link.call(Request::plain(&list)).await?) {
+        InheritedOptions::of(self.head.body()).append_identity(&mut list);
+        let answer = match succeeded(self.link.call(UpstreamRequest::plain(&list)).await?) {
             Err(error) if error.is(ErrorCode::Unauthorized) => return self.explain_collation().await,
             answer => answer?,
         };
@@ -89,7 +89,7 @@ impl Outlier<'_> {
         find.append(cstr!("filter"), single("_id", ""));
         let mut explain = single("explain", find);
         explain.append(cstr!("verbosity"), "queryPlanner");
-        Carried::of(self.head.body()).append_identity(&mut explain);
+        InheritedOptions::of(self.head.body()).append_identity(&mut explain);
         let answer = self.link.run(&explain).await?;
         let planner = get(&answer, "queryPlanner").and_then(RawBsonRef::as_document);
         if planner.is_some_and(|planner| get(planner, "collation").is_some()) {

@@ -2,19 +2,19 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::Outlier;
-use crate::command::arguments::Carried;
+use super::OutlierCommand;
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::{as_flag, get, single};
 use crate::command::error::CommandError;
 use crate::command::reply::CursorReply;
 use crate::pattern::outlier::touch::{depends_on_array, names_own};
 use crate::session::error::RunError;
-use crate::session::link::Request;
+use crate::session::link::UpstreamRequest;
 
 /// Options of a new collection under which documents cannot be kept in two places.
 const IMPOSSIBLE_OPTIONS: &[&str] = &["capped", "viewOn"];
 
-pub(super) async fn create(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn create(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();
     for option in IMPOSSIBLE_OPTIONS {
         if get(body, option).is_some_and(|value| as_flag(value) != Some(false)) {
@@ -31,7 +31,7 @@ pub(super) async fn create(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunE
     run.as_it_is().await
 }
 
-pub(super) async fn coll_mod(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn coll_mod(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     check_validator(run)?;
     let index = get(run.head.body(), "index").and_then(RawBsonRef::as_document);
     if let Some(index) = index {
@@ -46,15 +46,15 @@ pub(super) async fn coll_mod(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, Ru
 }
 
 /// The key of the index that a `collMod` is about; empty where there is none.
-async fn modified_key(run: &mut Outlier<'_>, index: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+async fn modified_key(run: &mut OutlierCommand<'_>, index: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     if let Some(key) = get(index, "keyPattern").and_then(RawBsonRef::as_document) {
         return Ok(key.to_owned());
     }
     let name = get(index, "name");
     let mut list = single("listIndexes", run.namespace.collection);
-    Carried::of(run.head.body()).append_identity(&mut list);
+    InheritedOptions::of(run.head.body()).append_identity(&mut list);
     // mongod says so if there is no collection.
-    let answer = run.link.call(Request::plain(&list)).await?;
+    let answer = run.link.call(UpstreamRequest::plain(&list)).await?;
     let named =
         CursorReply::parse(&answer).and_then(|cursor| cursor.documents().find(|index| get(index, "name") == name));
     let key = named
@@ -64,7 +64,7 @@ async fn modified_key(run: &mut Outlier<'_>, index: &RawDocument) -> Result<RawD
 }
 
 /// mongod would hold it against base documents.
-fn check_validator(run: &Outlier<'_>) -> Result<(), CommandError> {
+fn check_validator(run: &OutlierCommand<'_>) -> Result<(), CommandError> {
     let validator = get(run.head.body(), "validator").and_then(RawBsonRef::as_document);
     match validator {
         Some(validator) if sees_array(run, validator) => {
@@ -74,11 +74,11 @@ fn check_validator(run: &Outlier<'_>) -> Result<(), CommandError> {
     }
 }
 
-fn sees_array(run: &Outlier<'_>, words: &RawDocument) -> bool {
+fn sees_array(run: &OutlierCommand<'_>, words: &RawDocument) -> bool {
     depends_on_array(run.shape, words) || names_own(run.shape, RawBsonRef::Document(words))
 }
 
-pub(super) async fn create_indexes(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn create_indexes(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let indexes = get(run.head.body(), "indexes").and_then(RawBsonRef::as_array);
     let indexes = indexes.into_iter().flatten().flatten();
     for index in indexes.filter_map(RawBsonRef::as_document) {
@@ -90,7 +90,7 @@ pub(super) async fn create_indexes(run: &mut Outlier<'_>) -> Result<RawDocumentB
 }
 
 /// What an index would be that mongod held against the first elements alone.
-fn impossible(run: &Outlier<'_>, index: &RawDocument) -> Option<&'static str> {
+fn impossible(run: &OutlierCommand<'_>, index: &RawDocument) -> Option<&'static str> {
     let document = |name| get(index, name).and_then(RawBsonRef::as_document);
     let key = document("key")?;
     let is = |name| get(index, name).and_then(as_flag) == Some(true);
@@ -122,12 +122,12 @@ fn impossible(run: &Outlier<'_>, index: &RawDocument) -> Option<&'static str> {
 }
 
 /// The collection, then its extras: what is left of these is nothing.
-pub(super) async fn drop(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn drop(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let answer = run.as_it_is().await?;
     let mut command = single("drop", run.shape.extras_collection());
-    Carried::of(run.head.body()).append_identity(&mut command);
+    InheritedOptions::of(run.head.body()).append_identity(&mut command);
     // mongod says so if there is none.
-    run.link.call(Request::plain(&command)).await?;
+    run.link.call(UpstreamRequest::plain(&command)).await?;
     run.settings.without_collation.forget(run.namespace);
     run.settings.stored_shapes.forget(run.namespace);
     Ok(answer)

@@ -3,14 +3,14 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{MAX_ATTEMPTS, Outlier, pause};
+use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::document::{array_of, as_flag, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::outlier::remains::own_scratch;
 use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
 use crate::session::error::RunError;
-use crate::session::link::Request;
+use crate::session::link::UpstreamRequest;
 
 /// How often the place that all share is tried.
 const MAX_SHARED: u32 = 8;
@@ -28,7 +28,7 @@ fn has_failed(answer: &RawDocument) -> bool {
     get(answer, "ok").and_then(as_flag) != Some(true) || get(answer, "writeErrors").is_some()
 }
 
-impl Outlier<'_> {
+impl OutlierCommand<'_> {
     /// Runs a change, one statement of an `update` or a whole `findAndModify`, on a copy of a document, or on nothing.
     pub(super) async fn compute(
         &mut self,
@@ -79,7 +79,7 @@ impl Outlier<'_> {
         insert.append(cstr!("bypassDocumentValidation"), true);
         self.append_scratch(&mut insert);
         let upsert = upserting(whole);
-        let request = Request {
+        let request = UpstreamRequest {
             body: &insert,
             sequence: Some((field, &[if is_as_it_is { whole } else { &upsert }])),
         };
@@ -98,7 +98,7 @@ impl Outlier<'_> {
 
     async fn on_copy(&mut self, mut change: RawDocumentBuf) -> Result<RawDocumentBuf, RunError> {
         self.append_scratch(&mut change);
-        Ok(self.link.call(Request::plain(&change)).await?)
+        Ok(self.link.call(UpstreamRequest::plain(&change)).await?)
     }
 
     async fn copy(
@@ -135,7 +135,7 @@ impl Outlier<'_> {
             None => command = single("drop", collection),
         }
         self.append_scratch(&mut command);
-        self.link.call(Request::plain(&command)).await?;
+        self.link.call(UpstreamRequest::plain(&command)).await?;
         Ok(())
     }
 }

@@ -4,10 +4,10 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::id_cursor::{IdCursor, Selection};
 use super::read::are_pages_missing;
-use super::send::{Part, Told};
-use super::statements::{self, Results, Tally};
-use super::write::{Meant, met_by_none};
-use super::{MAX_ATTEMPTS, Outlier, pause};
+use super::send::{OutlierWriteResult, WriteOrigin};
+use super::statements::{self, Results, WriteTally};
+use super::write::{DocumentSelector, met_by_none};
+use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::delete::DeleteStatement;
 use crate::command::document::{array_of, put, single};
 use crate::command::write_batch::WriteBatch;
@@ -16,13 +16,13 @@ use crate::pattern::outlier::statement::{replacing, typical};
 use crate::session::error::RunError;
 
 /// One statement of the command.
-pub(super) struct Statement<'s, 'a> {
+pub(super) struct OutlierDelete<'s, 'a> {
     of: &'s DeleteStatement<'a>,
     variables: Option<&'a RawDocument>,
     id: i32,
 }
 
-pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let mut let_variables = None;
     let batch = WriteBatch::parse(run.head, ("delete", "delete.deletes"), |name, field| {
         match name {
@@ -38,25 +38,26 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
         .collect();
     run.is_retryable()?;
     let statements = statements?;
-    let statements = statements.iter().enumerate().map(|(index, of)| Statement {
+    let statements = statements.iter().enumerate().map(|(index, of)| OutlierDelete {
         of,
         variables: let_variables,
         id: batch.statement_ids.of(index),
     });
-    let statements: Vec<_> = statements.map(statements::Statement::Delete).collect();
-    statements::run_each(run, &statements, (Tally::default(), batch.ordered)).await
+    let statements: Vec<_> = statements.map(statements::WriteStatement::Delete).collect();
+    statements::run_each(run, &statements, (WriteTally::default(), batch.ordered)).await
 }
 
-impl<'a> Statement<'_, 'a> {
+impl<'a> OutlierDelete<'_, 'a> {
     /// Executes it, and adds what came of each document.
-    pub(super) async fn run(&self, run: &mut Outlier<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
+    pub(super) async fn run(&self, run: &mut OutlierCommand<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
         let told = if self.of.one {
             one(run, self).await?
         } else if run.head.is_retryable_write() {
             // mongod refuses it.
             let element = self.element(self.of.filter, 0);
             let collection = run.namespace.collection;
-            run.write((collection, "delete"), &element, Part::Own(self.id)).await?
+            run.write((collection, "delete"), &element, WriteOrigin::Client(self.id))
+                .await?
         } else {
             return many(run, self, results).await;
         };
@@ -65,14 +66,18 @@ impl<'a> Statement<'_, 'a> {
     }
 
     /// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
-    pub(super) async fn on_none(&self, run: &mut Outlier<'_>) -> Result<Told, RunError> {
+    pub(super) async fn on_none(&self, run: &mut OutlierCommand<'_>) -> Result<OutlierWriteResult, RunError> {
         let element = self.element(&met_by_none(self.of.filter), i32::from(self.of.one));
-        run.write((run.namespace.collection, "delete"), &element, Part::Own(self.id))
-            .await
+        run.write(
+            (run.namespace.collection, "delete"),
+            &element,
+            WriteOrigin::Client(self.id),
+        )
+        .await
     }
 
-    fn meant(&self) -> Meant<'a> {
-        Meant {
+    fn meant(&self) -> DocumentSelector<'a> {
+        DocumentSelector {
             filter: Some(self.of.filter),
             sort: None,
             collation: self.of.collation,
@@ -94,7 +99,7 @@ impl<'a> Statement<'_, 'a> {
     }
 }
 
-async fn one(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
+async fn one(run: &mut OutlierCommand<'_>, statement: &OutlierDelete<'_, '_>) -> Result<OutlierWriteResult, RunError> {
     let meant = statement.meant();
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
@@ -115,19 +120,27 @@ async fn one(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Tol
     statement.on_none(run).await
 }
 
-async fn many(run: &mut Outlier<'_>, statement: &Statement<'_, '_>, results: &mut Results<'_>) -> Result<(), RunError> {
+async fn many(
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierDelete<'_, '_>,
+    results: &mut Results<'_>,
+) -> Result<(), RunError> {
     // A document that becomes an outlier meanwhile is met the next time.
     for round in 0..MAX_ATTEMPTS {
         pause(round).await;
         match outliers(run, statement, results).await? {
-            Found::None if round > 0 => return Ok(()),
-            Found::Failed => return Ok(()),
-            Found::Changed => continue,
-            Found::None | Found::Some => {}
+            SelectedOutliers::None if round > 0 => return Ok(()),
+            SelectedOutliers::Failed => return Ok(()),
+            SelectedOutliers::Changed => continue,
+            SelectedOutliers::None | SelectedOutliers::Some => {}
         }
         let element = statement.element(&typical(run.shape, statement.of.filter), 0);
         let told = run
-            .write((run.namespace.collection, "delete"), &element, Part::Own(statement.id))
+            .write(
+                (run.namespace.collection, "delete"),
+                &element,
+                WriteOrigin::Client(statement.id),
+            )
             .await?;
         results.add(&told);
         if told.error.is_some() {
@@ -138,7 +151,7 @@ async fn many(run: &mut Outlier<'_>, statement: &Statement<'_, '_>, results: &mu
 }
 
 /// What came of the outliers that a statement selects.
-enum Found {
+enum SelectedOutliers {
     None,
     /// There were some, and they are deleted.
     Some,
@@ -149,31 +162,31 @@ enum Found {
 }
 
 async fn outliers(
-    run: &mut Outlier<'_>,
-    statement: &Statement<'_, '_>,
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierDelete<'_, '_>,
     results: &mut Results<'_>,
-) -> Result<Found, RunError> {
+) -> Result<SelectedOutliers, RunError> {
     let mut ids = run.open_ids(statement.meant(), Selection::Outliers).await?;
     let found = each(run, statement, &mut ids, results).await;
     if !matches!(found, Err(RunError::Link(_))) {
         run.close_ids(ids).await?;
     }
     if are_pages_missing(&found) && !run.head.in_transaction() {
-        return Ok(Found::Changed);
+        return Ok(SelectedOutliers::Changed);
     }
     found
 }
 
 async fn each(
-    run: &mut Outlier<'_>,
-    statement: &Statement<'_, '_>,
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierDelete<'_, '_>,
     ids: &mut IdCursor,
     results: &mut Results<'_>,
-) -> Result<Found, RunError> {
+) -> Result<SelectedOutliers, RunError> {
     let meant = statement.meant();
-    let mut found = Found::None;
+    let mut found = SelectedOutliers::None;
     while let Some(some) = run.next_ids(ids).await? {
-        found = Found::Some;
+        found = SelectedOutliers::Some;
         for id in &some {
             let id = id.as_raw_bson_ref();
             let Some(told) = at(run, statement, (&meant.with_id(id), id)).await? else {
@@ -181,7 +194,7 @@ async fn each(
             };
             results.add(&told);
             if told.error.is_some() {
-                return Ok(Found::Failed);
+                return Ok(SelectedOutliers::Failed);
             }
         }
     }
@@ -190,17 +203,17 @@ async fn each(
 
 /// Deletes the document of that `_id`, if it meets the filter. `None` where none does.
 async fn at(
-    run: &mut Outlier<'_>,
-    statement: &Statement<'_, '_>,
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierDelete<'_, '_>,
     (filter, id): (&RawDocument, RawBsonRef<'_>),
-) -> Result<Option<Told>, RunError> {
+) -> Result<Option<OutlierWriteResult>, RunError> {
     let collection = run.namespace.collection;
     let depends = run.depends(Some(filter));
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
         let element = statement.element(&typical(run.shape, filter), 1);
         let told = run
-            .write((collection, "delete"), &element, Part::Own(statement.id))
+            .write((collection, "delete"), &element, WriteOrigin::Client(statement.id))
             .await?;
         if told.n > 0 || told.error.is_some() {
             return Ok(Some(told));
@@ -208,7 +221,7 @@ async fn at(
         let Some(stored) = run.base(id).await? else {
             return Ok(None);
         };
-        let meant = Meant {
+        let meant = DocumentSelector {
             filter: Some(filter),
             ..statement.meant()
         };
@@ -227,7 +240,7 @@ async fn at(
         };
         let element = statement.element(&demanded, 1);
         let told = run
-            .write((collection, "delete"), &element, Part::Own(statement.id))
+            .write((collection, "delete"), &element, WriteOrigin::Client(statement.id))
             .await?;
         if told.n > 0 && told.error.is_none() {
             run.remove_pages(id, extras.generation).await?;

@@ -3,9 +3,9 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::Outlier;
-use super::send::{Part, Told};
-use crate::command::arguments::Carried;
+use super::OutlierCommand;
+use super::send::{OutlierWriteResult, WriteOrigin};
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::{array_of, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::write_batch::command_ranges;
@@ -34,7 +34,7 @@ impl Written {
     }
 }
 
-impl Outlier<'_> {
+impl OutlierCommand<'_> {
     /// Writes the pages of whole arrays, which no base document counts yet. If mongod refuses some, those of `written` that were
     /// stored before are removed.
     pub(super) async fn write_pages(&mut self, pages: &[RawDocumentBuf], written: &[Written]) -> Result<(), RunError> {
@@ -73,7 +73,9 @@ impl Outlier<'_> {
         for range in command_ranges(sizes) {
             let extras = self.shape.extras_collection();
             let some = statements.get(range).unwrap_or_default();
-            let told = self.write_all((extras, name, field), some, Part::Beside).await?;
+            let told = self
+                .write_all((extras, name, field), some, WriteOrigin::Internal)
+                .await?;
             told.succeeded()?;
         }
         Ok(())
@@ -91,9 +93,9 @@ impl Outlier<'_> {
     /// Passes on what became of a change of a base document, and removes the pages that were written for it if it was not made.
     pub(super) async fn settled(
         &mut self,
-        made: Result<Told, RunError>,
+        made: Result<OutlierWriteResult, RunError>,
         written: &[Written],
-    ) -> Result<Told, RunError> {
+    ) -> Result<OutlierWriteResult, RunError> {
         let told = match made {
             Ok(told) => told,
             Err(error) => return Err(self.withdrawn(error, written).await?),
@@ -116,7 +118,7 @@ impl Outlier<'_> {
         if self.head.in_transaction() {
             command.append(cstr!("maxTimeMS"), MAX_INDEX_TIME_MS);
         }
-        Carried::of(self.head.body()).append_identity(&mut command);
+        InheritedOptions::of(self.head.body()).append_identity(&mut command);
         match self.link.run(&command).await {
             // The next one sees to it.
             Err(RunError::Command(CommandError::Upstream(reply)))
@@ -133,8 +135,8 @@ impl Outlier<'_> {
     pub(super) async fn remove_pages(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<(), RunError> {
         let statement = page::removal(self.shape, id, generation);
         let extras = self.shape.extras_collection();
-        let told = self.write((extras, "delete"), &statement, Part::Beside).await;
-        let removed = told.and_then(Told::succeeded).map(|_| ());
+        let told = self.write((extras, "delete"), &statement, WriteOrigin::Internal).await;
+        let removed = told.and_then(OutlierWriteResult::succeeded).map(|_| ());
         self.left_to_others(removed)
     }
 

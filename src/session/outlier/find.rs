@@ -7,7 +7,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::merge::Merged;
 use super::passage::shows_own;
 use super::read::judged;
-use super::{MAX_ATTEMPTS, Outlier, leftover, pause};
+use super::{MAX_ATTEMPTS, OutlierCommand, leftover, pause};
 use crate::command::arguments::with_replaced;
 use crate::command::batch::BatchKind;
 use crate::command::document::{as_flag, get, put, single};
@@ -21,17 +21,17 @@ use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
 /// How a `find` is answered.
-pub(super) enum Way {
+pub(super) enum FindPlan {
     /// In the client's own words, or with this projection, and outliers put together.
     Complete(Option<RawDocumentBuf>),
     /// By a pipeline.
     Pipeline,
 }
 
-pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let find = Find::parse(run.head.body())?;
     match way(run.shape, &find).map_err(|what| run.unsupported(&what))? {
-        Way::Complete(projection) => {
+        FindPlan::Complete(projection) => {
             let projection = projection.as_deref().map(RawBsonRef::Document);
             let body = match projection {
                 Some(_) => &with_replaced(run.head.body(), &[("projection", projection)]),
@@ -52,12 +52,12 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
             }
             Err(run.missing_extras().into())
         }
-        Way::Pipeline => by_pipeline(run, &find).await,
+        FindPlan::Pipeline => by_pipeline(run, &find).await,
     }
 }
 
 /// The reply to words of the client's that read: the one that is there already, or mongod's.
-async fn read(run: &mut Outlier<'_>, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+async fn read(run: &mut OutlierCommand<'_>, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     if let Some(held) = run.held.take() {
         return Ok(succeeded(held)?);
     }
@@ -67,14 +67,14 @@ async fn read(run: &mut Outlier<'_>, body: &RawDocument) -> Result<RawDocumentBu
 }
 
 /// How a `find` is answered, or what of it cannot be.
-pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<Way, String> {
+pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<FindPlan, String> {
     if shape.reads() == Reads::Base {
-        return Ok(Way::Complete(None));
+        return Ok(FindPlan::Complete(None));
     }
     let depends = |words: Option<&RawDocument>| words.is_some_and(|words| depends_on_array(shape, words));
     let by_pipeline = || match find.beyond_aggregation.first() {
         Some(option) => Err(format!("find with '{option}' that depends on {}", shape.array())),
-        None => Ok(Way::Pipeline),
+        None => Ok(FindPlan::Pipeline),
     };
     if depends(find.filter) || depends(find.sort) {
         return by_pipeline();
@@ -87,7 +87,7 @@ pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<Way, String> 
         return Err("find with 'returnKey'".to_owned());
     }
     let Some(projection) = find.projection else {
-        return Ok(Way::Complete(None));
+        return Ok(FindPlan::Complete(None));
     };
     if may_leave_id_out(shape, projection) {
         return by_pipeline();
@@ -101,15 +101,15 @@ pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<Way, String> 
         return Err(format!("a projection of `{}`, or of what is beside it,", shape.flag()));
     }
     if !depends_on_array(shape, projection) {
-        return Ok(Way::Complete(None));
+        return Ok(FindPlan::Complete(None));
     }
     match get(projection, shape.array()).filter(|_| are_plain).and_then(as_flag) {
         Some(true) => {
             let mut with_control = projection.to_owned();
             put(&mut with_control, shape.control(), true);
-            Ok(Way::Complete(Some(with_control)))
+            Ok(FindPlan::Complete(Some(with_control)))
         }
-        Some(false) => Ok(Way::Complete(None)),
+        Some(false) => Ok(FindPlan::Complete(None)),
         None => by_pipeline(),
     }
 }
@@ -142,14 +142,14 @@ fn may_leave_id_out(shape: &OutlierShape, projection: &RawDocument) -> bool {
     !shows_others_only && !leaves_array_out
 }
 
-async fn close(run: &mut Outlier<'_>, answer: &RawDocument) -> Result<(), RunError> {
+async fn close(run: &mut OutlierCommand<'_>, answer: &RawDocument) -> Result<(), RunError> {
     match CursorReply::parse(answer).filter(|cursor| cursor.id != 0) {
         Some(cursor) => run.close_cursor(run.namespace.collection, cursor.id).await,
         None => Ok(()),
     }
 }
 
-pub(super) async fn get_more(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     if run.held.is_none()
         && let Some(reply) = leftover::get_more(run).await?
     {
@@ -177,7 +177,7 @@ enum Batches {
 /// The reply with its outliers put together: as many as it holds, and the others are left to `getMore`. `None` where one has got other
 /// pages since.
 async fn complete(
-    run: &mut Outlier<'_>,
+    run: &mut OutlierCommand<'_>,
     answer: &RawDocument,
     batches: Batches,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
@@ -204,7 +204,7 @@ async fn complete(
     Ok(Some(batch.into_reply_like(answer, id)))
 }
 
-async fn by_pipeline(run: &mut Outlier<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
+async fn by_pipeline(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
     judged(run, find).await?;
     let mut find = find.clone();
     let natural = find

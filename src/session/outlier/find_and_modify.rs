@@ -7,40 +7,40 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::read::forgotten;
 use super::send::met;
-use super::write::{Meant, has_expression, met_by_none};
-use super::{MAX_ATTEMPTS, Outlier, pause};
+use super::write::{DocumentSelector, has_expression, met_by_none};
+use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, put};
 use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
-use crate::pattern::outlier::layout::State;
+use crate::pattern::outlier::layout::DocumentState;
 use crate::pattern::outlier::merge::merged;
 use crate::pattern::outlier::statement::typical_with_room;
-use crate::pattern::outlier::touch::{Change, Growth, may_insert_long};
+use crate::pattern::outlier::touch::{Growth, UpdateEffect, may_insert_long};
 use crate::session::error::RunError;
 
 /// mongod's code for a `findAndModify` that inserted a document when it was sent before, and says nothing of an upsert now.
 const WAS_UPSERT: i32 = 40608;
 
-pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = FindAndModify::parse(run.head.body())?;
     run.is_retryable()?;
-    let change = command.change.map_or(Change::Elsewhere, |change| {
-        Change::of_upsert(run.shape, change, command.filter.filter(|_| command.upsert))
+    let change = command.change.map_or(UpdateEffect::LeavesArray, |change| {
+        UpdateEffect::of_upsert(run.shape, change, command.filter.filter(|_| command.upsert))
     });
     let growth = match change {
-        Change::Own => {
+        UpdateEffect::TouchesReserved => {
             let what = format!("an update of `{}`, or of what is beside it,", run.shape.flag());
             return Err(run.unsupported(&what).into());
         }
-        Change::Array(growth) => growth,
-        Change::Elsewhere => Growth::None,
+        UpdateEffect::TouchesArray(growth) => growth,
+        UpdateEffect::LeavesArray => Growth::None,
     };
     if command.upsert && command.filter.is_some_and(has_expression) {
         // mongod refuses it.
         return run.as_it_is().await;
     }
-    let meant = Meant {
+    let meant = DocumentSelector {
         filter: command.filter,
         sort: command.sort,
         collation: command.collation,
@@ -82,7 +82,7 @@ pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunErro
 }
 
 /// The client's command with another filter, and without these fields.
-fn asking(run: &Outlier<'_>, filter: &RawDocument, without: &[&str]) -> RawDocumentBuf {
+fn asking(run: &OutlierCommand<'_>, filter: &RawDocument, without: &[&str]) -> RawDocumentBuf {
     let mut replaced: Vec<_> = without.iter().map(|name| (*name, None)).collect();
     replaced.push(("query", None));
     let mut body = with_replaced(run.head.body(), &replaced);
@@ -92,7 +92,7 @@ fn asking(run: &Outlier<'_>, filter: &RawDocument, without: &[&str]) -> RawDocum
 
 /// Of a document without extras, in the client's own words. `None` where there is none.
 async fn typical_one(
-    run: &mut Outlier<'_>,
+    run: &mut OutlierCommand<'_>,
     command: &FindAndModify<'_>,
     filter: &RawDocument,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
@@ -105,7 +105,7 @@ async fn typical_one(
 
 /// The answer as the application has it: one to a command that was sent before may be of an outlier.
 async fn told_again(
-    run: &mut Outlier<'_>,
+    run: &mut OutlierCommand<'_>,
     command: &FindAndModify<'_>,
     answer: RawDocumentBuf,
 ) -> Result<RawDocumentBuf, RunError> {
@@ -118,7 +118,7 @@ async fn told_again(
     let Some(RawBsonRef::Document(value)) = get(&answer, "value") else {
         return Ok(answer);
     };
-    let State::Outlier(extras) = State::of(run.shape, value) else {
+    let DocumentState::Outlier(extras) = DocumentState::of(run.shape, value) else {
         return Ok(answer);
     };
     if get(value, "_id").is_none() {
@@ -133,7 +133,7 @@ async fn told_again(
 
 /// Where no document is meant: nothing, or what an earlier attempt has done, or an upsert.
 async fn without_match(
-    run: &mut Outlier<'_>,
+    run: &mut OutlierCommand<'_>,
     command: &FindAndModify<'_>,
     growth: Growth,
 ) -> Result<RawDocumentBuf, RunError> {
@@ -157,14 +157,14 @@ async fn without_match(
 }
 
 /// mongod's answer to the client's words where no document meets them.
-async fn met_by_nobody(run: &mut Outlier<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
+async fn met_by_nobody(run: &mut OutlierCommand<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
     let all = RawDocumentBuf::new();
     let nothing = met_by_none(command.filter.unwrap_or(&all));
     without_upsert(run, &nothing).await
 }
 
 /// mongod's answer to the client's command with another filter, where nothing may be inserted.
-async fn without_upsert(run: &mut Outlier<'_>, filter: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+async fn without_upsert(run: &mut OutlierCommand<'_>, filter: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     let body = asking(run, filter, &["sort", "upsert"]);
     match run.link.run(&run.next(&body)).await {
         Err(RunError::Command(CommandError::Upstream(reply)))

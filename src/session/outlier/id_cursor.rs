@@ -4,12 +4,12 @@
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::read::are_pages_missing;
-use super::write::Meant;
-use super::{MAX_ATTEMPTS, Outlier, pause};
+use super::write::DocumentSelector;
+use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::document::{get, single};
 use crate::command::reply::CursorReply;
 use crate::session::error::RunError;
-use crate::session::link::Request;
+use crate::session::link::UpstreamRequest;
 
 /// `_id`s that one batch of mongod's holds at most.
 const BATCH_SIZE: i32 = 1_000;
@@ -52,10 +52,10 @@ impl IdCursor {
     }
 }
 
-impl Outlier<'_> {
+impl OutlierCommand<'_> {
     /// The `_id`s of documents to change. If they are few, all of them are held before the first document is changed. Otherwise they
     /// are read in the order of the `_id`s, which no change moves: no document is answered twice.
-    pub(super) async fn ids_to_change(&mut self, meant: Meant<'_>) -> Result<IdCursor, RunError> {
+    pub(super) async fn ids_to_change(&mut self, meant: DocumentSelector<'_>) -> Result<IdCursor, RunError> {
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;
             let mut cursor = self.open_ids(meant, Selection::Found).await?;
@@ -80,7 +80,11 @@ impl Outlier<'_> {
     }
 
     /// Opens a cursor on `_id`s, with its first batch.
-    pub(super) async fn open_ids(&mut self, meant: Meant<'_>, selection: Selection) -> Result<IdCursor, RunError> {
+    pub(super) async fn open_ids(
+        &mut self,
+        meant: DocumentSelector<'_>,
+        selection: Selection,
+    ) -> Result<IdCursor, RunError> {
         let (mut command, merges) = self.id_query(meant, (selection, 0))?;
         match get(&command, "cursor") {
             Some(_) => put_batch_size(&mut command),
@@ -89,7 +93,7 @@ impl Outlier<'_> {
         if selection == Selection::ById {
             command.append(cstr!("allowDiskUse"), true);
         }
-        self.carried().append_to_look_up(&mut command);
+        self.carried().append_to_internal_read(&mut command);
         let reply = if merges {
             self.put_together(&command).await?
         } else {
@@ -114,7 +118,7 @@ impl Outlier<'_> {
         let mut more = single("getMore", cursor.id);
         more.append(cstr!("collection"), self.namespace.collection);
         more.append(cstr!("batchSize"), BATCH_SIZE);
-        self.carried().append_to_go_on(&mut more);
+        self.carried().append_to_get_more(&mut more);
         // mongod has closed it if this fails.
         cursor.id = 0;
         let reply = self.link.run(&more).await?;
@@ -130,8 +134,8 @@ impl Outlier<'_> {
         let mut command = single("killCursors", self.namespace.collection);
         let ids: RawArrayBuf = [RawBsonRef::Int64(cursor.id)].into_iter().collect();
         command.append(cstr!("cursors"), &ids);
-        self.carried().append_to_go_on(&mut command);
-        self.link.call(Request::plain(&command)).await?;
+        self.carried().append_to_get_more(&mut command);
+        self.link.call(UpstreamRequest::plain(&command)).await?;
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::Outlier;
+use super::OutlierCommand;
 use super::extras::Written;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, get};
@@ -12,9 +12,9 @@ use crate::command::reply::succeeded;
 use crate::pattern::outlier::layout::{is_long, split};
 use crate::pattern::shapes::OutlierShape;
 use crate::session::error::RunError;
-use crate::session::link::Request;
+use crate::session::link::UpstreamRequest;
 
-pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Insert::parse(run.head)?;
     run.is_retryable()?;
     check(run, &command.documents)?;
@@ -54,7 +54,7 @@ pub(super) fn is_plain(shape: &OutlierShape, command: &Insert<'_>) -> bool {
     })
 }
 
-fn check(run: &Outlier<'_>, documents: &[&RawDocument]) -> Result<(), RunError> {
+fn check(run: &OutlierCommand<'_>, documents: &[&RawDocument]) -> Result<(), RunError> {
     for document in documents {
         for (name, _) in document.iter().flatten() {
             if run.shape.is_own(name.as_str()) {
@@ -91,14 +91,14 @@ fn with_id(document: &RawDocument) -> RawDocumentBuf {
 }
 
 /// The client's command with other documents; mongod's answer, which may say `ok: 0`.
-async fn send(run: &mut Outlier<'_>, documents: &[RawDocumentBuf]) -> Result<RawDocumentBuf, RunError> {
+async fn send(run: &mut OutlierCommand<'_>, documents: &[RawDocumentBuf]) -> Result<RawDocumentBuf, RunError> {
     if run.head.message.sequences.is_empty() {
         let array: RawArrayBuf = array_of(documents);
         let body = with_replaced(run.head.body(), &[("documents", Some(RawBsonRef::Array(&array)))]);
-        return Ok(run.link.call(Request::plain(&run.next(&body))).await?);
+        return Ok(run.link.call(UpstreamRequest::plain(&run.next(&body))).await?);
     }
     let documents: Vec<&RawDocument> = documents.iter().map(RawDocumentBuf::as_ref).collect();
-    let request = Request {
+    let request = UpstreamRequest {
         body: &run.next(run.head.body()),
         sequence: Some(("documents", &documents)),
     };

@@ -12,7 +12,7 @@ use lru::LruCache;
 
 use crate::command::document::single;
 use crate::command::namespace::Namespace;
-use crate::session::first_page::Place;
+use crate::session::first_page::FirstPageKey;
 
 /// Documents remembered. One takes some 200 bytes.
 const MAX_DOCUMENTS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
@@ -20,7 +20,7 @@ const MAX_DOCUMENTS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero"
 /// The outliers that a proxy knows of.
 #[derive(Debug)]
 pub(in crate::session) struct KnownOutliers {
-    generations: Mutex<LruCache<Place, ObjectId>>,
+    generations: Mutex<LruCache<FirstPageKey, ObjectId>>,
 }
 
 impl Default for KnownOutliers {
@@ -36,26 +36,26 @@ impl Default for KnownOutliers {
 
 impl KnownOutliers {
     /// The place of a document.
-    pub(super) fn place(namespace: Namespace<'_>, id: RawBsonRef<'_>) -> Place {
-        Place::new(namespace, single("_id", id).into_bytes())
+    pub(super) fn place(namespace: Namespace<'_>, id: RawBsonRef<'_>) -> FirstPageKey {
+        FirstPageKey::new(namespace, single("_id", id).into_bytes())
     }
 
     /// The generation that one had.
-    pub(super) fn get(&self, place: &Place) -> Option<ObjectId> {
+    pub(super) fn get(&self, place: &FirstPageKey) -> Option<ObjectId> {
         self.lock().get(place).copied()
     }
 
     /// Remembers one of this generation.
-    pub(super) fn learn(&self, place: Place, generation: ObjectId) {
+    pub(super) fn learn(&self, place: FirstPageKey, generation: ObjectId) {
         self.lock().put(place, generation);
     }
 
     /// Forgets one that was found to be wrong.
-    pub(super) fn forget(&self, place: &Place) {
+    pub(super) fn forget(&self, place: &FirstPageKey) {
         self.lock().pop(place);
     }
 
-    fn lock(&self) -> MutexGuard<'_, LruCache<Place, ObjectId>> {
+    fn lock(&self) -> MutexGuard<'_, LruCache<FirstPageKey, ObjectId>> {
         self.generations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,14 +13,14 @@ use bson::Timestamp;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use lru::LruCache;
 
-use super::Outlier;
+use super::OutlierCommand;
 use super::merge::Merged;
 use crate::command::arguments::with_replaced;
 use crate::command::batch::BatchKind;
 use crate::command::cursor::{GetMore, killed_ids};
 use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::reply::{CursorReply, carry};
+use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::session::cursor::Owner;
 use crate::session::error::RunError;
 
@@ -72,20 +72,20 @@ enum Slot {
 /// The leftovers of a proxy.
 #[derive(Debug)]
 pub(in crate::session) struct Leftovers {
-    open: Mutex<Open>,
+    open: Mutex<OpenLeftovers>,
     /// What all of them may weigh.
     most_bytes: usize,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenLeftovers {
     slots: LruCache<i64, Slot>,
     bytes: usize,
 }
 
 /// One that was taken; it is forgotten unless it is given back.
 #[derive(Debug)]
-struct Borrowed<'a> {
+struct BorrowedLeftover<'a> {
     leftovers: &'a Leftovers,
     id: i64,
     leftover: Option<Box<Leftover>>,
@@ -96,7 +96,7 @@ impl Leftovers {
     pub(in crate::session) fn new(most_bytes: usize) -> Self {
         let mut slots = LruCache::unbounded();
         slots.resize(MAX_CURSORS);
-        let open = Mutex::new(Open { slots, bytes: 0 });
+        let open = Mutex::new(OpenLeftovers { slots, bytes: 0 });
         Self { open, most_bytes }
     }
 
@@ -105,7 +105,7 @@ impl Leftovers {
         self.lock().slots.contains(&id)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenLeftovers> {
         // Nothing in here is ever left half done.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,7 +127,7 @@ impl Leftovers {
     }
 
     /// Takes one. `None`: there is no such number.
-    fn take(&self, id: i64) -> Option<Result<Borrowed<'_>, CommandError>> {
+    fn take(&self, id: i64) -> Option<Result<BorrowedLeftover<'_>, CommandError>> {
         let mut open = self.lock();
         let slot = open.slots.get_mut(&id)?;
         Some(match std::mem::replace(slot, Slot::InUse) {
@@ -137,7 +137,7 @@ impl Leftovers {
             }
             Slot::Kept(leftover) => {
                 open.bytes = open.bytes.saturating_sub(leftover.bytes());
-                Ok(Borrowed {
+                Ok(BorrowedLeftover {
                     leftovers: self,
                     id,
                     leftover: Some(leftover),
@@ -155,7 +155,7 @@ impl Leftovers {
     }
 }
 
-impl Open {
+impl OpenLeftovers {
     fn remove(&mut self, id: i64) {
         let removed = self.slots.pop(&id);
         self.forgotten(removed);
@@ -168,7 +168,7 @@ impl Open {
     }
 }
 
-impl Borrowed<'_> {
+impl BorrowedLeftover<'_> {
     /// Gives it back, unless it was forgotten meanwhile.
     fn give_back(mut self) {
         if let Some(leftover) = self.leftover.take()
@@ -179,7 +179,7 @@ impl Borrowed<'_> {
     }
 }
 
-impl Drop for Borrowed<'_> {
+impl Drop for BorrowedLeftover<'_> {
     fn drop(&mut self) {
         if self.leftover.is_some() {
             self.leftovers.lock().remove(self.id);
@@ -187,7 +187,7 @@ impl Drop for Borrowed<'_> {
     }
 }
 
-impl Outlier<'_> {
+impl OutlierCommand<'_> {
     /// Keeps what a reply had no place for, and gives the number to ask for it by. `upstream` is mongod's, `fitted` says how many
     /// documents the reply holds.
     pub(super) async fn keep_leftover(
@@ -208,7 +208,7 @@ impl Outlier<'_> {
             never_times_out: get(body, "noCursorTimeout") == Some(RawBsonRef::Boolean(true)),
         };
         let mut gossip = RawDocumentBuf::new();
-        carry(&mut gossip, answer);
+        copy_cluster_time(&mut gossip, answer);
         let id = rand::random_range(1..i64::MAX);
         let leftover = Leftover {
             owner,
@@ -275,7 +275,7 @@ impl Outlier<'_> {
 }
 
 /// The next reply of a cursor of which documents were left. `None`: it is none of these.
-pub(super) async fn get_more(run: &mut Outlier<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
+pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
     let more = GetMore::parse(run.head.body())?;
     let shared = run.shared;
     let Some(taken) = shared.leftovers.take(more.id) else {
@@ -310,7 +310,7 @@ pub(super) async fn get_more(run: &mut Outlier<'_>) -> Result<Option<RawDocument
     leftover.fitted = count;
     let is_over = leftover.documents.is_empty() && leftover.upstream == 0;
     let mut reply = batch.into_reply(run.namespace, if is_over { 0 } else { more.id });
-    carry(&mut reply, &leftover.gossip);
+    copy_cluster_time(&mut reply, &leftover.gossip);
     if !is_over {
         borrowed.leftover = Some(leftover);
         borrowed.give_back();
@@ -318,7 +318,7 @@ pub(super) async fn get_more(run: &mut Outlier<'_>) -> Result<Option<RawDocument
     Ok(Some(reply))
 }
 
-impl Outlier<'_> {
+impl OutlierCommand<'_> {
     /// The next documents of mongod's cursor: about as many as a reply has held.
     async fn ask_for_more(&mut self, leftover: &mut Leftover, wanted: usize) -> Result<(), RunError> {
         let size = i64::try_from(leftover.fitted.saturating_add(1).min(wanted)).unwrap_or(i64::MAX);
@@ -334,7 +334,7 @@ impl Outlier<'_> {
             leftover.documents = cursor.documents().map(RawDocument::to_owned).collect();
         }
         leftover.gossip = RawDocumentBuf::new();
-        carry(&mut leftover.gossip, &answer);
+        copy_cluster_time(&mut leftover.gossip, &answer);
         Ok(())
     }
 
@@ -349,7 +349,7 @@ impl Outlier<'_> {
 }
 
 /// `killCursors`: mongod's answer, with its numbers in place of the proxy's and back.
-pub(super) async fn kill(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn kill(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();
     // What is wrong with the list is mongod's to say.
     let ids = killed_ids(body).unwrap_or_default();

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::Outlier;
-use super::base::{MOST_BYTES, Pages};
+use super::OutlierCommand;
+use super::base::{MOST_BYTES, PagesByGeneration};
 use super::passage::shows_own;
-use crate::command::batch::{Batch, BatchKind};
+use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::document::get;
-use crate::pattern::outlier::layout::{Extras, State};
+use crate::pattern::outlier::layout::{DocumentState, Extras};
 use crate::pattern::outlier::merge::{merged, without_own};
 use crate::pattern::shapes::Reads;
 use crate::session::error::RunError;
@@ -24,13 +24,13 @@ const PART_BYTES: usize = 1024 * 1024;
 /// What came of some documents.
 pub(super) enum Merged {
     /// The first of them, so many.
-    Batch(Batch, usize),
+    Batch(ReplyBatch, usize),
     /// One of them has got other pages since it was read.
     Stale,
 }
 
 /// A document as mongod has answered it.
-enum Shown<'d> {
+enum AnsweredDocument<'d> {
     /// To be answered as it is.
     AsIs(&'d RawDocument),
     /// To be answered without fields of the proxy's own.
@@ -41,7 +41,7 @@ enum Shown<'d> {
     ByHand(&'d RawDocument),
 }
 
-impl Shown<'_> {
+impl AnsweredDocument<'_> {
     /// What it is expected to weigh in the reply.
     fn expected_bytes(&self) -> usize {
         match self {
@@ -60,15 +60,18 @@ enum Unfilled {
     Exceeded,
 }
 
-impl Outlier<'_> {
+impl OutlierCommand<'_> {
     /// Puts together as many of these documents, from the first on, as a reply holds.
     pub(super) async fn merge(&mut self, documents: &[&RawDocument], kind: BatchKind) -> Result<Merged, RunError> {
         let shown = documents.iter().map(|document| self.shown(document));
         let shown = shown.collect::<Result<Vec<_>, RunError>>()?;
-        if shown.iter().any(|shown| matches!(shown, Shown::Outlier(..))) {
+        if shown.iter().any(|shown| matches!(shown, AnsweredDocument::Outlier(..))) {
             self.shared.metrics.outliers.merged(&self.label());
         }
-        let expected = shown.iter().map(Shown::expected_bytes).fold(0, usize::saturating_add);
+        let expected = shown
+            .iter()
+            .map(AnsweredDocument::expected_bytes)
+            .fold(0, usize::saturating_add);
         let expected = expected.saturating_mul(REPLY_COPIES).min(LARGEST_REPLY);
         for reserved in [expected, LARGEST_REPLY] {
             self.reply_memory.reserve(reserved).await?;
@@ -81,23 +84,23 @@ impl Outlier<'_> {
         Err(self.too_large().into())
     }
 
-    fn shown<'d>(&self, document: &'d RawDocument) -> Result<Shown<'d>, RunError> {
+    fn shown<'d>(&self, document: &'d RawDocument) -> Result<AnsweredDocument<'d>, RunError> {
         let shape = self.shape;
         if !shows_own(shape, document) {
-            return Ok(Shown::AsIs(document));
+            return Ok(AnsweredDocument::AsIs(document));
         }
         let keep = (shape.reads() == Reads::Base).then_some(shape.flag());
         // By its control alone: a projection may have left the flag out.
-        let state = State::of(shape, document);
+        let state = DocumentState::of(shape, document);
         let is_whole = shape.reads() == Reads::Merged && get(document, shape.array()).is_some();
         let shown = match state {
-            State::Misfit => return Err(self.misfit().into()),
-            State::Outlier(extras) if is_whole => {
+            DocumentState::Invalid => return Err(self.misfit().into()),
+            DocumentState::Outlier(extras) if is_whole => {
                 let expected = extras.expected_bytes(shape, document);
-                Shown::Outlier(document, extras, expected)
+                AnsweredDocument::Outlier(document, extras, expected)
             }
-            State::Bare if is_whole => Shown::ByHand(document),
-            _ => return Ok(Shown::Stripped(without_own(shape, document, keep))),
+            DocumentState::Unmanaged if is_whole => AnsweredDocument::ByHand(document),
+            _ => return Ok(AnsweredDocument::Stripped(without_own(shape, document, keep))),
         };
         if get(document, "_id").is_none() {
             return Err(self.unsupported(&format!("{} without _id", shape.array())).into());
@@ -108,11 +111,11 @@ impl Outlier<'_> {
     /// A batch of the first documents, and how many these are, in the memory that is reserved.
     async fn fill(
         &mut self,
-        shown: &[Shown<'_>],
+        shown: &[AnsweredDocument<'_>],
         kind: BatchKind,
-    ) -> Result<Result<(Batch, usize), Unfilled>, RunError> {
+    ) -> Result<Result<(ReplyBatch, usize), Unfilled>, RunError> {
         let most_bytes = self.reply_memory.bytes() / REPLY_COPIES;
-        let mut batch = Batch::new(kind);
+        let mut batch = ReplyBatch::new(kind);
         let mut count = 0;
         let mut part_bytes = PART_BYTES;
         while let Some(rest) = shown.get(count..).filter(|rest| !rest.is_empty()) {
@@ -147,9 +150,13 @@ impl Outlier<'_> {
     }
 
     /// The pages of outliers. `None` where they are of more than so many bytes.
-    async fn pages_of(&mut self, shown: &[Shown<'_>], most_bytes: usize) -> Result<Option<Pages>, RunError> {
+    async fn pages_of(
+        &mut self,
+        shown: &[AnsweredDocument<'_>],
+        most_bytes: usize,
+    ) -> Result<Option<PagesByGeneration>, RunError> {
         let outliers = shown.iter().filter_map(|shown| match shown {
-            Shown::Outlier(document, extras, _) => Some((get(document, "_id")?, extras.generation)),
+            AnsweredDocument::Outlier(document, extras, _) => Some((get(document, "_id")?, extras.generation)),
             _ => None,
         });
         let outliers: Vec<_> = outliers.collect();
@@ -157,25 +164,31 @@ impl Outlier<'_> {
     }
 
     /// A document as the application has it. `None` where it has got other pages since it was read.
-    async fn whole_of<'d>(&mut self, shown: &'d Shown<'_>, pages: &Pages) -> Result<Option<Cow<'d, [u8]>>, RunError> {
+    async fn whole_of<'d>(
+        &mut self,
+        shown: &'d AnsweredDocument<'_>,
+        pages: &PagesByGeneration,
+    ) -> Result<Option<Cow<'d, [u8]>>, RunError> {
         let whole = match shown {
-            Shown::AsIs(document) => return Ok(Some(document.as_bytes().into())),
-            Shown::Stripped(document) => return Ok(Some(document.as_bytes().into())),
-            Shown::Outlier(document, extras, _) => merged(self.shape, document, extras, &pages.of(extras.generation)),
-            Shown::ByHand(document) => self.whole_by_hand(document).await?,
+            AnsweredDocument::AsIs(document) => return Ok(Some(document.as_bytes().into())),
+            AnsweredDocument::Stripped(document) => return Ok(Some(document.as_bytes().into())),
+            AnsweredDocument::Outlier(document, extras, _) => {
+                merged(self.shape, document, extras, &pages.of(extras.generation))
+            }
+            AnsweredDocument::ByHand(document) => self.whole_by_hand(document).await?,
         };
         Ok(whole.map(|whole| whole.into_bytes().into()))
     }
 }
 
 /// The first documents, of whose pages so many bytes are expected together: at least one.
-fn part_of<'s, 'd>(shown: &'s [Shown<'d>], most_bytes: usize) -> &'s [Shown<'d>] {
+fn part_of<'s, 'd>(shown: &'s [AnsweredDocument<'d>], most_bytes: usize) -> &'s [AnsweredDocument<'d>] {
     let mut bytes = 0_usize;
     let fit = shown.iter().take_while(|shown| {
         bytes = bytes.saturating_add(match shown {
-            Shown::Outlier(_, _, pages) => *pages,
-            Shown::AsIs(_) | Shown::Stripped(_) => 0,
-            Shown::ByHand(_) => MOST_BYTES,
+            AnsweredDocument::Outlier(_, _, pages) => *pages,
+            AnsweredDocument::AsIs(_) | AnsweredDocument::Stripped(_) => 0,
+            AnsweredDocument::ByHand(_) => MOST_BYTES,
         });
         bytes <= most_bytes
     });

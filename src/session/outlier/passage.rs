@@ -2,29 +2,29 @@
 
 use bson::raw::RawDocument;
 
-use super::find::{self, Way};
+use super::find::{self, FindPlan};
 use super::insert;
 use crate::command::document::elements;
 use crate::command::error::CommandError;
 use crate::command::find::Find;
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::command::insert::Insert;
 use crate::command::reply::CursorReply;
 use crate::command::update::Update;
-use crate::pattern::outlier::touch::{Change, depends_on_array};
+use crate::pattern::outlier::touch::{UpdateEffect, depends_on_array};
 use crate::pattern::shapes::OutlierShape;
 use crate::session::upstream::UpstreamKind;
 use crate::wire::OpMsgFlags;
 
 /// How a command gets to mongod, and its reply back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::session) enum Passage {
+pub(in crate::session) enum OutlierRoute {
     /// As they came.
-    Relayed,
+    PassThrough,
     /// The same, but for a reply in which there are outliers.
-    LookedAt,
+    InspectReply,
     /// As the proxy makes them.
-    Rewritten,
+    Rewrite,
 }
 
 /// How this one does.
@@ -33,9 +33,9 @@ pub(in crate::session) enum Passage {
 /// What is wrong with its bytes.
 pub(in crate::session) fn passage(
     shape: &OutlierShape,
-    head: &Head<'_>,
+    head: &CommandHeader<'_>,
     upstream: UpstreamKind,
-) -> Result<Passage, CommandError> {
+) -> Result<OutlierRoute, CommandError> {
     head.validate()?;
     // One that is wrong is told so where it is rewritten.
     let is_relayed = match head.name {
@@ -46,33 +46,34 @@ pub(in crate::session) fn passage(
         _ => false,
     };
     Ok(if is_relayed {
-        Passage::Relayed
+        OutlierRoute::PassThrough
     } else {
-        Passage::Rewritten
+        OutlierRoute::Rewrite
     })
 }
 
 /// Whether no statement depends on the array, or changes it.
 fn leaves_array(shape: &OutlierShape, update: &Update<'_>) -> bool {
     update.statements.iter().all(|statement| {
-        Change::of_statement(shape, statement) == Change::Elsewhere && !depends_on_array(shape, statement.filter)
+        UpdateEffect::of_statement(shape, statement) == UpdateEffect::LeavesArray
+            && !depends_on_array(shape, statement.filter)
     })
 }
 
-fn of_read(shape: &OutlierShape, head: &Head<'_>) -> Passage {
+fn of_read(shape: &OutlierShape, head: &CommandHeader<'_>) -> OutlierRoute {
     // A stream of replies would have to be looked at one by one.
     let flags = head.message.flags;
-    if flags.contains(OpMsgFlags::EXHAUST_ALLOWED) || head.unanswered {
-        return Passage::Rewritten;
+    if flags.contains(OpMsgFlags::EXHAUST_ALLOWED) || head.expects_no_reply {
+        return OutlierRoute::Rewrite;
     }
     let is_complete = head.name == "getMore"
         || Find::parse(head.body())
             .map(|find| find::way(shape, &find))
-            .is_ok_and(|way| matches!(way, Ok(Way::Complete(None))));
+            .is_ok_and(|way| matches!(way, Ok(FindPlan::Complete(None))));
     if is_complete {
-        Passage::LookedAt
+        OutlierRoute::InspectReply
     } else {
-        Passage::Rewritten
+        OutlierRoute::Rewrite
     }
 }
 

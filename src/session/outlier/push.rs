@@ -4,16 +4,16 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::Outlier;
+use super::OutlierCommand;
 use super::known::KnownOutliers;
-use super::send::{Part, Told};
-use super::update::{At, Statement};
+use super::send::{OutlierWriteResult, WriteOrigin};
+use super::update::{At, OutlierUpdate};
 use crate::command::document::single;
 use crate::command::reply::succeeded;
 use crate::pattern::outlier::statement::{self, flagging, into_tail, outlier, outlier_with_room};
 use crate::pattern::outlier::touch::Growth;
 use crate::session::error::RunError;
-use crate::session::link::Request;
+use crate::session::link::UpstreamRequest;
 
 /// What pushes may weigh that are left in a tail: whoever reads the document reads them, too.
 const MAX_LEFT_BYTES: usize = 4096;
@@ -27,7 +27,11 @@ pub(super) struct Push<'a> {
 
 impl<'a> Push<'a> {
     /// The push that a statement is, if it is one.
-    pub(super) fn of(run: &Outlier<'_>, statement: &Statement<'_, 'a>, filter: &RawDocument) -> Option<Self> {
+    pub(super) fn of(
+        run: &OutlierCommand<'_>,
+        statement: &OutlierUpdate<'_, 'a>,
+        filter: &RawDocument,
+    ) -> Option<Self> {
         let (Growth::By(count), RawBsonRef::Document(operators)) = (statement.growth, statement.of.change) else {
             return None;
         };
@@ -38,8 +42,8 @@ impl<'a> Push<'a> {
 
 /// Pushes to a document that was an outlier when it was last looked at. `None` where it is not known to be one, or is none.
 pub(super) async fn to_known(
-    run: &mut Outlier<'_>,
-    (statement, push): (&Statement<'_, '_>, Push<'_>),
+    run: &mut OutlierCommand<'_>,
+    (statement, push): (&OutlierUpdate<'_, '_>, Push<'_>),
     (filter, id): (&RawDocument, RawBsonRef<'_>),
 ) -> Result<Option<At>, RunError> {
     let place = KnownOutliers::place(run.namespace, id);
@@ -58,10 +62,10 @@ pub(super) async fn to_known(
 
 /// Pushes little to a tail that has room for it, and leaves it there. `None` where there is no room, or no outlier is meant.
 async fn into_room(
-    run: &mut Outlier<'_>,
-    (statement, push): (&Statement<'_, '_>, Push<'_>),
+    run: &mut OutlierCommand<'_>,
+    (statement, push): (&OutlierUpdate<'_, '_>, Push<'_>),
     (filter, id): (&RawDocument, RawBsonRef<'_>),
-) -> Result<Option<Told>, RunError> {
+) -> Result<Option<OutlierWriteResult>, RunError> {
     let weight = statement::pushed(run.shape, push.operators).map_or(usize::MAX, |pushed| pushed.as_bytes().len());
     // A transaction's own tail can be moved by nobody else, and is held by it when others would.
     if weight > MAX_LEFT_BYTES || run.head.in_transaction() {
@@ -73,7 +77,11 @@ async fn into_room(
     let change = into_tail(run.shape, push.operators);
     let element = statement.element(&filter, RawBsonRef::Document(&change), (false, false));
     let told = run
-        .write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
+        .write(
+            (run.namespace.collection, "update"),
+            &element,
+            WriteOrigin::Client(statement.id),
+        )
         .await?;
     if told.error.is_some() {
         return Ok(Some(told));
@@ -87,8 +95,8 @@ async fn into_room(
 
 /// Pushes to a document that is no typical one with room. `None` where it does not meet the filter, or what it has is no array.
 pub(super) async fn to_outlier(
-    run: &mut Outlier<'_>,
-    (statement, push): (&Statement<'_, '_>, Push<'_>),
+    run: &mut OutlierCommand<'_>,
+    (statement, push): (&OutlierUpdate<'_, '_>, Push<'_>),
     (filter, id): (&RawDocument, RawBsonRef<'_>),
 ) -> Result<Option<At>, RunError> {
     let Some(stored) = run.base(id).await? else {
@@ -107,8 +115,8 @@ pub(super) async fn to_outlier(
 
 /// Makes an outlier of a typical document that meets the filter, and has no room.
 async fn flag(
-    run: &mut Outlier<'_>,
-    (statement, push): (&Statement<'_, '_>, Push<'_>),
+    run: &mut OutlierCommand<'_>,
+    (statement, push): (&OutlierUpdate<'_, '_>, Push<'_>),
     (filter, id): (&RawDocument, RawBsonRef<'_>),
     generation: ObjectId,
 ) -> Result<(), RunError> {
@@ -117,7 +125,7 @@ async fn flag(
     };
     if statement.is_met(run, filter).await? {
         let collection = run.namespace.collection;
-        run.write((collection, "update"), &flagging, Part::Beside)
+        run.write((collection, "update"), &flagging, WriteOrigin::Internal)
             .await?
             .succeeded()?;
     }
@@ -126,27 +134,27 @@ async fn flag(
 
 /// Pushes to the tail, and moves it. `None` where no outlier is meant. `generation` is the one that it may have.
 async fn to_tail(
-    run: &mut Outlier<'_>,
-    (statement, push): (&Statement<'_, '_>, Push<'_>),
+    run: &mut OutlierCommand<'_>,
+    (statement, push): (&OutlierUpdate<'_, '_>, Push<'_>),
     (filter, id): (&RawDocument, RawBsonRef<'_>),
     generation: ObjectId,
-) -> Result<Option<Told>, RunError> {
+) -> Result<Option<OutlierWriteResult>, RunError> {
     let change = into_tail(run.shape, push.operators);
     let change = RawBsonRef::Document(&change);
     let element = statement.element(&outlier(run.shape, filter), change, (false, false));
     let mut update: RawDocumentBuf = single("update", run.namespace.collection);
-    run.append_own(&mut update, Part::Own(statement.id));
+    run.append_own(&mut update, WriteOrigin::Client(statement.id));
     let looks = run.looks(id, generation);
     let requests = [
-        Request {
+        UpstreamRequest {
             body: &update,
             sequence: Some(("updates", &[&element])),
         },
-        Request::plain(&looks[0]),
-        Request::plain(&looks[1]),
+        UpstreamRequest::plain(&looks[0]),
+        UpstreamRequest::plain(&looks[1]),
     ];
     let mut answers = run.link.call_all(&requests).await?.into_iter();
-    let told = Told::of(succeeded(answers.next().unwrap_or_default())?);
+    let told = OutlierWriteResult::of(succeeded(answers.next().unwrap_or_default())?);
     if told.error.is_some() {
         return Ok(Some(told));
     }

@@ -3,7 +3,7 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{MAX_ATTEMPTS, Outlier, missing_extras, pause};
+use super::{MAX_ATTEMPTS, OutlierCommand, missing_extras, pause};
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::with_replaced;
 use crate::command::count::{Count, all_of};
@@ -11,16 +11,16 @@ use crate::command::distinct::{Distinct, too_big};
 use crate::command::document::{array_of, as_flag, first_field, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
-use crate::command::reply::{CursorReply, carry};
+use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::outlier::pipeline::{self, MISSING};
 use crate::pattern::outlier::touch::{depends_on_array, names_own};
-use crate::pattern::pipeline::{Pipelines, Place};
+use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::pattern::shapes::Reads;
 use crate::pattern::view;
 use crate::session::error::RunError;
-use crate::session::link::Link;
+use crate::session::link::UpstreamConnection;
 use crate::session::metrics::Strategy;
-use crate::session::run::{Reaching, judged_aggregate, refuse};
+use crate::session::run::{ReferencedShapes, judged_aggregate, refuse};
 
 /// mongod's code for what could not be converted (`ConversionFailure`).
 const CONVERSION_FAILURE: i32 = 241;
@@ -33,7 +33,7 @@ const MAX_BYTES: usize = 16 * 1024 * 1024 - 4096;
 
 /// Runs a pipeline that puts outliers together, again where one has got other pages meanwhile.
 pub(in crate::session) async fn put_together(
-    link: &mut Link,
+    link: &mut UpstreamConnection,
     command: &RawDocument,
 ) -> Result<RawDocumentBuf, RunError> {
     let mut answer = link.run(command).await;
@@ -59,7 +59,7 @@ pub(super) fn are_pages_missing<T>(answer: &Result<T, RunError>) -> bool {
         && reply.get_str("errmsg").is_ok_and(|message| message.contains(MISSING))
 }
 
-impl Outlier<'_> {
+impl OutlierCommand<'_> {
     /// The same for this command.
     pub(super) async fn put_together(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, RunError> {
         put_together(self.link, command).await
@@ -71,7 +71,7 @@ impl Outlier<'_> {
 }
 
 /// Has mongod judge a projection as only `find` has it.
-pub(super) async fn judged(run: &mut Outlier<'_>, find: &Find<'_>) -> Result<(), RunError> {
+pub(super) async fn judged(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
     let judgement = view::judgement(run.namespace.collection, find);
     if let Some(mut command) = judgement.map_err(|what| run.unsupported(what))? {
         run.carried().append_to_read(&mut command);
@@ -80,7 +80,7 @@ pub(super) async fn judged(run: &mut Outlier<'_>, find: &Find<'_>) -> Result<(),
     Ok(())
 }
 
-pub(super) async fn count(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn count(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let count = Count::parse(run.head.body())?;
     let Some(query) = count.query.filter(|query| must_merge(run, query)) else {
         return run.as_it_is().await;
@@ -105,7 +105,7 @@ pub(super) async fn count(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunEr
 
 /// Has mongod judge a variable of its own in the query of a `count` or `distinct`.
 async fn judge_variable(
-    run: &mut Outlier<'_>,
+    run: &mut OutlierCommand<'_>,
     command: RawDocumentBuf,
     query: Option<&RawDocument>,
 ) -> Result<(), RunError> {
@@ -116,11 +116,11 @@ async fn judge_variable(
     Ok(())
 }
 
-fn must_merge(run: &Outlier<'_>, words: &RawDocument) -> bool {
+fn must_merge(run: &OutlierCommand<'_>, words: &RawDocument) -> bool {
     run.shape.reads() == Reads::Merged && depends_on_array(run.shape, words)
 }
 
-pub(super) async fn distinct(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn distinct(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let wanted = Distinct::parse(run.head.body())?;
     if run.shape.reads() == Reads::Merged && names_own(run.shape, RawBsonRef::String(wanted.key)) {
         return Err(run.unsupported(&format!("distinct of `{}`", wanted.key)).into());
@@ -158,11 +158,11 @@ pub(super) async fn distinct(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, Ru
         reply.append(cstr!("atClusterTime"), time);
     }
     reply.append(cstr!("ok"), 1.0);
-    carry(&mut reply, &answer);
+    copy_cluster_time(&mut reply, &answer);
     Ok(reply)
 }
 
-pub(super) async fn aggregate(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn aggregate(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();
     let aggregate = match Aggregate::parse(body) {
         Ok(aggregate) => aggregate,
@@ -194,14 +194,14 @@ pub(super) async fn aggregate(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, R
     let mut pipelines = Pipelines::new(&run.settings.shapes, run.head.database);
     let metrics = &run.shared.metrics;
     let rewritten = pipelines
-        .stages(stages, Place::Open)
+        .stages(stages, PipelinePosition::Open)
         .map_err(|refused| refuse(metrics, &refused))?;
     let stages = if is_of_collection {
         rewritten
     } else {
         pipeline::of_aggregate(run.shape, stages, &rewritten).map_err(|what| run.unsupported(&what))?
     };
-    let mut reaching = Reaching {
+    let mut reaching = ReferencedShapes {
         shared: run.shared,
         settings: run.settings,
         link: run.link,
@@ -215,7 +215,7 @@ pub(super) async fn aggregate(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, R
 }
 
 /// Whether a pipeline depends on the array nowhere, and answers no whole documents.
-fn leaves_array_out(run: &Outlier<'_>, stages: &[&RawDocument]) -> bool {
+fn leaves_array_out(run: &OutlierCommand<'_>, stages: &[&RawDocument]) -> bool {
     let shape = run.shape;
     let is_blind =
         |stage: &&RawDocument| !depends_on_array(shape, stage) && !names_own(shape, RawBsonRef::Document(stage));
@@ -248,7 +248,7 @@ fn makes_others(stage: &RawDocument) -> bool {
 }
 
 /// As it is, where the array does not matter to what is explained.
-pub(super) async fn explain(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn explain(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let explained = get(run.head.body(), "explain").and_then(RawBsonRef::as_document);
     let depends = explained.is_none_or(|explained| depends_on_array(run.shape, explained));
     if depends {

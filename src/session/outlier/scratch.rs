@@ -8,13 +8,13 @@ use std::time::SystemTime;
 use bson::raw::RawDocumentBuf;
 use lru::LruCache;
 
-use super::Outlier;
-use crate::command::arguments::Carried;
+use super::OutlierCommand;
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::single;
 use crate::command::namespace::Namespace;
 use crate::pattern::outlier::remains::shared_scratch;
 use crate::session::error::RunError;
-use crate::session::link::Request;
+use crate::session::link::UpstreamRequest;
 
 /// Namespaces remembered. What is left of the scratch collections of others `setup` drops.
 const MAX_NAMESPACES: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
@@ -45,7 +45,7 @@ impl Scratches {
     }
 }
 
-impl Outlier<'_> {
+impl OutlierCommand<'_> {
     /// The collection in which all work at this time.
     pub(super) async fn shared_scratch(&mut self) -> Result<String, RunError> {
         let name = shared_scratch(self.shape, SystemTime::now());
@@ -54,14 +54,14 @@ impl Outlier<'_> {
             let mut command = single("drop", former);
             self.append_scratch(&mut command);
             // mongod says so if there is none.
-            self.link.call(Request::plain(&command)).await?;
+            self.link.call(UpstreamRequest::plain(&command)).await?;
         }
         Ok(name)
     }
 
     /// Never a part of a transaction, nor of a retryable write.
     pub(super) fn append_scratch(&self, command: &mut RawDocumentBuf) {
-        Carried::of(self.head.body()).append_identity(command);
+        InheritedOptions::of(self.head.body()).append_identity(command);
     }
 }
 

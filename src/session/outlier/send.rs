@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::Outlier;
-use crate::command::arguments::{Carried, with_replaced};
+use super::OutlierCommand;
+use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{as_whole_number, get, put, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::session::error::RunError;
-use crate::session::link::Request;
+use crate::session::link::UpstreamRequest;
 
 /// What the documents of one answer of mongod's weigh at most, but for a single one, in bytes.
 const LONGEST_BATCH: usize = 16 * 1024 * 1024;
@@ -20,16 +20,16 @@ const AROUND_DOCUMENTS: usize = 4096;
 
 /// As whose a write is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum WriteOrigin {
     /// As the client's own statement, which mongod remembers under this number if the client may send it again.
-    Own(i32),
+    Client(i32),
     /// Beside it: it may be done twice, and other members need not have it yet.
-    Beside,
+    Internal,
 }
 
 /// What came of one statement.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct OutlierWriteResult {
     /// Documents that it met.
     pub(super) n: i64,
     /// Documents that it changed.
@@ -42,7 +42,7 @@ pub(super) struct Told {
     pub(super) answer: RawDocumentBuf,
 }
 
-impl Told {
+impl OutlierWriteResult {
     pub(super) fn of(answer: RawDocumentBuf) -> Self {
         let number = |name: &str| get(&answer, name).and_then(as_whole_number).unwrap_or_default();
         let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
@@ -73,7 +73,7 @@ pub(super) fn met(answer: &RawDocument) -> i64 {
     n.unwrap_or_default()
 }
 
-impl<'a> Outlier<'a> {
+impl<'a> OutlierCommand<'a> {
     /// The client's body, or one made of it, as it is sent next: what begins a transaction is said once.
     pub(super) fn next<'b>(&self, body: &'b RawDocument) -> Cow<'b, RawDocument> {
         let was_begun = self.begun.swap(true, Ordering::Relaxed);
@@ -105,7 +105,7 @@ impl<'a> Outlier<'a> {
             other => return Err(CommandError::unknown_field(self.head.name, other).into()),
         };
         let documents: Vec<&RawDocument> = sequence.documents().flatten().collect();
-        let request = Request {
+        let request = UpstreamRequest {
             body,
             sequence: Some((name, &documents)),
         };
@@ -117,8 +117,8 @@ impl<'a> Outlier<'a> {
         &mut self,
         (collection, name): (&str, &str),
         statement: &RawDocument,
-        part: Part,
-    ) -> Result<Told, RunError> {
+        part: WriteOrigin,
+    ) -> Result<OutlierWriteResult, RunError> {
         let field = match name {
             "insert" => "documents",
             "delete" => "deletes",
@@ -132,36 +132,43 @@ impl<'a> Outlier<'a> {
         &mut self,
         (collection, name, field): (&str, &str, &'static str),
         statements: &[&RawDocument],
-        part: Part,
-    ) -> Result<Told, RunError> {
+        part: WriteOrigin,
+    ) -> Result<OutlierWriteResult, RunError> {
         let mut body = single(name, collection);
         self.append_own(&mut body, part);
-        let request = Request {
+        let request = UpstreamRequest {
             body: &body,
             sequence: Some((field, statements)),
         };
-        Ok(Told::of(succeeded(self.link.call(request).await?)?))
+        Ok(OutlierWriteResult::of(succeeded(self.link.call(request).await?)?))
     }
 
     /// Sends a statement of an `update` that stores what was evaluated elsewhere.
-    pub(super) async fn write_evaluated(&mut self, statement: &RawDocument, id: i32) -> Result<Told, RunError> {
+    pub(super) async fn write_evaluated(
+        &mut self,
+        statement: &RawDocument,
+        id: i32,
+    ) -> Result<OutlierWriteResult, RunError> {
         let mut body = single("update", self.namespace.collection);
         self.append_collection(&mut body);
-        self.append_own(&mut body, Part::Own(id));
-        let request = Request {
+        self.append_own(&mut body, WriteOrigin::Client(id));
+        let request = UpstreamRequest {
             body: &body,
             sequence: Some(("updates", &[statement])),
         };
-        Ok(Told::of(succeeded(self.link.call(request).await?)?))
+        Ok(OutlierWriteResult::of(succeeded(self.link.call(request).await?)?))
     }
 
     /// Sends a `findAndModify` of the proxy's own as the client's.
-    pub(super) async fn find_and_modify(&mut self, mut command: RawDocumentBuf) -> Result<Told, RunError> {
+    pub(super) async fn find_and_modify(
+        &mut self,
+        mut command: RawDocumentBuf,
+    ) -> Result<OutlierWriteResult, RunError> {
         self.append_bypass(&mut command);
         self.carried().append_to_write(&mut command);
-        let answer = succeeded(self.link.call(Request::plain(&command)).await?)?;
+        let answer = succeeded(self.link.call(UpstreamRequest::plain(&command)).await?)?;
         let n = met(&answer);
-        Ok(Told {
+        Ok(OutlierWriteResult {
             n,
             modified: n,
             resent: get(&answer, "retriedStmtId").is_some(),
@@ -171,9 +178,9 @@ impl<'a> Outlier<'a> {
     }
 
     /// Appends what a write carries of the client's command.
-    pub(super) fn append_own(&self, body: &mut RawDocumentBuf, part: Part) {
+    pub(super) fn append_own(&self, body: &mut RawDocumentBuf, part: WriteOrigin) {
         let carried = match part {
-            Part::Own(id) => {
+            WriteOrigin::Client(id) => {
                 if self.head.is_retryable_write() {
                     put(body, "stmtIds", [id].into_iter().collect::<RawArrayBuf>());
                 }
@@ -185,7 +192,7 @@ impl<'a> Outlier<'a> {
                 }
                 self.carried()
             }
-            Part::Beside => self.beside(),
+            WriteOrigin::Internal => self.beside(),
         };
         self.append_bypass(body);
         carried.append_to_write(body);
@@ -200,18 +207,18 @@ impl<'a> Outlier<'a> {
         }
     }
 
-    fn beside(&self) -> Carried<'a> {
-        let carried = self.carried().unnumbered();
+    fn beside(&self) -> InheritedOptions<'a> {
+        let carried = self.carried().not_retryable();
         if self.head.in_transaction() {
             carried
         } else {
-            carried.at_once()
+            carried.without_wait()
         }
     }
 
     /// Appends what a read of the proxy's own carries, its read concern included.
     fn append_to_look_up(&mut self, query: &mut RawDocumentBuf) {
-        self.carried().append_to_look_up(query);
+        self.carried().append_to_internal_read(query);
         if let Some(concern) = self.read_concern() {
             query.append(cstr!("readConcern"), concern);
         }
@@ -257,8 +264,8 @@ impl<'a> Outlier<'a> {
         while is_open {
             let mut more = single("getMore", id);
             more.append(cstr!("collection"), collection.as_str());
-            self.carried().append_to_go_on(&mut more);
-            let Some(answer) = self.link.call_within(Request::plain(&more), left).await? else {
+            self.carried().append_to_get_more(&mut more);
+            let Some(answer) = self.link.call_within(UpstreamRequest::plain(&more), left).await? else {
                 self.close_cursor(&collection, id).await?;
                 return Ok(None);
             };
@@ -283,7 +290,11 @@ impl<'a> Outlier<'a> {
         query.append(cstr!("singleBatch"), true);
         self.append_to_look_up(&mut query);
         let most_bytes = most_bytes.saturating_add(AROUND_DOCUMENTS);
-        let Some(answer) = self.link.call_within(Request::plain(&query), most_bytes).await? else {
+        let Some(answer) = self
+            .link
+            .call_within(UpstreamRequest::plain(&query), most_bytes)
+            .await?
+        else {
             return Ok(None);
         };
         let answer = succeeded(answer)?;
@@ -297,7 +308,7 @@ impl<'a> Outlier<'a> {
         let mut command = single("killCursors", collection);
         let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
         command.append(cstr!("cursors"), &ids);
-        self.carried().append_to_go_on(&mut command);
+        self.carried().append_to_get_more(&mut command);
         self.link.run(&command).await.map(|_| ())
     }
 
@@ -318,7 +329,7 @@ impl<'a> Outlier<'a> {
             }
             let mut more = single("getMore", cursor.id);
             more.append(cstr!("collection"), collection.as_str());
-            self.carried().append_to_go_on(&mut more);
+            self.carried().append_to_get_more(&mut more);
             answer = self.link.run(&more).await?;
         }
     }

@@ -5,23 +5,23 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::known::KnownOutliers;
-use super::send::Part;
-use super::{MAX_ATTEMPTS, Outlier, pause};
+use super::send::WriteOrigin;
+use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::document::{put, single};
 use crate::command::error::ErrorCode;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::outlier::layout::{Extras, path};
-use crate::pattern::outlier::page::{PageFacts, moving, of_generation};
+use crate::pattern::outlier::page::{ExtrasPage, moving, of_generation};
 use crate::session::error::RunError;
-use crate::session::link::Request;
+use crate::session::link::UpstreamRequest;
 
 /// What a move begins with: what a document says of its extras, and its last page.
 pub(super) struct Looked {
     extras: Extras,
-    last: Option<PageFacts>,
+    last: Option<ExtrasPage>,
 }
 
-impl Outlier<'_> {
+impl OutlierCommand<'_> {
     /// Moves the tail of a document, if it has one. `looked` is how it was found last; `None`: it is no outlier.
     pub(super) async fn spill(&mut self, id: RawBsonRef<'_>, mut looked: Option<Looked>) -> Result<(), RunError> {
         for attempt in 0..MAX_ATTEMPTS {
@@ -34,7 +34,11 @@ impl Outlier<'_> {
             };
             if self.append(moving.append.as_deref()).await? && self.begin_pages(&moving.pages).await? {
                 let told = self
-                    .write((self.namespace.collection, "update"), &moving.count, Part::Beside)
+                    .write(
+                        (self.namespace.collection, "update"),
+                        &moving.count,
+                        WriteOrigin::Internal,
+                    )
                     .await?;
                 if told.succeeded()?.n > 0 {
                     self.shared.metrics.outliers.spilled(&self.label());
@@ -57,7 +61,9 @@ impl Outlier<'_> {
     async fn append(&mut self, append: Option<&RawDocument>) -> Result<bool, RunError> {
         let Some(append) = append else { return Ok(true) };
         let collection = self.shape.extras_collection();
-        let told = self.write((collection, "update"), append, Part::Beside).await?;
+        let told = self
+            .write((collection, "update"), append, WriteOrigin::Internal)
+            .await?;
         Ok(told.succeeded()?.n > 0)
     }
 
@@ -73,7 +79,7 @@ impl Outlier<'_> {
 
     pub(super) async fn look(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<Option<Looked>, RunError> {
         let looks = self.looks(id, generation);
-        let requests = looks.each_ref().map(|look| Request::plain(look));
+        let requests = looks.each_ref().map(|look| UpstreamRequest::plain(look));
         let answers = self.link.call_all(&requests).await?;
         self.looked(id, answers, generation).await
     }
@@ -90,12 +96,12 @@ impl Outlier<'_> {
         let mut last = single("find", self.shape.extras_collection());
         last.append(cstr!("filter"), of_generation(self.shape, id, generation));
         last.append(cstr!("sort"), single(path::FROM, -1));
-        last.append(cstr!("projection"), PageFacts::projection());
+        last.append(cstr!("projection"), ExtrasPage::projection());
         let mut looks = [extras, last];
         for look in &mut looks {
             look.append(cstr!("limit"), 1);
             look.append(cstr!("singleBatch"), true);
-            self.carried().append_to_look_up(look);
+            self.carried().append_to_internal_read(look);
         }
         looks
     }
@@ -130,7 +136,7 @@ impl Outlier<'_> {
             let first = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
             first.map(RawDocument::to_owned)
         };
-        let last = page.and_then(|page| PageFacts::parse(&page));
+        let last = page.and_then(|page| ExtrasPage::parse(&page));
         Ok(Some(Looked { extras, last }))
     }
 }

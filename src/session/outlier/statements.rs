@@ -2,28 +2,28 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
-use super::send::Told;
-use super::{Outlier, delete, update};
+use super::send::OutlierWriteResult;
+use super::{OutlierCommand, delete, update};
 use crate::command::document::{array_of, get, single};
 use crate::command::error::{CommandError, WriteError};
-use crate::command::reply::carry;
+use crate::command::reply::copy_cluster_time;
 use crate::session::error::RunError;
 
 /// One statement of a command.
-pub(super) enum Statement<'s, 'a> {
-    Update(update::Statement<'s, 'a>),
-    Delete(delete::Statement<'s, 'a>),
+pub(super) enum WriteStatement<'s, 'a> {
+    Update(update::OutlierUpdate<'s, 'a>),
+    Delete(delete::OutlierDelete<'s, 'a>),
 }
 
-impl Statement<'_, '_> {
-    async fn run(&self, run: &mut Outlier<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
+impl WriteStatement<'_, '_> {
+    async fn run(&self, run: &mut OutlierCommand<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
         match self {
             Self::Update(update) => update.run(run, results).await,
             Self::Delete(delete) => delete.run(run, results).await,
         }
     }
 
-    async fn on_none(&self, run: &mut Outlier<'_>) -> Result<Told, RunError> {
+    async fn on_none(&self, run: &mut OutlierCommand<'_>) -> Result<OutlierWriteResult, RunError> {
         match self {
             Self::Update(update) => update.on_none(run).await,
             Self::Delete(delete) => delete.on_none(run).await,
@@ -32,7 +32,7 @@ impl Statement<'_, '_> {
 
     /// What came of it, where the documents that it means could not be looked for: mongod judges all of it, by one that meets none,
     /// and may find something else wrong first.
-    async fn judged(&self, run: &mut Outlier<'_>, error: CommandError) -> Result<Told, RunError> {
+    async fn judged(&self, run: &mut OutlierCommand<'_>, error: CommandError) -> Result<OutlierWriteResult, RunError> {
         if run.head.in_transaction() {
             return Err(error.into());
         }
@@ -46,9 +46,9 @@ impl Statement<'_, '_> {
 
 /// Does one after another, until one fails that the next must not follow; the command's reply.
 pub(super) async fn run_each(
-    run: &mut Outlier<'_>,
-    statements: &[Statement<'_, '_>],
-    (mut tally, ordered): (Tally, bool),
+    run: &mut OutlierCommand<'_>,
+    statements: &[WriteStatement<'_, '_>],
+    (mut tally, ordered): (WriteTally, bool),
 ) -> Result<RawDocumentBuf, RunError> {
     for (index, statement) in statements.iter().enumerate() {
         let mut results = Results::new(&mut tally, index);
@@ -77,14 +77,14 @@ pub(super) async fn run_each(
 
 /// What came of one statement so far, document by document.
 pub(super) struct Results<'t> {
-    tally: &'t mut Tally,
+    tally: &'t mut WriteTally,
     index: usize,
     is_empty: bool,
     has_failed: bool,
 }
 
 impl<'t> Results<'t> {
-    fn new(tally: &'t mut Tally, index: usize) -> Self {
+    fn new(tally: &'t mut WriteTally, index: usize) -> Self {
         Self {
             tally,
             index,
@@ -94,7 +94,7 @@ impl<'t> Results<'t> {
     }
 
     /// Adds what mongod has answered of one document, or of several.
-    pub(super) fn add(&mut self, told: &Told) {
+    pub(super) fn add(&mut self, told: &OutlierWriteResult) {
         self.is_empty = false;
         self.has_failed |= told.error.is_some();
         self.tally.add(self.index, told);
@@ -103,7 +103,7 @@ impl<'t> Results<'t> {
 
 /// What came of the statements of a command so far.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct WriteTally {
     n: i64,
     modified: Option<i64>,
     upserted: Vec<RawDocumentBuf>,
@@ -114,7 +114,7 @@ pub(super) struct Tally {
     last: RawDocumentBuf,
 }
 
-impl Tally {
+impl WriteTally {
     /// For a command that tells how many were changed.
     pub(super) fn of_update() -> Self {
         Self {
@@ -123,7 +123,7 @@ impl Tally {
         }
     }
 
-    fn add(&mut self, index: usize, told: &Told) {
+    fn add(&mut self, index: usize, told: &OutlierWriteResult) {
         self.n = self.n.saturating_add(told.n);
         self.modified = self.modified.map(|modified| modified.saturating_add(told.modified));
         let upserted = get(&told.answer, "upserted").and_then(RawBsonRef::as_array);
@@ -180,7 +180,7 @@ impl Tally {
             reply.append(cstr!("errorLabels"), labels);
         }
         reply.append(cstr!("ok"), 1.0);
-        carry(&mut reply, &self.last);
+        copy_cluster_time(&mut reply, &self.last);
         reply
     }
 }

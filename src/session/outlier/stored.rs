@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bson::raw::RawDocumentBuf;
 
-use crate::command::arguments::Carried;
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::single;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
@@ -14,7 +14,7 @@ use crate::command::reply::CursorReply;
 use crate::pattern::said;
 use crate::pattern::shapes::OutlierShape;
 use crate::session::error::RunError;
-use crate::session::link::Link;
+use crate::session::link::UpstreamConnection;
 use crate::session::metrics::SessionMetrics;
 
 /// How long a collection is taken to have no extras, once that was seen: another proxy may make the first at any time, and a
@@ -25,11 +25,11 @@ const MAX_NAMESPACES: usize = 10_000;
 
 /// The collections that were seen to be stored in their shape.
 #[derive(Debug, Default)]
-pub(in crate::session) struct StoredShapes(Mutex<HashMap<String, Seen>>);
+pub(in crate::session) struct StoredShapes(Mutex<HashMap<String, MarkerState>>);
 
 /// What was seen.
 #[derive(Clone, Copy, Debug)]
-enum Seen {
+enum MarkerState {
     /// It says that it is stored in this shape.
     Same,
     /// It says nothing yet.
@@ -39,32 +39,34 @@ enum Seen {
 /// Someone who is about to read or write a collection.
 pub(in crate::session) struct StoredAsker<'a> {
     pub(in crate::session) metrics: &'a SessionMetrics,
-    pub(in crate::session) link: &'a mut Link,
+    pub(in crate::session) link: &'a mut UpstreamConnection,
     pub(in crate::session) shape: &'a OutlierShape,
     pub(in crate::session) namespace: Namespace<'a>,
-    pub(in crate::session) carried: Carried<'a>,
+    pub(in crate::session) carried: InheritedOptions<'a>,
 }
 
 impl StoredShapes {
     /// Whether nothing has to be looked at.
     pub(in crate::session) fn knows(&self, namespace: Namespace<'_>) -> bool {
         match self.lock().get(&namespace.to_string()) {
-            Some(Seen::Same) => true,
-            Some(Seen::NothingAt(at)) => at.elapsed() < WITHOUT_EXTRAS,
+            Some(MarkerState::Same) => true,
+            Some(MarkerState::NothingAt(at)) => at.elapsed() < WITHOUT_EXTRAS,
             None => false,
         }
     }
 
     /// Refuses a collection that is stored in another shape.
     pub(in crate::session) async fn check(&self, asker: StoredAsker<'_>) -> Result<(), RunError> {
-        if asker.link.rehearses() || self.knows(asker.namespace) {
+        if asker.link.is_dry_run() || self.knows(asker.namespace) {
             return Ok(());
         }
         let mut command = single("listIndexes", asker.shape.extras_collection());
         asker.carried.append_to_inspect(&mut command);
         let seen = match asker.link.run(&command).await {
             Ok(reply) => asker.seen(&reply)?,
-            Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => Seen::NothingAt(Instant::now()),
+            Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => {
+                MarkerState::NothingAt(Instant::now())
+            }
             // Who may not ask is not kept from the collection, and has nothing to tell others.
             Err(RunError::Command(error)) if error.is(ErrorCode::Unauthorized) => return Ok(()),
             Err(error) => return Err(error),
@@ -82,21 +84,21 @@ impl StoredShapes {
         self.lock().remove(&namespace.to_string());
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Seen>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, MarkerState>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl StoredAsker<'_> {
-    fn seen(&self, reply: &RawDocumentBuf) -> Result<Seen, CommandError> {
+    fn seen(&self, reply: &RawDocumentBuf) -> Result<MarkerState, CommandError> {
         let indexes = CursorReply::parse(reply);
         let Some(said) = said::among(indexes.iter().flat_map(CursorReply::documents)) else {
             // None but by hand, or in the moment in which they are made.
-            return Ok(Seen::NothingAt(Instant::now()));
+            return Ok(MarkerState::NothingAt(Instant::now()));
         };
         let differing = said::differing(self.shape.stored_as(), said);
         if differing.is_empty() {
-            return Ok(Seen::Same);
+            return Ok(MarkerState::Same);
         }
         let (namespace, remedy) = (self.namespace, said::REMEDY);
         self.metrics.misfit(&self.shape.namespace().to_string());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocumentBuf};
 
-use super::Outlier;
+use super::OutlierCommand;
 use super::known::KnownOutliers;
 use crate::command::document::{put, single};
 use crate::session::error::RunError;
@@ -29,7 +29,7 @@ const CARRIED: &[&str] = &[
 
 /// The tails that one connection has left.
 #[derive(Debug, Default)]
-pub(in crate::session) struct Tails {
+pub(in crate::session) struct DeferredSpills {
     left: Vec<Tail>,
     /// How often in a row some could not be moved.
     failures: u32,
@@ -44,7 +44,7 @@ pub(in crate::session) struct Tail {
     pub(in crate::session) id: RawBson,
 }
 
-impl Tails {
+impl DeferredSpills {
     /// Waits until the connection pauses: for ever where it has left none.
     pub(in crate::session) async fn paused(&self) {
         if self.left.is_empty() {
@@ -81,7 +81,7 @@ impl Tails {
     }
 }
 
-impl Outlier<'_> {
+impl OutlierCommand<'_> {
     /// Leaves the tail of a document that was pushed to, or moves it.
     pub(super) async fn leave(&mut self, id: RawBsonRef<'_>) -> Result<(), RunError> {
         let mut command = single("update", self.namespace.collection);
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_tail_is_left_once_and_only_so_many_are() {
-        let mut tails = Tails::default();
+        let mut tails = DeferredSpills::default();
         assert!(tails.leave(tail(0)) && tails.leave(tail(0)));
         for id in 1..MAX_LEFT {
             assert!(tails.leave(tail(i32::try_from(id).unwrap())));
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn moves_that_fail_are_tried_so_often() {
-        let mut tails = Tails::default();
+        let mut tails = DeferredSpills::default();
         for _ in 1..MAX_TRIES {
             tails.leave_again(vec![tail(1)]);
             assert_eq!(tails.take(), [tail(1)]);

@@ -8,15 +8,15 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::id_cursor::IdCursor;
 use super::push::{self, Push};
-use super::send::{Part, Told};
-use super::statements::{self, Results, Tally};
-use super::write::{Meant, has_expression, met_by_none};
-use super::{MAX_ATTEMPTS, Outlier, pause};
+use super::send::{OutlierWriteResult, WriteOrigin};
+use super::statements::{self, Results, WriteTally};
+use super::write::{DocumentSelector, has_expression, met_by_none};
+use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::document::{first_field, get, put, single};
 use crate::command::error::ErrorCode;
 use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::outlier::statement::typical_with_room;
-use crate::pattern::outlier::touch::{Change, Growth, may_insert_long};
+use crate::pattern::outlier::touch::{Growth, UpdateEffect, may_insert_long};
 use crate::session::error::RunError;
 use crate::session::malformed_pipeline;
 
@@ -24,10 +24,10 @@ use crate::session::malformed_pipeline;
 const MAX_TAKEN: u32 = 3;
 
 /// One statement of the command.
-pub(super) struct Statement<'s, 'a> {
+pub(super) struct OutlierUpdate<'s, 'a> {
     pub(super) of: &'s UpdateStatement<'a>,
     variables: Option<&'a RawDocument>,
-    change: Change,
+    change: UpdateEffect,
     pub(super) growth: Growth,
     pub(super) id: i32,
 }
@@ -35,56 +35,56 @@ pub(super) struct Statement<'s, 'a> {
 /// What came of a change of one document.
 pub(super) enum At {
     /// It was made, or failed.
-    Done(Box<Told>),
+    Done(Box<OutlierWriteResult>),
     /// No document is meant.
     NoMatch,
 }
 
 impl At {
-    pub(super) fn done(told: Told) -> Self {
+    pub(super) fn done(told: OutlierWriteResult) -> Self {
         Self::Done(Box::new(told))
     }
 }
 
-pub(super) async fn run(run: &mut Outlier<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Update::parse(run.head)?;
     run.is_retryable()?;
-    let changes: Vec<Change> = command
+    let changes: Vec<UpdateEffect> = command
         .statements
         .iter()
-        .map(|statement| Change::of_statement(run.shape, statement))
+        .map(|statement| UpdateEffect::of_statement(run.shape, statement))
         .collect();
-    if changes.contains(&Change::Own) {
+    if changes.contains(&UpdateEffect::TouchesReserved) {
         let what = format!("an update of `{}`, or of what is beside it,", run.shape.flag());
         return Err(run.unsupported(&what).into());
     }
     let statements = command.statements.iter().zip(changes).enumerate();
     let statements: Vec<_> = statements
-        .map(|(index, (of, change))| Statement {
+        .map(|(index, (of, change))| OutlierUpdate {
             of,
             variables: command.let_variables,
             change,
             growth: match change {
-                Change::Array(growth) => growth,
+                UpdateEffect::TouchesArray(growth) => growth,
                 _ => Growth::None,
             },
             id: command.statement_ids.of(index),
         })
-        .map(statements::Statement::Update)
+        .map(statements::WriteStatement::Update)
         .collect();
-    let reply = statements::run_each(run, &statements, (Tally::of_update(), command.ordered)).await?;
+    let reply = statements::run_each(run, &statements, (WriteTally::of_update(), command.ordered)).await?;
     malformed_pipeline::check(run.link, run.head, &command).await?;
     Ok(reply)
 }
 
-impl<'a> Statement<'_, 'a> {
+impl<'a> OutlierUpdate<'_, 'a> {
     /// Executes it, and adds what came of each document.
-    pub(super) async fn run(&self, run: &mut Outlier<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
+    pub(super) async fn run(&self, run: &mut OutlierCommand<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
         let of = self.of;
         // By mongod, whatever it meets.
         let is_refused = (of.upsert && has_expression(of.filter))
             || (of.multi && (run.head.is_retryable_write() || is_replacement(of.change)));
-        let is_plain = is_refused || (self.change == Change::Elsewhere && !run.depends(Some(of.filter)));
+        let is_plain = is_refused || (self.change == UpdateEffect::LeavesArray && !run.depends(Some(of.filter)));
         let told = if is_plain {
             verbatim(run, self).await?
         } else if of.multi {
@@ -97,15 +97,19 @@ impl<'a> Statement<'_, 'a> {
     }
 
     /// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
-    pub(super) async fn on_none(&self, run: &mut Outlier<'_>) -> Result<Told, RunError> {
+    pub(super) async fn on_none(&self, run: &mut OutlierCommand<'_>) -> Result<OutlierWriteResult, RunError> {
         let filter = met_by_none(self.of.filter);
         let element = self.element(&filter, self.of.change, (self.of.multi, false));
-        run.write((run.namespace.collection, "update"), &element, Part::Own(self.id))
-            .await
+        run.write(
+            (run.namespace.collection, "update"),
+            &element,
+            WriteOrigin::Client(self.id),
+        )
+        .await
     }
 
-    fn meant(&self) -> Meant<'a> {
-        Meant {
+    fn meant(&self) -> DocumentSelector<'a> {
+        DocumentSelector {
             filter: Some(self.of.filter),
             sort: None,
             collation: self.of.collation,
@@ -141,8 +145,8 @@ impl<'a> Statement<'_, 'a> {
     }
 
     /// Whether a document meets a filter that has this one's words.
-    pub(super) async fn is_met(&self, run: &mut Outlier<'_>, filter: &RawDocument) -> Result<bool, RunError> {
-        let meant = Meant {
+    pub(super) async fn is_met(&self, run: &mut OutlierCommand<'_>, filter: &RawDocument) -> Result<bool, RunError> {
+        let meant = DocumentSelector {
             filter: Some(filter),
             ..self.meant()
         };
@@ -150,14 +154,21 @@ impl<'a> Statement<'_, 'a> {
     }
 }
 
-async fn verbatim(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
+async fn verbatim(
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierUpdate<'_, '_>,
+) -> Result<OutlierWriteResult, RunError> {
     let of = statement.of;
     let element = statement.element(of.filter, of.change, (of.multi, of.upsert));
-    run.write((run.namespace.collection, "update"), &element, Part::Own(statement.id))
-        .await
+    run.write(
+        (run.namespace.collection, "update"),
+        &element,
+        WriteOrigin::Client(statement.id),
+    )
+    .await
 }
 
-async fn one(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
+async fn one(run: &mut OutlierCommand<'_>, statement: &OutlierUpdate<'_, '_>) -> Result<OutlierWriteResult, RunError> {
     let meant = statement.meant();
     if let Some(told) = wrong_in_transaction(run, statement).await? {
         return Ok(told);
@@ -190,7 +201,10 @@ async fn one(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Tol
 }
 
 /// What is wrong in a statement, which a look-up that fails would end the transaction before.
-async fn wrong_in_transaction(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Option<Told>, RunError> {
+async fn wrong_in_transaction(
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierUpdate<'_, '_>,
+) -> Result<Option<OutlierWriteResult>, RunError> {
     if !run.head.in_transaction() || statement.of.hint.is_none() {
         return Ok(None);
     }
@@ -198,7 +212,11 @@ async fn wrong_in_transaction(run: &mut Outlier<'_>, statement: &Statement<'_, '
     Ok(told.error.is_some().then_some(told))
 }
 
-async fn many(run: &mut Outlier<'_>, statement: &Statement<'_, '_>, results: &mut Results<'_>) -> Result<(), RunError> {
+async fn many(
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierUpdate<'_, '_>,
+    results: &mut Results<'_>,
+) -> Result<(), RunError> {
     if let Some(told) = wrong_in_transaction(run, statement).await? {
         results.add(&told);
         return Ok(());
@@ -231,8 +249,8 @@ enum Selected {
 
 /// Changes the documents of these `_id`s that meet the filter, up to one that cannot be changed.
 async fn each(
-    run: &mut Outlier<'_>,
-    statement: &Statement<'_, '_>,
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierUpdate<'_, '_>,
     ids: &mut IdCursor,
     results: &mut Results<'_>,
 ) -> Result<Selected, RunError> {
@@ -255,8 +273,8 @@ async fn each(
 
 /// Changes the document of that `_id`, if it meets the filter.
 async fn at(
-    run: &mut Outlier<'_>,
-    statement: &Statement<'_, '_>,
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierUpdate<'_, '_>,
     (filter, id): (&RawDocument, RawBsonRef<'_>),
 ) -> Result<At, RunError> {
     let collection = run.namespace.collection;
@@ -269,7 +287,7 @@ async fn at(
     if let Some(typical) = typical_with_room(run.shape, filter, statement.growth) {
         let element = statement.element(&typical, statement.of.change, (false, false));
         let told = run
-            .write((collection, "update"), &element, Part::Own(statement.id))
+            .write((collection, "update"), &element, WriteOrigin::Client(statement.id))
             .await?;
         if told.n > 0 || told.error.is_some() {
             return Ok(At::done(told));
@@ -290,10 +308,10 @@ fn is_replacement(change: RawBsonRef<'_>) -> bool {
 
 /// What comes of a statement where no document is meant. `None` where there may be one by now. `taken`: how often its `_id` was taken.
 async fn without_match(
-    run: &mut Outlier<'_>,
-    statement: &Statement<'_, '_>,
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierUpdate<'_, '_>,
     taken: &mut u32,
-) -> Result<Option<Told>, RunError> {
+) -> Result<Option<OutlierWriteResult>, RunError> {
     let collection = run.namespace.collection;
     if run.head.is_retryable_write() || !statement.of.upsert || statement.of.hint.is_some() {
         let told = statement.on_none(run).await?;
@@ -309,7 +327,7 @@ async fn without_match(
     let told = match typical_with_room(run.shape, statement.of.filter, growth) {
         Some(filter) => {
             let element = statement.element(&filter, statement.of.change, (statement.of.multi, true));
-            run.write((collection, "update"), &element, Part::Own(statement.id))
+            run.write((collection, "update"), &element, WriteOrigin::Client(statement.id))
                 .await?
         }
         None => on_copy::upsert(run, statement).await?,

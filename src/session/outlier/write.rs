@@ -3,10 +3,10 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::Outlier;
+use super::OutlierCommand;
 use super::extras::Written;
 use super::id_cursor::Selection;
-use super::send::Told;
+use super::send::OutlierWriteResult;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::find::Find;
 use crate::command::reply::CursorReply;
@@ -19,7 +19,7 @@ use crate::session::error::RunError;
 
 /// What says which documents are meant.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Meant<'a> {
+pub(super) struct DocumentSelector<'a> {
     pub(super) filter: Option<&'a RawDocument>,
     pub(super) sort: Option<&'a RawDocument>,
     pub(super) collation: Option<&'a RawDocument>,
@@ -27,7 +27,7 @@ pub(super) struct Meant<'a> {
     pub(super) variables: Option<&'a RawDocument>,
 }
 
-impl<'a> Meant<'a> {
+impl<'a> DocumentSelector<'a> {
     /// The one `_id` that a document must have, if there is one.
     pub(super) fn id(&self) -> Option<RawBsonRef<'a>> {
         let id = get(self.filter?, "_id")?;
@@ -53,16 +53,16 @@ impl<'a> Meant<'a> {
     }
 }
 
-impl Outlier<'_> {
+impl OutlierCommand<'_> {
     /// Whether words may depend on the array.
     pub(super) fn depends(&self, words: Option<&RawDocument>) -> bool {
         words.is_some_and(|words| depends_on_array(self.shape, words))
     }
 
     /// The `_id` of the first document that is meant.
-    pub(super) async fn first_id(&mut self, meant: Meant<'_>) -> Result<Option<RawBson>, RunError> {
+    pub(super) async fn first_id(&mut self, meant: DocumentSelector<'_>) -> Result<Option<RawBson>, RunError> {
         let (mut command, merges) = self.id_query(meant, (Selection::Found, 1))?;
-        self.carried().append_to_look_up(&mut command);
+        self.carried().append_to_internal_read(&mut command);
         let answer = if merges {
             self.put_together(&command).await?
         } else {
@@ -75,7 +75,7 @@ impl Outlier<'_> {
     /// The query for the `_id`s of the documents that are meant, up to a limit, 0 for all; and whether it puts outliers together.
     pub(super) fn id_query(
         &self,
-        meant: Meant<'_>,
+        meant: DocumentSelector<'_>,
         (selection, limit): (Selection, u64),
     ) -> Result<(RawDocumentBuf, bool), RunError> {
         let only_id = single("_id", 1);
@@ -136,7 +136,7 @@ impl Outlier<'_> {
         stored: &RawDocument,
         then: &RawDocument,
         (name, id): (&str, i32),
-    ) -> Result<Option<Told>, RunError> {
+    ) -> Result<Option<OutlierWriteResult>, RunError> {
         if let Some((own, _)) = then.iter().flatten().find(|(name, _)| self.shape.is_own(name.as_str())) {
             let what = format!("a document with a field `{}`", own.as_str());
             return Err(self.unsupported(&what).into());
@@ -172,7 +172,7 @@ impl Outlier<'_> {
         name: &str,
         (filter, change): (&RawDocument, &RawBson),
         id: i32,
-    ) -> Result<Told, RunError> {
+    ) -> Result<OutlierWriteResult, RunError> {
         if name == "update" {
             let mut statement = single("q", filter);
             put(&mut statement, "u", change);

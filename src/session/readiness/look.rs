@@ -5,7 +5,7 @@ use std::time::Duration;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use tokio::time::{Instant, sleep};
 
-use super::{Asker, Ready};
+use super::{CatalogSession, ReadyCollection};
 use crate::command::collection::CLUSTERED;
 use crate::command::document::{get, single};
 use crate::command::error::{CommandError, ErrorCode};
@@ -32,16 +32,16 @@ const IMPOSSIBLE_OPTIONS: &[&str] = &[
 ];
 
 /// A collection as `listCollections` describes it.
-pub(super) struct Found {
-    pub(super) ready: Ready,
+pub(super) struct ListedCollection {
+    pub(super) ready: ReadyCollection,
     pub(super) has_page_index: bool,
     /// It is about to be replaced: nothing can be written to it.
     pub(super) is_frozen: bool,
 }
 
-impl Asker<'_> {
+impl CatalogSession<'_> {
     /// Waits until the collection can be written to, for as long as it is about to be replaced.
-    pub(super) async fn find_thawed(&mut self) -> Result<Option<Found>, RunError> {
+    pub(super) async fn find_thawed(&mut self) -> Result<Option<ListedCollection>, RunError> {
         let begun = Instant::now();
         loop {
             let found = self.find().await?;
@@ -70,7 +70,7 @@ impl Asker<'_> {
         .into()
     }
 
-    pub(super) async fn find(&mut self) -> Result<Option<Found>, RunError> {
+    pub(super) async fn find(&mut self) -> Result<Option<ListedCollection>, RunError> {
         let mut command = RawDocumentBuf::new();
         command.append(cstr!("listCollections"), 1);
         command.append(cstr!("filter"), single("name", self.namespace.collection));
@@ -94,7 +94,7 @@ impl Asker<'_> {
         let Some(RawBsonRef::Binary(uuid)) = uuid else {
             return Ok(None);
         };
-        let ready = Ready {
+        let ready = ReadyCollection {
             uuid: uuid.to_binary(),
             is_clustered: Some(options.is_some_and(|options| get(options, CLUSTERED).is_some())),
         };
@@ -102,7 +102,7 @@ impl Asker<'_> {
         if !has_page_index {
             self.check_contents().await?;
         }
-        Ok(Some(Found {
+        Ok(Some(ListedCollection {
             ready,
             has_page_index,
             is_frozen,

@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 
 use bson::raw::RawDocumentBuf;
 
-use super::Asker;
+use super::CatalogSession;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::bucket::index;
 use crate::session::error::RunError;
 
-impl Asker<'_> {
+impl CatalogSession<'_> {
     pub(super) async fn create_indexes(&mut self) -> Result<(), RunError> {
         let mut command = single("createIndexes", self.namespace.collection);
         put(&mut command, "indexes", array_of(&index::specs(self.shape)));

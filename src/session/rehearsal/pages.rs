@@ -5,29 +5,29 @@ use std::sync::{Mutex, PoisonError};
 
 use lru::LruCache;
 
-use crate::pattern::bucket::insert::Group;
+use crate::pattern::bucket::insert::KeyBatch;
 use crate::pattern::shapes::BucketShape;
 
 /// Keys remembered. One that is forgotten begins a page again.
 const MAX_KEYS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
 
 /// A key of a collection, by the shape's namespace and the key's identity.
-type Place = (String, Vec<u8>);
+type PageKey = (String, Vec<u8>);
 
 /// A page that takes items.
 #[derive(Clone, Copy, Debug, Default)]
-struct Open {
+struct OpenPage {
     items: u32,
     bytes: i64,
 }
 
 /// The open pages.
 #[derive(Debug)]
-pub(super) struct Pages {
-    open: Mutex<LruCache<Place, Open>>,
+pub(super) struct OpenPages {
+    open: Mutex<LruCache<PageKey, OpenPage>>,
 }
 
-impl Default for Pages {
+impl Default for OpenPages {
     fn default() -> Self {
         // Grows as it is used.
         let mut open = LruCache::unbounded();
@@ -36,24 +36,24 @@ impl Default for Pages {
     }
 }
 
-impl Pages {
+impl OpenPages {
     /// Places the items of a key that are to be stored. Gives how many pages are begun for them.
-    pub(super) fn place(&self, shape: &BucketShape, group: &Group) -> u64 {
+    pub(super) fn place(&self, shape: &BucketShape, group: &KeyBatch) -> u64 {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let place = (shape.namespace().to_string(), group.identity().to_vec());
-        let page = open.get_or_insert_mut(place, Open::default);
+        let page = open.get_or_insert_mut(place, OpenPage::default);
         let mut begun = 0;
         for item in group.pending().filter_map(|position| group.item(position)) {
             let bytes = page.bytes.saturating_add(item.bytes());
             let fits = page.items > 0 && page.items < shape.max_items() && bytes <= i64::from(shape.max_bytes());
             if fits {
-                *page = Open {
+                *page = OpenPage {
                     items: page.items.saturating_add(1),
                     bytes,
                 };
             } else {
                 begun += 1;
-                *page = Open {
+                *page = OpenPage {
                     items: 1,
                     bytes: item.bytes(),
                 };

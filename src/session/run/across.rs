@@ -4,30 +4,30 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::reaching::{Reaching, refuse};
+use super::reaching::{ReferencedShapes, refuse};
 use super::{cursor, database, listed, rename};
-use crate::command::arguments::{Carried, with_replaced};
+use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{array_of, as_flag, get, single};
 use crate::command::error::CommandError;
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
-use crate::pattern::pipeline::{Pipelines, Place, Reached, documents};
+use crate::pattern::pipeline::{PipelinePosition, Pipelines, ReferencedCollection, documents};
 use crate::pattern::shapes::{Mode, Shapes};
 use crate::session::error::RunError;
-use crate::session::link::Link;
-use crate::session::metrics::Refusal;
+use crate::session::link::UpstreamConnection;
+use crate::session::metrics::RefusalReason;
 use crate::session::outlier::put_together;
 use crate::session::upstream::UpstreamKind;
 use crate::session::{Settings, Shared};
 
 /// One command on a plain collection that names shaped ones.
-pub(in crate::session) struct Across<'a> {
+pub(in crate::session) struct CrossCollectionCommand<'a> {
     pub(in crate::session) shared: &'a Shared,
     pub(in crate::session) settings: &'a Settings,
-    pub(in crate::session) link: &'a mut Link,
+    pub(in crate::session) link: &'a mut UpstreamConnection,
     pub(in crate::session) upstream: UpstreamKind,
-    pub(in crate::session) head: &'a Head<'a>,
+    pub(in crate::session) head: &'a CommandHeader<'a>,
 }
 
 /// What of a command on a view is its definition.
@@ -36,14 +36,14 @@ struct View<'a> {
     stages: Option<Vec<&'a RawDocument>>,
 }
 
-impl<'a> Across<'a> {
+impl<'a> CrossCollectionCommand<'a> {
     /// Which commands there are of this kind.
     pub(in crate::session) fn has(name: &str) -> bool {
         matches!(name, "aggregate" | "create" | "collMod" | "renameCollection")
     }
 
     /// Whether a command may tell of what the proxy keeps beside shaped collections.
-    pub(in crate::session) fn may_tell_of_ours(shapes: &Shapes, head: &Head<'_>) -> bool {
+    pub(in crate::session) fn may_tell_of_ours(shapes: &Shapes, head: &CommandHeader<'_>) -> bool {
         match head.name {
             "listCollections" => listed::may_tell_of_ours(shapes, head.database, head.body()),
             name => database::may_count_buckets(shapes, name, head.database),
@@ -51,7 +51,7 @@ impl<'a> Across<'a> {
     }
 
     /// Whether a command may turn what is stored of a view into something else without naming it.
-    pub(in crate::session) fn changes_half_a_view(head: &Head<'_>) -> bool {
+    pub(in crate::session) fn changes_half_a_view(head: &CommandHeader<'_>) -> bool {
         let given = |name| get(head.body(), name).is_some();
         head.name == "collMod" && given("viewOn") != given("pipeline")
     }
@@ -75,14 +75,14 @@ impl<'a> Across<'a> {
         let mut pipelines = Pipelines::new(&self.settings.shapes, self.head.database);
         let stages = match view.on {
             Some(on) => pipelines.on(&on, &stages),
-            None => pipelines.stages(&stages, Place::Open),
+            None => pipelines.stages(&stages, PipelinePosition::Open),
         };
         let stages = stages.map_err(|refused| refuse(&self.shared.metrics, &refused))?;
         let reached = pipelines.into_reached();
         if let Some(first) = reached.first() {
             self.check(body, first)?;
         }
-        let mut reaching = Reaching {
+        let mut reaching = ReferencedShapes {
             shared: self.shared,
             settings: self.settings,
             link: self.link,
@@ -97,11 +97,11 @@ impl<'a> Across<'a> {
     }
 
     /// Refuses what cannot be done with a shaped collection at all.
-    fn check(&self, body: &RawDocument, reached: &Reached) -> Result<(), CommandError> {
+    fn check(&self, body: &RawDocument, reached: &ReferencedCollection) -> Result<(), CommandError> {
         let (what, reason) = if self.upstream == UpstreamKind::Mongos {
-            ("a sharded cluster", Refusal::Cluster)
+            ("a sharded cluster", RefusalReason::Cluster)
         } else if self.head.name == "aggregate" && get(body, "explain").and_then(as_flag).unwrap_or(false) {
-            ("explain", Refusal::Mention)
+            ("explain", RefusalReason::Mention)
         } else {
             return Ok(());
         };
@@ -134,7 +134,7 @@ impl<'a> Across<'a> {
             if let Some(shape) = shape.filter(|shape| shape.mode() == Mode::Rewrite) {
                 let label = shape.namespace().to_string();
                 let what = "collMod of a view without its pipeline";
-                self.shared.metrics.rejected(&label, Refusal::Mention, what);
+                self.shared.metrics.rejected(&label, RefusalReason::Mention, what);
                 return Err(CommandError::unsupported((namespace, shape.pattern()), what).into());
             }
         }
@@ -145,7 +145,7 @@ impl<'a> Across<'a> {
     async fn view_on(&mut self) -> Result<Option<String>, RunError> {
         let mut command = single("listCollections", 1);
         command.append(cstr!("filter"), single("name", self.head.target.unwrap_or_default()));
-        Carried::of(self.head.body()).append_identity(&mut command);
+        InheritedOptions::of(self.head.body()).append_identity(&mut command);
         let reply = self.link.run(&command).await?;
         let found = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next());
         let options = found.and_then(|found| get(found, "options")?.as_document());

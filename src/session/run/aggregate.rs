@@ -4,23 +4,23 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
 use super::explain::Explained;
 use super::reaching::refuse;
-use super::{Run, find, statistics};
+use super::{BucketCommand, find, statistics};
 use crate::command::aggregate::{Aggregate, as_find};
-use crate::command::arguments::{Carried, with_replaced};
+use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{array_of, get, single};
 use crate::command::error::CommandError;
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::read::question::Question;
+use crate::pattern::bucket::read::question::BucketQuery;
 use crate::pattern::bucket::{pipeline, summary};
-use crate::pattern::pipeline::{Pipelines, Place, documents};
+use crate::pattern::pipeline::{PipelinePosition, Pipelines, documents};
 use crate::pattern::view::of_no_document;
 use crate::session::error::RunError;
-use crate::session::link::Link;
+use crate::session::link::UpstreamConnection;
 use crate::session::metrics::Strategy;
 use crate::session::outlier::put_together;
 
-pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();
     let aggregate = match Aggregate::parse(body) {
         Ok(aggregate) => aggregate,
@@ -30,9 +30,9 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
         return statistics::aggregate(run, &aggregate).await;
     }
     if let Some(find) = as_find(body, &aggregate).filter(|_| !aggregate.explain)
-        && let Some(question) = Question::of(run.shape, &find)
+        && let Some(question) = BucketQuery::of(run.shape, &find)
     {
-        run.ready_to_read(aggregate.hint).await?;
+        run.ensure_readable(aggregate.hint).await?;
         // Unlike `find`, mongod opens a cursor for a batch of none where the collection is not there.
         if run.collection.is_some()
             && let Some(reply) = find::from_buckets(run, &find, &question).await?
@@ -56,7 +56,11 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
 
 /// What mongod refuses an `aggregate` for in which this error was found: it may find another one first. The pipeline is not the client's,
 /// so whatever mongod answers shows nothing of what is stored.
-pub(in crate::session) async fn judged(link: &mut Link, head: &Head<'_>, error: CommandError) -> RunError {
+pub(in crate::session) async fn judged(
+    link: &mut UpstreamConnection,
+    head: &CommandHeader<'_>,
+    error: CommandError,
+) -> RunError {
     let body = head.body();
     let nothing = array_of(&[single("$match", of_no_document())]);
     // Any other is refused.
@@ -71,7 +75,7 @@ pub(in crate::session) async fn judged(link: &mut Link, head: &Head<'_>, error: 
         let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
         let mut kill = single("killCursors", head.target.unwrap_or_default());
         kill.append(cstr!("cursors"), &ids);
-        Carried::of(body).append_to_go_on(&mut kill);
+        InheritedOptions::of(body).append_to_get_more(&mut kill);
         if let Err(error) = link.run(&kill).await {
             return error;
         }
@@ -80,12 +84,12 @@ pub(in crate::session) async fn judged(link: &mut Link, head: &Head<'_>, error: 
 }
 
 /// What is sent for it.
-pub(super) async fn explained(run: &mut Run<'_>, aggregate: &Aggregate<'_>) -> Result<Explained, RunError> {
+pub(super) async fn explained(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<Explained, RunError> {
     let stages = stored(run, aggregate).await?;
     Ok(explanation(run, &stages))
 }
 
-fn explanation(run: &Run<'_>, stages: &RawArray) -> Explained {
+fn explanation(run: &BucketCommand<'_>, stages: &RawArray) -> Explained {
     let mut command = single("aggregate", run.namespace.collection);
     command.append(cstr!("pipeline"), stages);
     command.append(cstr!("cursor"), RawDocumentBuf::new());
@@ -96,17 +100,17 @@ fn explanation(run: &Run<'_>, stages: &RawArray) -> Explained {
 }
 
 /// The pipeline on buckets, of collections that are ready to be read.
-async fn stored(run: &mut Run<'_>, aggregate: &Aggregate<'_>) -> Result<RawArrayBuf, RunError> {
+async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<RawArrayBuf, RunError> {
     let mut pipelines = Pipelines::new(&run.settings.shapes, run.head.database);
     let metrics = &run.shared.metrics;
     let stages = pipelines
-        .stages(&aggregate.pipeline, Place::Open)
+        .stages(&aggregate.pipeline, PipelinePosition::Open)
         .map_err(|refused| refuse(metrics, &refused))?;
     let stages = match summary::of_aggregate(run.shape, &stages) {
         Some(counted) => counted,
         None => pipeline::of_aggregate(run.shape, &stages).map_err(|what| run.unsupported(&what))?,
     };
     run.reaching().prepare(&pipelines.into_reached()).await?;
-    run.ready_to_read(aggregate.hint).await?;
+    run.ensure_readable(aggregate.hint).await?;
     Ok(array_of(&stages))
 }

@@ -2,22 +2,22 @@
 
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
-use crate::command::arguments::Carried;
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::single;
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::items_view;
 use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
-use crate::session::link::Link;
+use crate::session::link::UpstreamConnection;
 
 /// The collection that cursors of `listCollections` are on.
 const CURSORS: &str = "$cmd.listCollections";
 
 /// All collections and views that meet a filter.
 pub(super) async fn list(
-    link: &mut Link,
-    asker: Carried<'_>,
+    link: &mut UpstreamConnection,
+    asker: InheritedOptions<'_>,
     filter: RawDocumentBuf,
 ) -> Result<Vec<RawDocumentBuf>, RunError> {
     let mut command = single("listCollections", 1);
@@ -39,15 +39,18 @@ pub(super) async fn list(
 }
 
 /// All views of a database.
-pub(super) async fn views(link: &mut Link, asker: Carried<'_>) -> Result<Vec<RawDocumentBuf>, RunError> {
+pub(super) async fn views(
+    link: &mut UpstreamConnection,
+    asker: InheritedOptions<'_>,
+) -> Result<Vec<RawDocumentBuf>, RunError> {
     list(link, asker, single("type", "view")).await
 }
 
 /// Drops the view of the items of a collection that is gone, unless another view reads it. What goes wrong on the way is no
 /// failure of the command that the collection went by: the view stays, and shows nothing.
 pub(super) async fn drop_items_view(
-    link: &mut Link,
-    asker: Carried<'_>,
+    link: &mut UpstreamConnection,
+    asker: InheritedOptions<'_>,
     shape: &BucketShape,
     namespace: Namespace<'_>,
 ) -> Result<(), RunError> {
@@ -58,8 +61,8 @@ pub(super) async fn drop_items_view(
 }
 
 async fn try_drop_items_view(
-    link: &mut Link,
-    asker: Carried<'_>,
+    link: &mut UpstreamConnection,
+    asker: InheritedOptions<'_>,
     shape: &BucketShape,
     namespace: Namespace<'_>,
 ) -> Result<(), RunError> {

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use super::{Run, catalog, indexes};
-use crate::command::arguments::{Carried, with_replaced};
+use super::{BucketCommand, catalog, indexes};
+use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::collection::{
     CLUSTERED, clustered_index, impossible_in_coll_mod, impossible_in_create, part_in_plan_cache_clear,
     weakening_in_coll_mod,
@@ -15,7 +15,7 @@ use crate::pattern::bucket::{index, item_index};
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 
-pub(super) async fn create(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let option = impossible_in_create(run.head.body())?;
     if let Some(option) = option.or_else(|| index_on_no_ids(run)) {
         let namespace = run.namespace;
@@ -30,7 +30,7 @@ pub(super) async fn create(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError
     }
     let reply = run.link.run(run.head.body()).await?;
     if run.head.in_transaction() {
-        run.begun.store(true, Ordering::Relaxed);
+        run.txn_started.store(true, Ordering::Relaxed);
         run.asker().make_in_transaction().await?;
         return Ok(reply);
     }
@@ -41,14 +41,14 @@ pub(super) async fn create(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError
 }
 
 /// The option by which items would have unique `_id`s that this shape does not keep unique.
-fn index_on_no_ids(run: &Run<'_>) -> Option<&'static str> {
+fn index_on_no_ids(run: &BucketCommand<'_>) -> Option<&'static str> {
     let is_unique = run.shape.item_ids() == ItemIds::Unique;
     clustered_index(run.head.body())
         .filter(|_| !is_unique)
         .map(|_| CLUSTERED)
 }
 
-pub(super) async fn drop(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn drop(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     run.settings.readiness.forget(run.namespace);
     let (others, least) = match indexes::there(run).await {
         Ok(there) => (there.unwrap_or_default().others.len(), 0),
@@ -57,17 +57,17 @@ pub(super) async fn drop(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> 
         Err(error) => return Err(error),
     };
     let reply = run.link.run(run.head.body()).await?;
-    let asker = Carried::of(run.head.body());
+    let asker = InheritedOptions::of(run.head.body());
     catalog::drop_items_view(run.link, asker, run.shape, run.namespace).await?;
     let was = indexes::without_others(&reply, "nIndexesWas", others).max(least);
     Ok(with_replaced(&reply, &[("nIndexesWas", Some(RawBsonRef::Int32(was)))]))
 }
 
-pub(super) async fn coll_mod(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     if let Some(option) = impossible_in_coll_mod(run.head.body())? {
         return Err(run.unsupported(&format!("collMod with '{option}'")).into());
     }
-    run.ready_to_read(None).await?;
+    run.ensure_readable(None).await?;
     // There is no validator for it but the one that freezes a collection.
     if let Some(option) = weakening_in_coll_mod(run.head.body()).filter(|_| run.collection.is_some()) {
         return Err(run.unsupported(&format!("collMod with such a '{option}'")).into());
@@ -75,7 +75,7 @@ pub(super) async fn coll_mod(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunErr
     run.link.run(run.head.body()).await
 }
 
-pub(super) async fn plan_cache_clear(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn plan_cache_clear(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     if let Some(part) = part_in_plan_cache_clear(run.head.body())? {
         return Err(run.unsupported(&format!("planCacheClear with '{part}'")).into());
     }

@@ -2,21 +2,21 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
-use super::Run;
+use super::BucketCommand;
 use super::explain::Explained;
 use super::queries::{ask, complete, documents, first_bucket};
 use crate::command::count::{Count, all_of};
 use crate::command::document::single;
 use crate::command::error::{CommandError, ErrorCode};
-use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
-use crate::pattern::bucket::page::Exceptions;
+use crate::pattern::bucket::page::PageExceptions;
 use crate::pattern::bucket::pipeline;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::read::Queries;
 use crate::pattern::view;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
-pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     if run.head.in_transaction() {
         let message = "Cannot run 'count' in a multi-document transaction.";
         return Err(CommandError::new(ErrorCode::OperationNotSupportedInTransaction, message).into());
@@ -33,7 +33,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
 }
 
 /// What is sent for it.
-pub(super) async fn explained(run: &mut Run<'_>, count: &Count<'_>) -> Result<Explained, RunError> {
+pub(super) async fn explained(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<Explained, RunError> {
     check(run, count).await?;
     Ok(match only_key(run, count) {
         Some(key) => Explained {
@@ -47,11 +47,11 @@ pub(super) async fn explained(run: &mut Run<'_>, count: &Count<'_>) -> Result<Ex
     })
 }
 
-async fn check(run: &mut Run<'_>, count: &Count<'_>) -> Result<(), RunError> {
+async fn check(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<(), RunError> {
     if let Some(operator) = count.query.and_then(view::unsupported_operator) {
         return Err(run.unsupported(&format!("{operator} in a filter")).into());
     }
-    run.ready_to_read(count.hint).await?;
+    run.ensure_readable(count.hint).await?;
     let mut command = single("count", run.namespace.collection);
     command.append(cstr!("limit"), 1);
     judge_variable(run, command, count.query).await
@@ -59,7 +59,7 @@ async fn check(run: &mut Run<'_>, count: &Count<'_>) -> Result<(), RunError> {
 
 /// Has mongod judge a variable of its own in the query of a `count` or `distinct`.
 pub(super) async fn judge_variable(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     command: RawDocumentBuf,
     query: Option<&RawDocument>,
 ) -> Result<(), RunError> {
@@ -72,13 +72,13 @@ pub(super) async fn judge_variable(
 }
 
 /// The key whose items are counted, where that is all.
-fn only_key(run: &Run<'_>, count: &Count<'_>) -> Option<RawDocumentBuf> {
+fn only_key(run: &BucketCommand<'_>, count: &Count<'_>) -> Option<RawDocumentBuf> {
     let key = BucketPredicate::of(run.shape, count.query).only_one_key();
     // A collation may make several keys out of one; two queries have no snapshot in common.
     key.filter(|_| count.collation.is_none() && !run.head.wants_snapshot())
 }
 
-fn queries<'q>(run: &'q Run<'_>, key: &'q RawDocument) -> Queries<'q> {
+fn queries<'q>(run: &'q BucketCommand<'_>, key: &'q RawDocument) -> Queries<'q> {
     Queries {
         source: run.source(),
         key,
@@ -86,7 +86,7 @@ fn queries<'q>(run: &'q Run<'_>, key: &'q RawDocument) -> Queries<'q> {
 }
 
 /// From the numbers of the key's pages, with the answer that they were read from. `None` where there is more to it.
-async fn of_one_key(run: &mut Run<'_>, count: &Count<'_>) -> Result<Option<(u64, RawDocumentBuf)>, RunError> {
+async fn of_one_key(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<Option<(u64, RawDocumentBuf)>, RunError> {
     let Some(key) = only_key(run, count) else {
         return Ok(None);
     };
@@ -99,12 +99,12 @@ async fn of_one_key(run: &mut Run<'_>, count: &Count<'_>) -> Result<Option<(u64,
     if run.is_strict() && !run.is_still_the_same().await? {
         return Ok(None);
     }
-    let exceptions = Exceptions::parse(run.shape, documents(&answer));
+    let exceptions = PageExceptions::parse(run.shape, documents(&answer));
     let all = exceptions.total(run.shape, first_bucket(run, &highest)?.as_ref());
     Ok((!exceptions.too_many).then_some((all, answer)))
 }
 
-fn by_pipeline(run: &Run<'_>, count: &Count<'_>) -> RawDocumentBuf {
+fn by_pipeline(run: &BucketCommand<'_>, count: &Count<'_>) -> RawDocumentBuf {
     let mut command = view::aggregate(run.namespace.collection, &stages(run, count), None);
     if let Some(collation) = count.collation {
         command.append(cstr!("collation"), collation);
@@ -113,7 +113,7 @@ fn by_pipeline(run: &Run<'_>, count: &Count<'_>) -> RawDocumentBuf {
 }
 
 /// The stages that count all that match.
-fn stages(run: &Run<'_>, count: &Count<'_>) -> Vec<RawDocumentBuf> {
+fn stages(run: &BucketCommand<'_>, count: &Count<'_>) -> Vec<RawDocumentBuf> {
     let narrowing = BucketPredicate::of(run.shape, count.query);
     // Under a collation a key's equality takes in other keys; their buckets' counts are right all the same.
     if narrowing.is_of_key_alone() {

@@ -2,39 +2,39 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::Run;
-use super::find::stream::{Filled, Measure};
-use super::source::Source;
+use super::BucketCommand;
+use super::find::stream::{BatchLimit, BatchStatus};
+use super::source::CursorSource;
 use crate::command::arguments::with_replaced;
 use crate::command::batch::BatchKind;
 use crate::command::cursor::{GetMore, killed_ids, may_kill_any, not_found};
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::head::Head;
-use crate::command::reply::{CursorReply, carry};
+use crate::command::head::CommandHeader;
+use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::session::Shared;
-use crate::session::cursor::{Borrowed, Kept, Owner, Taken};
+use crate::session::cursor::{BorrowedCursor, CursorLookup, OpenCursor, Owner};
 use crate::session::error::RunError;
-use crate::session::link::Link;
+use crate::session::link::UpstreamConnection;
 
-pub(super) async fn get_more(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn get_more(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let more = GetMore::parse(run.head.body())?;
     // Before it is taken: what ends while a stream is taken, as when its client goes away, ends the stream.
     if let Some(owner) = run.shared.cursors.owner(more.id) {
         check(run, &more, &owner).await?;
     }
     match run.shared.cursors.take(more.id) {
-        Taken::Missing => Err(not_found(more.id).into()),
-        Taken::InUse => {
+        CursorLookup::Missing => Err(not_found(more.id).into()),
+        CursorLookup::InUse => {
             let message = format!("cursor id {} is already in use", more.id);
             Err(CommandError::new(ErrorCode::CursorInUse, message).into())
         }
-        Taken::Upstream => of_upstream(run, more.id).await,
-        Taken::Stream(borrowed) => of_stream(run, &more, borrowed).await,
+        CursorLookup::Upstream => of_upstream(run, more.id).await,
+        CursorLookup::Stream(borrowed) => of_stream(run, &more, borrowed).await,
     }
 }
 
-async fn of_upstream(run: &mut Run<'_>, id: i64) -> Result<RawDocumentBuf, RunError> {
+async fn of_upstream(run: &mut BucketCommand<'_>, id: i64) -> Result<RawDocumentBuf, RunError> {
     // Sent without `exhaustAllowed`: one plain reply is always a legal answer.
     let reply = run.link.run(run.head.body()).await?;
     if CursorReply::parse(&reply).is_some_and(|cursor| cursor.id == 0) {
@@ -43,30 +43,34 @@ async fn of_upstream(run: &mut Run<'_>, id: i64) -> Result<RawDocumentBuf, RunEr
     Ok(reply)
 }
 
-async fn of_stream(run: &mut Run<'_>, more: &GetMore, mut borrowed: Borrowed<'_>) -> Result<RawDocumentBuf, RunError> {
-    let measure = Measure::of(more.batch_size);
+async fn of_stream(
+    run: &mut BucketCommand<'_>,
+    more: &GetMore,
+    mut borrowed: BorrowedCursor<'_>,
+) -> Result<RawDocumentBuf, RunError> {
+    let measure = BatchLimit::of(more.batch_size);
     let Some(kept) = borrowed.kept() else {
         return Err(not_found(more.id).into());
     };
     let (batch, filled) = kept.source.fill(run, &kept.shape, (BatchKind::Next, measure)).await?;
     let gossip = kept.source.gossip().to_owned();
     let id = match filled {
-        Filled::More => {
+        BatchStatus::More => {
             if let Some(mut killed) = borrowed.give_back() {
                 killed.source.close(run).await?;
             }
             more.id
         }
-        Filled::All | Filled::OutOfOrder => 0,
+        BatchStatus::All | BatchStatus::OutOfOrder => 0,
     };
     let mut reply = batch.into_reply(run.namespace, id);
-    carry(&mut reply, &gossip);
+    copy_cluster_time(&mut reply, &gossip);
     Ok(reply)
 }
 
 /// What mongod checks of a `getMore` (`getmore_cmd.cpp`), in its order and its words. It does so itself, too, where it is
 /// asked for more.
-async fn check(run: &mut Run<'_>, more: &GetMore, owner: &Owner) -> Result<(), RunError> {
+async fn check(run: &mut BucketCommand<'_>, more: &GetMore, owner: &Owner) -> Result<(), RunError> {
     let id = more.id;
     if run.link.users(run.head.body()).await? != owner.users {
         let message = format!("cursor id {id} was not created by the authenticated user");
@@ -111,9 +115,9 @@ fn session_of(body: &RawDocument) -> Option<Vec<u8>> {
     }
 }
 
-impl Run<'_> {
+impl BucketCommand<'_> {
     /// Keeps what is not at its end, and gives the id of its cursor: the upstream's, so that whoever looks there finds it.
-    pub(super) async fn keep(&mut self, source: Source) -> Result<i64, RunError> {
+    pub(super) async fn keep(&mut self, source: CursorSource) -> Result<i64, RunError> {
         let body = self.head.body();
         let owner = Owner {
             namespace: self.namespace.to_string(),
@@ -122,7 +126,7 @@ impl Run<'_> {
             never_times_out: get(body, "noCursorTimeout") == Some(RawBsonRef::Boolean(true)),
         };
         let id = source.upstream_id().unwrap_or_else(|| rand::random_range(1..i64::MAX));
-        let kept = Kept {
+        let kept = OpenCursor {
             owner,
             shape: self.shape.clone(),
             source,
@@ -134,7 +138,11 @@ impl Run<'_> {
 
 /// `killCursors`, on whatever collection: mongod goes by the numbers alone, and judges the command and the owners of its own
 /// cursors. Of those that are only here it knows nothing, so they are judged here as it does (`checkAuthForKillCursors`).
-pub(super) async fn kill(shared: &Shared, link: &mut Link, head: &Head<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn kill(
+    shared: &Shared,
+    link: &mut UpstreamConnection,
+    head: &CommandHeader<'_>,
+) -> Result<RawDocumentBuf, RunError> {
     // What is wrong with the list is mongod's to say.
     let ids = killed_ids(head.body()).unwrap_or_default();
     let owned: Vec<(i64, Owner)> = ids
@@ -171,7 +179,11 @@ pub(super) async fn kill(shared: &Shared, link: &mut Link, head: &Head<'_>) -> R
 }
 
 /// Refuses the command where one of these is another's, and its user may not kill any.
-async fn check_owners(link: &mut Link, head: &Head<'_>, owned: &[(i64, Owner)]) -> Result<(), RunError> {
+async fn check_owners(
+    link: &mut UpstreamConnection,
+    head: &CommandHeader<'_>,
+    owned: &[(i64, Owner)],
+) -> Result<(), RunError> {
     if owned.is_empty() {
         return Ok(());
     }

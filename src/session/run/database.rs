@@ -2,9 +2,9 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::across::Across;
+use super::across::CrossCollectionCommand;
 use super::catalog;
-use crate::command::arguments::Carried;
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::{array_of, as_whole_number, get, single};
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
@@ -14,7 +14,7 @@ use crate::pattern::bucket::{index, pipeline};
 use crate::pattern::shapes::{BucketShape, Shapes};
 use crate::pattern::view;
 use crate::session::error::RunError;
-use crate::session::readiness::Asker;
+use crate::session::readiness::CatalogSession;
 use crate::session::upstream::UpstreamKind;
 
 /// The collection in which mongod keeps views; there is one as soon as there is a view.
@@ -25,7 +25,7 @@ pub(super) fn may_count_buckets(shapes: &Shapes, name: &str, database: &str) -> 
     matches!(name, "dbStats" | "dbstats") && shapes.buckets_in(database).next().is_some()
 }
 
-pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let reply = across.link.run(across.head.body()).await?;
     if across.upstream == UpstreamKind::Mongos {
         return Ok(reply);
@@ -34,10 +34,10 @@ pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunEr
     Ok(statistics::of_database(&reply, hidden))
 }
 
-async fn hidden(across: &mut Across<'_>) -> Result<Hidden, RunError> {
+async fn hidden(across: &mut CrossCollectionCommand<'_>) -> Result<Hidden, RunError> {
     let shapes = &across.settings.shapes;
     let database = across.head.database;
-    let asker = Carried::of(across.head.body());
+    let asker = InheritedOptions::of(across.head.body());
     let buckets: Vec<_> = shapes.buckets_in(database).collect();
     let mut names: Vec<String> = buckets.iter().map(|(name, _)| (*name).to_owned()).collect();
     names.push(VIEWS.to_owned());
@@ -76,13 +76,13 @@ fn of_views(found: &[RawDocumentBuf], buckets: &[(&str, &BucketShape)]) -> Hidde
 }
 
 async fn add_collection(
-    across: &mut Across<'_>,
+    across: &mut CrossCollectionCommand<'_>,
     namespace: Namespace<'_>,
     shape: &BucketShape,
     hidden: &mut Hidden,
 ) -> Result<(), RunError> {
-    let carried = Carried::of(across.head.body());
-    let mut asker = Asker {
+    let carried = InheritedOptions::of(across.head.body());
+    let mut asker = CatalogSession {
         metrics: None,
         link: across.link,
         shape,

@@ -9,21 +9,21 @@ pub(super) mod sweep;
 
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
-pub(super) use self::one::{Target, condition, sweep_page, take, taking_out, target, target_by_id};
+pub(super) use self::one::{ItemToDelete, condition, sweep_page, take, taking_out, target, target_by_id};
 use super::replaced::{self, is_met_by, may_go_on, wait};
 use super::task::end_running_transaction;
-use super::{Run, indexes, resolve, write_concern};
+use super::{BucketCommand, indexes, resolve, write_concern};
 use crate::command::delete::DeleteStatement;
 use crate::command::document::{array_of, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError, is_retryable, label_retryable};
-use crate::command::reply::carry;
+use crate::command::reply::copy_cluster_time;
 use crate::command::write_batch::WriteBatch;
-use crate::pattern::bucket::resolve::Wanted;
+use crate::pattern::bucket::resolve::ItemSelector;
 use crate::session::error::RunError;
 
 /// What was deleted so far.
 #[derive(Debug, Default)]
-struct Deleted {
+struct DeleteTally {
     n: i64,
     errors: Vec<RawDocumentBuf>,
     resent: Vec<i32>,
@@ -31,7 +31,7 @@ struct Deleted {
     last_answer: RawDocumentBuf,
 }
 
-impl Deleted {
+impl DeleteTally {
     /// Takes in mongod's answer to a statement of the client's own.
     fn add(&mut self, n: i64, answer: RawDocumentBuf) {
         self.n = self.n.saturating_add(n);
@@ -58,7 +58,7 @@ impl Deleted {
             );
         }
         reply.append(cstr!("ok"), 1.0);
-        carry(&mut reply, &self.last_answer);
+        copy_cluster_time(&mut reply, &self.last_answer);
         let code = self.concern_error.map(|error| error.get_i32("code"));
         if retryable && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
             label_retryable(&mut reply);
@@ -67,7 +67,7 @@ impl Deleted {
     }
 }
 
-pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let mut let_variables = None;
     let batch = WriteBatch::parse(run.head, ("delete", "delete.deletes"), |name, field| {
         match name {
@@ -86,10 +86,10 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
     for statement in &statements {
         resolve::check(run, Some(statement.filter))?;
     }
-    run.ready_to_read(None)
+    run.ensure_readable(None)
         .await
         .map_err(|error| of_write(error, retryable))?;
-    let mut deleted = Deleted::default();
+    let mut deleted = DeleteTally::default();
     for (index, statement) in statements.iter().enumerate() {
         let id = retryable.then(|| batch.statement_ids.of(index));
         let before = deleted.n;
@@ -135,17 +135,17 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
 }
 
 /// Whether the collection was replaced, or stayed frozen, when something had been executed: the client is told how much.
-fn is_executed_in_part(run: &Run<'_>, error: &CommandError) -> bool {
+fn is_executed_in_part(run: &BucketCommand<'_>, error: &CommandError) -> bool {
     let is_of_replacing = is_met_by(error) || error.is(ErrorCode::WriteConflict);
     is_of_replacing && run.executed > 0 && !run.head.in_transaction()
 }
 
 /// Executes a statement, and again where the collection is replaced before it has done anything.
 async fn until_executed(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     (statement, variables): (&DeleteStatement<'_>, Option<&RawDocument>),
     id: Option<i32>,
-    deleted: &mut Deleted,
+    deleted: &mut DeleteTally,
 ) -> Result<(), RunError> {
     let before = run.executed;
     for _ in 0..replaced::MAX_RUNS {
@@ -158,21 +158,21 @@ async fn until_executed(
 }
 
 async fn execute(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     (statement, variables): (&DeleteStatement<'_>, Option<&RawDocument>),
     id: Option<i32>,
-    deleted: &mut Deleted,
+    deleted: &mut DeleteTally,
 ) -> Result<(), RunError> {
     if id.is_some() && !statement.one {
         let message = "Cannot use (or request) retryable writes with limit=0";
         return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
     }
     indexes::check_hint(run, statement.hint).await?;
-    let wanted = Wanted {
+    let wanted = ItemSelector {
         filter: Some(statement.filter),
         collation: statement.collation,
         let_variables: variables,
-        ..Wanted::default()
+        ..ItemSelector::default()
     };
     if statement.one {
         return one::delete(run, wanted, id, deleted).await;

@@ -2,13 +2,13 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::Run;
+use super::BucketCommand;
 use super::count::judge_variable;
 use super::explain::Explained;
 use super::queries::{get_more, kill};
 use crate::command::distinct::{Distinct, too_big};
 use crate::command::document::{get, single};
-use crate::command::reply::{CursorReply, carry};
+use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::bucket::distinct;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::view;
@@ -20,7 +20,7 @@ const BATCH_SIZE: u64 = 10_000_000;
 /// What the values may weigh (`distinct.cpp`: `kMaxResponseSize`).
 const MAX_BYTES: usize = 16 * 1024 * 1024 - 4096;
 
-pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let wanted = Distinct::parse(run.head.body())?;
     let mut command = by_pipeline(run, &wanted).await?;
     run.carried().append_to_read(&mut command);
@@ -29,20 +29,20 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
 }
 
 /// What is sent for it.
-pub(super) async fn explained(run: &mut Run<'_>, wanted: &Distinct<'_>) -> Result<Explained, RunError> {
+pub(super) async fn explained(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<Explained, RunError> {
     Ok(Explained {
         strategy: Strategy::Pipeline,
         command: by_pipeline(run, wanted).await?,
     })
 }
 
-async fn by_pipeline(run: &mut Run<'_>, wanted: &Distinct<'_>) -> Result<RawDocumentBuf, RunError> {
+async fn by_pipeline(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<RawDocumentBuf, RunError> {
     if let Some(operator) = wanted.query.and_then(view::unsupported_operator) {
         return Err(run.unsupported(&format!("{operator} in a filter")).into());
     }
     let stages = distinct::stages(run.shape, wanted.key, wanted.query, wanted.collation)
         .map_err(|what| run.unsupported(what))?;
-    run.ready_to_read(None).await?;
+    run.ensure_readable(None).await?;
     let mut command = single("distinct", run.namespace.collection);
     command.append(cstr!("key"), path::VERSION);
     judge_variable(run, command, wanted.query).await?;
@@ -53,7 +53,11 @@ async fn by_pipeline(run: &mut Run<'_>, wanted: &Distinct<'_>) -> Result<RawDocu
     Ok(command)
 }
 
-async fn answer(run: &mut Run<'_>, wanted: &Distinct<'_>, command: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+async fn answer(
+    run: &mut BucketCommand<'_>,
+    wanted: &Distinct<'_>,
+    command: &RawDocument,
+) -> Result<RawDocumentBuf, RunError> {
     let mut values = Values::default();
     let mut answer = run.link.run(command).await?;
     while let Some(cursor) = CursorReply::parse(&answer) {
@@ -77,7 +81,7 @@ async fn answer(run: &mut Run<'_>, wanted: &Distinct<'_>, command: &RawDocument)
     let mut reply = RawDocumentBuf::new();
     reply.append(cstr!("values"), &values.values);
     reply.append(cstr!("ok"), 1.0);
-    carry(&mut reply, &answer);
+    copy_cluster_time(&mut reply, &answer);
     Ok(reply)
 }
 

@@ -4,22 +4,22 @@
 use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use super::Run;
-use super::relocate::{Relocated, relocate, was_relocated};
+use super::BucketCommand;
+use super::relocate::{RelocateOutcome, relocate, was_relocated};
 use super::shift::shift;
-use super::statements::{Kind, Part, send_one};
-use super::task::Task;
+use super::statements::{Origin, WriteCommand, send_one};
+use super::task::ItemUpdate;
 use crate::command::document::get;
 use crate::command::error::WriteError;
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::place::{Elsewhere, with_time};
-use crate::pattern::bucket::resolve::Found;
+use crate::pattern::bucket::resolve::LocatedItem;
 use crate::session::error::RunError;
-use crate::session::mint::SystemMint;
+use crate::session::mint::SystemIdSource;
 use crate::session::upstream::UpstreamKind;
 
 /// What came of it.
-pub(super) enum Went {
+pub(super) enum MoveOutcome {
     /// It was changed to this where it lies; mongod's answer.
     Stayed(RawDocumentBuf, RawDocumentBuf),
     /// It was changed to this, and left its page; mongod's last answer.
@@ -33,48 +33,48 @@ pub(super) enum Went {
 }
 
 /// Changes the item. Where `stays` is false mongod must remember more of it than that it was changed.
-pub(super) async fn go(
-    run: &mut Run<'_>,
-    task: &Task<'_>,
-    found: &Found,
+pub(super) async fn move_item(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    found: &LocatedItem,
     (elsewhere, stays): (Elsewhere, bool),
-) -> Result<Went, RunError> {
+) -> Result<MoveOutcome, RunError> {
     let is_time = matches!(elsewhere, Elsewhere::Time(_));
     let item = elsewhere.into_item();
-    let mut mint = SystemMint::new(&run.shared.timestamps);
+    let mut mint = SystemIdSource::new(&run.shared.timestamps);
     let stored = match Item::prepare(run.shape, 0, &item, &mut KeepsTimestamps(&mut mint)) {
         Ok(stored) => stored,
-        Err(error) => return Ok(Went::Failed(error)),
+        Err(error) => return Ok(MoveOutcome::Failed(error)),
     };
     // Another attempt may have moved it to where it was found.
     if let Some(attempt) = was_relocated(run, task).await? {
-        return Ok(Went::Before(attempt));
+        return Ok(MoveOutcome::Before(attempt));
     }
     if is_time
         && stays
         && let Some(time) = stored.time()
         && let Some(answer) = in_place(run, task, found, (&stored, time)).await?
     {
-        return Ok(Went::Stayed(item, answer));
+        return Ok(MoveOutcome::Stayed(item, answer));
     }
     if is_time && run.upstream == UpstreamKind::Standalone {
         return Ok(match shift(run, found, &stored).await? {
-            Some(answer) => Went::Stayed(item, answer),
-            None => Went::Missed,
+            Some(answer) => MoveOutcome::Stayed(item, answer),
+            None => MoveOutcome::Missed,
         });
     }
     Ok(match relocate(run, task, found, &item).await? {
-        Relocated::Now(answer) => Went::Away(item, answer),
-        Relocated::Before(attempt) => Went::Before(attempt),
-        Relocated::Missed => Went::Missed,
+        RelocateOutcome::Now(answer) => MoveOutcome::Away(item, answer),
+        RelocateOutcome::Before(attempt) => MoveOutcome::Before(attempt),
+        RelocateOutcome::Missed => MoveOutcome::Missed,
     })
 }
 
 /// `None` where its new time is not where it lies, or it is not as it was found.
 async fn in_place(
-    run: &mut Run<'_>,
-    task: &Task<'_>,
-    found: &Found,
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    found: &LocatedItem,
     (item, time): (&Item, DateTime),
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     // Its key may be written otherwise.
@@ -83,6 +83,6 @@ async fn in_place(
     }
     let statement = with_time(run.shape, found, (RawBsonRef::Document(item.stored()), time));
     let statement = statement.map_err(|what| run.unsupported(&what))?;
-    let told = send_one(run, Kind::Update, &statement, Part::Own(task.statement_id)).await?;
+    let told = send_one(run, WriteCommand::Update, &statement, Origin::Client(task.statement_id)).await?;
     Ok((told.n > 0).then_some(told.answer))
 }

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 
-use super::{Run, aggregate, count, distinct, find};
+use super::{BucketCommand, aggregate, count, distinct, find};
 use crate::command::aggregate::Aggregate;
 use crate::command::count::Count;
 use crate::command::distinct::Distinct;
@@ -23,7 +23,7 @@ pub(super) struct Explained {
     pub(super) command: RawDocumentBuf,
 }
 
-pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();
     let explained = get(body, "explain").and_then(RawBsonRef::as_document);
     let Some((inner, (name, _))) = explained.and_then(|inner| Some((inner, first_field(inner)?))) else {

@@ -7,29 +7,29 @@ mod way;
 
 use bson::raw::{RawDocumentBuf, cstr};
 
-use self::stream::{Filled, Measure, Stream};
-use self::way::{Terms, Way};
-use super::Run;
+use self::stream::{BatchLimit, BatchStatus, ItemCursor};
+use self::way::{AccessPath, BatchTerms};
+use super::BucketCommand;
 use super::explain::Explained;
 use super::queries::{complete, kill};
-use super::source::Source;
-use crate::command::batch::{Batch, BatchKind};
+use super::source::CursorSource;
+use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
-use crate::command::reply::{CursorReply, carry, with_closed_cursor};
+use crate::command::reply::{CursorReply, copy_cluster_time, with_closed_cursor};
 use crate::pattern::bucket::pipeline;
-use crate::pattern::bucket::read::question::Question;
-use crate::pattern::bucket::read::walk::{Direction, PageScan};
+use crate::pattern::bucket::read::question::BucketQuery;
+use crate::pattern::bucket::read::walk::{PageScan, ScanDirection};
 use crate::pattern::view;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
-pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let find = Find::parse(run.head.body())?;
     check(run, &find)?;
-    run.ready_to_read(find.hint).await?;
-    if let Some(question) = Question::of(run.shape, &find)
+    run.ensure_readable(find.hint).await?;
+    if let Some(question) = BucketQuery::of(run.shape, &find)
         && let Some(reply) = from_buckets(run, &find, &question).await?
     {
         return Ok(reply);
@@ -39,10 +39,10 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
 }
 
 /// What is sent for it.
-pub(super) async fn explained(run: &mut Run<'_>, find: &Find<'_>) -> Result<Explained, RunError> {
+pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Explained, RunError> {
     check(run, find)?;
-    run.ready_to_read(find.hint).await?;
-    if let Some(question) = Question::of(run.shape, find)
+    run.ensure_readable(find.hint).await?;
+    if let Some(question) = BucketQuery::of(run.shape, find)
         && let Some(explained) = buckets_explained(run, find, &question).await?
     {
         return Ok(explained);
@@ -54,25 +54,25 @@ pub(super) async fn explained(run: &mut Run<'_>, find: &Find<'_>) -> Result<Expl
 }
 
 async fn buckets_explained(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     find: &Find<'_>,
-    question: &Question,
+    question: &BucketQuery,
 ) -> Result<Option<Explained>, RunError> {
-    let terms = Terms::of(find, question);
-    let (mut stream, first) = match way::choose(run, question, terms).await? {
-        Way::Walk(stream, first) => (stream, first),
-        Way::Nothing(_) => return Ok(merge::explained(run, question).filter(|_| terms.closes)),
-        Way::Merge => return Ok(merge::explained(run, question).filter(|_| terms.merges)),
-        Way::Pipeline => return Ok(None),
+    let terms = BatchTerms::of(find, question);
+    let (mut stream, first) = match way::plan(run, question, terms).await? {
+        AccessPath::Walk(stream, first) => (stream, first),
+        AccessPath::Nothing(_) => return Ok(merge::explained(run, question).filter(|_| terms.single_batch)),
+        AccessPath::Merge => return Ok(merge::explained(run, question).filter(|_| terms.may_merge_sort)),
+        AccessPath::Pipeline => return Ok(None),
     };
     let command = stream.query(run, terms.measure);
     // The first bucket tells whether it is the way.
     let (_, filled) = stream
-        .fill(run, run.shape, (BatchKind::First, Measure::of(Some(0))), first)
+        .fill(run, run.shape, (BatchKind::First, BatchLimit::of(Some(0))), first)
         .await?;
     stream.close(run).await?;
-    if filled == Filled::OutOfOrder {
-        return Ok(merge::explained(run, question).filter(|_| terms.merges));
+    if filled == BatchStatus::OutOfOrder {
+        return Ok(merge::explained(run, question).filter(|_| terms.may_merge_sort));
     }
     let strategy = terms.strategy();
     Ok(Some(Explained { strategy, command }))
@@ -80,36 +80,36 @@ async fn buckets_explained(
 
 /// `None` where buckets alone do not give the answer: the pipeline will.
 pub(super) async fn from_buckets(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     find: &Find<'_>,
-    question: &Question,
+    question: &BucketQuery,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
-    let terms = Terms::of(find, question);
-    let (measure, closes) = (terms.measure, terms.closes);
+    let terms = BatchTerms::of(find, question);
+    let (measure, closes) = (terms.measure, terms.single_batch);
     // What a cursor may still tell when its transaction has ended is mongod's to say; several queries have no snapshot in
     // common.
     if (!closes && run.head.in_transaction()) || run.head.wants_snapshot() {
         return Ok(None);
     }
-    if run.link.rehearses() {
+    if run.link.is_dry_run() {
         run.shared.metrics.read(&run.label(), terms.strategy());
     }
-    let (mut stream, first) = match way::choose(run, question, terms).await? {
-        Way::Walk(stream, first) => (stream, first),
-        Way::Nothing(answer) => {
+    let (mut stream, first) = match way::plan(run, question, terms).await? {
+        AccessPath::Walk(stream, first) => (stream, first),
+        AccessPath::Nothing(answer) => {
             run.shared.metrics.read(&run.label(), Strategy::Page);
             let id = if measure.is_nothing() && leaves_open(run, find) {
-                let ended = Stream::ended(PageScan::of(question, Direction::Forward), &answer);
-                run.keep(Source::Buckets(Box::new(ended))).await?
+                let ended = ItemCursor::ended(PageScan::of(question, ScanDirection::Forward), &answer);
+                run.keep(CursorSource::Buckets(Box::new(ended))).await?
             } else {
                 0
             };
-            let mut reply = Batch::new(BatchKind::First).into_reply(run.namespace, id);
-            carry(&mut reply, &answer);
+            let mut reply = ReplyBatch::new(BatchKind::First).into_reply(run.namespace, id);
+            copy_cluster_time(&mut reply, &answer);
             return Ok(Some(reply));
         }
-        Way::Merge => return merged(run, question, terms).await,
-        Way::Pipeline => return Ok(None),
+        AccessPath::Merge => return merged(run, question, terms).await,
+        AccessPath::Pipeline => return Ok(None),
     };
     let (batch, filled) = match stream.fill(run, run.shape, (BatchKind::First, measure), first).await {
         Ok(filled) => filled,
@@ -129,14 +129,14 @@ pub(super) async fn from_buckets(
     if let Some(bucket) = stream.first_page() {
         first_page::learn(run, question, &bucket);
     }
-    if filled == Filled::OutOfOrder {
+    if filled == BatchStatus::OutOfOrder {
         stream.close(run).await?;
         return merged(run, question, terms).await;
     }
     if stream.missed_its_item() {
         return Ok(None);
     }
-    let leaves_open = filled == Filled::More && leaves_open(run, find);
+    let leaves_open = filled == BatchStatus::More && leaves_open(run, find);
     if closes && leaves_open {
         // More bytes than one reply can hold.
         stream.close(run).await?;
@@ -145,24 +145,28 @@ pub(super) async fn from_buckets(
     run.shared.metrics.read(&run.label(), terms.strategy());
     let gossip = stream.gossip().to_owned();
     let id = if leaves_open {
-        run.keep(Source::Buckets(stream)).await?
+        run.keep(CursorSource::Buckets(stream)).await?
     } else {
         stream.close(run).await?;
         0
     };
     let mut reply = batch.into_reply(run.namespace, id);
-    carry(&mut reply, &gossip);
+    copy_cluster_time(&mut reply, &gossip);
     Ok(Some(reply))
 }
 
 /// Whether a cursor may stay open behind the first batch: that of a collection which is not there is closed at once.
-fn leaves_open(run: &Run<'_>, find: &Find<'_>) -> bool {
+fn leaves_open(run: &BucketCommand<'_>, find: &Find<'_>) -> bool {
     run.collection.is_some() && !find.single_batch
 }
 
 /// Only where all of the answer fits in one reply: mongod sorts the rest.
-async fn merged(run: &mut Run<'_>, question: &Question, terms: Terms) -> Result<Option<RawDocumentBuf>, RunError> {
-    if !terms.merges {
+async fn merged(
+    run: &mut BucketCommand<'_>,
+    question: &BucketQuery,
+    terms: BatchTerms,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    if !terms.may_merge_sort {
         return Ok(None);
     }
     let Some((mut items, gossip)) = merge::run(run, question).await? else {
@@ -171,7 +175,7 @@ async fn merged(run: &mut Run<'_>, question: &Question, terms: Terms) -> Result<
     if run.is_strict() && !run.is_still_the_same().await? {
         return Ok(None);
     }
-    let mut batch = Batch::new(BatchKind::First);
+    let mut batch = ReplyBatch::new(BatchKind::First);
     while let Some(item) = items.first().filter(|_| !terms.measure.is_full(&batch)) {
         if !batch.has_space_for(item.len()) {
             return Ok(None);
@@ -181,11 +185,11 @@ async fn merged(run: &mut Run<'_>, question: &Question, terms: Terms) -> Result<
     }
     run.shared.metrics.read(&run.label(), Strategy::Page);
     let mut reply = batch.into_reply(run.namespace, 0);
-    carry(&mut reply, &gossip);
+    copy_cluster_time(&mut reply, &gossip);
     Ok(Some(reply))
 }
 
-fn check(run: &Run<'_>, find: &Find<'_>) -> Result<(), CommandError> {
+fn check(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), CommandError> {
     if find
         .beyond_aggregation
         .iter()
@@ -206,7 +210,7 @@ fn check(run: &Run<'_>, find: &Find<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-async fn by_pipeline(run: &mut Run<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
+async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
     judge(run, find).await?;
     let command = pipeline_of(run, find)?;
     let command = complete(run, command);
@@ -227,7 +231,7 @@ async fn by_pipeline(run: &mut Run<'_>, find: &Find<'_>) -> Result<RawDocumentBu
 }
 
 /// Has mongod judge a projection as only `find` has it: what is wrong in it is answered in mongod's own words.
-async fn judge(run: &mut Run<'_>, find: &Find<'_>) -> Result<(), RunError> {
+async fn judge(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
     let command = view::judgement(run.namespace.collection, find).map_err(|what| not_in_projection(run, what))?;
     if let Some(command) = command {
         let command = complete(run, command);
@@ -237,7 +241,7 @@ async fn judge(run: &mut Run<'_>, find: &Find<'_>) -> Result<(), RunError> {
 }
 
 /// The aggregation that does the same.
-fn pipeline_of(run: &Run<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, CommandError> {
+fn pipeline_of(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, CommandError> {
     let stages = pipeline::of_find(run.shape, find).map_err(|form| not_in_projection(run, form))?;
     let mut command = view::aggregate(run.namespace.collection, &stages, find.batch_size);
     if let Some(collation) = find.collation {
@@ -252,6 +256,6 @@ fn pipeline_of(run: &Run<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, Command
     Ok(command)
 }
 
-fn not_in_projection(run: &Run<'_>, form: &str) -> CommandError {
+fn not_in_projection(run: &BucketCommand<'_>, form: &str) -> CommandError {
     run.unsupported(&format!("{form} in a projection"))
 }

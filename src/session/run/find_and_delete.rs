@@ -5,26 +5,26 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::delete::{Target, condition, of_write, sweep_page, taking_out, target, target_by_id};
+use super::delete::{ItemToDelete, condition, of_write, sweep_page, taking_out, target, target_by_id};
 use super::statements::lost_too_often;
-use super::{MAX_ATTEMPTS, Run, pause, resolve, write_concern};
+use super::{BucketCommand, MAX_ATTEMPTS, pause, resolve, write_concern};
 use crate::command::document::{get, put, single};
 use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
-use crate::command::reply::{carry, succeeded};
+use crate::command::reply::{copy_cluster_time, succeeded};
 use crate::pattern::bucket::change::{element_of, only_item};
 use crate::pattern::bucket::delete::{as_find_and_modify, take_out_by_id};
-use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::insert::no_statement;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::projection::Projection;
-use crate::pattern::bucket::resolve::Wanted;
-use crate::pattern::bucket::unpack::Unpacker;
+use crate::pattern::bucket::resolve::ItemSelector;
+use crate::pattern::bucket::unpack::ItemDecoder;
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
-use crate::session::link::Request;
+use crate::session::link::UpstreamRequest;
 
 /// What came of a statement.
-enum Told {
+enum RemoveReply {
     /// The page's image before it, where there was one.
     Image(Option<RawDocumentBuf>, RawDocumentBuf),
     /// The page is not as it was known.
@@ -33,18 +33,18 @@ enum Told {
     OtherKind,
 }
 
-pub(super) async fn run(run: &mut Run<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut BucketCommand<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
     let projection = Projection::parse(command.projection);
     let projection = projection.ok_or_else(|| run.unsupported("findAndModify with such a projection"))?;
     resolve::check(run, command.filter)?;
     let retryable = run.is_retryable()?;
-    run.ready_to_read(command.hint).await?;
-    let wanted = Wanted {
+    run.ensure_readable(command.hint).await?;
+    let wanted = ItemSelector {
         filter: command.filter,
         sort: command.sort,
         collation: command.collation,
         let_variables: get(run.head.body(), "let").and_then(RawBsonRef::as_document),
-        ..Wanted::default()
+        ..ItemSelector::default()
     };
     let id = retryable.then(|| command.statement_id.unwrap_or_default());
     let (stored, answer) = delete(run, wanted, id)
@@ -52,7 +52,7 @@ pub(super) async fn run(run: &mut Run<'_>, command: &FindAndModify<'_>) -> Resul
         .map_err(|error| of_write(error, retryable))?;
     let item = stored.and_then(|(bucket, stored)| {
         let mut bytes = Vec::new();
-        Unpacker::new(run.shape, &projection, &bucket).append(&stored, &mut bytes);
+        ItemDecoder::new(run.shape, &projection, &bucket).append(&stored, &mut bytes);
         RawDocumentBuf::from_bytes(bytes).ok()
     });
     Ok(reply(item.as_deref(), &answer))
@@ -69,14 +69,18 @@ fn reply(item: Option<&RawDocument>, answer: &RawDocument) -> RawDocumentBuf {
         }
     }
     reply.append(cstr!("ok"), 1.0);
-    carry(&mut reply, answer);
+    copy_cluster_time(&mut reply, answer);
     reply
 }
 
 /// The deleted item as it was stored, with a document that has its key; and mongod's answer.
-type Deleted = (Option<(RawDocumentBuf, RawDocumentBuf)>, RawDocumentBuf);
+type RemovedItem = (Option<(RawDocumentBuf, RawDocumentBuf)>, RawDocumentBuf);
 
-async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, id: Option<i32>) -> Result<Deleted, RunError> {
+async fn delete(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    id: Option<i32>,
+) -> Result<RemovedItem, RunError> {
     let shape = run.shape;
     let narrowing = BucketPredicate::of(shape, wanted.filter);
     // The stable API has no sparse indexes, and no name for a collection in a statement with the client's words.
@@ -90,14 +94,14 @@ async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, id: Option<i32>) -> Resul
         let mut arguments = as_find_and_modify(&in_place, &RawDocumentBuf::new());
         arguments.append(cstr!("fields"), only_item(shape, item));
         match send(run, &arguments, id).await? {
-            Told::Image(Some(image), answer) => {
+            RemoveReply::Image(Some(image), answer) => {
                 let stored = element_of(shape, &image, item).map(RawDocument::to_owned);
-                let stored = stored.ok_or_else(|| run.misfit())?;
+                let stored = stored.ok_or_else(|| run.corrupt_bucket_error())?;
                 return Ok((Some((image, stored)), answer));
             }
             // Where none was met, one may have been passed, since it was moved there meanwhile.
-            Told::Image(None, answer) => none = answer,
-            Told::Missed | Told::OtherKind => {}
+            RemoveReply::Image(None, answer) => none = answer,
+            RemoveReply::Missed | RemoveReply::OtherKind => {}
         }
     }
     for attempt in 0..MAX_ATTEMPTS {
@@ -108,12 +112,12 @@ async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, id: Option<i32>) -> Resul
         };
         let taken = match &target {
             Some(target) => take(run, target, id).await?,
-            None => Taken::Before,
+            None => RemoveOutcome::Before,
         };
         match (taken, target) {
-            (Taken::Now(answer), Some(target)) => return Ok((Some((target.bucket, target.stored)), answer)),
-            (Taken::Resent(image, answer), _) => return of_image(run, wanted, (image, answer)).await,
-            (Taken::Before, target) => {
+            (RemoveOutcome::Now(answer), Some(target)) => return Ok((Some((target.bucket, target.stored)), answer)),
+            (RemoveOutcome::Resent(image, answer), _) => return of_image(run, wanted, (image, answer)).await,
+            (RemoveOutcome::Before, target) => {
                 let before = match id {
                     Some(id) => before(run, wanted, id).await?,
                     None => None,
@@ -131,14 +135,14 @@ async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, id: Option<i32>) -> Resul
                     None => {}
                 }
             }
-            (Taken::Now(_) | Taken::Missed, _) => {}
+            (RemoveOutcome::Now(_) | RemoveOutcome::Missed, _) => {}
         }
     }
     Err(lost_too_often().into())
 }
 
 /// What came of taking an item out.
-enum Taken {
+enum RemoveOutcome {
     Now(RawDocumentBuf),
     /// An earlier attempt has taken one out, perhaps another: of this image.
     Resent(RawDocumentBuf, RawDocumentBuf),
@@ -149,47 +153,53 @@ enum Taken {
 }
 
 /// Takes an item out.
-async fn take(run: &mut Run<'_>, target: &Target, id: Option<i32>) -> Result<Taken, RunError> {
+async fn take(run: &mut BucketCommand<'_>, target: &ItemToDelete, id: Option<i32>) -> Result<RemoveOutcome, RunError> {
     let statement = taking_out(run.shape, target);
     // Of another key by then, if the collection is replaced meanwhile: this command cannot name its UUID.
-    let key = condition(run.shape, &target.bucket).ok_or_else(|| run.misfit())?;
+    let key = condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?;
     let mut arguments = as_find_and_modify(&statement, &key);
     arguments.append(cstr!("fields"), single("_id", 1));
     match send(run, &arguments, id).await? {
-        Told::Image(Some(image), answer) if get(&answer, "retriedStmtId").is_some() => Ok(Taken::Resent(image, answer)),
-        Told::Image(Some(_), answer) => {
-            sweep_page(run, target).await?;
-            Ok(Taken::Now(answer))
+        RemoveReply::Image(Some(image), answer) if get(&answer, "retriedStmtId").is_some() => {
+            Ok(RemoveOutcome::Resent(image, answer))
         }
-        Told::Image(None, _) | Told::Missed => Ok(Taken::Missed),
-        Told::OtherKind => Ok(Taken::Before),
+        RemoveReply::Image(Some(_), answer) => {
+            sweep_page(run, target).await?;
+            Ok(RemoveOutcome::Now(answer))
+        }
+        RemoveReply::Image(None, _) | RemoveReply::Missed => Ok(RemoveOutcome::Missed),
+        RemoveReply::OtherKind => Ok(RemoveOutcome::Before),
     }
 }
 
 async fn of_image(
-    run: &mut Run<'_>,
-    wanted: Wanted<'_>,
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
     (image, answer): (RawDocumentBuf, RawDocumentBuf),
-) -> Result<Deleted, RunError> {
+) -> Result<RemovedItem, RunError> {
     let found = resolve::first_in_image(run, &image, wanted).await?;
-    let found = found.ok_or_else(|| run.misfit())?;
+    let found = found.ok_or_else(|| run.corrupt_bucket_error())?;
     Ok((Some((found.key, found.stored)), answer))
 }
 
 /// What an earlier attempt at the command has deleted.
-async fn before(run: &mut Run<'_>, wanted: Wanted<'_>, id: i32) -> Result<Option<Deleted>, RunError> {
+async fn before(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    id: i32,
+) -> Result<Option<RemovedItem>, RunError> {
     let update = as_find_and_modify(&no_statement(), &RawDocumentBuf::new());
     let mut remove = single("query", single("_id", single("$in", RawArrayBuf::new())));
     remove.append(cstr!("remove"), true);
     for arguments in [update, remove] {
-        if let Told::Image(Some(image), answer) = send(run, &arguments, Some(id)).await? {
+        if let RemoveReply::Image(Some(image), answer) = send(run, &arguments, Some(id)).await? {
             return of_image(run, wanted, (image, answer)).await.map(Some);
         }
     }
     Ok(None)
 }
 
-async fn send(run: &mut Run<'_>, arguments: &RawDocument, id: Option<i32>) -> Result<Told, RunError> {
+async fn send(run: &mut BucketCommand<'_>, arguments: &RawDocument, id: Option<i32>) -> Result<RemoveReply, RunError> {
     const CONVERSION_FAILURE: i32 = 241;
     /// A retry whose write was of another kind (`retryable_writes`: 40606 to 40612).
     const OTHER_KIND: std::ops::RangeInclusive<i32> = 40606..=40612;
@@ -201,15 +211,15 @@ async fn send(run: &mut Run<'_>, arguments: &RawDocument, id: Option<i32>) -> Re
         body.append(cstr!("stmtId"), id);
     }
     run.carried().append_to_write(&mut body);
-    match succeeded(run.link.call(Request::plain(&body)).await?) {
+    match succeeded(run.link.call(UpstreamRequest::plain(&body)).await?) {
         Ok(answer) => {
             run.record_executed(&answer);
             let image = get(&answer, "value").and_then(RawBsonRef::as_document);
-            Ok(Told::Image(image.map(RawDocument::to_owned), answer))
+            Ok(RemoveReply::Image(image.map(RawDocument::to_owned), answer))
         }
         Err(CommandError::Upstream(reply)) => match reply.get_i32("code") {
-            Ok(CONVERSION_FAILURE) => Ok(Told::Missed),
-            Ok(code) if OTHER_KIND.contains(&code) => Ok(Told::OtherKind),
+            Ok(CONVERSION_FAILURE) => Ok(RemoveReply::Missed),
+            Ok(code) if OTHER_KIND.contains(&code) => Ok(RemoveReply::OtherKind),
             _ if id.is_some() => Err(CommandError::Upstream(reply).with_labels_of_write().into()),
             _ => Err(CommandError::Upstream(reply).into()),
         },

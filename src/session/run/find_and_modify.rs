@@ -5,51 +5,51 @@ mod found;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::task::{Memory, Task};
+use super::task::{ItemUpdate, Memory};
 use super::update::{may_be_tried, may_match};
-use super::{Run, find_and_delete, resolve};
+use super::{BucketCommand, find_and_delete, resolve};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, single};
 use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::succeeded;
-use crate::pattern::bucket::change::{Asked, Change, element_of, in_terms_of_items, only_item};
+use crate::pattern::bucket::change::{ItemUpdateById, UpdateRequest, element_of, in_terms_of_items, only_item};
 use crate::pattern::bucket::projection::Projection;
-use crate::pattern::bucket::unpack::Unpacker;
+use crate::pattern::bucket::unpack::ItemDecoder;
 use crate::pattern::bucket::upsert::check_filter;
 use crate::session::error::RunError;
-use crate::session::link::Request;
-use crate::session::mint::SystemMint;
+use crate::session::link::UpstreamRequest;
+use crate::session::mint::SystemIdSource;
 
-pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let is_retryable = run.head.is_retryable_write();
     let executed = execute(run).await;
     executed.map_err(|error| error.map_command(|error| if is_retryable { error.labelled() } else { error }))
 }
 
-async fn execute(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = FindAndModify::parse(run.head.body())?;
     let Some(change) = command.change.filter(|_| !command.remove) else {
         return find_and_delete::run(run, &command).await;
     };
     let projection = Projection::parse(command.projection);
     let projection = projection.ok_or_else(|| run.unsupported("findAndModify with such a projection"))?;
-    let asked = Asked {
+    let asked = UpdateRequest {
         filter: command.filter,
         change,
         array_filters: command.array_filters,
         collation: command.collation,
     };
-    let mut mint = SystemMint::new(&run.shared.timestamps);
+    let mut mint = SystemIdSource::new(&run.shared.timestamps);
     // The stable API has no sparse indexes.
-    let change = Change::of(run.shape, asked, &mut mint)
+    let change = ItemUpdateById::of(run.shape, asked, &mut mint)
         .ok()
         .filter(|_| !run.is_strict());
     if change.is_none() {
         resolve::check(run, command.filter)?;
     }
-    run.ready_to_read(command.hint).await?;
-    let mut task = Task::new(asked, command.let_variables, None);
+    run.ensure_readable(command.hint).await?;
+    let mut task = ItemUpdate::new(asked, command.let_variables, None);
     task.sort = command.sort;
     task.memory = Memory::Image;
     if run.head.is_retryable_write() {
@@ -70,12 +70,12 @@ async fn execute(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
 
 /// `None` where it must be found out what is to be done: nothing has been done yet.
 async fn by_id(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     command: &FindAndModify<'_>,
-    (change, projection): (&Change, &Projection),
+    (change, projection): (&ItemUpdateById, &Projection),
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let body = body(run, command, change);
-    let answer = run.link.call(Request::plain(&body)).await?;
+    let answer = run.link.call(UpstreamRequest::plain(&body)).await?;
     let answer = match succeeded(answer) {
         Ok(answer) => answer,
         Err(CommandError::Upstream(reply)) => return Ok(Some(in_words_of_the_application(run, &reply, &change.id))),
@@ -86,12 +86,12 @@ async fn by_id(
         let is_all = !command.upsert && !may_match(run, change).await?;
         return Ok(is_all.then_some(answer));
     };
-    let item = item(run, (bucket, &change.id), projection).ok_or_else(|| run.misfit())?;
+    let item = item(run, (bucket, &change.id), projection).ok_or_else(|| run.corrupt_bucket_error())?;
     let value = [("value", Some(RawBsonRef::Document(&item)))];
     Ok(Some(with_replaced(&answer, &value)))
 }
 
-fn body(run: &Run<'_>, command: &FindAndModify<'_>, change: &Change) -> RawDocumentBuf {
+fn body(run: &BucketCommand<'_>, command: &FindAndModify<'_>, change: &ItemUpdateById) -> RawDocumentBuf {
     let mut body = single("findAndModify", run.namespace.collection);
     body.append(cstr!("query"), &change.filter);
     body.append(cstr!("update"), &change.update);
@@ -109,14 +109,18 @@ fn body(run: &Run<'_>, command: &FindAndModify<'_>, change: &Change) -> RawDocum
 }
 
 /// The item of an image of its bucket: mongod answers a command that is sent again with all of the image.
-fn item(run: &Run<'_>, (bucket, id): (&RawDocument, &RawBson), projection: &Projection) -> Option<RawDocumentBuf> {
+fn item(
+    run: &BucketCommand<'_>,
+    (bucket, id): (&RawDocument, &RawBson),
+    projection: &Projection,
+) -> Option<RawDocumentBuf> {
     let stored = element_of(run.shape, bucket, id)?;
     let mut bytes = Vec::new();
-    Unpacker::new(run.shape, projection, bucket).append(stored, &mut bytes);
+    ItemDecoder::new(run.shape, projection, bucket).append(stored, &mut bytes);
     RawDocumentBuf::from_bytes(bytes).ok()
 }
 
-fn in_words_of_the_application(run: &Run<'_>, reply: &RawDocument, id: &RawBson) -> RawDocumentBuf {
+fn in_words_of_the_application(run: &BucketCommand<'_>, reply: &RawDocument, id: &RawBson) -> RawDocumentBuf {
     let Some(message) = get(reply, "errmsg").and_then(RawBsonRef::as_str) else {
         return reply.to_owned();
     };

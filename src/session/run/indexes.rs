@@ -6,22 +6,22 @@ pub(super) mod list;
 
 use bson::raw::{RawBsonRef, RawDocument, cstr};
 
-use super::Run;
-use crate::command::arguments::Carried;
+use super::BucketCommand;
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::no_such_index;
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::item_index::{Hint, Indexes, hint};
+use crate::pattern::bucket::item_index::{IndexHint, Indexes, hint};
 use crate::session::error::RunError;
 
 /// How often a command is begun again that another one got in the way of.
 const MAX_ATTEMPTS: u32 = 20;
 
 /// The collection's indexes; `None` where it is not there.
-pub(super) async fn there(run: &mut Run<'_>) -> Result<Option<Indexes>, RunError> {
+pub(super) async fn there(run: &mut BucketCommand<'_>) -> Result<Option<Indexes>, RunError> {
     let mut command = single("listIndexes", run.namespace.collection);
-    Carried::of(run.head.body()).append_to_inspect(&mut command);
+    InheritedOptions::of(run.head.body()).append_to_inspect(&mut command);
     let reply = match run.link.run(&command).await {
         Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => return Ok(None),
         reply => reply?,
@@ -33,11 +33,11 @@ pub(super) async fn there(run: &mut Run<'_>) -> Result<Option<Indexes>, RunError
 
 /// Refuses a hint at an index that the application does not have. Looked up each time: another proxy may have made it, or
 /// dropped it.
-pub(super) async fn check_hint(run: &mut Run<'_>, given: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
-    let Some(wanted) = given.and_then(hint).filter(|hint| *hint != Hint::Always) else {
+pub(super) async fn check_hint(run: &mut BucketCommand<'_>, given: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
+    let Some(wanted) = given.and_then(hint).filter(|hint| *hint != IndexHint::Always) else {
         return Ok(());
     };
-    if let Hint::Natural(pattern) = wanted {
+    if let IndexHint::Natural(pattern) = wanted {
         return judge_natural(run, pattern).await;
     }
     match there(run).await? {
@@ -47,13 +47,13 @@ pub(super) async fn check_hint(run: &mut Run<'_>, given: Option<RawBsonRef<'_>>)
 }
 
 /// Has mongod judge a hint with `$natural`, in the order of which it reads one document and no more.
-async fn judge_natural(run: &mut Run<'_>, pattern: &RawDocument) -> Result<(), RunError> {
+async fn judge_natural(run: &mut BucketCommand<'_>, pattern: &RawDocument) -> Result<(), RunError> {
     let mut command = single("find", run.namespace.collection);
     command.append(cstr!("hint"), pattern);
     command.append(cstr!("projection"), single("_id", 1));
     command.append(cstr!("limit"), 1);
     command.append(cstr!("singleBatch"), true);
-    Carried::of(run.head.body()).append_to_inspect(&mut command);
+    InheritedOptions::of(run.head.body()).append_to_inspect(&mut command);
     match run.link.run(&command).await {
         Ok(_) => Ok(()),
         // One of the statement that gives the hint.
@@ -65,7 +65,7 @@ async fn judge_natural(run: &mut Run<'_>, pattern: &RawDocument) -> Result<(), R
 }
 
 /// What mongod answers to commands that it runs in no transaction.
-fn not_in_transaction(run: &Run<'_>, name: &str) -> Result<(), CommandError> {
+fn not_in_transaction(run: &BucketCommand<'_>, name: &str) -> Result<(), CommandError> {
     if !run.head.in_transaction() {
         return Ok(());
     }
@@ -77,7 +77,7 @@ fn not_in_transaction(run: &Run<'_>, name: &str) -> Result<(), CommandError> {
 }
 
 /// The races that were lost.
-fn given_up(run: &Run<'_>) -> RunError {
+fn given_up(run: &BucketCommand<'_>) -> RunError {
     let message = format!(
         "the indexes of {} were changed by others while this was tried",
         run.namespace

@@ -15,23 +15,23 @@ mod withdrawn;
 use bson::Binary;
 use bson::raw::RawDocumentBuf;
 
-use self::batch::Batch;
-use super::{Run, pause};
+use self::batch::InsertBatch;
+use super::{BucketCommand, pause};
 use crate::command::insert::Insert;
-use crate::pattern::bucket::insert::Group;
+use crate::pattern::bucket::insert::KeyBatch;
 use crate::session::error::RunError;
-use crate::session::hint::Turn;
+use crate::session::hint::KeyLease;
 use crate::session::metrics::HintUse;
-use crate::session::readiness::Ready;
+use crate::session::readiness::ReadyCollection;
 
 /// Rounds in which not one item was stored or refused, after which the races are called lost. Each round that a race costs
 /// means that another writer got on, so this is only met when something is wrong.
 const MAX_IDLE_ROUNDS: u32 = 100;
 
-pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Insert::parse(run.head)?;
     let retryable = run.is_retryable()?;
-    let mut batch = Batch::prepare(run, &command);
+    let mut batch = InsertBatch::prepare(run, &command);
     if let Some(rehearsal) = &run.shared.rehearsal {
         rehearsal.insert(run.shared, run.shape, &batch.groups);
     }
@@ -47,7 +47,7 @@ pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
 }
 
 /// Stores what can be stored. Where that ends early, what is known of the pages is lost with it.
-async fn store(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
+async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
     if batch.has_work() {
         concern::check(run).await?;
         let settings = run.settings;
@@ -69,13 +69,13 @@ async fn store(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError>
 /// The turns at the keys of a command, and which group each is for.
 #[derive(Default)]
 struct Turns {
-    turns: Vec<Turn>,
+    turns: Vec<KeyLease>,
     order: Vec<usize>,
 }
 
 /// A transaction sees the collection as it was when it began, and others do not see what it writes: it takes no hints, and
 /// leaves none.
-async fn take_turns(run: &Run<'_>, batch: &mut Batch<'_>, uuid: &Binary) -> Turns {
+async fn take_turns(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, uuid: &Binary) -> Turns {
     if run.head.in_transaction() {
         return Turns::default();
     }
@@ -98,7 +98,11 @@ async fn take_turns(run: &Run<'_>, batch: &mut Batch<'_>, uuid: &Binary) -> Turn
 }
 
 /// Looks, plans, sends and sorts out what is still to be done, until nothing is.
-async fn rounds(run: &mut Run<'_>, batch: &mut Batch<'_>, (ready, turns): (Ready, &[Turn])) -> Result<(), RunError> {
+async fn rounds(
+    run: &mut BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
+    (ready, turns): (ReadyCollection, &[KeyLease]),
+) -> Result<(), RunError> {
     let mut ready = ready;
     let mut idle = 0_u32;
     let mut before = batch.pending();
@@ -122,14 +126,18 @@ async fn rounds(run: &mut Run<'_>, batch: &mut Batch<'_>, (ready, turns): (Ready
 }
 
 /// The collection as it is by now.
-async fn still_ready(run: &mut Run<'_>, batch: &mut Batch<'_>, ready: Ready) -> Result<Ready, RunError> {
+async fn still_ready(
+    run: &mut BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
+    ready: ReadyCollection,
+) -> Result<ReadyCollection, RunError> {
     if !batch.has_work() {
         return Ok(ready);
     }
     let now = run.settings.readiness.for_writing(&mut run.asker()).await?;
     if now != ready {
         // Dropped and made again: nothing that was known is true.
-        batch.groups.iter_mut().for_each(Group::begin_anew);
+        batch.groups.iter_mut().for_each(KeyBatch::begin_anew);
         batch.learn(run, &now);
     }
     Ok(now)

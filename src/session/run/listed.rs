@@ -3,10 +3,10 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::across::Across;
+use super::across::CrossCollectionCommand;
 use super::catalog;
 use super::database::VIEWS;
-use crate::command::arguments::{Carried, with_replaced};
+use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{array_of, get, single};
 use crate::pattern::bucket::{compact, items_view, pack};
 use crate::pattern::outlier::remains::scratch_prefix;
@@ -27,7 +27,7 @@ pub(super) fn may_tell_of_ours(shapes: &Shapes, database: &str, body: &RawDocume
     }
 }
 
-pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = across.head.body();
     let filter = match get(body, "filter") {
         None | Some(RawBsonRef::Null) => None,
@@ -80,7 +80,7 @@ fn without_scratches<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator
 
 /// The filter that leaves out what is the proxy's: whatever has such a name, also when it is made this moment, but what is found
 /// there and is somebody else's.
-async fn without_ours(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunError> {
+async fn without_ours(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let shapes = &across.settings.shapes;
     let database = across.head.database;
     let buckets: Vec<_> = shapes.buckets_in(database).collect();
@@ -88,7 +88,7 @@ async fn without_ours(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunErro
     let mut names: Vec<String> = of_views.collect();
     let views_or_named = [single("type", "view"), catalog::named_one_of(&names)];
     let filter = single("$or", array_of(&views_or_named));
-    let asker = Carried::of(across.head.body());
+    let asker = InheritedOptions::of(across.head.body());
     let found = match catalog::list(across.link, asker, filter).await {
         Ok(found) => found,
         // Who may see names alone cannot tell whose they are.

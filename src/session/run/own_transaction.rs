@@ -8,13 +8,13 @@ use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::spec::BinarySubtype;
 
-use super::Run;
+use super::BucketCommand;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::CommandError;
 use crate::command::reply::succeeded;
 use crate::session::error::RunError;
-use crate::session::link::Request;
+use crate::session::link::UpstreamRequest;
 
 /// What client's sessions are told apart from ours by.
 const MASK: u128 = 0x6d6f_6e67_6f73_6861_7065_2072_656c_6f63;
@@ -45,7 +45,7 @@ pub(super) enum Before {
 
 impl OwnTransaction {
     /// One that nobody asks for again.
-    pub(super) fn unnumbered(run: &mut Run<'_>) -> Self {
+    pub(super) fn unnumbered(run: &mut BucketCommand<'_>) -> Self {
         let (session, number) = run.link.own_transaction();
         Self {
             lsid: lsid(session),
@@ -63,7 +63,7 @@ impl OwnTransaction {
 
     /// The attempt of that number at the client's statement: all of a client's session are on one session, in the order of the client's
     /// numbers, of its statements, and of the attempts. `None` where the client's session is not known, or its numbers leave no room.
-    pub(super) fn of_statement(run: &Run<'_>, statement: i32, attempt: u32) -> Option<Self> {
+    pub(super) fn of_statement(run: &BucketCommand<'_>, statement: i32, attempt: u32) -> Option<Self> {
         let body = run.head.body();
         let session = get(body, "lsid")?.as_document()?;
         let RawBsonRef::Binary(id) = get(session, "id")? else {
@@ -84,7 +84,7 @@ impl OwnTransaction {
     }
 
     /// The client's fields for a command within it, and whatever says that it is.
-    pub(super) fn append_to(&self, run: &Run<'_>, command: &mut RawDocumentBuf, begins: bool) {
+    pub(super) fn append_to(&self, run: &BucketCommand<'_>, command: &mut RawDocumentBuf, begins: bool) {
         let kept = [
             "$clusterTime",
             "apiVersion",
@@ -111,33 +111,33 @@ impl OwnTransaction {
     }
 
     /// Sees to it that nobody can begin it any more; what is known of it.
-    pub(super) async fn burn(&self, run: &mut Run<'_>) -> Result<Before, RunError> {
+    pub(super) async fn burn(&self, run: &mut BucketCommand<'_>) -> Result<Before, RunError> {
         let mut find = single("find", run.namespace.collection);
         find.append(cstr!("limit"), 1);
         find.append(cstr!("projection"), single("_id", 1));
         self.append_to(run, &mut find, true);
-        match succeeded(run.link.call(Request::plain(&find)).await?) {
+        match succeeded(run.link.call(UpstreamRequest::plain(&find)).await?) {
             Err(error) if !is_spent(&error) => Err(error.into()),
             _ => self.abort(run).await,
         }
     }
 
     /// Commits it, as the client's write concern says; mongod's answer.
-    pub(super) async fn commit(&self, run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+    pub(super) async fn commit(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let mut command = self.ending(run, "commitTransaction");
         if let Some(concern) = get(run.head.body(), "writeConcern") {
             put(&mut command, "writeConcern", concern);
         }
-        Ok(succeeded(run.link.call(Request::plain(&command)).await?)?)
+        Ok(succeeded(run.link.call(UpstreamRequest::plain(&command)).await?)?)
     }
 
     /// Ends it without a trace, if it still runs; what is known of it.
-    pub(super) async fn abort(&self, run: &mut Run<'_>) -> Result<Before, RunError> {
+    pub(super) async fn abort(&self, run: &mut BucketCommand<'_>) -> Result<Before, RunError> {
         const TRANSACTION_TOO_OLD: i32 = 225;
         const NO_SUCH_TRANSACTION: i32 = 251;
         const TRANSACTION_COMMITTED: i32 = 256;
         let command = self.ending(run, "abortTransaction");
-        match succeeded(run.link.call(Request::plain(&command)).await?) {
+        match succeeded(run.link.call(UpstreamRequest::plain(&command)).await?) {
             Ok(_) => Ok(Before::Spent),
             Err(CommandError::Upstream(reply)) => match reply.get_i32("code") {
                 Ok(TRANSACTION_COMMITTED) => Ok(Before::Committed),
@@ -149,7 +149,7 @@ impl OwnTransaction {
         }
     }
 
-    fn ending(&self, run: &Run<'_>, name: &str) -> RawDocumentBuf {
+    fn ending(&self, run: &BucketCommand<'_>, name: &str) -> RawDocumentBuf {
         let mut command = single(name, 1);
         for field in ["$clusterTime", "apiVersion", "apiStrict", "apiDeprecationErrors"] {
             if let Some(value) = get(run.head.body(), field) {
@@ -207,7 +207,7 @@ fn lsid(id: u128) -> RawDocumentBuf {
 
 /// The `insert` of one document within it, of which a head can be made.
 pub(super) fn insert_of(
-    run: &Run<'_>,
+    run: &BucketCommand<'_>,
     transaction: Option<&OwnTransaction>,
     document: &RawDocument,
     begins: bool,

@@ -2,40 +2,40 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use crate::command::arguments::Carried;
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::{get, single};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::items_view;
-use crate::pattern::pipeline::{Reached, Refused};
+use crate::pattern::pipeline::{PipelineRefusal, ReferencedCollection};
 use crate::pattern::shapes::{BucketShape, Shape};
 use crate::session::error::RunError;
-use crate::session::link::Link;
-use crate::session::metrics::{Refusal, SessionMetrics, Strategy};
+use crate::session::link::UpstreamConnection;
+use crate::session::metrics::{RefusalReason, SessionMetrics, Strategy};
 use crate::session::outlier::StoredAsker;
-use crate::session::readiness::Asker;
+use crate::session::readiness::CatalogSession;
 use crate::session::{Settings, Shared};
 
 /// Who asks.
-pub(in crate::session) struct Reaching<'a, 'l> {
+pub(in crate::session) struct ReferencedShapes<'a, 'l> {
     pub(in crate::session) shared: &'a Shared,
     pub(in crate::session) settings: &'a Settings,
-    pub(in crate::session) link: &'l mut Link,
-    pub(in crate::session) head: &'a Head<'a>,
+    pub(in crate::session) link: &'l mut UpstreamConnection,
+    pub(in crate::session) head: &'a CommandHeader<'a>,
 }
 
 /// The error for what a pipeline cannot do with a shaped collection, counted.
-pub(in crate::session) fn refuse(metrics: &SessionMetrics, refused: &Refused) -> CommandError {
-    metrics.rejected(&refused.configured, Refusal::Mention, &refused.what);
+pub(in crate::session) fn refuse(metrics: &SessionMetrics, refused: &PipelineRefusal) -> CommandError {
+    metrics.rejected(&refused.configured, RefusalReason::Mention, &refused.what);
     let namespace = Namespace::new(&refused.database, &refused.collection);
     CommandError::unsupported((namespace, refused.pattern), &refused.what)
 }
 
-impl Reaching<'_, '_> {
+impl ReferencedShapes<'_, '_> {
     /// Refuses collections that hold what their shape cannot read, and makes the views that are needed.
-    pub(in crate::session) async fn prepare(&mut self, reached: &[Reached]) -> Result<(), RunError> {
+    pub(in crate::session) async fn prepare(&mut self, reached: &[ReferencedCollection]) -> Result<(), RunError> {
         for reached in reached {
             let namespace = Namespace::new(self.head.database, &reached.collection);
             let shape = match reached.shape() {
@@ -46,18 +46,18 @@ impl Reaching<'_, '_> {
                         link: self.link,
                         shape,
                         namespace,
-                        carried: Carried::of(self.head.body()),
+                        carried: InheritedOptions::of(self.head.body()),
                     };
                     self.settings.stored_shapes.check(asker).await?;
                     continue;
                 }
             };
-            let mut asker = Asker {
+            let mut asker = CatalogSession {
                 metrics: Some(&self.shared.metrics),
                 link: self.link,
                 shape,
                 namespace,
-                carried: Carried::of(self.head.body()),
+                carried: InheritedOptions::of(self.head.body()),
                 transaction: None,
             };
             self.settings.readiness.for_reading(&mut asker).await?;
@@ -72,7 +72,7 @@ impl Reaching<'_, '_> {
     }
 
     /// Makes the views again that were dropped, as nobody read them, before the view was there which the command has made.
-    pub(super) async fn keep_views(&mut self, reached: &[Reached]) -> Result<(), RunError> {
+    pub(super) async fn keep_views(&mut self, reached: &[ReferencedCollection]) -> Result<(), RunError> {
         for reached in reached.iter().filter(|reached| reached.needs_view) {
             let Shape::Bucket(shape) = reached.shape() else {
                 continue;
@@ -136,11 +136,11 @@ impl Reaching<'_, '_> {
 
     fn unsupported(&self, shape: &BucketShape, namespace: Namespace<'_>, what: &str) -> CommandError {
         let label = shape.namespace().to_string();
-        self.shared.metrics.rejected(&label, Refusal::Mention, what);
+        self.shared.metrics.rejected(&label, RefusalReason::Mention, what);
         CommandError::unsupported((namespace, BucketShape::PATTERN), what)
     }
 
-    fn identity(&self) -> Carried<'_> {
-        Carried::of(self.head.body())
+    fn identity(&self) -> InheritedOptions<'_> {
+        InheritedOptions::of(self.head.body())
     }
 }

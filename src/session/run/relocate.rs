@@ -6,22 +6,22 @@ mod memory;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub(super) use self::memory::claimed;
-use self::memory::{Claim, attempt_number, claim, is_recorded, pages, remember};
-use super::delete::{Target, take};
+use self::memory::{ItemClaim, attempt_number, claim, is_recorded, pages, remember};
+use super::delete::{ItemToDelete, take};
 use super::own_transaction::{Before, OwnTransaction, insert_of, is_spent, is_transient, unlabelled};
-use super::statements::{Part, lost_too_often};
-use super::task::{Memory, Task};
-use super::{MAX_ATTEMPTS, Run, insert, pause};
+use super::statements::{Origin, lost_too_often};
+use super::task::{ItemUpdate, Memory};
+use super::{BucketCommand, MAX_ATTEMPTS, insert, pause};
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
-use crate::command::head::Head;
-use crate::pattern::bucket::resolve::Found;
+use crate::command::head::CommandHeader;
+use crate::pattern::bucket::resolve::LocatedItem;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
 
 /// What came of it.
 #[derive(Debug)]
-pub(super) enum Relocated {
+pub(super) enum RelocateOutcome {
     /// It lies there now; mongod's answer to the last command.
     Now(RawDocumentBuf),
     /// An earlier attempt at the client's statement has relocated one, with the transaction of this number.
@@ -32,16 +32,16 @@ pub(super) enum Relocated {
 
 /// Takes the item out and inserts `item`, which is what becomes of it as the application knows it.
 pub(super) async fn relocate(
-    run: &mut Run<'_>,
-    task: &Task<'_>,
-    found: &Found,
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    found: &LocatedItem,
     item: &RawDocument,
-) -> Result<Relocated, RunError> {
-    let target = Target::of(run.shape, found.clone()).ok_or_else(|| run.misfit())?;
+) -> Result<RelocateOutcome, RunError> {
+    let target = ItemToDelete::of(run.shape, found.clone()).ok_or_else(|| run.corrupt_bucket_error())?;
     if run.head.in_transaction() {
         return within(run, None, &target, item).await.map(|done| match done {
-            Some(answer) => Relocated::Now(answer),
-            None => Relocated::Missed,
+            Some(answer) => RelocateOutcome::Now(answer),
+            None => RelocateOutcome::Missed,
         });
     }
     may_relocate(run)?;
@@ -52,18 +52,18 @@ pub(super) async fn relocate(
             None => OwnTransaction::unnumbered(run),
             Some(id) => match next_attempt(run, (task.memory, id), &mut attempt).await? {
                 Next::Begin(transaction) => transaction,
-                Next::Relocated => return Ok(Relocated::Before(attempt)),
+                Next::Relocated => return Ok(RelocateOutcome::Before(attempt)),
                 Next::Late => return Err(too_late().into()),
             },
         };
         if let (Some(id), Memory::Image) = (task.statement_id, task.memory) {
             match claim(run, found, id.saturating_add(attempt_number(attempt))).await? {
-                Claim::Made => {}
-                Claim::Missed => return Ok(Relocated::Missed),
-                Claim::Before => {
+                ItemClaim::Made => {}
+                ItemClaim::Missed => return Ok(RelocateOutcome::Missed),
+                ItemClaim::Before => {
                     // The transaction of that number is another's, which is not to be overtaken.
                     if transaction.burn(run).await? == Before::Committed {
-                        return Ok(Relocated::Before(attempt));
+                        return Ok(RelocateOutcome::Before(attempt));
                     }
                     attempt += 1;
                     continue;
@@ -74,16 +74,16 @@ pub(super) async fn relocate(
             Ok(Some(answer)) => {
                 let pages = pages(run, item);
                 record(run, task, &pages).await?;
-                return Ok(Relocated::Now(answer));
+                return Ok(RelocateOutcome::Now(answer));
             }
-            Ok(None) => return Ok(Relocated::Missed),
+            Ok(None) => return Ok(RelocateOutcome::Missed),
             // Another attempt at the client's statement may have begun it, ended ours, or go on where we are.
             Err(RunError::Command(error))
                 if is_transient(&error) || (task.statement_id.is_some() && is_spent(&error)) =>
             {
                 if transaction.abort(run).await? == Before::Committed {
                     record(run, task, &[]).await?;
-                    return Ok(Relocated::Before(attempt));
+                    return Ok(RelocateOutcome::Before(attempt));
                 }
             }
             Err(RunError::Command(error)) => {
@@ -98,7 +98,7 @@ pub(super) async fn relocate(
 }
 
 /// Records that the statement has relocated its item, where the transactions of others follow.
-async fn record(run: &mut Run<'_>, task: &Task<'_>, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
+async fn record(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
     match (task.statement_id, task.memory) {
         (Some(id), Memory::Statement) => remember(run, id, pages).await,
         _ => Ok(()),
@@ -106,7 +106,7 @@ async fn record(run: &mut Run<'_>, task: &Task<'_>, pages: &[RawDocumentBuf]) ->
 }
 
 /// Refuses it where there are no transactions.
-pub(super) fn may_relocate(run: &Run<'_>) -> Result<(), CommandError> {
+pub(super) fn may_relocate(run: &BucketCommand<'_>) -> Result<(), CommandError> {
     if run.upstream == UpstreamKind::Standalone {
         let what = "an update that moves an item to another page, of another key, which takes a transaction and so a \
                     replica set,";
@@ -116,7 +116,7 @@ pub(super) fn may_relocate(run: &Run<'_>) -> Result<(), CommandError> {
 }
 
 /// Whether an earlier attempt at the client's statement has relocated an item: the number of its transaction.
-pub(super) async fn was_relocated(run: &mut Run<'_>, task: &Task<'_>) -> Result<Option<u32>, RunError> {
+pub(super) async fn was_relocated(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>) -> Result<Option<u32>, RunError> {
     let Some(id) = task.statement_id else { return Ok(None) };
     let mut attempt = 0;
     let next = next_attempt(run, (task.memory, id), &mut attempt).await?;
@@ -125,7 +125,10 @@ pub(super) async fn was_relocated(run: &mut Run<'_>, task: &Task<'_>) -> Result<
 
 /// The same where the statement has met no item. Where others follow it, no attempt at it relocates one from now on: the
 /// transaction of a later statement would hide that.
-pub(super) async fn was_relocated_before_others(run: &mut Run<'_>, task: &Task<'_>) -> Result<Option<u32>, RunError> {
+pub(super) async fn was_relocated_before_others(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+) -> Result<Option<u32>, RunError> {
     let Some(id) = task.statement_id else { return Ok(None) };
     let mut attempt = 0;
     Ok(match next_attempt(run, (task.memory, id), &mut attempt).await? {
@@ -151,7 +154,11 @@ enum Next {
 }
 
 /// What is known of the transactions of the client's statement, from an attempt on, which then is that of the answer.
-async fn next_attempt(run: &mut Run<'_>, (memory, id): (Memory, i32), attempt: &mut u32) -> Result<Next, RunError> {
+async fn next_attempt(
+    run: &mut BucketCommand<'_>,
+    (memory, id): (Memory, i32),
+    attempt: &mut u32,
+) -> Result<Next, RunError> {
     while *attempt < MAX_ATTEMPTS {
         let transaction = of_statement(run, id, *attempt)?;
         match transaction.abort(run).await? {
@@ -173,7 +180,7 @@ async fn next_attempt(run: &mut Run<'_>, (memory, id): (Memory, i32), attempt: &
     Err(lost_too_often().into())
 }
 
-fn of_statement(run: &Run<'_>, id: i32, attempt: u32) -> Result<OwnTransaction, CommandError> {
+fn of_statement(run: &BucketCommand<'_>, id: i32, attempt: u32) -> Result<OwnTransaction, CommandError> {
     let transaction = OwnTransaction::of_statement(run, id, attempt);
     transaction.ok_or_else(|| run.unsupported("a move in such a session"))
 }
@@ -186,9 +193,9 @@ fn too_late() -> CommandError {
 }
 
 async fn in_own(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     transaction: &OwnTransaction,
-    target: &Target,
+    target: &ItemToDelete,
     item: &RawDocument,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     if within(run, Some(transaction), target, item).await?.is_none() {
@@ -202,16 +209,16 @@ async fn in_own(
 
 /// Both statements, in a transaction.
 async fn within(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     transaction: Option<&OwnTransaction>,
-    target: &Target,
+    target: &ItemToDelete,
     item: &RawDocument,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let body = insert_of(run, transaction, item, true);
-    let head = Head::of_body(&body)?;
+    let head = CommandHeader::of_body(&body)?;
     // The client's own has begun when its item was looked for.
-    let mut inner = run.in_place(&head, transaction.is_none());
-    if take(&mut inner, target, Part::Own(None)).await?.is_none() {
+    let mut inner = run.for_internal_command(&head, transaction.is_none());
+    if take(&mut inner, target, Origin::Client(None)).await?.is_none() {
         return Ok(None);
     }
     let reply = insert::run(&mut inner).await?;

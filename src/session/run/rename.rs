@@ -2,19 +2,19 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::across::Across;
+use super::across::CrossCollectionCommand;
 use super::{catalog, unknown_upstream};
-use crate::command::arguments::{Carried, with_replaced};
+use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::get;
 use crate::command::error::CommandError;
 use crate::command::namespace::Namespace;
 use crate::pattern::shapes::{BucketShape, Shape};
 use crate::session::error::RunError;
-use crate::session::metrics::Refusal;
-use crate::session::readiness::Asker;
+use crate::session::metrics::RefusalReason;
+use crate::session::readiness::CatalogSession;
 use crate::session::upstream::UpstreamKind;
 
-pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = across.head.body();
     let named = |field| get(body, field).and_then(RawBsonRef::as_str).and_then(Namespace::parse);
     let (Some(from), Some(to)) = (named("renameCollection"), named("to")) else {
@@ -31,12 +31,12 @@ pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunEr
     // What is no buckets would be taken for them under a name that was found ready.
     let there = in_database(body, from.database);
     settings.readiness.forget(from);
-    let mut asker = Asker {
+    let mut asker = CatalogSession {
         metrics: Some(&across.shared.metrics),
         link: across.link,
         shape,
         namespace: from,
-        carried: Carried::of(&there),
+        carried: InheritedOptions::of(&there),
         transaction: None,
     };
     settings.readiness.for_reading(&mut asker).await?;
@@ -44,12 +44,16 @@ pub(super) async fn run(across: &mut Across<'_>) -> Result<RawDocumentBuf, RunEr
     settings.readiness.forget(from);
     settings.readiness.forget(to);
     let reply = renamed?;
-    catalog::drop_items_view(across.link, Carried::of(&there), shape, from).await?;
+    catalog::drop_items_view(across.link, InheritedOptions::of(&there), shape, from).await?;
     Ok(reply)
 }
 
 /// The shape of both, if they are stored alike.
-fn alike<'a>(across: &Across<'a>, from: Namespace<'_>, to: Namespace<'_>) -> Result<&'a BucketShape, CommandError> {
+fn alike<'a>(
+    across: &CrossCollectionCommand<'a>,
+    from: Namespace<'_>,
+    to: Namespace<'_>,
+) -> Result<&'a BucketShape, CommandError> {
     let settings = across.settings;
     let is_outlier = |namespace: &Namespace<'_>| {
         let shape = settings.shapes.lookup(*namespace);
@@ -73,13 +77,13 @@ fn alike<'a>(across: &Across<'a>, from: Namespace<'_>, to: Namespace<'_>) -> Res
     }
 }
 
-fn refuse(across: &Across<'_>, namespace: Namespace<'_>, what: &str) -> CommandError {
+fn refuse(across: &CrossCollectionCommand<'_>, namespace: Namespace<'_>, what: &str) -> CommandError {
     let shape = across.settings.shapes.lookup(namespace);
     if let Some(shape) = shape {
         across
             .shared
             .metrics
-            .rejected(&shape.namespace().to_string(), Refusal::Collection, what);
+            .rejected(&shape.namespace().to_string(), RefusalReason::Collection, what);
     }
     let pattern = shape.map_or(BucketShape::PATTERN, |shape| shape.pattern());
     CommandError::unsupported((namespace, pattern), what)

@@ -7,7 +7,7 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{Run, only_reads};
+use super::{BucketCommand, only_reads};
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
@@ -19,7 +19,7 @@ use crate::session::error::RunError;
 pub(super) const MAX_RUNS: u32 = 10;
 
 /// A command's answer.
-pub(super) type Answer = Result<RawDocumentBuf, RunError>;
+pub(super) type CommandReply = Result<RawDocumentBuf, RunError>;
 
 /// Whether mongod refused it since the collection is frozen, or is another by now, or has no index of the shape's yet.
 pub(super) fn is_met_by(error: &CommandError) -> bool {
@@ -45,10 +45,10 @@ pub(super) fn is_met_by_statement(error: &WriteError) -> bool {
 }
 
 /// Runs the command, and again where the collection was replaced meanwhile.
-pub(super) async fn again_where_replaced(run: &mut Run<'_>) -> Answer {
+pub(super) async fn retry_on_swap(run: &mut BucketCommand<'_>) -> CommandReply {
     let mut answer = once(run).await;
     for _ in 0..MAX_RUNS {
-        if !has_met(&answer) {
+        if !hit_swap(&answer) {
             return answer;
         }
         run.settings.readiness.forget(run.namespace);
@@ -60,23 +60,23 @@ pub(super) async fn again_where_replaced(run: &mut Run<'_>) -> Answer {
         }
         answer = once(run).await;
     }
-    if has_met(&answer) { told(run, answer) } else { answer }
+    if hit_swap(&answer) { told(run, answer) } else { answer }
 }
 
-async fn once(run: &mut Run<'_>) -> Answer {
+async fn once(run: &mut BucketCommand<'_>) -> CommandReply {
     Ok(succeeded(run.dispatch().await?)?)
 }
 
-fn has_met(answer: &Answer) -> bool {
+fn hit_swap(answer: &CommandReply) -> bool {
     match answer {
-        Ok(reply) => has_met_statement(reply),
+        Ok(reply) => statement_hit_swap(reply),
         Err(RunError::Command(error)) => is_met_by(error),
         Err(RunError::Link(_)) => false,
     }
 }
 
 /// Whether one of an answer's statements was refused so.
-pub(super) fn has_met_statement(reply: &RawDocument) -> bool {
+pub(super) fn statement_hit_swap(reply: &RawDocument) -> bool {
     write_errors(reply).any(|(_, error)| is_met_by_statement(&error))
 }
 
@@ -87,7 +87,7 @@ fn write_errors(reply: &RawDocument) -> impl Iterator<Item = (usize, WriteError)
 }
 
 /// Whether nothing was executed that would be executed twice.
-fn may_be_run_again(run: &Run<'_>) -> bool {
+fn may_be_run_again(run: &BucketCommand<'_>) -> bool {
     let head = run.head;
     if head.in_transaction() || head.name == "getMore" {
         return false;
@@ -102,7 +102,7 @@ fn may_be_run_again(run: &Run<'_>) -> bool {
 }
 
 /// Waits until the collection takes writes again, and uses the one that has its name then. A dropped collection is not created.
-pub(super) async fn wait(run: &mut Run<'_>) -> Result<(), RunError> {
+pub(super) async fn wait(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
     let settings = run.settings;
     settings.readiness.forget(run.namespace);
     run.collection = settings.readiness.for_reading(&mut run.asker()).await?;
@@ -114,12 +114,12 @@ pub(super) async fn wait(run: &mut Run<'_>) -> Result<(), RunError> {
 }
 
 /// Whether a statement of several, which failed so, may be run again by itself: `before` is what the command had executed until it.
-pub(super) fn may_go_on(run: &Run<'_>, before: u64) -> bool {
+pub(super) fn may_go_on(run: &BucketCommand<'_>, before: u64) -> bool {
     !run.head.in_transaction() && (run.executed == before || run.head.is_retryable_write())
 }
 
 /// What a client is told: something that it may try again.
-fn told(run: &Run<'_>, answer: Answer) -> Answer {
+fn told(run: &BucketCommand<'_>, answer: CommandReply) -> CommandReply {
     let message = message(run);
     let own = CommandError::new(ErrorCode::WriteConflict, message.as_str());
     if run.head.in_transaction() {
@@ -144,7 +144,7 @@ fn told(run: &Run<'_>, answer: Answer) -> Answer {
     }
 }
 
-fn message(run: &Run<'_>) -> String {
+fn message(run: &BucketCommand<'_>) -> String {
     format!(
         "{} is being replaced by a packed copy of itself (`mongoshape compact`): try again",
         run.namespace
@@ -152,21 +152,21 @@ fn message(run: &Run<'_>) -> String {
 }
 
 /// The error of a statement that met a collection about to be replaced before it had done anything.
-pub(super) fn not_executed(run: &Run<'_>) -> WriteError {
+pub(super) fn not_executed(run: &BucketCommand<'_>) -> WriteError {
     WriteError::new(ErrorCode::WriteConflict, message(run))
 }
 
 /// The error of an update that has changed so many items, and cannot be taken up again.
-pub(super) fn updated_in_part(run: &Run<'_>, items: i64) -> WriteError {
+pub(super) fn updated_in_part(run: &BucketCommand<'_>, items: i64) -> WriteError {
     in_part(run, &format!("{items} of its items were changed"))
 }
 
 /// The error of a delete that has deleted so many items, and cannot be taken up again.
-pub(super) fn deleted_in_part(run: &Run<'_>, items: i64) -> WriteError {
+pub(super) fn deleted_in_part(run: &BucketCommand<'_>, items: i64) -> WriteError {
     in_part(run, &format!("{items} of its items were deleted"))
 }
 
-fn in_part(run: &Run<'_>, what: &str) -> WriteError {
+fn in_part(run: &BucketCommand<'_>, what: &str) -> WriteError {
     let message = format!(
         "{} was replaced by a packed copy of itself (`mongoshape compact`) while this statement was executed: {what}, \
          and the others were not; look at what is there before it is sent again",
@@ -176,14 +176,14 @@ fn in_part(run: &Run<'_>, what: &str) -> WriteError {
 }
 
 /// What came of something that is of no use any more where the collection was replaced, or is about to be; `None` then.
-pub(super) fn unless_replaced<T>(run: &Run<'_>, told: Result<T, RunError>) -> Result<Option<T>, RunError> {
+pub(super) fn unless_replaced<T>(run: &BucketCommand<'_>, told: Result<T, RunError>) -> Result<Option<T>, RunError> {
     match told {
         Err(RunError::Command(error)) if is_met_by(&error) && !run.head.in_transaction() => Ok(None),
         told => told.map(Some),
     }
 }
 
-impl Run<'_> {
+impl BucketCommand<'_> {
     /// Whether the collection is still the one that was found ready. mongod sees to that where a query may name its UUID.
     pub(super) async fn is_still_the_same(&mut self) -> Result<bool, RunError> {
         let Some(known) = self.collection.clone() else {

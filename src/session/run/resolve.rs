@@ -2,11 +2,11 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::Run;
+use super::BucketCommand;
 use super::queries::{documents, kill, more};
 use crate::command::error::CommandError;
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::resolve::{self, Found, Wanted};
+use crate::pattern::bucket::resolve::{self, ItemSelector, LocatedItem};
 use crate::session::error::RunError;
 
 /// The items that match, batch by batch.
@@ -15,7 +15,7 @@ pub(super) struct Matches {
 }
 
 /// Refuses a filter that cannot be run on items which have one field more.
-pub(super) fn check(run: &Run<'_>, filter: Option<&RawDocument>) -> Result<(), CommandError> {
+pub(super) fn check(run: &BucketCommand<'_>, filter: Option<&RawDocument>) -> Result<(), CommandError> {
     match filter.and_then(resolve::unsupported) {
         Some(what) => Err(run.unsupported(&what)),
         None => Ok(()),
@@ -23,8 +23,11 @@ pub(super) fn check(run: &Run<'_>, filter: Option<&RawDocument>) -> Result<(), C
 }
 
 /// The first item that matches.
-pub(super) async fn first(run: &mut Run<'_>, wanted: Wanted<'_>) -> Result<Option<Found>, RunError> {
-    let wanted = Wanted {
+pub(super) async fn first(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+) -> Result<Option<LocatedItem>, RunError> {
+    let wanted = ItemSelector {
         limit: Some(1),
         ..wanted
     };
@@ -39,38 +42,42 @@ pub(super) async fn first(run: &mut Run<'_>, wanted: Wanted<'_>) -> Result<Optio
 
 /// The first item that matches in a bucket as it was.
 pub(super) async fn first_in_image(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     image: &RawDocument,
-    wanted: Wanted<'_>,
-) -> Result<Option<Found>, RunError> {
-    let wanted = Wanted {
+    wanted: ItemSelector<'_>,
+) -> Result<Option<LocatedItem>, RunError> {
+    let wanted = ItemSelector {
         limit: Some(1),
         ..wanted
     };
     let mut command = resolve::command_in_image(run.shape, image, wanted);
-    run.carried().append_to_look_up(&mut command);
+    run.carried().append_to_internal_read(&mut command);
     let answer = run.link.run(&command).await?;
     let found = documents(&answer).next();
-    let found = found.map(|found| Found::parse(run.shape, found).ok_or_else(|| run.misfit()));
+    let found = found.map(|found| LocatedItem::parse(run.shape, found).ok_or_else(|| run.corrupt_bucket_error()));
     Ok(found.transpose()?)
 }
 
 impl Matches {
     /// Begins to read them.
-    pub(super) async fn of(run: &mut Run<'_>, wanted: Wanted<'_>) -> Result<Self, RunError> {
+    pub(super) async fn of(run: &mut BucketCommand<'_>, wanted: ItemSelector<'_>) -> Result<Self, RunError> {
         let mut command = resolve::command(run.shape, run.namespace.collection, wanted);
-        run.carried().append_to_look_up(&mut command);
+        run.carried().append_to_internal_read(&mut command);
         let answer = Some(run.link.run(&command).await?);
         Ok(Self { answer })
     }
 
     /// The next of them, as many as mongod puts in a batch; `None` at the end. One that is empty may have others behind it.
-    pub(super) async fn next_batch(&mut self, run: &mut Run<'_>) -> Result<Option<Vec<Found>>, RunError> {
+    pub(super) async fn next_batch(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+    ) -> Result<Option<Vec<LocatedItem>>, RunError> {
         let Some(answer) = self.answer.take() else {
             return Ok(None);
         };
-        let batch = documents(&answer).map(|found| Found::parse(run.shape, found).ok_or_else(|| run.misfit()));
-        let batch: Result<Vec<Found>, CommandError> = batch.collect();
+        let batch = documents(&answer)
+            .map(|found| LocatedItem::parse(run.shape, found).ok_or_else(|| run.corrupt_bucket_error()));
+        let batch: Result<Vec<LocatedItem>, CommandError> = batch.collect();
         let batch = match batch {
             Ok(batch) => batch,
             Err(error) => {
@@ -84,7 +91,7 @@ impl Matches {
     }
 
     /// Closes the cursor, if it is still open.
-    pub(super) async fn close(&mut self, run: &mut Run<'_>) -> Result<(), RunError> {
+    pub(super) async fn close(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
         if let Some(answer) = self.answer.take()
             && let Some(cursor) = CursorReply::parse(&answer)
             && cursor.id != 0

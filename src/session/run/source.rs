@@ -4,59 +4,59 @@ use std::collections::VecDeque;
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::Run;
-use super::find::stream::{Filled, Measure, Stream};
-use crate::command::batch::{Batch, BatchKind};
+use super::BucketCommand;
+use super::find::stream::{BatchLimit, BatchStatus, ItemCursor};
+use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
 
 /// Either of what there is to read from.
 #[derive(Debug)]
-pub(in crate::session) enum Source {
+pub(in crate::session) enum CursorSource {
     /// Buckets, of which more are read as they are needed.
-    Buckets(Box<Stream>),
+    Buckets(Box<ItemCursor>),
     /// A list that was read whole.
-    Listed(Listed),
+    Listed(MaterializedList),
 }
 
 /// What is left of a list, in order.
 #[derive(Debug)]
-pub(in crate::session) struct Listed {
+pub(in crate::session) struct MaterializedList {
     documents: VecDeque<RawDocumentBuf>,
     /// What the upstream told with the list.
     gossip: RawDocumentBuf,
 }
 
-impl Listed {
+impl MaterializedList {
     pub(super) fn new(documents: Vec<RawDocumentBuf>, gossip: RawDocumentBuf) -> Self {
         let documents = documents.into();
         Self { documents, gossip }
     }
 
-    fn fill(&mut self, kind: BatchKind, measure: Measure) -> (Batch, Filled) {
-        let mut batch = Batch::new(kind);
+    fn fill(&mut self, kind: BatchKind, measure: BatchLimit) -> (ReplyBatch, BatchStatus) {
+        let mut batch = ReplyBatch::new(kind);
         while !measure.is_full(&batch)
             && let Some(document) = self.documents.pop_front()
         {
             batch.push(document.as_bytes());
         }
         let left = if self.documents.is_empty() {
-            Filled::All
+            BatchStatus::All
         } else {
-            Filled::More
+            BatchStatus::More
         };
         (batch, left)
     }
 }
 
-impl Source {
+impl CursorSource {
     /// Fills a batch.
     pub(super) async fn fill(
         &mut self,
-        run: &mut Run<'_>,
+        run: &mut BucketCommand<'_>,
         shape: &BucketShape,
-        (kind, measure): (BatchKind, Measure),
-    ) -> Result<(Batch, Filled), RunError> {
+        (kind, measure): (BatchKind, BatchLimit),
+    ) -> Result<(ReplyBatch, BatchStatus), RunError> {
         match self {
             Self::Buckets(stream) => stream.fill(run, shape, (kind, measure), None).await,
             Self::Listed(listed) => Ok(listed.fill(kind, measure)),
@@ -64,7 +64,7 @@ impl Source {
     }
 
     /// Ends the upstream's cursor, if one is left open.
-    pub(super) async fn close(&mut self, run: &mut Run<'_>) -> Result<(), RunError> {
+    pub(super) async fn close(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
         match self {
             Self::Buckets(stream) => stream.close(run).await,
             Self::Listed(_) => Ok(()),

@@ -2,22 +2,22 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::Run;
+use super::BucketCommand;
 use super::replaced::is_met_by_statement;
-use crate::command::arguments::{Carried, with_replaced};
+use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::insert::{Failure, failure, no_statement};
 use crate::session::error::RunError;
-use crate::session::link::Request;
+use crate::session::link::UpstreamRequest;
 
 /// What mongod says to an update whose number is that of a statement which removed a document (40638).
 const RETRY_OF_DELETE: i32 = 40638;
 
 /// The command that statements are sent by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WriteCommand {
     /// `update`
     Update,
     /// `delete`
@@ -26,16 +26,16 @@ pub(super) enum Kind {
 
 /// As whose they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum Origin {
     /// As the client's own statement, which mongod remembers under this number if the client may send it again.
-    Own(Option<i32>),
+    Client(Option<i32>),
     /// Beside it: it may be done twice, and other members need not have it yet.
-    Beside,
+    Internal,
 }
 
 /// What came of some statements.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct WriteResult {
     /// Documents that they changed or removed.
     pub(super) n: i64,
     /// The positions of those that did not find the page as it was known.
@@ -48,7 +48,7 @@ pub(super) struct Told {
     pub(super) replaced: Option<WriteError>,
 }
 
-impl Told {
+impl WriteResult {
     /// Fails where the collection is about to be replaced.
     pub(super) fn unless_replaced(mut self) -> Result<Self, RunError> {
         match self.replaced.take() {
@@ -60,22 +60,22 @@ impl Told {
 
 /// Sends one statement.
 pub(super) async fn send_one(
-    run: &mut Run<'_>,
-    kind: Kind,
+    run: &mut BucketCommand<'_>,
+    kind: WriteCommand,
     statement: &RawDocument,
-    part: Part,
-) -> Result<Told, RunError> {
+    part: Origin,
+) -> Result<WriteResult, RunError> {
     send(run, kind, (&[statement], true), part).await
 }
 
 /// Sends some, in order and none behind one that failed, or each whatever becomes of the others. A failure that is no miss
 /// is the command's.
 pub(super) async fn send(
-    run: &mut Run<'_>,
-    kind: Kind,
+    run: &mut BucketCommand<'_>,
+    kind: WriteCommand,
     (statements, ordered): (&[&RawDocument], bool),
-    part: Part,
-) -> Result<Told, RunError> {
+    part: Origin,
+) -> Result<WriteResult, RunError> {
     send_counting(run, kind, (statements, ordered), part)
         .await?
         .unless_replaced()
@@ -83,24 +83,24 @@ pub(super) async fn send(
 
 /// The same, which tells what was executed where other statements met a collection that is about to be replaced.
 pub(super) async fn send_counting(
-    run: &mut Run<'_>,
-    kind: Kind,
+    run: &mut BucketCommand<'_>,
+    kind: WriteCommand,
     (statements, ordered): (&[&RawDocument], bool),
-    part: Part,
-) -> Result<Told, RunError> {
+    part: Origin,
+) -> Result<WriteResult, RunError> {
     let body = body(run, kind, ordered, part);
     let field = match kind {
-        Kind::Update => "updates",
-        Kind::Delete => "deletes",
+        WriteCommand::Update => "updates",
+        WriteCommand::Delete => "deletes",
     };
-    let request = Request {
+    let request = UpstreamRequest {
         body: &body,
         sequence: Some((field, statements)),
     };
     let answer = match succeeded(run.link.call(request).await?) {
         Ok(answer) => answer,
         Err(CommandError::Upstream(reply)) if reply.get_i32("code").is_ok_and(|code| code == RETRY_OF_DELETE) => {
-            return Ok(Told {
+            return Ok(WriteResult {
                 n: 1,
                 missed: Vec::new(),
                 resent: true,
@@ -109,10 +109,10 @@ pub(super) async fn send_counting(
             });
         }
         // Which labels the error of the client's own statement has is mongod's word.
-        Err(error) if matches!(part, Part::Own(Some(_))) => return Err(error.with_labels_of_write().into()),
+        Err(error) if matches!(part, Origin::Client(Some(_))) => return Err(error.with_labels_of_write().into()),
         Err(error) => return Err(error.into()),
     };
-    if matches!(part, Part::Own(_)) {
+    if matches!(part, Origin::Client(_)) {
         run.record_executed(&answer);
     }
     let mut missed = Vec::new();
@@ -128,10 +128,10 @@ pub(super) async fn send_counting(
         match failure(run.shape, error) {
             Failure::Miss => missed.push(position),
             Failure::TooLarge(error) | Failure::Final(error) => return Err(error.into_command_error().into()),
-            _ => return Err(run.misfit().into()),
+            _ => return Err(run.corrupt_bucket_error().into()),
         }
     }
-    Ok(Told {
+    Ok(WriteResult {
         n: get(&answer, "n").and_then(as_whole_number).unwrap_or_default(),
         missed,
         resent: get(&answer, "retriedStmtIds").is_some(),
@@ -141,27 +141,27 @@ pub(super) async fn send_counting(
 }
 
 /// The command that statements are sent in a sequence of.
-fn body(run: &Run<'_>, kind: Kind, ordered: bool, part: Part) -> RawDocumentBuf {
+fn body(run: &BucketCommand<'_>, kind: WriteCommand, ordered: bool, part: Origin) -> RawDocumentBuf {
     let name = match kind {
-        Kind::Update => "update",
-        Kind::Delete => "delete",
+        WriteCommand::Update => "update",
+        WriteCommand::Delete => "delete",
     };
     let mut body = single(name, run.namespace.collection);
     body.append(cstr!("ordered"), ordered);
     let carried = match part {
-        Part::Own(Some(id)) => {
+        Origin::Client(Some(id)) => {
             body.append(cstr!("stmtIds"), [id].into_iter().collect::<RawArrayBuf>());
             run.carried()
         }
-        Part::Own(None) => run.carried(),
-        Part::Beside => beside(run),
+        Origin::Client(None) => run.carried(),
+        Origin::Internal => beside(run),
     };
     // Pages go by names, which those of another collection may have under other keys.
     let carried = match run.collection.as_ref().filter(|_| !run.head.in_transaction()) {
         Some(uuid) => {
             body.append(cstr!("collectionUUID"), uuid);
             // Not in the stable API; the client's words are judged by now.
-            carried.lenient()
+            carried.without_api_strict()
         }
         None => carried,
     };
@@ -170,18 +170,18 @@ fn body(run: &Run<'_>, kind: Kind, ordered: bool, part: Part) -> RawDocumentBuf 
 }
 
 /// What a statement beside the client's own carries. In a transaction it is one of its statements.
-pub(super) fn beside<'a>(run: &Run<'a>) -> Carried<'a> {
-    let carried = run.carried().unnumbered();
+pub(super) fn beside<'a>(run: &BucketCommand<'a>) -> InheritedOptions<'a> {
+    let carried = run.carried().not_retryable();
     if run.head.in_transaction() {
         carried
     } else {
-        carried.at_once()
+        carried.without_wait()
     }
 }
 
 /// Whether mongod remembers the client's statement: it was executed before, and what is there now says nothing of it.
-pub(super) async fn is_remembered(run: &mut Run<'_>, id: i32) -> Result<Option<Told>, RunError> {
-    let told = send_one(run, Kind::Update, &no_statement(), Part::Own(Some(id))).await?;
+pub(super) async fn is_remembered(run: &mut BucketCommand<'_>, id: i32) -> Result<Option<WriteResult>, RunError> {
+    let told = send_one(run, WriteCommand::Update, &no_statement(), Origin::Client(Some(id))).await?;
     Ok(told.resent.then_some(told))
 }
 

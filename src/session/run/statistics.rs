@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::Run;
+use super::BucketCommand;
 use super::queries::{complete, documents};
 use super::reaching::refuse;
 use crate::command::aggregate::Aggregate;
@@ -10,19 +10,19 @@ use crate::command::arguments::with_replaced;
 use crate::command::collection::impossible_in_validate;
 use crate::command::document::{array_of, as_whole_number, first_field, get, single};
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::pipeline;
-use crate::pattern::bucket::statistics::{self, Contents};
-use crate::pattern::pipeline::{Pipelines, Place};
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
+use crate::pattern::bucket::statistics::{self, ItemTotals};
+use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::pattern::view;
 use crate::session::error::RunError;
 
 /// The stage that tells of a collection.
 const STAGE: &str = "$collStats";
 
-pub(super) async fn coll_stats(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn coll_stats(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();
-    run.ready_to_read(None).await?;
+    run.ensure_readable(None).await?;
     let reply = run.link.run(body).await?;
     // An average is of bytes, whatever sizes are told in.
     let bytes = if get(body, "scale").is_some() {
@@ -32,10 +32,10 @@ pub(super) async fn coll_stats(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunE
         size(&reply)
     };
     let items = items(run).await?;
-    Ok(statistics::of_collection(&reply, Contents { items, bytes }))
+    Ok(statistics::of_collection(&reply, ItemTotals { items, bytes }))
 }
 
-pub(super) async fn data_size(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn data_size(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();
     // A part of the buckets is no part of the items.
     let bound = ["keyPattern", "min", "max"]
@@ -44,18 +44,18 @@ pub(super) async fn data_size(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunEr
     if let Some(bound) = bound {
         return Err(run.unsupported(&format!("dataSize with '{bound}'")).into());
     }
-    run.ready_to_read(None).await?;
+    run.ensure_readable(None).await?;
     let reply = run.link.run(body).await?;
     let items = items(run).await?;
     Ok(statistics::of_data_size(&reply, items))
 }
 
-pub(super) async fn validate(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn validate(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();
     if let Some(option) = impossible_in_validate(body)? {
         return Err(run.unsupported(&format!("validate with '{option}'")).into());
     }
-    run.ready_to_read(None).await?;
+    run.ensure_readable(None).await?;
     let reply = run.link.run(body).await?;
     let items = items(run).await?;
     statistics::of_validation(&reply, items).ok_or_else(|| {
@@ -71,7 +71,10 @@ pub(super) fn begins_with_statistics(aggregate: &Aggregate<'_>) -> bool {
 }
 
 /// An `aggregate` that begins with `$collStats`: what that tells is asked for first, and then given to the stages behind.
-pub(super) async fn aggregate(run: &mut Run<'_>, aggregate: &Aggregate<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn aggregate(
+    run: &mut BucketCommand<'_>,
+    aggregate: &Aggregate<'_>,
+) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();
     let Some((stage, behind)) = aggregate.pipeline.split_first() else {
         return Err(run.unsupported("no stage").into());
@@ -92,10 +95,10 @@ pub(super) async fn aggregate(run: &mut Run<'_>, aggregate: &Aggregate<'_>) -> R
     let mut pipelines = Pipelines::new(&run.settings.shapes, run.head.database);
     let metrics = &run.shared.metrics;
     let behind = pipelines
-        .stages(behind, Place::Open)
+        .stages(behind, PipelinePosition::Open)
         .map_err(|refused| refuse(metrics, &refused))?;
     run.reaching().prepare(&pipelines.into_reached()).await?;
-    run.ready_to_read(aggregate.hint).await?;
+    run.ensure_readable(aggregate.hint).await?;
     let told = match told(run, stage).await {
         Ok(told) => told,
         Err(RunError::Command(error)) => {
@@ -125,7 +128,7 @@ pub(super) async fn aggregate(run: &mut Run<'_>, aggregate: &Aggregate<'_>) -> R
 }
 
 /// What the stage tells, in items.
-async fn told(run: &mut Run<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+async fn told(run: &mut BucketCommand<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     let first = ask(run, stage).await?;
     let Some(stored) = get(&first, "storageStats").and_then(RawBsonRef::as_document) else {
         return Ok(match get(&first, "count") {
@@ -138,19 +141,19 @@ async fn told(run: &mut Run<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, 
         .and_then(RawBsonRef::as_document)
         .map_or(0, size);
     let items = items(run).await?;
-    let stored = statistics::of_collection(stored, Contents { items, bytes });
+    let stored = statistics::of_collection(stored, ItemTotals { items, bytes });
     let told = with_replaced(&first, &[("storageStats", Some(RawBsonRef::Document(&stored)))]);
     Ok(statistics::with_number(&told, "count", items))
 }
 
-async fn ask(run: &mut Run<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+async fn ask(run: &mut BucketCommand<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     let command = view::aggregate(run.namespace.collection, &[stage.to_owned()], None);
     let reply = run.link.run(&complete(run, command)).await?;
     Ok(documents(&reply).next().map(ToOwned::to_owned).unwrap_or_default())
 }
 
 /// How many items there are.
-async fn items(run: &mut Run<'_>) -> Result<i64, RunError> {
+async fn items(run: &mut BucketCommand<'_>) -> Result<i64, RunError> {
     let mut command = view::aggregate(
         run.namespace.collection,
         &pipeline::sum_of_counts(run.shape, &BucketPredicate::of(run.shape, None)),

@@ -5,19 +5,19 @@
 
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::Run;
+use super::BucketCommand;
 use super::queries::documents;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
-use crate::pattern::bucket::change::{Asked, in_terms_of_items};
-use crate::pattern::bucket::predicate_pushdown::key_position;
+use crate::pattern::bucket::change::{UpdateRequest, in_terms_of_items};
 use crate::pattern::bucket::place::{self, Planned, Positional, Probe, Wish};
-use crate::pattern::bucket::resolve::{Found, Wanted};
+use crate::pattern::bucket::predicate_pushdown::key_position;
+use crate::pattern::bucket::resolve::{ItemSelector, LocatedItem};
 use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
-use crate::session::link::Request;
-use crate::session::mint::SystemMint;
+use crate::session::link::UpstreamRequest;
+use crate::session::mint::SystemIdSource;
 
 /// What goes before an error that an aggregation met in an item, or before it looked at one.
 const OF_AGGREGATION: [&str; 2] = [
@@ -38,8 +38,8 @@ pub(super) enum Memory {
 
 /// What is asked.
 #[derive(Clone, Debug)]
-pub(super) struct Task<'a> {
-    pub(super) asked: Asked<'a>,
+pub(super) struct ItemUpdate<'a> {
+    pub(super) asked: UpdateRequest<'a>,
     /// Which of those that match.
     pub(super) sort: Option<&'a RawDocument>,
     pub(super) let_variables: Option<&'a RawDocument>,
@@ -52,9 +52,9 @@ pub(super) struct Task<'a> {
     variables: Option<RawDocumentBuf>,
 }
 
-impl<'a> Task<'a> {
+impl<'a> ItemUpdate<'a> {
     pub(super) fn new(
-        asked: Asked<'a>,
+        asked: UpdateRequest<'a>,
         let_variables: Option<&'a RawDocument>,
         constants: Option<&'a RawDocument>,
     ) -> Self {
@@ -70,13 +70,13 @@ impl<'a> Task<'a> {
     }
 
     /// The items that it is about.
-    pub(super) fn wanted(&self) -> Wanted<'_> {
-        Wanted {
+    pub(super) fn wanted(&self) -> ItemSelector<'_> {
+        ItemSelector {
             filter: self.asked.filter,
             sort: self.sort,
             collation: self.asked.collation,
             let_variables: self.variables.as_deref(),
-            ..Wanted::default()
+            ..ItemSelector::default()
         }
     }
 
@@ -100,13 +100,17 @@ impl<'a> Task<'a> {
     }
 
     /// What is to be done for an item.
-    pub(super) async fn plan(&self, run: &mut Run<'_>, found: &Found) -> Result<Planned, RunError> {
+    pub(super) async fn plan(&self, run: &mut BucketCommand<'_>, found: &LocatedItem) -> Result<Planned, RunError> {
         let mut planned = self.plan_all(run, std::slice::from_ref(found)).await?;
-        planned.pop().ok_or_else(|| run.misfit().into())
+        planned.pop().ok_or_else(|| run.corrupt_bucket_error().into())
     }
 
     /// What is to be done for each of some items; fewer, where the last of what is planned is a failure.
-    pub(super) async fn plan_all(&self, run: &mut Run<'_>, found: &[Found]) -> Result<Vec<Planned>, RunError> {
+    pub(super) async fn plan_all(
+        &self,
+        run: &mut BucketCommand<'_>,
+        found: &[LocatedItem],
+    ) -> Result<Vec<Planned>, RunError> {
         if let Some(Wish::Pipeline(stages)) = Wish::of(self.asked.change) {
             return self.plan_pipeline(run, found, stages).await;
         }
@@ -115,7 +119,7 @@ impl<'a> Task<'a> {
         {
             return self.plan_positional(run, found, (operators, &positional)).await;
         }
-        let mut mint = SystemMint::new(&run.shared.timestamps);
+        let mut mint = SystemIdSource::new(&run.shared.timestamps);
         let asked = self.asked;
         let planned = found.iter().map(|found| match Wish::of(asked.change) {
             Some(Wish::Operators(operators)) => {
@@ -132,15 +136,15 @@ impl<'a> Task<'a> {
     /// Operators on the element that the filter has met.
     async fn plan_positional(
         &self,
-        run: &mut Run<'_>,
-        found: &[Found],
+        run: &mut BucketCommand<'_>,
+        found: &[LocatedItem],
         (operators, positional): (&RawDocument, &Positional),
     ) -> Result<Vec<Planned>, RunError> {
         let asked = self.asked;
         let mut planned = Vec::new();
         for found in found {
             let element = self.element(run, found, positional).await?;
-            let mut mint = SystemMint::new(&run.shared.timestamps);
+            let mut mint = SystemIdSource::new(&run.shared.timestamps);
             let mut plan = |operators| {
                 let operators = (operators, asked.array_filters, asked.collation);
                 place::of_operators(run.shape, found, operators, &mut mint)
@@ -169,8 +173,8 @@ impl<'a> Task<'a> {
     /// Which element of an item the filter has met.
     async fn element(
         &self,
-        run: &mut Run<'_>,
-        found: &Found,
+        run: &mut BucketCommand<'_>,
+        found: &LocatedItem,
         positional: &Positional,
     ) -> Result<Result<i32, WriteError>, RunError> {
         let probe = positional.probe(&found.item, self.asked.filter);
@@ -183,7 +187,7 @@ impl<'a> Task<'a> {
                 put(&mut command, name, value);
             }
         }
-        run.carried().append_to_look_up(&mut command);
+        run.carried().append_to_internal_read(&mut command);
         let answer = run.link.run(&command).await?;
         let number = documents(&answer).next().and_then(Positional::number);
         Ok(number.ok_or_else(place::not_found))
@@ -191,8 +195,8 @@ impl<'a> Task<'a> {
 
     async fn plan_pipeline(
         &self,
-        run: &mut Run<'_>,
-        found: &[Found],
+        run: &mut BucketCommand<'_>,
+        found: &[LocatedItem],
         stages: &RawArray,
     ) -> Result<Vec<Planned>, RunError> {
         let items = found.iter().map(|found| found.item.clone()).collect();
@@ -213,7 +217,7 @@ impl<'a> Task<'a> {
             }
             Err(error) => (Vec::new(), Some(Planned::Failed(error))),
         };
-        let mut mint = SystemMint::new(&run.shared.timestamps);
+        let mut mint = SystemIdSource::new(&run.shared.timestamps);
         let mut planned = Vec::new();
         for (found, made) in found.iter().zip(&made) {
             let of_one = place::of_pipeline(run.shape, found, made, &mut mint);
@@ -226,16 +230,16 @@ impl<'a> Task<'a> {
     /// What mongod makes of one item by the client's stages.
     pub(super) async fn make_one(
         &self,
-        run: &mut Run<'_>,
+        run: &mut BucketCommand<'_>,
         item: &RawDocument,
     ) -> Result<Result<RawDocumentBuf, WriteError>, RunError> {
         let Some(Wish::Pipeline(stages)) = Wish::of(self.asked.change) else {
-            return Err(run.misfit().into());
+            return Err(run.corrupt_bucket_error().into());
         };
         let made = self.make(run, vec![item.to_owned()], stages).await?;
         match made.map(|mut made| made.pop()) {
             Ok(Some(made)) => Ok(Ok(made)),
-            Ok(None) => Err(run.misfit().into()),
+            Ok(None) => Err(run.corrupt_bucket_error().into()),
             Err(error) => Ok(Err(error)),
         }
     }
@@ -260,7 +264,7 @@ impl<'a> Task<'a> {
     /// What mongod makes of items by the client's stages, each of which makes one document of one.
     async fn make(
         &self,
-        run: &mut Run<'_>,
+        run: &mut BucketCommand<'_>,
         items: Vec<RawDocumentBuf>,
         stages: &RawArray,
     ) -> Result<Result<Vec<RawDocumentBuf>, WriteError>, RunError> {
@@ -279,9 +283,9 @@ impl<'a> Task<'a> {
         if let Some(collation) = self.asked.collation {
             command.append(cstr!("collation"), collation);
         }
-        run.carried().append_to_look_up(&mut command);
+        run.carried().append_to_internal_read(&mut command);
         let mut made = Vec::new();
-        let mut answer = match succeeded(run.link.call(Request::plain(&command)).await?) {
+        let mut answer = match succeeded(run.link.call(UpstreamRequest::plain(&command)).await?) {
             Ok(answer) => answer,
             Err(error) => return of_item(error).map(Err).map_err(RunError::from),
         };
@@ -295,8 +299,8 @@ impl<'a> Task<'a> {
             };
             let mut more = single("getMore", id);
             more.append(cstr!("collection"), "$cmd.aggregate");
-            run.carried().append_to_go_on(&mut more);
-            answer = match succeeded(run.link.call(Request::plain(&more)).await?) {
+            run.carried().append_to_get_more(&mut more);
+            answer = match succeeded(run.link.call(UpstreamRequest::plain(&more)).await?) {
                 Ok(answer) => answer,
                 Err(error) => return of_item(error).map(Err).map_err(RunError::from),
             };
@@ -338,14 +342,18 @@ fn variables(given: Option<&RawDocument>, constants: Option<&RawDocument>) -> Op
 }
 
 /// mongod's error of an item's statement, in terms of the item.
-pub(super) fn in_words_of_the_application(run: &Run<'_>, mut error: WriteError, found: &Found) -> WriteError {
+pub(super) fn in_words_of_the_application(
+    run: &BucketCommand<'_>,
+    mut error: WriteError,
+    found: &LocatedItem,
+) -> WriteError {
     let id = found.id().unwrap_or(RawBsonRef::Null);
     error.message = in_terms_of_items(run.shape, &error.message, id);
     error
 }
 
 /// The races that were lost.
-pub(super) fn given_up(run: &Run<'_>) -> WriteError {
+pub(super) fn given_up(run: &BucketCommand<'_>) -> WriteError {
     let message = format!(
         "an item of {} was changed by others each time it was to be changed",
         run.namespace
@@ -355,7 +363,7 @@ pub(super) fn given_up(run: &Run<'_>) -> WriteError {
 
 /// Ends the client's transaction, as an error of mongod does: one that the proxy has answered must do the same. Where that error
 /// came from mongod, which the proxy had asked something of its own, it has ended already.
-pub(super) async fn end_transaction(run: &mut Run<'_>) -> Result<(), RunError> {
+pub(super) async fn end_transaction(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
     match end_running_transaction(run).await {
         Err(RunError::Command(error)) if error.is(ErrorCode::NoSuchTransaction) => Ok(()),
         ended => ended,
@@ -363,14 +371,14 @@ pub(super) async fn end_transaction(run: &mut Run<'_>) -> Result<(), RunError> {
 }
 
 /// The same where nothing was asked in it yet: of one that has ended before, mongod says that.
-pub(super) async fn end_running_transaction(run: &mut Run<'_>) -> Result<(), RunError> {
+pub(super) async fn end_running_transaction(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
     if !run.head.in_transaction() {
         return Ok(());
     }
     let mut find = single("find", run.namespace.collection);
     find.append(cstr!("filter"), single("$mongoshape", RawBsonRef::Null));
-    run.carried().append_to_look_up(&mut find);
-    match succeeded(run.link.call(Request::plain(&find)).await?) {
+    run.carried().append_to_internal_read(&mut find);
+    match succeeded(run.link.call(UpstreamRequest::plain(&find)).await?) {
         Err(error) if !error.is(ErrorCode::BadValue) => Err(error.into()),
         _ => Ok(()),
     }

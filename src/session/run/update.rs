@@ -12,24 +12,24 @@ use bson::raw::RawDocumentBuf;
 
 pub(super) use self::by_id::{may_be_tried, may_match};
 pub(super) use self::one::is_relocated;
-use self::outcome::{Outcome, Told};
+use self::outcome::{UpdateOutcome, UpdateReply};
 use super::replaced::{self, is_met_by, is_met_by_statement, may_go_on, wait};
-use super::task::{Memory, Task, end_transaction};
-use super::{Run, indexes, resolve, upserted};
+use super::task::{ItemUpdate, Memory, end_transaction};
+use super::{BucketCommand, indexes, resolve, upserted};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::update::{Update, UpdateStatement};
-use crate::pattern::bucket::change::Asked;
+use crate::pattern::bucket::change::UpdateRequest;
 use crate::pattern::bucket::upsert::check_filter;
 use crate::session::error::RunError;
 use crate::session::malformed_pipeline;
 
-pub(super) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let is_retryable = run.head.is_retryable_write();
     let executed = execute(run).await;
     executed.map_err(|error| error.map_command(|error| if is_retryable { error.labelled() } else { error }))
 }
 
-async fn execute(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Update::parse(run.head)?;
     let changes = by_id::translate(run, &command);
     if changes.is_none() {
@@ -37,7 +37,7 @@ async fn execute(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
             resolve::check(run, Some(statement.filter))?;
         }
     }
-    run.ready_to_read(None).await?;
+    run.ensure_readable(None).await?;
     let creates = run.collection.is_none() && command.statements.iter().any(|statement| statement.upsert);
     if let Some(changes) = changes.filter(|_| !creates)
         && are_right(run, &command.statements).await?
@@ -49,7 +49,7 @@ async fn execute(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
 }
 
 /// Whether no statement is wrong by itself: then it alone fails.
-async fn are_right(run: &mut Run<'_>, statements: &[UpdateStatement<'_>]) -> Result<bool, RunError> {
+async fn are_right(run: &mut BucketCommand<'_>, statements: &[UpdateStatement<'_>]) -> Result<bool, RunError> {
     for statement in statements {
         if mistake(run, statement).await?.is_some() {
             return Ok(false);
@@ -59,7 +59,7 @@ async fn are_right(run: &mut Run<'_>, statements: &[UpdateStatement<'_>]) -> Res
 }
 
 /// What is wrong with a statement, whether anything matches or not: the form of its hint apart.
-async fn mistake(run: &mut Run<'_>, statement: &UpdateStatement<'_>) -> Result<Option<WriteError>, RunError> {
+async fn mistake(run: &mut BucketCommand<'_>, statement: &UpdateStatement<'_>) -> Result<Option<WriteError>, RunError> {
     if let Some(error) = check_filter(statement.filter).err().filter(|_| statement.upsert) {
         return Ok(Some(error));
     }
@@ -70,8 +70,8 @@ async fn mistake(run: &mut Run<'_>, statement: &UpdateStatement<'_>) -> Result<O
     }
 }
 
-async fn one_after_the_other(run: &mut Run<'_>, command: &Update<'_>) -> Result<RawDocumentBuf, RunError> {
-    let mut told = Told::default();
+async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) -> Result<RawDocumentBuf, RunError> {
+    let mut told = UpdateReply::default();
     let ends_with_first_failure = command.ordered || run.head.in_transaction();
     for (index, statement) in command.statements.iter().enumerate() {
         match until_executed(run, command, (index, statement)).await {
@@ -103,10 +103,10 @@ async fn one_after_the_other(run: &mut Run<'_>, command: &Update<'_>) -> Result<
 
 /// Executes a statement, and again where the collection is replaced before it has done anything.
 async fn until_executed(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     command: &Update<'_>,
     (index, statement): (usize, &UpdateStatement<'_>),
-) -> Result<Outcome, RunError> {
+) -> Result<UpdateOutcome, RunError> {
     let before = run.executed;
     for _ in 0..replaced::MAX_RUNS {
         let outcome = of_statement(run, command, (index, statement)).await;
@@ -124,11 +124,15 @@ async fn until_executed(
 }
 
 async fn of_statement(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     command: &Update<'_>,
     (index, statement): (usize, &UpdateStatement<'_>),
-) -> Result<Outcome, RunError> {
-    let mut task = Task::new(Asked::from(statement), command.let_variables, statement.constants);
+) -> Result<UpdateOutcome, RunError> {
+    let mut task = ItemUpdate::new(
+        UpdateRequest::from(statement),
+        command.let_variables,
+        statement.constants,
+    );
     task.statement_id = run.head.is_retryable_write().then(|| command.statement_ids.of(index));
     if command.statements.len() > 1 {
         task.memory = Memory::Statement;
@@ -146,14 +150,14 @@ async fn of_statement(
     }
     let judged = statement::judge(run, &task, statement.multi).await?;
     if creates {
-        run.ready_to_upsert().await?;
+        run.ensure_created().await?;
         mistaken = mistake(run, statement).await?;
     }
     if judged.failed.is_some() || judged.retried {
         return Ok(judged);
     }
     if let Some(error) = mistaken {
-        return Ok(Outcome {
+        return Ok(UpdateOutcome {
             failed: Some(error),
             ..judged
         });
@@ -166,15 +170,19 @@ async fn of_statement(
 }
 
 /// What an earlier attempt at the command has done with this statement, where that is not under the statement's own number.
-async fn before(run: &mut Run<'_>, task: &Task<'_>, upserts: bool) -> Result<Option<Outcome>, RunError> {
+async fn before(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    upserts: bool,
+) -> Result<Option<UpdateOutcome>, RunError> {
     if upserts && let Some((id, _, answer)) = upserted::before(run, task).await? {
-        return Ok(Some(Outcome {
+        return Ok(Some(UpdateOutcome {
             retried: true,
             ..one::made(Some(id), answer)
         }));
     }
     if one::is_relocated(run, task).await?.is_some() {
-        return Ok(Some(one::relocated_before(&Outcome::default())));
+        return Ok(Some(one::relocated_before(&UpdateOutcome::default())));
     }
     Ok(None)
 }

@@ -6,20 +6,20 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{DateTime, Timestamp};
 
-use super::statements::{Kind, Part, send_one};
-use super::task::Task;
-use super::{Run, insert};
+use super::statements::{Origin, WriteCommand, send_one};
+use super::task::ItemUpdate;
+use super::{BucketCommand, insert};
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
-use crate::command::head::Head;
+use crate::command::head::CommandHeader;
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::insert::no_statement;
-use crate::pattern::bucket::item::Mint;
-use crate::pattern::bucket::upsert::{Built, Refusal, after_stages, build, check_filter};
+use crate::pattern::bucket::item::IdSource;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
+use crate::pattern::bucket::upsert::{Built, UpsertError, after_stages, build, check_filter};
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
-use crate::session::mint::SystemMint;
+use crate::session::mint::SystemIdSource;
 
 /// What is between a statement's number and that of its insert: more statements than a command may have.
 const BESIDE: i32 = 1 << 17;
@@ -39,19 +39,19 @@ pub(super) enum Upserted {
 }
 
 /// Makes an item.
-pub(super) async fn make(run: &mut Run<'_>, task: &Task<'_>) -> Result<Upserted, RunError> {
+pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>) -> Result<Upserted, RunError> {
     if let Some(Err(error)) = task.asked.filter.map(check_filter) {
         return Ok(Upserted::Failed(error));
     }
     let item = match built(run, task).await? {
         Ok(item) => item,
-        Err(Refusal::Mongod(error)) => return Ok(Upserted::Failed(error)),
-        Err(Refusal::Unsupported(what)) => return Err(run.unsupported(&what).into()),
+        Err(UpsertError::Mongod(error)) => return Ok(Upserted::Failed(error)),
+        Err(UpsertError::Unsupported(what)) => return Err(run.unsupported(&what).into()),
     };
     let body = insert_of(run, task, &item);
-    let head = Head::of_body(&body)?;
+    let head = CommandHeader::of_body(&body)?;
     // Something was looked for before.
-    let mut inner = run.in_place(&head, true);
+    let mut inner = run.for_internal_command(&head, true);
     let reply = insert::run(&mut inner).await?;
     run.record_executed(&reply);
     let errors = get(&reply, "writeErrors").and_then(RawBsonRef::as_array);
@@ -70,23 +70,25 @@ pub(super) async fn make(run: &mut Run<'_>, task: &Task<'_>) -> Result<Upserted,
 
 /// What an earlier attempt at the client's statement has made: its `_id`, the item as it would be made now, mongod's answer.
 pub(super) async fn before(
-    run: &mut Run<'_>,
-    task: &Task<'_>,
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
 ) -> Result<Option<(RawBson, RawDocumentBuf, RawDocumentBuf)>, RunError> {
     let Some(id) = task.statement_id.and_then(|id| id.checked_add(BESIDE)) else {
         return Ok(None);
     };
-    let told = send_one(run, Kind::Update, &no_statement(), Part::Own(Some(id))).await?;
+    let told = send_one(run, WriteCommand::Update, &no_statement(), Origin::Client(Some(id))).await?;
     if !told.resent {
         return Ok(None);
     }
-    let item = built(run, task).await?.map_err(|_| run.misfit())?;
-    let id = get(&item, "_id").map(RawBson::from).ok_or_else(|| run.misfit())?;
+    let item = built(run, task).await?.map_err(|_| run.corrupt_bucket_error())?;
+    let id = get(&item, "_id")
+        .map(RawBson::from)
+        .ok_or_else(|| run.corrupt_bucket_error())?;
     Ok(Some((found_again(run, task, id).await?, item, told.answer)))
 }
 
 /// The `_id` that was made up in the first attempt differs in its seconds from the one that would be now.
-async fn found_again(run: &mut Run<'_>, task: &Task<'_>, made: RawBson) -> Result<RawBson, RunError> {
+async fn found_again(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, made: RawBson) -> Result<RawBson, RunError> {
     let (Some(minted), RawBson::ObjectId(id)) = (minted(run, task, 0), &made) else {
         return Ok(made);
     };
@@ -102,7 +104,7 @@ async fn found_again(run: &mut Run<'_>, task: &Task<'_>, made: RawBson) -> Resul
     find.append(cstr!("projection"), single(&path, 1));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
-    run.carried().append_to_look_up(&mut find);
+    run.carried().append_to_internal_read(&mut find);
     let answer = run.link.run(&find).await?;
     let bucket = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
     let items = bucket.and_then(|bucket| get(bucket, run.shape.items())?.as_array());
@@ -117,9 +119,12 @@ async fn found_again(run: &mut Run<'_>, task: &Task<'_>, made: RawBson) -> Resul
 }
 
 /// The item that mongod would insert.
-async fn built(run: &mut Run<'_>, task: &Task<'_>) -> Result<Result<RawDocumentBuf, Refusal>, RunError> {
+async fn built(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+) -> Result<Result<RawDocumentBuf, UpsertError>, RunError> {
     let mut mint = UpsertMint {
-        system: SystemMint::new(&run.shared.timestamps),
+        system: SystemIdSource::new(&run.shared.timestamps),
         id: minted(run, task, seconds()),
     };
     let base = match build(task.asked, &mut mint) {
@@ -129,12 +134,12 @@ async fn built(run: &mut Run<'_>, task: &Task<'_>) -> Result<Result<RawDocumentB
     };
     let made = match task.make_one(run, &base).await? {
         Ok(made) => made,
-        Err(error) => return Ok(Err(Refusal::Mongod(error))),
+        Err(error) => return Ok(Err(UpsertError::Mongod(error))),
     };
     Ok(after_stages(&base, &made, &mut mint))
 }
 
-fn insert_of(run: &Run<'_>, task: &Task<'_>, item: &RawDocument) -> RawDocumentBuf {
+fn insert_of(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, item: &RawDocument) -> RawDocumentBuf {
     let mut body = single("insert", run.namespace.collection);
     body.append(cstr!("documents"), array_of(&[item.to_owned()]));
     if let Some(id) = task.statement_id {
@@ -146,13 +151,13 @@ fn insert_of(run: &Run<'_>, task: &Task<'_>, item: &RawDocument) -> RawDocumentB
 
 /// Whether the filter is about nothing but the `_id`, and so the unique index decides who of two is first (mongod tries such an
 /// upsert again: `shouldRetryDuplicateKeyException`).
-fn names_only_id(run: &Run<'_>, task: &Task<'_>) -> bool {
+fn names_only_id(run: &BucketCommand<'_>, task: &ItemUpdate<'_>) -> bool {
     let narrowing = BucketPredicate::of(run.shape, task.asked.filter);
     narrowing.exactly_one_id().is_some() && task.asked.filter.is_some_and(|filter| filter.iter().count() == 1)
 }
 
 /// An `_id` that every attempt at a command makes up alike, but for its seconds.
-fn minted(run: &Run<'_>, task: &Task<'_>, seconds: u32) -> Option<ObjectId> {
+fn minted(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, seconds: u32) -> Option<ObjectId> {
     let statement = u64::from(u32::try_from(task.statement_id?).ok()?);
     let body = run.head.body();
     let RawBsonRef::Binary(session) = get(get(body, "lsid")?.as_document()?, "id")? else {
@@ -177,11 +182,11 @@ fn seconds() -> u32 {
 
 /// Gives the `_id` that follows from the command, if one does.
 struct UpsertMint<'a> {
-    system: SystemMint<'a>,
+    system: SystemIdSource<'a>,
     id: Option<ObjectId>,
 }
 
-impl Mint for UpsertMint<'_> {
+impl IdSource for UpsertMint<'_> {
     fn now(&self) -> DateTime {
         self.system.now()
     }

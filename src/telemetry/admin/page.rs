@@ -18,7 +18,7 @@ use prometheus::Registry;
 
 use self::reading::Reading;
 use self::sections::Span;
-use crate::telemetry::recent::Recent;
+use crate::telemetry::recent::RecentWarnings;
 
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
@@ -60,19 +60,19 @@ pub struct RefusalRow {
 }
 
 /// What the page is made of, beside the metrics.
-pub struct Page {
+pub struct OperatorPage {
     shapes: Box<dyn Fn() -> Vec<ShapeRow> + Send + Sync>,
     refusals: Box<dyn Fn() -> Vec<RefusalRow> + Send + Sync>,
-    recent: Recent,
+    recent: RecentWarnings,
     readings: Mutex<VecDeque<Reading>>,
 }
 
-impl Page {
+impl OperatorPage {
     /// A page that asks for the shapes and the refusals whenever it is shown.
     pub fn new(
         shapes: impl Fn() -> Vec<ShapeRow> + Send + Sync + 'static,
         refusals: impl Fn() -> Vec<RefusalRow> + Send + Sync + 'static,
-        recent: Recent,
+        recent: RecentWarnings,
     ) -> Self {
         Self {
             shapes: Box::new(shapes),
@@ -110,7 +110,7 @@ impl Page {
         let mut live = String::new();
         html::tiles(&mut live, &sections::summary(&span));
         let mut tables = String::new();
-        let contents = sections::Contents {
+        let contents = sections::PageContents {
             shapes: &(self.shapes)(),
             refusals: &(self.refusals)(),
             recent: &self.recent.entries(),
@@ -136,7 +136,7 @@ impl Page {
     }
 }
 
-impl fmt::Debug for Page {
+impl fmt::Debug for OperatorPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Page").finish_non_exhaustive()
     }
@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    fn page(namespace: &'static str) -> Page {
+    fn page(namespace: &'static str) -> OperatorPage {
         let row = move || ShapeRow {
             namespace: namespace.to_owned(),
             pattern: "bucket",
@@ -185,7 +185,7 @@ mod tests {
             by: "k".to_owned(),
             holds: "10 items".to_owned(),
         };
-        Page::new(move || vec![row()], Vec::new, Recent::default())
+        OperatorPage::new(move || vec![row()], Vec::new, RecentWarnings::default())
     }
 
     #[test]

@@ -4,23 +4,23 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::telemetry::recent::Recent;
+use crate::telemetry::recent::RecentWarnings;
 
 struct Answer(Result<(), &'static str>);
 
-impl Readiness for Answer {
+impl ReadinessProbe for Answer {
     async fn check(&self) -> Result<(), String> {
         self.0.map_err(str::to_owned)
     }
 }
 
-async fn start(readiness: impl Readiness) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
+async fn start(readiness: impl ReadinessProbe) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
     start_with(Arc::default(), readiness).await
 }
 
 async fn start_with(
     access: Arc<ArcSwap<Access>>,
-    readiness: impl Readiness,
+    readiness: impl ReadinessProbe,
 ) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -29,7 +29,7 @@ async fn start_with(
         Telemetry::new().unwrap(),
         access,
         readiness,
-        Page::new(Vec::new, Vec::new, Recent::default()),
+        OperatorPage::new(Vec::new, Vec::new, RecentWarnings::default()),
     );
     let served = tokio::spawn(admin.serve(listener, stop.clone()));
     (address, stop, served)

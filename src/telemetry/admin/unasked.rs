@@ -18,14 +18,14 @@ type Displaced = Arc<CancellationToken>;
 
 /// One of these connections.
 #[derive(Clone, Debug)]
-pub(super) struct Turn {
+pub(super) struct PendingRequest {
     unasked: Arc<Unasked>,
     displaced: Displaced,
 }
 
 impl Unasked {
     /// Begins with a new connection.
-    pub(super) fn begin(unasked: &Arc<Self>) -> Turn {
+    pub(super) fn begin(unasked: &Arc<Self>) -> PendingRequest {
         let displaced = Displaced::default();
         let mut all = unasked.lock();
         all.push_back(Arc::clone(&displaced));
@@ -35,7 +35,7 @@ impl Unasked {
             oldest.cancel();
         }
         let unasked = Arc::clone(unasked);
-        Turn { unasked, displaced }
+        PendingRequest { unasked, displaced }
     }
 
     /// Ends all: nothing was begun for them.
@@ -49,7 +49,7 @@ impl Unasked {
     }
 }
 
-impl Turn {
+impl PendingRequest {
     /// The connection has sent its request, and is displaced no more.
     pub(super) fn asked(&self) {
         let mut all = self.unasked.lock();

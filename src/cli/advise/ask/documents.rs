@@ -10,7 +10,7 @@ use mongodb::error::Error;
 
 use super::{Ask, milliseconds, reason, sampled};
 use crate::cli::advise::candidate::Candidate;
-use crate::cli::advise::facts::Facts;
+use crate::cli::advise::facts::CollectionStats;
 use crate::cli::advise::number::count;
 use crate::cli::advise::sample::Sample;
 use crate::cli::advise::sizes::Sizes;
@@ -35,7 +35,7 @@ impl Ask<'_> {
     pub(in crate::cli::advise) async fn sample(
         &mut self,
         database: &Database,
-        facts: &Facts,
+        facts: &CollectionStats,
         most: u64,
     ) -> Option<Sample> {
         let wanted = if facts.data <= SCANNED_BYTES {
@@ -75,7 +75,7 @@ impl Ask<'_> {
     /// How many documents the keys of a candidate have.
     pub(in crate::cli::advise) async fn sizes(
         &mut self,
-        (database, facts): (&Database, &Facts),
+        (database, facts): (&Database, &CollectionStats),
         sample: &Sample,
         candidate: &Candidate,
     ) -> Sizes {
@@ -98,7 +98,7 @@ impl Ask<'_> {
     async fn count(
         &mut self,
         database: &Database,
-        facts: &Facts,
+        facts: &CollectionStats,
         (sample, candidate, index): (&Sample, &Candidate, &str),
     ) -> Vec<u64> {
         let mut counted = Vec::new();

@@ -7,7 +7,7 @@ use super::super::tests::{key, trade_facts, trade_sample};
 use super::*;
 
 /// What comes of it, with the sizes that the sample tells.
-fn advise(facts: &Facts, sample: &Sample, traffic: &Traffic) -> Result<Bucket, Vec<String>> {
+fn advise(facts: &CollectionStats, sample: &Sample, traffic: &Traffic) -> Result<BucketProposal, Vec<String>> {
     let sized = candidates(facts, sample, traffic).into_iter().map(|candidate| {
         let sizes = Sizes::guessed(&sample.groups(&candidate.key), facts.documents);
         (candidate, sizes)

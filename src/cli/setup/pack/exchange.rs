@@ -8,9 +8,9 @@ use mongodb::error::Error;
 use tokio_util::sync::CancellationToken;
 
 use super::items::Items;
-use crate::cli::replace::{Freezing, Frozen, Halt, Renamed, uuid_of};
+use crate::cli::replace::{CollectionRename, Freezing, Frozen, Halt, uuid_of};
 use crate::cli::survey::{is_frozen, taken};
-use crate::cli::upstream::{Target, description, explain};
+use crate::cli::upstream::{ShapedCollection, description, explain};
 use crate::pattern::bucket::pack;
 use crate::pattern::shapes::BucketShape;
 
@@ -29,7 +29,7 @@ pub(super) struct Beside {
 }
 
 /// Whether the collection of that UUID has its other name.
-pub(super) async fn has_begun(target: &Target, uuid: &Binary) -> Result<bool, Error> {
+pub(super) async fn has_begun(target: &ShapedCollection, uuid: &Binary) -> Result<bool, Error> {
     let kept = description(&target.database, &pack::plain_name(&target.collection)).await?;
     Ok(kept.and_then(|kept| uuid_of(&kept).ok()).as_ref() == Some(uuid))
 }
@@ -46,7 +46,7 @@ impl<'a> Exchange<'a> {
             return Err(Halt::Words(words.to_owned()));
         }
         let kept = pack::plain_name(&target.collection);
-        let renamed = Renamed {
+        let renamed = CollectionRename {
             from: &target.collection,
             uuid: frozen.uuid(),
             to: &kept,
@@ -96,7 +96,7 @@ impl<'a> Exchange<'a> {
     /// Gives the copy the collection's name, which no collection may have. Another run may do the same.
     pub(super) async fn finish(self) -> Result<Items, Halt> {
         let target = self.by.target;
-        let renamed = Renamed {
+        let renamed = CollectionRename {
             from: &pack::copy_name(&target.collection),
             uuid: &self.copy,
             to: &target.collection,

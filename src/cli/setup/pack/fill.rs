@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::compact::given;
 use crate::cli::finding::{Finding, Findings};
 use crate::cli::replace::{Flushed, Halt, Writer};
-use crate::cli::upstream::Target;
+use crate::cli::upstream::ShapedCollection;
 use crate::command::document::single;
 use crate::command::error::WriteError;
 use crate::command::value_text::id_text;
@@ -23,7 +23,7 @@ pub(super) const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Writes all documents of a collection into the copy. mongod sorts them, on disk where there is no index in their order.
 pub(super) async fn fill(
-    (target, shape): (&Target, &BucketShape),
+    (target, shape): (&ShapedCollection, &BucketShape),
     writer: &mut Writer<'_>,
     stop: &CancellationToken,
     findings: &mut Findings,
@@ -33,7 +33,7 @@ pub(super) async fn fill(
     find.append(cstr!("allowDiskUse"), true);
     let found = target.database.run_raw_cursor_command(find).await?;
     let mut documents = found.with_type::<RawDocumentBuf>();
-    let mut filling = Filling {
+    let mut filling = PageCopy {
         shape,
         packer: None,
         pages: 0,
@@ -65,14 +65,14 @@ pub(super) fn unfit(document: &RawDocument, error: &WriteError) -> Halt {
     Halt::Words(format!("document with _id {}: {}", id_text(document), error.message))
 }
 
-struct Filling<'a, 'w> {
+struct PageCopy<'a, 'w> {
     shape: &'a BucketShape,
     packer: Option<Packer<'a>>,
     pages: u64,
     writer: &'a mut Writer<'w>,
 }
 
-impl Filling<'_, '_> {
+impl PageCopy<'_, '_> {
     async fn add(&mut self, item: Item) -> Result<(), Halt> {
         let is_same_key = |packer: &Packer<'_>| packer.identity() == item.identity();
         if !self.packer.as_ref().is_some_and(is_same_key) {

@@ -13,7 +13,7 @@ use crate::cli::check::collection;
 use crate::cli::finding::{Finding, Findings};
 use crate::cli::replace::{Halt, options_of};
 use crate::cli::survey::{FieldCensus, is_frozen};
-use crate::cli::upstream::{Target, is_same_index};
+use crate::cli::upstream::{ShapedCollection, is_same_index};
 use crate::command::document::single;
 use crate::command::value_text::id_text;
 use crate::pattern::bucket::fence::is_fence;
@@ -34,7 +34,7 @@ pub(super) struct TakenOver {
 
 /// What was found of one.
 pub(super) struct Fitness<'a> {
-    target: &'a Target,
+    target: &'a ShapedCollection,
     shape: &'a BucketShape,
     unfit: Vec<Finding>,
     indexes: TakenOver,
@@ -42,7 +42,11 @@ pub(super) struct Fitness<'a> {
 
 impl<'a> Fitness<'a> {
     /// Looks at options and indexes.
-    pub(super) async fn of(target: &'a Target, shape: &'a BucketShape, described: &Document) -> Result<Self, Error> {
+    pub(super) async fn of(
+        target: &'a ShapedCollection,
+        shape: &'a BucketShape,
+        described: &Document,
+    ) -> Result<Self, Error> {
         let mut described = described.clone();
         if is_frozen(&described) {
             described.insert("options", options_of(&described));
@@ -139,7 +143,7 @@ fn taken_over(
 }
 
 /// What `listIndexes` says of a collection, but for the fences of runs.
-pub(super) async fn raw_indexes(target: &Target) -> Result<Vec<RawDocumentBuf>, Error> {
+pub(super) async fn raw_indexes(target: &ShapedCollection) -> Result<Vec<RawDocumentBuf>, Error> {
     let command = single("listIndexes", target.collection.as_str());
     let found = target.database.run_raw_cursor_command(command).await?;
     let found: Vec<RawDocumentBuf> = found.with_type().try_collect().await?;

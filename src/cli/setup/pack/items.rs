@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fill::unfit;
 use crate::cli::replace::Halt;
-use crate::cli::upstream::Target;
+use crate::cli::upstream::ShapedCollection;
 use crate::command::document::single;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::pack;
@@ -39,7 +39,7 @@ impl Items {
 
     /// Those that the plain documents of a collection are.
     pub(super) async fn of_documents(
-        (target, shape): (&Target, &BucketShape),
+        (target, shape): (&ShapedCollection, &BucketShape),
         collection: &str,
         stop: &CancellationToken,
     ) -> Result<Self, Halt> {
@@ -55,7 +55,7 @@ impl Items {
 
     /// Those that a collection's pages hold.
     pub(super) async fn of_pages(
-        (target, shape): (&Target, &BucketShape),
+        (target, shape): (&ShapedCollection, &BucketShape),
         collection: &str,
         stop: &CancellationToken,
     ) -> Result<Self, Halt> {
@@ -93,7 +93,7 @@ fn not_stopped(stop: &CancellationToken) -> Result<(), Halt> {
 }
 
 /// All documents of a collection, in the order in which they are found.
-async fn all(target: &Target, collection: &str) -> Result<Cursor<RawDocumentBuf>, Halt> {
+async fn all(target: &ShapedCollection, collection: &str) -> Result<Cursor<RawDocumentBuf>, Halt> {
     let mut find = single("find", collection);
     find.append(cstr!("hint"), single("$natural", 1));
     Ok(target.database.run_raw_cursor_command(find).await?.with_type())

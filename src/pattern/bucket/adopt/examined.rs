@@ -2,12 +2,12 @@
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::Misfit;
+use super::InvalidPage;
 use crate::command::document::{as_whole_number, get, put, type_name};
 use crate::command::value_text::value_text;
 use crate::pattern::bucket::insert::Hits;
 use crate::pattern::bucket::key::{Key, canonical, same_bytes};
-use crate::pattern::bucket::layout::{self, Bounds};
+use crate::pattern::bucket::layout::{self, TimeBounds};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// The largest document that mongod stores.
@@ -29,7 +29,7 @@ pub(super) struct Examined<'a> {
     /// The sum of their lengths, without what is `lifted`.
     pub(super) bytes: i64,
     /// Between which times its items lie; `None` where there are none, and where the shape has no time.
-    pub(super) bounds: Option<Bounds>,
+    pub(super) bounds: Option<TimeBounds>,
     /// Whether an item has no time, or is older than one before it. Never, where the shape has no time.
     pub(super) is_late: bool,
     /// Paths in it of key fields that items have as the bucket has them, in every bit: a page holds these once.
@@ -37,7 +37,7 @@ pub(super) struct Examined<'a> {
 }
 
 impl<'a> Examined<'a> {
-    pub(super) fn of(shape: &BucketShape, document: &'a RawDocument) -> Result<Self, Misfit> {
+    pub(super) fn of(shape: &BucketShape, document: &'a RawDocument) -> Result<Self, InvalidPage> {
         let control = control(document)?;
         let items = items(shape, document)?;
         let recorded = recorded(shape, document, control.is_some(), items.len())?;
@@ -62,7 +62,7 @@ impl<'a> Examined<'a> {
         if control.is_none() && examined.count > 1 && examined.bytes > i64::from(shape.max_bytes()) {
             let (bytes, max_bytes) = (examined.bytes, shape.max_bytes());
             let text = format!("its items have {bytes} bytes, and max_bytes is {max_bytes}");
-            return Err(Misfit::Itself(text));
+            return Err(InvalidPage::Itself(text));
         }
         Ok(examined)
     }
@@ -72,7 +72,7 @@ impl<'a> Examined<'a> {
         is_count(self.recorded, self.count)
     }
 
-    fn check_ids(&self, shape: &BucketShape, items: &[&RawDocument]) -> Result<(), Misfit> {
+    fn check_ids(&self, shape: &BucketShape, items: &[&RawDocument]) -> Result<(), InvalidPage> {
         let mut ids = Hits::default();
         for (position, item) in items.iter().enumerate() {
             let id = get(item, "_id");
@@ -95,7 +95,12 @@ impl<'a> Examined<'a> {
         Ok(())
     }
 
-    fn add(&mut self, shape: &BucketShape, key: &Key, (position, item): (usize, &RawDocument)) -> Result<(), Misfit> {
+    fn add(
+        &mut self,
+        shape: &BucketShape,
+        key: &Key,
+        (position, item): (usize, &RawDocument),
+    ) -> Result<(), InvalidPage> {
         let mut lifted: Vec<&str> = Vec::new();
         for (field, value) in shape.key().iter().zip(key.lifted()) {
             let value = value.as_ref().map(|value| value.as_raw_bson_ref());
@@ -136,7 +141,7 @@ impl<'a> Examined<'a> {
         let times = items
             .iter()
             .map(|item| get(item, field).and_then(RawBsonRef::as_datetime));
-        self.bounds = Bounds::of(times.clone());
+        self.bounds = TimeBounds::of(times.clone());
         let mut newest = None;
         for time in times {
             self.is_late |= time.is_none() || time < newest;
@@ -145,35 +150,40 @@ impl<'a> Examined<'a> {
     }
 }
 
-fn of_item(position: usize, text: &str) -> Misfit {
-    Misfit::Itself(format!("its item {position} {text}"))
+fn of_item(position: usize, text: &str) -> InvalidPage {
+    InvalidPage::Itself(format!("its item {position} {text}"))
 }
 
-fn control(document: &RawDocument) -> Result<Option<&RawDocument>, Misfit> {
+fn control(document: &RawDocument) -> Result<Option<&RawDocument>, InvalidPage> {
     let control = match get(document, BucketShape::CONTROL) {
         None => return Ok(None),
         Some(RawBsonRef::Document(control)) => control,
-        Some(other) => return Err(Misfit::Itself(format!("its control is of type {}", type_name(other)))),
+        Some(other) => {
+            return Err(InvalidPage::Itself(format!(
+                "its control is of type {}",
+                type_name(other)
+            )));
+        }
     };
     match get(control, "v") {
         Some(version) if canonical(version) == RawBson::Int32(layout::VERSION) => Ok(Some(control)),
-        Some(version) => Err(Misfit::Itself(format!(
+        Some(version) => Err(InvalidPage::Itself(format!(
             "its control is of version {}, which is not 1",
             value_text(version)
         ))),
-        None => Err(Misfit::Itself("it has a control that names no version".to_owned())),
+        None => Err(InvalidPage::Itself("it has a control that names no version".to_owned())),
     }
 }
 
-fn items<'a>(shape: &BucketShape, document: &'a RawDocument) -> Result<Vec<&'a RawDocument>, Misfit> {
+fn items<'a>(shape: &BucketShape, document: &'a RawDocument) -> Result<Vec<&'a RawDocument>, InvalidPage> {
     let name = shape.items();
     let Some(RawBsonRef::Array(array)) = get(document, name) else {
-        return Err(Misfit::Itself(format!("it has no array '{name}'")));
+        return Err(InvalidPage::Itself(format!("it has no array '{name}'")));
     };
     let mut items = Vec::new();
     for (position, element) in array.into_iter().enumerate() {
         let Ok(RawBsonRef::Document(item)) = element else {
-            return Err(Misfit::Itself(format!(
+            return Err(InvalidPage::Itself(format!(
                 "element {position} of its '{name}' is no document"
             )));
         };
@@ -183,7 +193,7 @@ fn items<'a>(shape: &BucketShape, document: &'a RawDocument) -> Result<Vec<&'a R
     if u32::try_from(length).is_ok_and(|length| length <= most) {
         Ok(items)
     } else {
-        Err(Misfit::Itself(format!(
+        Err(InvalidPage::Itself(format!(
             "it has {length} items, and max_items is {most}"
         )))
     }
@@ -195,15 +205,15 @@ fn recorded<'a>(
     document: &'a RawDocument,
     is_page: bool,
     length: usize,
-) -> Result<RawBsonRef<'a>, Misfit> {
+) -> Result<RawBsonRef<'a>, InvalidPage> {
     let name = shape.count();
     let Some(recorded) = get(document, name) else {
-        return Err(Misfit::Itself(format!("it has no '{name}'")));
+        return Err(InvalidPage::Itself(format!("it has no '{name}'")));
     };
     let is_right = u32::try_from(length).is_ok_and(|length| is_count(recorded, length));
     if as_whole_number(recorded).is_none() || (is_page && !is_right) {
         let recorded = value_text(recorded);
-        return Err(Misfit::Itself(format!(
+        return Err(InvalidPage::Itself(format!(
             "its '{name}' is {recorded}, and it has {length} items"
         )));
     }
@@ -220,23 +230,23 @@ fn is_count(recorded: RawBsonRef<'_>, count: u32) -> bool {
 }
 
 /// A bucket has no field that its items would not show.
-fn check_fields(shape: &BucketShape, document: &RawDocument, is_page: bool) -> Result<(), Misfit> {
+fn check_fields(shape: &BucketShape, document: &RawDocument, is_page: bool) -> Result<(), InvalidPage> {
     let mut seen: Vec<&str> = Vec::new();
     for (name, _) in document.iter().flatten() {
         let name = name.as_str();
         let own = ["_id", BucketShape::CONTROL, shape.items(), shape.count()];
         if !own.contains(&name) && !shape.key().iter().any(|field| field == name) {
-            return Err(Misfit::Itself(format!(
+            return Err(InvalidPage::Itself(format!(
                 "it has a field '{name}', which a bucket of this shape has not"
             )));
         }
         if seen.contains(&name) {
-            return Err(Misfit::Itself(format!("it has the field '{name}' twice")));
+            return Err(InvalidPage::Itself(format!("it has the field '{name}' twice")));
         }
         seen.push(name);
     }
     if !is_page && document.as_bytes().len().saturating_add(CONTROL_BYTES) > MAX_DOCUMENT_BYTES {
-        return Err(Misfit::Itself(
+        return Err(InvalidPage::Itself(
             "it is so large that it has no room for a control".to_owned(),
         ));
     }
@@ -244,8 +254,8 @@ fn check_fields(shape: &BucketShape, document: &RawDocument, is_page: bool) -> R
 }
 
 /// The key, if the bucket has it as a page has it: each value in its canonical type, none for null.
-fn key(shape: &BucketShape, document: &RawDocument) -> Result<Key, Misfit> {
-    let key = Key::of(shape, document).map_err(|error| Misfit::Itself(error.message))?;
+fn key(shape: &BucketShape, document: &RawDocument) -> Result<Key, InvalidPage> {
+    let key = Key::of(shape, document).map_err(|error| InvalidPage::Itself(error.message))?;
     for (field, lifted) in shape.key().iter().zip(key.lifted()) {
         let text = match (get(document, field), lifted) {
             (None, _) => continue,
@@ -263,13 +273,13 @@ fn key(shape: &BucketShape, document: &RawDocument) -> Result<Key, Misfit> {
             }
             (Some(_), None) => format!("its '{field}' is null, which a page leaves out"),
         };
-        return Err(Misfit::Itself(text));
+        return Err(InvalidPage::Itself(text));
     }
     Ok(key)
 }
 
 /// Whoever writes by hand does not swap names: a field under the application's name is one that was not renamed.
-fn check_names(shape: &BucketShape, position: usize, item: &RawDocument) -> Result<(), Misfit> {
+fn check_names(shape: &BucketShape, position: usize, item: &RawDocument) -> Result<(), InvalidPage> {
     let names = item.iter().flatten().map(|(name, _)| name.as_str());
     let forgotten = names.into_iter().find(|name| shape.rename().only_closes_a_chain(name));
     match forgotten {

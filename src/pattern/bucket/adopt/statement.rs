@@ -5,7 +5,7 @@ use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use super::examined::Examined;
 use crate::command::document::{put, single};
-use crate::pattern::bucket::layout::{Control, PageFacts, path, whole_number};
+use crate::pattern::bucket::layout::{Control, PageHeader, path, whole_number};
 use crate::pattern::shapes::BucketShape;
 
 /// Makes a page of a bucket that is still as it was looked at.
@@ -33,7 +33,7 @@ pub(super) fn adopt(shape: &BucketShape, seen: &Examined<'_>, control: &Control)
 pub(super) const NONCE: i64 = 0;
 
 /// Announces an adopted page behind one, which is closed if it has room, as no other may while pages follow.
-pub(super) fn announce(shape: &BucketShape, page: &PageFacts) -> RawDocumentBuf {
+pub(super) fn announce(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
     let mut query = single("_id", single("$eq", &page.id));
     put(&mut query, path::PAGE, page.page);
     put(&mut query, shape.count(), i64::from(page.count));

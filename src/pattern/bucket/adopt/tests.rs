@@ -36,10 +36,10 @@ fn by_hand(id: &str, key: i32, times: &[i64]) -> RawDocumentBuf {
 
 /// The statements of all buckets, each as its query's `_id` and its `$set`, with what it announces as `next`.
 fn statements(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<(String, bson::Document)> {
-    let mut walk = Walk::new(shape);
+    let mut walk = AdoptionScan::new(shape);
     let mut found = Vec::new();
     for document in documents {
-        let Found::ByHand(adoption) = walk.look_at(document).unwrap() else {
+        let DocumentKind::ByHand(adoption) = walk.look_at(document).unwrap() else {
             continue;
         };
         for statement in adoption.statements {
@@ -138,7 +138,7 @@ fn an_empty_bucket_does_not_hide_what_is_before_it() {
 /// The one statement of a bucket: its query and its change.
 fn adopted(options: BucketOptions, document: &RawDocumentBuf) -> (bson::Document, bson::Document) {
     let shape = BucketShape::new(options).unwrap();
-    let Found::ByHand(adoption) = Walk::new(&shape).look_at(document).unwrap() else {
+    let DocumentKind::ByHand(adoption) = AdoptionScan::new(&shape).look_at(document).unwrap() else {
         panic!("a page");
     };
     let [statement] = <[_; 1]>::try_from(adoption.statements).unwrap();
@@ -207,10 +207,10 @@ proptest! {
         }
         let rest = self::statements(&shape, &documents);
         execute(&mut documents, &rest);
-        let mut walk = Walk::new(&shape);
+        let mut walk = AdoptionScan::new(&shape);
         for document in &documents {
             let found = walk.look_at(document);
-            prop_assert!(matches!(found, Ok(Found::Page)), "{found:?} in {documents:?}");
+            prop_assert!(matches!(found, Ok(DocumentKind::Page)), "{found:?} in {documents:?}");
         }
     }
 }

@@ -3,10 +3,10 @@
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::replacement::type_of;
-use super::{Demands, Place};
+use super::{Demands, ItemIdentifier};
 use crate::command::document::{put, single};
-use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::bucket::key::{canonical, same_bytes};
+use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::shapes::BucketShape;
 
 /// The operators on the item at `place`. What sets a key field, the time or the `_id` to a value becomes a demand that it has
@@ -14,7 +14,7 @@ use crate::pattern::shapes::BucketShape;
 pub(super) fn translate(
     shape: &BucketShape,
     (operators, id): (&RawDocument, &RawBson),
-    place: &Place,
+    place: &ItemIdentifier,
     demands: &mut Demands,
 ) -> Result<RawDocumentBuf, String> {
     let mut translated = RawDocumentBuf::new();

@@ -5,7 +5,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::Demands;
 use super::operators::demand_time;
 use crate::command::document::{get, single};
-use crate::pattern::bucket::item::{Item, Mint};
+use crate::pattern::bucket::item::{IdSource, Item};
 use crate::pattern::bucket::key::same_bytes;
 use crate::pattern::shapes::BucketShape;
 
@@ -13,7 +13,7 @@ use crate::pattern::shapes::BucketShape;
 pub(super) fn stored(
     shape: &BucketShape,
     (replacement, id): (&RawDocument, &RawBson),
-    mint: &mut dyn Mint,
+    mint: &mut dyn IdSource,
     demands: &mut Demands,
 ) -> Result<RawDocumentBuf, String> {
     demands

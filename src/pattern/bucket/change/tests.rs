@@ -13,14 +13,14 @@ fn shape() -> BucketShape {
     BucketShape::new(options).unwrap()
 }
 
-fn change(filter: &RawDocument, change: &RawDocument) -> Result<Change, String> {
-    let asked = Asked {
+fn change(filter: &RawDocument, change: &RawDocument) -> Result<ItemUpdateById, String> {
+    let asked = UpdateRequest {
         filter: Some(filter),
         change: RawBsonRef::Document(change),
         array_filters: None,
         collation: None,
     };
-    Change::of(&shape(), asked, &mut FixedMint)
+    ItemUpdateById::of(&shape(), asked, &mut FixedMint)
 }
 
 #[test]

@@ -4,16 +4,16 @@ use bson::DateTime;
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::document::get;
-use crate::pattern::bucket::insert::Times;
+use crate::pattern::bucket::insert::ItemTimes;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::{Key, same_bytes};
-use crate::pattern::bucket::layout::{Bounds, NewPage, build};
+use crate::pattern::bucket::layout::{NewPage, TimeBounds, build};
 use crate::pattern::bucket::read::bucket::Bucket;
 use crate::pattern::shapes::BucketShape;
 
 /// A document that is no page of this layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Misfit;
+pub struct UnreadablePage;
 
 /// The clock and the nonces, which what is pure is given.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ pub struct Packer<'a> {
     announced: Option<i64>,
     /// What the name of the page before begins with.
     base: String,
-    first: Option<First>,
+    first: Option<PackedFirstPage>,
     /// Whether a page before is late.
     is_behind_late: bool,
     /// Whether a page behind the first is late.
@@ -81,7 +81,7 @@ pub struct Packer<'a> {
 }
 
 /// The first page, which is told by others whether it is marked.
-struct First {
+struct PackedFirstPage {
     items: Vec<Item>,
     base: String,
     late: bool,
@@ -94,8 +94,8 @@ impl<'a> Packer<'a> {
     ///
     /// # Errors
     /// A bucket whose key is not as a page has it.
-    pub fn new(shape: &'a BucketShape, given: Given, bucket: &RawDocument) -> Result<Self, Misfit> {
-        let key = Key::of(shape, bucket).map_err(|_| Misfit)?;
+    pub fn new(shape: &'a BucketShape, given: Given, bucket: &RawDocument) -> Result<Self, UnreadablePage> {
+        let key = Key::of(shape, bucket).map_err(|_| UnreadablePage)?;
         // What an item does not keep for itself is the bucket's, in every bit.
         let is_as_lifted =
             shape
@@ -108,7 +108,7 @@ impl<'a> Packer<'a> {
                     _ => false,
                 });
         if !is_as_lifted {
-            return Err(Misfit);
+            return Err(UnreadablePage);
         }
         Ok(Self::of_key(shape, given, key))
     }
@@ -149,8 +149,8 @@ impl<'a> Packer<'a> {
     ///
     /// # Errors
     /// A document that is no page.
-    pub fn take(&mut self, bucket: &RawDocument) -> Result<Vec<Packed>, Misfit> {
-        let bucket = Bucket::open(self.shape, bucket).ok_or(Misfit)?;
+    pub fn take(&mut self, bucket: &RawDocument) -> Result<Vec<Packed>, UnreadablePage> {
+        let bucket = Bucket::open(self.shape, bucket).ok_or(UnreadablePage)?;
         let mut full = Vec::new();
         let mut taken = 0_u64;
         for stored in bucket.stored() {
@@ -159,7 +159,11 @@ impl<'a> Packer<'a> {
             full.extend(self.add(item));
         }
         // What is no document would be left out.
-        if taken == bucket.count { Ok(full) } else { Err(Misfit) }
+        if taken == bucket.count {
+            Ok(full)
+        } else {
+            Err(UnreadablePage)
+        }
     }
 
     /// Takes an item of the key, and gives the packed page that is full by that.
@@ -212,9 +216,9 @@ impl<'a> Packer<'a> {
     fn close(&mut self, has_more: bool) -> Option<Packed> {
         let items = std::mem::take(&mut self.open);
         self.bytes = 0;
-        let times = self.shape.time().map(|_| Times::of(items.iter(), self.newest));
+        let times = self.shape.time().map(|_| ItemTimes::of(items.iter(), self.newest));
         let times = times.unwrap_or_default();
-        self.newest = times.bounds.and_then(Bounds::newest);
+        self.newest = times.bounds.and_then(TimeBounds::newest);
         let late = times.late > 0;
         let short = has_more && u32::try_from(items.len()).is_ok_and(|count| count < self.shape.max_items());
         let next = has_more.then(|| (self.given.nonce)());
@@ -226,7 +230,7 @@ impl<'a> Packer<'a> {
         let page = self.page;
         self.page = page.saturating_add(1);
         if page == 0 {
-            self.first = Some(First {
+            self.first = Some(PackedFirstPage {
                 items,
                 base,
                 late,

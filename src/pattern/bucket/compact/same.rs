@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::command::document::put;
-use crate::pattern::bucket::layout::PageFacts;
+use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::BucketShape;
 
 /// The pages of one key that the copy holds, in their order, held against those that it should hold. Names and nonces are made
 /// up, so they only have to fit each other.
 #[derive(Debug, Default)]
-pub struct Chain {
+pub struct PageChain {
     /// What is to come, without what is made up, by its number.
     expected: BTreeMap<i32, RawDocumentBuf>,
     found: BTreeMap<i32, RawDocumentBuf>,
@@ -20,10 +20,10 @@ pub struct Chain {
     differs: bool,
 }
 
-impl Chain {
+impl PageChain {
     /// Takes a page that the copy should hold.
     pub fn expect(&mut self, shape: &BucketShape, page: &RawDocument) {
-        let Some(facts) = PageFacts::parse(shape, page) else {
+        let Some(facts) = PageHeader::parse(shape, page) else {
             self.differs = true;
             return;
         };
@@ -33,7 +33,7 @@ impl Chain {
 
     /// Takes one that it holds.
     pub fn find(&mut self, shape: &BucketShape, page: &RawDocument) {
-        let Some(facts) = PageFacts::parse(shape, page) else {
+        let Some(facts) = PageHeader::parse(shape, page) else {
             self.differs = true;
             return;
         };

@@ -1,7 +1,7 @@
 use bson::{DateTime, rawdoc};
 
 use super::*;
-use crate::pattern::bucket::layout::PageFacts;
+use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::{BucketOptions, BucketShape, NamespacePattern};
 
 fn shape(max_items: u32) -> BucketShape {
@@ -35,7 +35,7 @@ fn page(number: i32, times: &[i64]) -> RawDocumentBuf {
     }
 }
 
-fn packed(shape: &BucketShape, pages: &[RawDocumentBuf]) -> Vec<(PageFacts, RawDocumentBuf)> {
+fn packed(shape: &BucketShape, pages: &[RawDocumentBuf]) -> Vec<(PageHeader, RawDocumentBuf)> {
     let mut packer = Packer::new(shape, given(), &pages[0]).unwrap();
     let mut made: Vec<Packed> = Vec::new();
     for page in pages {
@@ -44,7 +44,7 @@ fn packed(shape: &BucketShape, pages: &[RawDocumentBuf]) -> Vec<(PageFacts, RawD
     made.extend(packer.finish());
     let mut made: Vec<_> = made
         .into_iter()
-        .map(|page| (PageFacts::parse(shape, &page.document).unwrap(), page.document))
+        .map(|page| (PageHeader::parse(shape, &page.document).unwrap(), page.document))
         .collect();
     made.sort_by_key(|(facts, _)| facts.page);
     made
@@ -84,7 +84,7 @@ fn a_copy_is_the_same_but_for_what_is_made_up() {
     let shape = shape(2);
     let pages = [page(0, &[1]), page(1, &[2, 3])];
     let check = |found: &[RawDocumentBuf], same: bool| {
-        let mut chain = Chain::default();
+        let mut chain = PageChain::default();
         for (_, expected) in packed(&shape, &pages) {
             chain.expect(&shape, &expected);
         }

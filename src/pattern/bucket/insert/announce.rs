@@ -2,17 +2,17 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf, cstr};
 
-use super::group::{Announcement, Announcing, Group};
-use super::statement::{Statement, StatementKind, as_upsert_that_cannot_insert, page_query};
+use super::group::{Announcement, Announcing, KeyBatch};
+use super::statement::{InsertStatement, StatementKind, as_upsert_that_cannot_insert, page_query};
 use crate::command::document::{put, single};
 use crate::pattern::bucket::expression::{call, field, literal};
 use crate::pattern::bucket::key::Key;
-use crate::pattern::bucket::layout::{PageFacts, VERSION, path};
+use crate::pattern::bucket::layout::{PageHeader, VERSION, path};
 use crate::pattern::shapes::BucketShape;
 
 /// Announces a page behind one that takes no more. Demanded is all that the page to be begun relies on: a page that has
 /// announced another is not removed, and nothing of it but its items changes.
-pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, (page, nonce): (&PageFacts, i64)) -> RawDocumentBuf {
+pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, (page, nonce): (&PageHeader, i64)) -> RawDocumentBuf {
     let mut query = page_query(shape, key, page);
     if page.short {
         put(&mut query, path::SHORT, true);
@@ -31,7 +31,7 @@ pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, (page, nonce): (&
 
 /// Whether it is for [`announce_together`], which can demand of the page what the next relies on.
 #[must_use]
-pub fn is_announced_together(shape: &BucketShape, groups: &[Group], statement: &Statement) -> bool {
+pub fn is_announced_together(shape: &BucketShape, groups: &[KeyBatch], statement: &InsertStatement) -> bool {
     let page = &statement.after;
     let group = groups.get(statement.group);
     statement.kind == StatementKind::Announce
@@ -43,7 +43,7 @@ pub fn is_announced_together(shape: &BucketShape, groups: &[Group], statement: &
 /// The announcements of several groups, which have one nonce, as one element of `updates`: for mongod a third of the work.
 /// How many of the pages still are what they are known to be is all that its answer tells.
 #[must_use]
-pub fn announce_together(shape: &BucketShape, groups: &[Group], statements: &[&Statement]) -> RawDocumentBuf {
+pub fn announce_together(shape: &BucketShape, groups: &[KeyBatch], statements: &[&InsertStatement]) -> RawDocumentBuf {
     let mut ids = RawArrayBuf::new();
     let mut known = RawArrayBuf::new();
     for statement in statements {
@@ -81,7 +81,7 @@ fn known_of(shape: &BucketShape) -> RawArrayBuf {
 }
 
 /// What [`known_of`] is of that page.
-fn as_known(shape: &BucketShape, key: &Key, page: &PageFacts) -> RawArrayBuf {
+fn as_known(shape: &BucketShape, key: &Key, page: &PageHeader) -> RawArrayBuf {
     let mut known = RawArrayBuf::new();
     let mut push = |value: Option<RawBson>| known.push(value.unwrap_or(RawBson::Null));
     push(Some(page.id.clone()));
@@ -100,7 +100,7 @@ fn as_known(shape: &BucketShape, key: &Key, page: &PageFacts) -> RawArrayBuf {
 }
 
 /// Demands what a page behind this one relies on.
-fn append_as_known(shape: &BucketShape, page: &PageFacts, query: &mut RawDocumentBuf) {
+fn append_as_known(shape: &BucketShape, page: &PageHeader, query: &mut RawDocumentBuf) {
     if let Some(nonce) = page.nonce {
         put(query, path::NONCE, nonce);
     }
@@ -119,7 +119,7 @@ fn append_as_known(shape: &BucketShape, page: &PageFacts, query: &mut RawDocumen
 pub(super) fn close(
     shape: &BucketShape,
     key: Option<&Key>,
-    (page, nonce): (&PageFacts, i64),
+    (page, nonce): (&PageHeader, i64),
     bytes: Option<i64>,
 ) -> RawDocumentBuf {
     let mut query = page_query(shape, key, page);

@@ -1,7 +1,7 @@
 //! How many items go into one page or one push.
 
 use super::group::Member;
-use crate::pattern::bucket::layout::PageFacts;
+use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::BucketShape;
 
 /// The positions of the items that a new page takes of those that are to come, where it holds up to `max_bytes`.
@@ -20,7 +20,7 @@ pub(super) fn of_page<'a>(
 /// The positions of the items that an open page still takes.
 pub(super) fn of_push<'a>(
     shape: &BucketShape,
-    page: &PageFacts,
+    page: &PageHeader,
     coming: impl Iterator<Item = (usize, &'a Member)>,
 ) -> Vec<usize> {
     let room = Room {

@@ -5,7 +5,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::Key;
-use crate::pattern::bucket::layout::{PageFacts, path};
+use crate::pattern::bucket::layout::{PageHeader, path};
 use crate::pattern::shapes::BucketShape;
 
 /// Keys in one query.
@@ -13,7 +13,7 @@ const MAX_KEYS: usize = 10_000;
 
 /// How the highest pages of some keys are looked up.
 #[derive(Clone, Debug)]
-pub enum Facts {
+pub enum HeadLookup {
     /// By one `aggregate`: its `pipeline`. mongod skips from key to key in the page index (`DISTINCT_SCAN`), which costs a
     /// fraction of a query each.
     Together(RawArrayBuf),
@@ -21,7 +21,7 @@ pub enum Facts {
     Apart,
 }
 
-impl Facts {
+impl HeadLookup {
     /// The way for these keys.
     #[must_use]
     pub fn of<'a>(shape: &BucketShape, items: impl Iterator<Item = &'a Item>) -> Self {
@@ -46,9 +46,9 @@ impl Facts {
 
     /// A page of [`Facts::Together`]'s answer, and the [`Key::identity`] of its key.
     #[must_use]
-    pub fn parse(shape: &BucketShape, found: &RawDocument) -> Option<(Vec<u8>, PageFacts)> {
+    pub fn parse(shape: &BucketShape, found: &RawDocument) -> Option<(Vec<u8>, PageHeader)> {
         let page = get(found, "page").and_then(RawBsonRef::as_document)?;
-        let facts = PageFacts::parse(shape, page)?;
+        let facts = PageHeader::parse(shape, page)?;
         Some((Key::of(shape, page).ok()?.identity(), facts))
     }
 }

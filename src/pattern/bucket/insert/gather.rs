@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::group::{Group, Member, State};
+use super::group::{ItemState, KeyBatch, Member};
 use crate::pattern::bucket::item::Item;
 
 /// Gathers the items of a command into groups, in the order of each one's first.
 #[derive(Debug, Default)]
 pub struct Groups {
-    groups: Vec<Group>,
+    groups: Vec<KeyBatch>,
     by_identity: HashMap<Vec<u8>, usize>,
 }
 
@@ -20,20 +20,20 @@ impl Groups {
         let member = Member {
             item,
             statement_id,
-            state: State::Pending,
+            state: ItemState::Pending,
         };
         match (position.and_then(|position| self.groups.get_mut(position)), identity) {
             (Some(group), _) => group.members.push(member),
             (None, identity) => {
                 self.by_identity.insert(identity.unwrap_or_default(), self.groups.len());
-                self.groups.push(Group::new(member));
+                self.groups.push(KeyBatch::new(member));
             }
         }
     }
 
     /// The groups.
     #[must_use]
-    pub fn into_vec(self) -> Vec<Group> {
+    pub fn into_vec(self) -> Vec<KeyBatch> {
         self.groups
     }
 }

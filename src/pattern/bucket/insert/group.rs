@@ -3,16 +3,16 @@
 use bson::raw::RawBson;
 
 use super::failure::Failure;
-use super::statement::{Statement, StatementKind};
+use super::statement::{InsertStatement, StatementKind};
 use super::{CUT_BY, LONE, extent};
 use crate::command::error::WriteError;
 use crate::pattern::bucket::item::Item;
-use crate::pattern::bucket::layout::PageFacts;
+use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::BucketShape;
 
 /// What became of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ItemState {
     /// It is still to be stored.
     Pending,
     /// It is stored, by this attempt at the command or by one before.
@@ -27,7 +27,7 @@ pub(super) struct Member {
     pub(super) item: Item,
     /// The id of a statement that begins with it.
     pub(super) statement_id: i32,
-    pub(super) state: State,
+    pub(super) state: ItemState,
 }
 
 /// What is known of a key's highest page.
@@ -35,14 +35,14 @@ pub(super) struct Member {
 pub(super) enum Highest {
     Unknown,
     /// `None`: the key has no page.
-    Known(Option<PageFacts>),
+    Known(Option<PageHeader>),
     /// It takes no more, whatever its facts say.
-    Full(PageFacts),
+    Full(PageHeader),
 }
 
 /// What is known of a key's page 0, beside what the highest page tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum First {
+pub(super) enum FirstPageState {
     Unknown,
     /// It was marked as unordered, for a page that is to become late.
     Marked,
@@ -68,7 +68,7 @@ pub(super) enum Announcing {
 
 /// How far the chain of statements has come; only of interest with [`super::Care::Once`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Chain {
+pub(super) enum RetryChain {
     /// No page of it is stored.
     Pushes,
     /// One is.
@@ -83,19 +83,19 @@ pub(super) enum Chain {
 /// Invariants: never empty; members stand in the client's order, and those that may never be stored are not among them, so
 /// that two attempts at one command have the same members.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct KeyBatch {
     pub(super) members: Vec<Member>,
     /// All members before it are no longer pending.
     next: usize,
     pub(super) highest: Highest,
     /// How many names for a new page were found taken.
     pub(super) names_taken: u32,
-    pub(super) chain: Chain,
+    pub(super) chain: RetryChain,
     /// The `max_bytes` by which an earlier attempt cuts this chain's pages, which every attempt goes on with.
     chain_bytes: Option<i64>,
     /// One item a statement: something was wrong with one of several.
-    pub(super) cautious: bool,
-    pub(super) first: First,
+    pub(super) one_at_a_time: bool,
+    pub(super) first: FirstPageState,
     /// The page that is to be begun next.
     announced: Option<Announcement>,
     /// Pages that are not begun although they were announced.
@@ -107,7 +107,7 @@ pub struct Group {
 
 /// What came of a statement.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum StatementOutcome {
     /// It was executed.
     Stored,
     /// Its id was executed before: by an earlier attempt at the command.
@@ -127,17 +127,17 @@ pub enum Recorded {
     Insert(RawBson),
 }
 
-impl Group {
+impl KeyBatch {
     pub(super) fn new(first: Member) -> Self {
         Self {
             members: vec![first],
             next: 0,
             highest: Highest::Unknown,
             names_taken: 0,
-            chain: Chain::Pushes,
+            chain: RetryChain::Pushes,
             chain_bytes: None,
-            cautious: false,
-            first: First::Unknown,
+            one_at_a_time: false,
+            first: FirstPageState::Unknown,
             announced: None,
             abandoned: Vec::new(),
             announcing: Announcing::Together,
@@ -167,14 +167,14 @@ impl Group {
     /// The positions of the items that are still to be stored.
     pub fn pending(&self) -> impl Iterator<Item = usize> + '_ {
         let rest = self.members.iter().enumerate().skip(self.next);
-        rest.filter(|(_, member)| member.state == State::Pending)
+        rest.filter(|(_, member)| member.state == ItemState::Pending)
             .map(|(position, _)| position)
     }
 
     /// How many are stored.
     #[must_use]
     pub fn stored(&self) -> usize {
-        let stored = |member: &&Member| member.state == State::Stored;
+        let stored = |member: &&Member| member.state == ItemState::Stored;
         self.members.iter().filter(stored).count()
     }
 
@@ -192,7 +192,7 @@ impl Group {
 
     /// What is known of the key's highest page; the inner `None` says that there is none.
     #[must_use]
-    pub fn highest(&self) -> Option<Option<&PageFacts>> {
+    pub fn highest(&self) -> Option<Option<&PageHeader>> {
         match &self.highest {
             Highest::Unknown => None,
             Highest::Known(facts) => Some(facts.as_ref()),
@@ -201,13 +201,13 @@ impl Group {
     }
 
     /// Tells what the key's highest page is, or was a while ago.
-    pub fn know(&mut self, highest: Option<PageFacts>) {
+    pub fn know(&mut self, highest: Option<PageHeader>) {
         self.highest = Highest::Known(highest);
         self.unsettle();
     }
 
     /// What this group has announced behind that page.
-    pub(super) fn announced(&self, page: &PageFacts) -> Option<i64> {
+    pub(super) fn announced(&self, page: &PageHeader) -> Option<i64> {
         let announced = self.announced.as_ref();
         announced
             .filter(|announced| announced.before == page.id)
@@ -228,7 +228,7 @@ impl Group {
     pub fn forget(&mut self) {
         self.highest = Highest::Unknown;
         // Whether the collection is still the same is not known either.
-        self.first = First::Unknown;
+        self.first = FirstPageState::Unknown;
         self.unsettle();
     }
 
@@ -240,8 +240,8 @@ impl Group {
     }
 
     fn unsettle(&mut self) {
-        if self.chain == Chain::Settled {
-            self.chain = Chain::Pages;
+        if self.chain == RetryChain::Settled {
+            self.chain = RetryChain::Pages;
         }
     }
 
@@ -279,7 +279,7 @@ impl Group {
         for (position, recorded) in recorded {
             match recorded {
                 Recorded::Insert(id) if !is_lone(id) => {
-                    self.chain = Chain::Pages;
+                    self.chain = RetryChain::Pages;
                     // Where the name does not tell, the items are cut alike under any `max_bytes`, or an earlier build has
                     // begun the page, under the same as here.
                     self.chain_bytes = recorded_max_bytes(id).or(self.chain_bytes);
@@ -291,9 +291,9 @@ impl Group {
         found.retain(|position| {
             self.members
                 .get(*position)
-                .is_some_and(|member| member.state == State::Pending)
+                .is_some_and(|member| member.state == ItemState::Pending)
         });
-        self.mark(&found, State::Stored);
+        self.mark(&found, ItemState::Stored);
         self.resent = false;
         self.forget();
         found
@@ -318,12 +318,12 @@ impl Group {
 
     /// Gives up on an item.
     pub fn refuse(&mut self, position: usize) {
-        self.mark(&[position], State::Refused);
+        self.mark(&[position], ItemState::Refused);
     }
 
     /// The positions of the items that are stored and stand behind one of the client's command.
     pub fn stored_behind(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
-        let is_behind = move |member: &Member| member.state == State::Stored && member.item.index() > index;
+        let is_behind = move |member: &Member| member.state == ItemState::Stored && member.item.index() > index;
         let members = self.members.iter().enumerate();
         members
             .filter(move |(_, member)| is_behind(member))
@@ -346,29 +346,29 @@ impl Group {
             .pending()
             .filter(|position| self.item(*position).is_some_and(|item| item.index() > index))
             .collect();
-        self.mark(&behind, State::Refused);
+        self.mark(&behind, ItemState::Refused);
     }
 
     /// Takes in what came of a statement; the error of an item that is refused for it, which is the statement's first.
-    pub fn apply(&mut self, statement: &Statement, outcome: Outcome) -> Option<WriteError> {
+    pub fn apply(&mut self, statement: &InsertStatement, outcome: StatementOutcome) -> Option<WriteError> {
         match outcome {
-            Outcome::Stored => self.advance(statement),
-            Outcome::Resent => {
+            StatementOutcome::Stored => self.advance(statement),
+            StatementOutcome::Resent => {
                 self.forget();
                 // One item is covered by one statement, of whatever kind.
                 if self.pending().nth(1).is_none() {
-                    self.mark(&statement.items, State::Stored);
+                    self.mark(&statement.items, ItemState::Stored);
                 } else {
                     self.resent = true;
                 }
             }
-            Outcome::Failed(failure) => return self.learn(statement, failure),
-            Outcome::Unclear => self.doubt(statement),
+            StatementOutcome::Failed(failure) => return self.learn(statement, failure),
+            StatementOutcome::Unclear => self.doubt(statement),
         }
         None
     }
 
-    fn doubt(&mut self, statement: &Statement) {
+    fn doubt(&mut self, statement: &InsertStatement) {
         let before = statement.after.id.clone();
         let announced = statement.announces.map(|nonce| Announcement { before, nonce });
         self.abandoned.extend(announced);
@@ -376,12 +376,12 @@ impl Group {
         self.forget();
     }
 
-    fn advance(&mut self, statement: &Statement) {
+    fn advance(&mut self, statement: &InsertStatement) {
         if statement.kind == StatementKind::Mark {
-            self.first = First::Marked;
+            self.first = FirstPageState::Marked;
             return;
         }
-        self.mark(&statement.items, State::Stored);
+        self.mark(&statement.items, ItemState::Stored);
         self.know(Some(statement.after.clone()));
         self.names_taken = 0;
         self.announcing = Announcing::Together;
@@ -394,11 +394,11 @@ impl Group {
             self.announce(Some(Announcement { before, nonce }));
         }
         if statement.kind == StatementKind::Page && !is_lone(&statement.after.id) {
-            self.chain = Chain::Settled;
+            self.chain = RetryChain::Settled;
         }
     }
 
-    fn learn(&mut self, statement: &Statement, failure: Failure) -> Option<WriteError> {
+    fn learn(&mut self, statement: &InsertStatement, failure: Failure) -> Option<WriteError> {
         match failure {
             Failure::Miss | Failure::Duplicate => self.ids_suspect = true,
             Failure::PageTaken | Failure::NotReady => {}
@@ -411,23 +411,23 @@ impl Group {
             }
             Failure::TooLarge(error) | Failure::Final(error) => match statement.items.as_slice() {
                 [position] => {
-                    self.mark(&[*position], State::Refused);
+                    self.mark(&[*position], ItemState::Refused);
                     return Some(error);
                 }
-                _ => self.cautious = true,
+                _ => self.one_at_a_time = true,
             },
         }
         self.forget();
         None
     }
 
-    fn mark(&mut self, positions: &[usize], state: State) {
+    fn mark(&mut self, positions: &[usize], state: ItemState) {
         for position in positions {
             if let Some(member) = self.members.get_mut(*position) {
                 member.state = state;
             }
         }
-        let pending = |member: &Member| member.state == State::Pending;
+        let pending = |member: &Member| member.state == ItemState::Pending;
         let rest = self.members.get(self.next..).unwrap_or_default();
         let done = rest.iter().position(pending).unwrap_or(rest.len());
         self.next = self.next.saturating_add(done);

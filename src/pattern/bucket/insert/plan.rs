@@ -9,28 +9,28 @@ use bson::DateTime;
 use bson::raw::RawBson;
 
 use self::draft::Draft;
-use super::group::{Chain, First, Group, Highest, Member};
-use super::statement::{self, Statement, StatementKind};
-use super::times::Times;
+use super::group::{FirstPageState, Highest, KeyBatch, Member, RetryChain};
+use super::statement::{self, InsertStatement, StatementKind};
+use super::times::ItemTimes;
 use super::{CUT_BY, LONE, announce, extent};
-use crate::pattern::bucket::item::{Item, Mint};
-use crate::pattern::bucket::layout::{self, Bounds, NewPage, PageFacts};
+use crate::pattern::bucket::item::{IdSource, Item};
+use crate::pattern::bucket::layout::{self, NewPage, PageHeader, TimeBounds};
 use crate::pattern::shapes::BucketShape;
 
 /// Whether a command may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Care {
+pub enum WriteGuarantee {
     /// It is sent once.
-    Free,
+    AtLeastOnce,
     /// It must be recognised when it comes again: see the parent's documentation.
-    Once,
+    ExactlyOnce,
     /// It is part of a transaction, which ends with whatever fails.
     Transaction,
 }
 
 /// How a page begins, beside its items.
 #[derive(Clone, Copy)]
-struct Begun {
+struct PageStart {
     unordered: bool,
     nonce: Option<i64>,
     announces: Option<i64>,
@@ -39,8 +39,8 @@ struct Begun {
 /// Plans the statements that go together. Names of pages are not given twice.
 pub struct Planner<'a> {
     shape: &'a BucketShape,
-    mint: &'a dyn Mint,
-    care: Care,
+    mint: &'a dyn IdSource,
+    care: WriteGuarantee,
     names: HashSet<String>,
     /// What pages behind full ones are announced by: the same for all keys, so that one statement can announce them.
     nonce: OnceCell<i64>,
@@ -49,7 +49,7 @@ pub struct Planner<'a> {
 impl<'a> Planner<'a> {
     /// A planner for one flight of statements.
     #[must_use]
-    pub fn new(shape: &'a BucketShape, mint: &'a dyn Mint, care: Care) -> Self {
+    pub fn new(shape: &'a BucketShape, mint: &'a dyn IdSource, care: WriteGuarantee) -> Self {
         Self {
             shape,
             mint,
@@ -61,7 +61,7 @@ impl<'a> Planner<'a> {
 
     /// Appends what the group number `number` is at next: nothing while its highest page is unknown or none of its items is
     /// pending.
-    pub fn plan(&mut self, number: usize, group: &Group, statements: &mut Vec<Statement>) {
+    pub fn plan(&mut self, number: usize, group: &KeyBatch, statements: &mut Vec<InsertStatement>) {
         let Some((highest, next)) = group.highest().zip(group.pending().next()) else {
             return;
         };
@@ -72,7 +72,8 @@ impl<'a> Planner<'a> {
             page.fits(self.shape, bytes) && !is_full
         });
         // A chain that has a page goes on with pages: another writer's open page is closed.
-        let leaves_room = self.care == Care::Once && group.chain != Chain::Pushes && self.is_whole(group, next);
+        let leaves_room =
+            self.care == WriteGuarantee::ExactlyOnce && group.chain != RetryChain::Pushes && self.is_whole(group, next);
         match open {
             Some(page) if has_room && !leaves_room => {
                 let push = self.push(number, group, page);
@@ -88,9 +89,9 @@ impl<'a> Planner<'a> {
     }
 
     /// Puts items on the open page, which announces the next where the group has more than it takes.
-    fn push(&self, number: usize, group: &Group, page: &PageFacts) -> Statement {
+    fn push(&self, number: usize, group: &KeyBatch, page: &PageHeader) -> InsertStatement {
         let mut items = extent::of_push(self.shape, page, pending(group));
-        if self.care == Care::Once || group.cautious {
+        if self.care == WriteGuarantee::ExactlyOnce || group.one_at_a_time {
             items.truncate(1);
         }
         let chosen: Vec<&Item> = items.iter().filter_map(|position| group.item(*position)).collect();
@@ -98,7 +99,7 @@ impl<'a> Planner<'a> {
         let count = page.count.saturating_add(length(&items));
         let has_more = group.pending().nth(items.len()).is_some();
         let announces = (has_more && count >= self.shape.max_items()).then(|| self.mint.nonce());
-        let after = PageFacts {
+        let after = PageHeader {
             count,
             bytes: page.bytes.saturating_add(layout::sum_of_bytes(&chosen)),
             to: newest_with(page, times.bounds),
@@ -106,7 +107,7 @@ impl<'a> Planner<'a> {
             ..page.clone()
         }
         .announcing(announces);
-        Statement {
+        InsertStatement {
             kind: StatementKind::Push,
             group: number,
             id: first_id(group, &items),
@@ -120,10 +121,10 @@ impl<'a> Planner<'a> {
     }
 
     /// Announces the next page behind one that takes no more.
-    fn announce(&self, number: usize, group: &Group, page: &PageFacts) -> Option<Statement> {
+    fn announce(&self, number: usize, group: &KeyBatch, page: &PageHeader) -> Option<InsertStatement> {
         let nonce = *self.nonce.get_or_init(|| self.mint.nonce());
         let next = group.pending().next()?;
-        Some(Statement {
+        Some(InsertStatement {
             kind: StatementKind::Announce,
             group: number,
             id: first_id(group, &[next]),
@@ -136,18 +137,24 @@ impl<'a> Planner<'a> {
         })
     }
 
-    fn close(&self, number: usize, group: &Group, (page, next): (&PageFacts, usize), forced: bool) -> Statement {
+    fn close(
+        &self,
+        number: usize,
+        group: &KeyBatch,
+        (page, next): (&PageHeader, usize),
+        forced: bool,
+    ) -> InsertStatement {
         let bytes = group.item(next).map(Item::bytes).filter(|_| !forced);
         let key = group.item(0).map(Item::key);
         let nonce = self.mint.nonce();
-        Statement {
+        InsertStatement {
             kind: StatementKind::Close,
             group: number,
             id: first_id(group, &[next]),
             document: announce::close(self.shape, key, (page, nonce), bytes),
             late: 0,
             items: Vec::new(),
-            after: PageFacts {
+            after: PageHeader {
                 short: true,
                 ..page.clone()
             }
@@ -157,7 +164,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn pages(&mut self, number: usize, group: &Group, highest: Option<&PageFacts>, statements: &mut Vec<Statement>) {
+    fn pages(
+        &mut self,
+        number: usize,
+        group: &KeyBatch,
+        highest: Option<&PageHeader>,
+        statements: &mut Vec<InsertStatement>,
+    ) {
         let first_nonce = highest.and_then(|highest| group.announced(highest));
         if let Some(highest) = highest
             && first_nonce.is_none()
@@ -181,9 +194,11 @@ impl<'a> Planner<'a> {
         for draft in drafts {
             left = left.saturating_sub(1);
             // The first page is stored before the late one.
-            let unordered = before.as_ref().map_or(is_late_behind_first, PageFacts::makes_unordered);
+            let unordered = before
+                .as_ref()
+                .map_or(is_late_behind_first, PageHeader::makes_unordered);
             let announces = (left > 0 || draft.has_more).then(|| self.mint.nonce());
-            let begun = Begun {
+            let begun = PageStart {
                 unordered,
                 nonce,
                 announces,
@@ -197,10 +212,10 @@ impl<'a> Planner<'a> {
 
     fn page(
         &mut self,
-        (number, group): (usize, &Group),
+        (number, group): (usize, &KeyBatch),
         draft: Draft<'_>,
-        (before, begun): (Option<&PageFacts>, Begun),
-    ) -> Statement {
+        (before, begun): (Option<&PageHeader>, PageStart),
+    ) -> InsertStatement {
         let Draft {
             items, chosen, times, ..
         } = draft;
@@ -221,11 +236,11 @@ impl<'a> Planner<'a> {
             next: begun.announces,
         };
         let bucket = layout::build(self.shape, new, &chosen);
-        let after = PageFacts {
+        let after = PageHeader {
             page,
             count: length(&items),
             bytes: layout::sum_of_bytes(&chosen),
-            to: times.bounds.and_then(Bounds::newest),
+            to: times.bounds.and_then(TimeBounds::newest),
             short: new.short,
             late: new.late,
             unordered: begun.unordered,
@@ -234,7 +249,7 @@ impl<'a> Planner<'a> {
             anchor: false,
             id: RawBson::String(name),
         };
-        Statement {
+        InsertStatement {
             kind: StatementKind::Page,
             group: number,
             id: first_id(group, &items),
@@ -248,9 +263,9 @@ impl<'a> Planner<'a> {
     }
 
     /// Marks the key's first page, so that one behind it may become late.
-    fn mark(&self, number: usize, group: &Group, highest: &PageFacts) -> Option<Statement> {
+    fn mark(&self, number: usize, group: &KeyBatch, highest: &PageHeader) -> Option<InsertStatement> {
         let key = group.item(0).map(Item::key)?;
-        Some(Statement {
+        Some(InsertStatement {
             kind: StatementKind::Mark,
             group: number,
             id: group.pending().next().map(|next| first_id(group, &[next]))?,
@@ -264,13 +279,13 @@ impl<'a> Planner<'a> {
     }
 
     /// What the items mean for the times of a page, behind one of time `newest`. Where the shape has no time: nothing.
-    fn times(&self, items: &[&Item], newest: Option<DateTime>) -> Times {
-        let times = self.shape.time().map(|_| Times::of(items.iter().copied(), newest));
+    fn times(&self, items: &[&Item], newest: Option<DateTime>) -> ItemTimes {
+        let times = self.shape.time().map(|_| ItemTimes::of(items.iter().copied(), newest));
         times.unwrap_or_default()
     }
 
     /// The new page's `_id`: the pattern's name, and a suffix where that is known or was found to be taken.
-    fn name(&mut self, group: &Group, (first, before): (Option<&Item>, Option<&PageFacts>), page: i32) -> String {
+    fn name(&mut self, group: &KeyBatch, (first, before): (Option<&Item>, Option<&PageHeader>), page: i32) -> String {
         let time = first.and_then(Item::time).unwrap_or_else(|| self.mint.now());
         let text = first.map(|item| item.key().text()).unwrap_or_default();
         let base = format!("{text}_{}", time.timestamp_millis().div_euclid(1000));
@@ -294,24 +309,24 @@ impl<'a> Planner<'a> {
 }
 
 /// The greatest time on a page to which items with these bounds are added; `None` where one has none.
-fn newest_with(page: &PageFacts, more: Option<Bounds>) -> Option<DateTime> {
+fn newest_with(page: &PageHeader, more: Option<TimeBounds>) -> Option<DateTime> {
     let is_open = page.count > 0 && page.to.is_none();
-    let more = more.and_then(Bounds::newest).filter(|_| !is_open)?;
+    let more = more.and_then(TimeBounds::newest).filter(|_| !is_open)?;
     page.to.max(Some(more))
 }
 
 /// Whether the key's first page is known to say that not all times ascend.
-fn is_first_marked(group: &Group, highest: &PageFacts) -> bool {
-    group.first == First::Marked || highest.is_first_marked()
+fn is_first_marked(group: &KeyBatch, highest: &PageHeader) -> bool {
+    group.first == FirstPageState::Marked || highest.is_first_marked()
 }
 
-fn pending(group: &Group) -> impl Iterator<Item = (usize, &Member)> {
+fn pending(group: &KeyBatch) -> impl Iterator<Item = (usize, &Member)> {
     group
         .pending()
         .filter_map(|position| Some((position, group.members.get(position)?)))
 }
 
-fn first_id(group: &Group, items: &[usize]) -> i32 {
+fn first_id(group: &KeyBatch, items: &[usize]) -> i32 {
     let first = items.first().and_then(|position| group.members.get(*position));
     first.map(|member| member.statement_id).unwrap_or_default()
 }

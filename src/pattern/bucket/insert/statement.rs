@@ -3,18 +3,18 @@
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::assumed::{assumed, assumed_marks};
-use super::times::Times;
+use super::times::ItemTimes;
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::expression::{call, field, is_missing, literal, miss, of_field};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::Key;
-use crate::pattern::bucket::layout::{PageFacts, VERSION, path, sum_of_bytes, whole_number};
+use crate::pattern::bucket::layout::{PageHeader, VERSION, path, sum_of_bytes, whole_number};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// One statement of one group.
 #[derive(Clone, Debug)]
-pub struct Statement {
+pub struct InsertStatement {
     /// What it does.
     pub kind: StatementKind,
     /// The number of the group that it is for.
@@ -30,7 +30,7 @@ pub struct Statement {
     /// Of a page: how many items the page before it was closed with.
     pub closed: Option<u32>,
     /// The key's highest page once it is executed.
-    pub after: PageFacts,
+    pub after: PageHeader,
     /// What that page announces by it.
     pub announces: Option<i64>,
 }
@@ -62,8 +62,8 @@ impl StatementKind {
 pub(super) fn push(
     shape: &BucketShape,
     items: &[&Item],
-    (page, announces): (&PageFacts, Option<i64>),
-    times: &Times,
+    (page, announces): (&PageHeader, Option<i64>),
+    times: &ItemTimes,
 ) -> RawDocumentBuf {
     let elements: RawArrayBuf = items.iter().map(|item| item.stored()).collect();
     let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
@@ -96,7 +96,7 @@ pub(super) fn push(
 }
 
 /// mongod plans a query of nothing but an `_id` in no time, if that is given as it is.
-fn by_id(page: &PageFacts) -> RawDocumentBuf {
+fn by_id(page: &PageHeader) -> RawDocumentBuf {
     match &page.id {
         id @ (RawBson::String(_) | RawBson::ObjectId(_)) => single("_id", id),
         id => single("_id", single("$eq", id)),
@@ -107,8 +107,8 @@ fn by_id(page: &PageFacts) -> RawDocumentBuf {
 /// is not meant.
 fn guard(
     shape: &BucketShape,
-    (items, times): (&[&Item], &Times),
-    (page, announces): (&PageFacts, bool),
+    (items, times): (&[&Item], &ItemTimes),
+    (page, announces): (&PageHeader, bool),
 ) -> RawDocumentBuf {
     let bytes = sum_of_bytes(items);
     let max_bytes = i64::from(shape.max_bytes());
@@ -165,7 +165,7 @@ fn holds_none(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
 }
 
 /// Keeps `from`, `to` and `late` true.
-fn append_times(times: &Times, changes: &mut RawDocumentBuf) {
+fn append_times(times: &ItemTimes, changes: &mut RawDocumentBuf) {
     if let Some(bounds) = times.bounds {
         put(changes, path::FROM, of_field("$min", path::FROM, bounds.from()));
         put(changes, path::TO, of_field("$max", path::TO, bounds.to()));
@@ -194,7 +194,7 @@ pub(super) fn mark(shape: &BucketShape, key: &Key) -> RawDocumentBuf {
 }
 
 /// The page itself, by its `_id` and by what it is: a page removed and another begun under its name is not meant.
-pub(super) fn page_query(shape: &BucketShape, key: Option<&Key>, page: &PageFacts) -> RawDocumentBuf {
+pub(super) fn page_query(shape: &BucketShape, key: Option<&Key>, page: &PageHeader) -> RawDocumentBuf {
     let mut query = single("_id", single("$eq", &page.id));
     if let Some(key) = key {
         key.append_filter(shape, &mut query);

@@ -10,7 +10,7 @@ use crate::command::document::single;
 use crate::command::error::WriteError;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item::{FixedMint, Item};
-use crate::pattern::bucket::layout::{PageFacts, path};
+use crate::pattern::bucket::layout::{PageHeader, path};
 use crate::pattern::shapes::{BucketOptions, BucketShape, NamespacePattern};
 
 fn shape(time: Option<&str>) -> BucketShape {
@@ -23,7 +23,7 @@ fn shape(time: Option<&str>) -> BucketShape {
     BucketShape::new(options).unwrap()
 }
 
-fn groups(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<Group> {
+fn groups(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<KeyBatch> {
     let mut groups = Groups::default();
     for (index, document) in documents.iter().enumerate() {
         let item = Item::prepare(shape, index, document, &mut FixedMint).unwrap();
@@ -33,20 +33,24 @@ fn groups(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<Group> {
 }
 
 /// A group's next statements, which then succeed.
-fn step(shape: &BucketShape, care: Care, groups: &mut [Group]) -> Vec<Statement> {
+fn step(shape: &BucketShape, care: WriteGuarantee, groups: &mut [KeyBatch]) -> Vec<InsertStatement> {
     let mut planner = Planner::new(shape, &FixedMint, care);
     let mut statements = Vec::new();
     for (number, group) in groups.iter().enumerate() {
         planner.plan(number, group, &mut statements);
     }
     for statement in &statements {
-        assert!(groups[statement.group].apply(statement, Outcome::Stored).is_none());
+        assert!(
+            groups[statement.group]
+                .apply(statement, StatementOutcome::Stored)
+                .is_none()
+        );
     }
     statements
 }
 
 /// What a statement does, in a word, the page's name and how many items it stores.
-fn outline(statement: &Statement) -> String {
+fn outline(statement: &InsertStatement) -> String {
     let what = match statement.kind {
         StatementKind::Push => "push",
         StatementKind::Page => "page",
@@ -62,9 +66,9 @@ fn outline(statement: &Statement) -> String {
 }
 
 /// What happens until all is stored: a line each round.
-fn rounds(shape: &BucketShape, care: Care, groups: &mut [Group]) -> Vec<String> {
+fn rounds(shape: &BucketShape, care: WriteGuarantee, groups: &mut [KeyBatch]) -> Vec<String> {
     let mut rounds = Vec::new();
-    while groups.iter().any(Group::has_work) {
+    while groups.iter().any(KeyBatch::has_work) {
         let statements = step(shape, care, groups);
         assert!(!statements.is_empty());
         rounds.push(statements.iter().map(outline).collect::<Vec<_>>().join(", "));
@@ -76,8 +80,8 @@ fn of_key(numbers: std::ops::Range<i32>) -> Vec<RawDocumentBuf> {
     numbers.map(|number| rawdoc! { "_id": number, "k": 1 }).collect()
 }
 
-fn page(count: u32) -> PageFacts {
-    PageFacts {
+fn page(count: u32) -> PageHeader {
+    PageHeader {
         id: RawBson::String("1_5".to_owned()),
         page: 8,
         count,
@@ -94,9 +98,9 @@ fn page(count: u32) -> PageFacts {
 
 fn check(
     shape: &BucketShape,
-    care: Care,
+    care: WriteGuarantee,
     documents: &[RawDocumentBuf],
-    highest: Option<&PageFacts>,
+    highest: Option<&PageHeader>,
     expected: &[&str],
 ) {
     let mut groups = groups(shape, documents);
@@ -111,22 +115,34 @@ fn check(
 fn room_is_filled_and_pages_are_whole() {
     let shape = shape(None);
     let expected = ["page 1_77 3, page 1_77_1 3, page 1_77_2 1"];
-    check(&shape, Care::Free, &of_key(0..7), None, &expected);
+    check(&shape, WriteGuarantee::AtLeastOnce, &of_key(0..7), None, &expected);
     let expected = ["push 1_5 2", "page 1_77 3, page 1_77_10 2"];
-    check(&shape, Care::Free, &of_key(0..7), Some(&page(1)), &expected);
-    check(&shape, Care::Free, &of_key(0..2), Some(&page(1)), &["push 1_5 2"]);
     check(
         &shape,
-        Care::Free,
+        WriteGuarantee::AtLeastOnce,
+        &of_key(0..7),
+        Some(&page(1)),
+        &expected,
+    );
+    check(
+        &shape,
+        WriteGuarantee::AtLeastOnce,
+        &of_key(0..2),
+        Some(&page(1)),
+        &["push 1_5 2"],
+    );
+    check(
+        &shape,
+        WriteGuarantee::AtLeastOnce,
         &of_key(0..1),
         Some(&page(3)),
         &["announce 1_5 0", "page 1_77 1"],
     );
     // A short page takes nothing, whatever room it has.
-    let short = PageFacts { short: true, ..page(0) };
+    let short = PageHeader { short: true, ..page(0) };
     check(
         &shape,
-        Care::Free,
+        WriteGuarantee::AtLeastOnce,
         &of_key(0..2),
         Some(&short),
         &["announce 1_5 0", "page 1_77 2"],
@@ -142,7 +158,13 @@ fn what_may_be_sent_again_is_pushed_one_by_one_and_its_first_page_goes_alone() {
         "page 1_77 3",
         "page 1_77_10 3, page 1_77_11 1",
     ];
-    check(&shape, Care::Once, &of_key(0..9), Some(&page(1)), &expected);
+    check(
+        &shape,
+        WriteGuarantee::ExactlyOnce,
+        &of_key(0..9),
+        Some(&page(1)),
+        &expected,
+    );
 }
 
 #[test]
@@ -152,7 +174,7 @@ fn a_page_of_fewer_items_than_could_be_says_so_in_its_name() {
     groups[0].know(None);
     groups[0].refuse(1);
     let expected = ["page 1_77_s 1", "push 1_77_s 1", "push 1_77_s 1"];
-    assert_eq!(rounds(&shape, Care::Once, &mut groups), expected);
+    assert_eq!(rounds(&shape, WriteGuarantee::ExactlyOnce, &mut groups), expected);
 }
 
 #[test]
@@ -165,7 +187,7 @@ fn a_page_has_what_follows_from_the_command_and_no_more() {
     groups[0].know(None);
     groups[0].refuse(1);
     let expected = ["page 1_77_b1024 1", "page 1_77_1_b1024 1"];
-    assert_eq!(rounds(&shape, Care::Once, &mut groups), expected);
+    assert_eq!(rounds(&shape, WriteGuarantee::ExactlyOnce, &mut groups), expected);
 }
 
 #[test]
@@ -173,9 +195,12 @@ fn another_writers_page_is_closed_where_a_chain_goes_on_with_pages() {
     let shape = shape(None);
     let mut groups = groups(&shape, &of_key(0..6));
     groups[0].know(None);
-    assert_eq!(step(&shape, Care::Once, &mut groups).len(), 1);
+    assert_eq!(step(&shape, WriteGuarantee::ExactlyOnce, &mut groups).len(), 1);
     groups[0].know(Some(page(1)));
-    assert_eq!(rounds(&shape, Care::Once, &mut groups), ["close 1_5 0", "page 1_77 3"]);
+    assert_eq!(
+        rounds(&shape, WriteGuarantee::ExactlyOnce, &mut groups),
+        ["close 1_5 0", "page 1_77 3"]
+    );
 }
 
 #[test]
@@ -192,7 +217,7 @@ fn what_was_stored_before_is_found_by_what_mongod_remembers() {
     // Not several at once before one of this attempt is stored.
     groups[0].know(None);
     assert_eq!(
-        rounds(&shape, Care::Once, &mut groups),
+        rounds(&shape, WriteGuarantee::ExactlyOnce, &mut groups),
         ["page 1_77 3", "page 1_77_1 1"]
     );
 }
@@ -205,8 +230,8 @@ fn a_resent_statement_of_the_last_item_is_that_items() {
     for expected in [true, false] {
         groups[0].know(Some(page(1)));
         statements.clear();
-        Planner::new(&shape, &FixedMint, Care::Once).plan(0, &groups[0], &mut statements);
-        groups[0].apply(&statements[0], Outcome::Resent);
+        Planner::new(&shape, &FixedMint, WriteGuarantee::ExactlyOnce).plan(0, &groups[0], &mut statements);
+        groups[0].apply(&statements[0], StatementOutcome::Resent);
         assert_eq!(groups[0].is_resent(), expected);
         if expected {
             assert_eq!(groups[0].recover(&shape, &[(0, Recorded::Update)]), [0]);
@@ -224,7 +249,7 @@ fn keys_do_not_meet_and_names_are_told_apart() {
         rawdoc! {},
     ];
     let expected = ["page 12_77 2, page 12_77_0 1, page null_77 1"];
-    check(&shape(None), Care::Free, &documents, None, &expected);
+    check(&shape(None), WriteGuarantee::AtLeastOnce, &documents, None, &expected);
 }
 
 /// In a transaction the second of two pages of one name would end it.
@@ -244,7 +269,7 @@ fn no_two_pages_of_one_flight_get_one_name_whatever_is_taken() {
                 group.name_is_taken();
             }
         }
-        let names = step(&shape, Care::Transaction, &mut groups)
+        let names = step(&shape, WriteGuarantee::Transaction, &mut groups)
             .iter()
             .map(|page| page.after.id.as_str().unwrap().to_owned())
             .collect::<HashSet<_>>();
@@ -258,20 +283,26 @@ fn a_page_without_room_for_the_bytes_is_closed() {
     let large = "x".repeat(600);
     let documents = [0, 1, 2].map(|number| rawdoc! { "_id": number, "k": 1, "x": large.as_str() });
     let expected = ["page 1_77 1, page 1_77_1 1, page 1_77_2 1"];
-    check(&shape, Care::Free, &documents, None, &expected);
+    check(&shape, WriteGuarantee::AtLeastOnce, &documents, None, &expected);
     let mut groups = groups(&shape, &documents);
     groups[0].know(None);
-    let short = step(&shape, Care::Free, &mut groups)
+    let short = step(&shape, WriteGuarantee::AtLeastOnce, &mut groups)
         .iter()
         .map(|page| page.after.short)
         .collect::<Vec<_>>();
     assert_eq!(short, [true, true, false]);
-    let nearly_full = PageFacts { bytes: 1000, ..page(1) };
+    let nearly_full = PageHeader { bytes: 1000, ..page(1) };
     let expected = ["close 1_5 0", "page 1_77 1"];
-    check(&shape, Care::Free, &documents[..1], Some(&nearly_full), &expected);
+    check(
+        &shape,
+        WriteGuarantee::AtLeastOnce,
+        &documents[..1],
+        Some(&nearly_full),
+        &expected,
+    );
     // An item that is larger than a page has one of its own.
     let larger = rawdoc! { "_id": 2, "k": 2, "x": "x".repeat(5000) };
-    check(&shape, Care::Free, &[larger], None, &["page 2_77 1"]);
+    check(&shape, WriteGuarantee::AtLeastOnce, &[larger], None, &["page 2_77 1"]);
 }
 
 /// Its pages may have the names of those that were known.
@@ -281,7 +312,10 @@ fn what_was_announced_in_another_collection_is_announced_again() {
     let mut groups = groups(&shape, &of_key(0..1));
     for _ in 0..2 {
         groups[0].know(Some(page(3)));
-        assert_eq!(step(&shape, Care::Free, &mut groups)[0].kind, StatementKind::Announce);
+        assert_eq!(
+            step(&shape, WriteGuarantee::AtLeastOnce, &mut groups)[0].kind,
+            StatementKind::Announce
+        );
         groups[0].begin_anew();
         assert!(groups[0].abandon().is_empty());
     }

@@ -3,20 +3,20 @@
 use bson::DateTime;
 
 use crate::pattern::bucket::item::Item;
-use crate::pattern::bucket::layout::Bounds;
+use crate::pattern::bucket::layout::TimeBounds;
 
 /// The times of items that are put on a page one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::pattern::bucket) struct Times {
+pub(in crate::pattern::bucket) struct ItemTimes {
     /// The first item's.
     pub(in crate::pattern::bucket) first: Option<DateTime>,
     /// What lies between the least and the greatest; `None` where there are no items.
-    pub(in crate::pattern::bucket) bounds: Option<Bounds>,
+    pub(in crate::pattern::bucket) bounds: Option<TimeBounds>,
     /// How many are older than one before them, or have no time.
     pub(in crate::pattern::bucket) late: u32,
 }
 
-impl Times {
+impl ItemTimes {
     /// Those of items that stand behind one of time `before`.
     pub(in crate::pattern::bucket) fn of<'a>(items: impl Iterator<Item = &'a Item>, before: Option<DateTime>) -> Self {
         let mut times = Self::default();
@@ -33,7 +33,7 @@ impl Times {
             newest = newest.max(time);
             all.push(time);
         }
-        times.bounds = Bounds::of(all);
+        times.bounds = TimeBounds::of(all);
         times
     }
 }
@@ -56,12 +56,12 @@ mod tests {
             Item::prepare(&shape, index, &item, &mut FixedMint).unwrap()
         });
         let items: Vec<Item> = items.collect();
-        let found = Times::of(items.iter(), before.map(DateTime::from_millis));
+        let found = ItemTimes::of(items.iter(), before.map(DateTime::from_millis));
         assert_eq!(found.late, late, "{times:?} behind {before:?}");
         assert_eq!(found.first, times[0].map(DateTime::from_millis));
         let dated: Option<Vec<_>> = times.iter().map(|time| time.map(DateTime::from_millis)).collect();
-        let bounds = dated.map_or(Bounds::Open, |dated| {
-            Bounds::Dates(*dated.iter().min().unwrap(), *dated.iter().max().unwrap())
+        let bounds = dated.map_or(TimeBounds::Open, |dated| {
+            TimeBounds::Dates(*dated.iter().min().unwrap(), *dated.iter().max().unwrap())
         });
         assert_eq!(found.bounds, Some(bounds));
     }

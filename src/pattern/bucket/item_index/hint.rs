@@ -7,7 +7,7 @@ use crate::command::document::{as_flag, as_whole_number, first_field, get, singl
 
 /// What a hint asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Hint<'a> {
+pub enum IndexHint<'a> {
     /// What every collection has.
     Always,
     /// The index of that name.
@@ -20,20 +20,20 @@ pub enum Hint<'a> {
 
 /// Reads a hint; `None` for what is neither a string nor a document.
 #[must_use]
-pub fn hint(hint: RawBsonRef<'_>) -> Option<Hint<'_>> {
+pub fn hint(hint: RawBsonRef<'_>) -> Option<IndexHint<'_>> {
     let pattern = match hint {
-        RawBsonRef::String(name) => return Some(Hint::Name(name)),
+        RawBsonRef::String(name) => return Some(IndexHint::Name(name)),
         RawBsonRef::Document(pattern) => pattern,
         _ => return None,
     };
     let only = first_field(pattern).filter(|_| pattern.iter().count() == 1);
     Some(match only {
-        Some(("$natural", direction)) if is_direction(direction) => Hint::Always,
-        _ if get(pattern, "$natural").is_some() => Hint::Natural(pattern),
+        Some(("$natural", direction)) if is_direction(direction) => IndexHint::Always,
+        _ if get(pattern, "$natural").is_some() => IndexHint::Natural(pattern),
         // A name as older clients wrapped it.
-        Some(("$hint", RawBsonRef::String(name))) => Hint::Name(name),
-        _ if pattern.is_empty() || same_key(pattern, &single("_id", 1)) => Hint::Always,
-        _ => Hint::Key(pattern),
+        Some(("$hint", RawBsonRef::String(name))) => IndexHint::Name(name),
+        _ if pattern.is_empty() || same_key(pattern, &single("_id", 1)) => IndexHint::Always,
+        _ => IndexHint::Key(pattern),
     })
 }
 
@@ -42,7 +42,7 @@ fn is_direction(value: RawBsonRef<'_>) -> bool {
     is_whole && matches!(as_whole_number(value), Some(1 | -1))
 }
 
-impl Hint<'_> {
+impl IndexHint<'_> {
     /// Whether the application has such an index, and mongod would take it.
     #[must_use]
     pub fn is_met(&self, indexes: &Indexes) -> bool {

@@ -9,14 +9,14 @@ use bson::raw::RawBson;
 /// has bounds that lie around every value that there is. In a filter `{$lte: date}` compares with dates alone; what it is to
 /// find is not `{$gt: date}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bounds {
+pub enum TimeBounds {
     /// All items have a date; the least and the greatest.
     Dates(DateTime, DateTime),
     /// An item has none: `MinKey` and `MaxKey`.
     Open,
 }
 
-impl Bounds {
+impl TimeBounds {
     /// Those of items with these times; `None` where there are no items.
     #[must_use]
     pub fn of(times: impl IntoIterator<Item = Option<DateTime>>) -> Option<Self> {

@@ -4,14 +4,14 @@ use bson::raw::{RawBson, RawBsonRef, RawDocumentBuf};
 
 use super::Demand;
 use crate::command::document::{array_of, get, put, single};
-use crate::pattern::bucket::resolve::Found;
+use crate::pattern::bucket::resolve::LocatedItem;
 use crate::pattern::same::{call, same};
 use crate::pattern::shapes::BucketShape;
 
 /// The condition on the bucket; `by_bytes` where a collation may take different strings for equal.
 pub(super) fn filter(
     shape: &BucketShape,
-    found: &Found,
+    found: &LocatedItem,
     (demand, by_bytes): (Demand<'_>, bool),
 ) -> Result<RawDocumentBuf, String> {
     let items = format!("${}", shape.items());

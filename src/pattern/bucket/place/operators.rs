@@ -2,16 +2,16 @@
 
 use bson::raw::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::rename::{Renamed, renamed};
+use super::rename::{RenameEffect, renamed};
 use super::whole::{is_same, of_computed};
 use super::{InPlace, Planned, element};
 use crate::command::document::{get, put};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::bucket::field_names::is_positional;
+use crate::pattern::bucket::item::IdSource;
 use crate::pattern::bucket::predicate_pushdown::key_position;
-use crate::pattern::bucket::item::Mint;
-use crate::pattern::bucket::resolve::Found;
-use crate::pattern::bucket::upsert::{Refusal, changed};
+use crate::pattern::bucket::resolve::LocatedItem;
+use crate::pattern::bucket::upsert::{UpsertError, changed};
 use crate::pattern::shapes::BucketShape;
 
 /// Operators that compare what is in an item.
@@ -23,7 +23,7 @@ const OF_NAME: &str = "an update of a field whose name begins with $";
 const OF_ORDER: &str = "an update that adds several fields, in the order of their names, of which one is renamed,";
 
 /// Operators, with the array filters and the collation that they have beside.
-type Asked<'a> = (&'a RawDocument, Option<&'a RawArray>, Option<&'a RawDocument>);
+type OperatorUpdate<'a> = (&'a RawDocument, Option<&'a RawArray>, Option<&'a RawDocument>);
 
 /// The operators on the item. mongod has found nothing wrong with them by themselves.
 ///
@@ -31,9 +31,9 @@ type Asked<'a> = (&'a RawDocument, Option<&'a RawArray>, Option<&'a RawDocument>
 /// What cannot be done, for a message.
 pub fn of_operators(
     shape: &BucketShape,
-    found: &Found,
-    (operators, array_filters, collation): Asked<'_>,
-    mint: &mut dyn Mint,
+    found: &LocatedItem,
+    (operators, array_filters, collation): OperatorUpdate<'_>,
+    mint: &mut dyn IdSource,
 ) -> Result<Planned, String> {
     let mut translation = Translation {
         shape,
@@ -82,9 +82,9 @@ pub fn of_operators(
 /// What the operators make of the item, where mongod cannot do it in its place: the whole item, which may lie elsewhere.
 fn computed(
     shape: &BucketShape,
-    found: &Found,
-    asked: Asked<'_>,
-    (reason, mint): (&str, &mut dyn Mint),
+    found: &LocatedItem,
+    asked: OperatorUpdate<'_>,
+    (reason, mint): (&str, &mut dyn IdSource),
 ) -> Result<Planned, String> {
     match changed(&found.item, asked, mint) {
         Ok(item) => {
@@ -96,8 +96,8 @@ fn computed(
                 planned => planned,
             })
         }
-        Err(Refusal::Mongod(error)) => Ok(Planned::Failed(error)),
-        Err(Refusal::Unsupported(what)) => Err(match what.strip_prefix("an upsert ") {
+        Err(UpsertError::Mongod(error)) => Ok(Planned::Failed(error)),
+        Err(UpsertError::Unsupported(what)) => Err(match what.strip_prefix("an upsert ") {
             Some(rest) => format!("{reason} {rest}"),
             None => format!("{reason} ({what})"),
         }),
@@ -130,7 +130,7 @@ fn is_nan(value: RawBsonRef<'_>) -> bool {
 
 struct Translation<'a> {
     shape: &'a BucketShape,
-    found: &'a Found,
+    found: &'a LocatedItem,
     /// By operator, paths in the bucket.
     operators: Vec<(String, RawDocumentBuf)>,
     /// The fields of the item that may be added: their names, and their stored names.
@@ -182,7 +182,7 @@ impl Translation<'_> {
             // A naive item has one, whatever is kept of it.
             return Ok(Some(immutable_id()));
         }
-        let Renamed::To(value) = renamed(&self.found.item, from, to)? else {
+        let RenameEffect::To(value) = renamed(&self.found.item, from, to)? else {
             return Ok(None);
         };
         let roots = [root(from), root(to)];

@@ -5,7 +5,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument};
 use crate::command::document::get;
 
 /// What a `$rename` does to an item.
-pub(super) enum Renamed {
+pub(super) enum RenameEffect {
     /// Nothing: there is no such field.
     Nothing,
     /// It puts this value elsewhere.
@@ -16,12 +16,12 @@ pub(super) enum Renamed {
 ///
 /// # Errors
 /// Paths that lead through anything but documents: mongod refuses them, each in other words.
-pub(super) fn renamed(item: &RawDocument, from: &str, to: &str) -> Result<Renamed, String> {
+pub(super) fn renamed(item: &RawDocument, from: &str, to: &str) -> Result<RenameEffect, String> {
     let Some(value) = at(item, from)? else {
-        return Ok(Renamed::Nothing);
+        return Ok(RenameEffect::Nothing);
     };
     at(item, to)?;
-    Ok(Renamed::To(value.into()))
+    Ok(RenameEffect::To(value.into()))
 }
 
 fn at<'a>(item: &'a RawDocument, path: &str) -> Result<Option<RawBsonRef<'a>>, String> {

@@ -12,13 +12,13 @@ use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::expression::{field, literal, of_field};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
-use crate::pattern::bucket::layout::{Bounds, PageFacts, path};
-use crate::pattern::bucket::resolve::Found;
+use crate::pattern::bucket::layout::{PageHeader, TimeBounds, path};
+use crate::pattern::bucket::resolve::LocatedItem;
 use crate::pattern::shapes::BucketShape;
 
 /// What must be so before an item gets any other time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
+pub enum RetimeReadiness {
     /// All of it is.
     Ready,
     /// Page 0 is to be [told](tell_first).
@@ -33,29 +33,29 @@ pub enum Readiness {
 
 /// Whether an item of its page has been given another time like that before: then all is told.
 #[must_use]
-pub fn is_told(found: &Found) -> bool {
+pub fn is_told(found: &LocatedItem) -> bool {
     get(&found.control, "kept").is_some()
 }
 
 /// What is to be told, given the key's highest page where it is [not told](is_told) yet. Pages behind one that is late know of it
 /// as they are begun.
 #[must_use]
-pub fn readiness(found: &Found, highest: Option<&PageFacts>) -> Readiness {
+pub fn readiness(found: &LocatedItem, highest: Option<&PageHeader>) -> RetimeReadiness {
     if is_told(found) {
-        return Readiness::Ready;
+        return RetimeReadiness::Ready;
     }
     let Some(highest) = highest.filter(|highest| highest.page >= found.page) else {
-        return Readiness::Gone;
+        return RetimeReadiness::Gone;
     };
     let is_late = get(&found.control, "late").is_some();
     if is_late || highest.anchor {
-        Readiness::First
+        RetimeReadiness::First
     } else if !highest.next.is_empty() {
-        Readiness::NotYet
+        RetimeReadiness::NotYet
     } else if highest.page == found.page {
-        Readiness::First
+        RetimeReadiness::First
     } else {
-        Readiness::FirstAndHighest
+        RetimeReadiness::FirstAndHighest
     }
 }
 
@@ -73,7 +73,7 @@ pub fn tell_first(shape: &BucketShape, key: &Key) -> RawDocumentBuf {
 /// The element of `updates` that lets the highest page tell that one before it is late, unless another is about to be begun
 /// behind it.
 #[must_use]
-pub fn tell_highest(shape: &BucketShape, key: &Key, highest: &PageFacts) -> RawDocumentBuf {
+pub fn tell_highest(shape: &BucketShape, key: &Key, highest: &PageHeader) -> RawDocumentBuf {
     let mut query = RawDocumentBuf::new();
     key.append_filter(shape, &mut query);
     put(&mut query, path::PAGE, highest.page);
@@ -88,7 +88,7 @@ pub fn tell_highest(shape: &BucketShape, key: &Key, highest: &PageFacts) -> RawD
 /// The element of `updates` that lets the page before one tell what that page tells, which is to be removed, unless yet another
 /// is about to be begun there.
 #[must_use]
-pub fn tell_before(key: &RawDocument, removed: &PageFacts) -> Option<RawDocumentBuf> {
+pub fn tell_before(key: &RawDocument, removed: &PageHeader) -> Option<RawDocumentBuf> {
     let mut query = key.to_owned();
     put(&mut query, path::PAGE, removed.page.checked_sub(1)?);
     let next: RawArrayBuf = [removed.nonce?].into_iter().collect();
@@ -123,9 +123,9 @@ fn announced_none() -> RawDocumentBuf {
 /// What of the item cannot be demanded, for a message.
 pub fn with_any_time(
     shape: &BucketShape,
-    found: &Found,
+    found: &LocatedItem,
     (stored, time): (&RawDocument, Option<DateTime>),
-    highest: Option<&PageFacts>,
+    highest: Option<&PageHeader>,
 ) -> Result<RawDocumentBuf, String> {
     let mut page = single(path::PAGE, found.page);
     match get(&found.control, "nonce") {
@@ -140,7 +140,7 @@ pub fn with_any_time(
     }
     let filter = exact::filter(shape, found, (Demand::Item, false))?;
     let mut changes = RawDocumentBuf::new();
-    if let Some(bounds) = Bounds::of([time]) {
+    if let Some(bounds) = TimeBounds::of([time]) {
         put(
             &mut changes,
             path::FROM,
@@ -167,8 +167,8 @@ mod tests {
 
     use super::*;
 
-    fn check(control: &RawDocument, page: i32, highest: Option<&PageFacts>, expected: Readiness) {
-        let found = Found {
+    fn check(control: &RawDocument, page: i32, highest: Option<&PageHeader>, expected: RetimeReadiness) {
+        let found = LocatedItem {
             bucket: RawBson::Null,
             page,
             count: 3,
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_is_to_be_told() {
-        let highest = |page, next: &[i64], anchor| PageFacts {
+        let highest = |page, next: &[i64], anchor| PageHeader {
             id: RawBson::Null,
             page,
             count: 3,
@@ -200,16 +200,21 @@ mod tests {
         let nothing = RawDocumentBuf::new();
         let late = single("late", true);
         let kept = single("kept", RawDocumentBuf::new());
-        check(&nothing, 2, None, Readiness::Gone);
-        check(&nothing, 2, Some(&highest(1, &[], false)), Readiness::Gone);
-        check(&nothing, 2, Some(&highest(5, &[], false)), Readiness::FirstAndHighest);
-        check(&nothing, 2, Some(&highest(5, &[], true)), Readiness::First);
-        check(&nothing, 2, Some(&highest(5, &[9], true)), Readiness::First);
-        check(&nothing, 2, Some(&highest(5, &[9], false)), Readiness::NotYet);
-        check(&nothing, 5, Some(&highest(5, &[9], false)), Readiness::NotYet);
-        check(&nothing, 5, Some(&highest(5, &[], false)), Readiness::First);
-        check(&late, 2, Some(&highest(5, &[9], false)), Readiness::First);
-        check(&late, 5, Some(&highest(5, &[9], false)), Readiness::First);
-        check(&kept, 5, Some(&highest(5, &[9], false)), Readiness::Ready);
+        check(&nothing, 2, None, RetimeReadiness::Gone);
+        check(&nothing, 2, Some(&highest(1, &[], false)), RetimeReadiness::Gone);
+        check(
+            &nothing,
+            2,
+            Some(&highest(5, &[], false)),
+            RetimeReadiness::FirstAndHighest,
+        );
+        check(&nothing, 2, Some(&highest(5, &[], true)), RetimeReadiness::First);
+        check(&nothing, 2, Some(&highest(5, &[9], true)), RetimeReadiness::First);
+        check(&nothing, 2, Some(&highest(5, &[9], false)), RetimeReadiness::NotYet);
+        check(&nothing, 5, Some(&highest(5, &[9], false)), RetimeReadiness::NotYet);
+        check(&nothing, 5, Some(&highest(5, &[], false)), RetimeReadiness::First);
+        check(&late, 2, Some(&highest(5, &[9], false)), RetimeReadiness::First);
+        check(&late, 5, Some(&highest(5, &[9], false)), RetimeReadiness::First);
+        check(&kept, 5, Some(&highest(5, &[9], false)), RetimeReadiness::Ready);
     }
 }

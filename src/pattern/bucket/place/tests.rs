@@ -15,12 +15,12 @@ fn shape() -> BucketShape {
     BucketShape::new(options).unwrap()
 }
 
-fn found() -> Found {
+fn found() -> LocatedItem {
     let answer = rawdoc! {
         "bucket": "5_1", "page": 0, "count": 3, "place": 2_i64, "key": { "k": 5 }, "control": { "v": 1 },
         "stored": { "_id": 1, "t": bson::DateTime::from_millis(7), "a": { "b": 1 }, "qty": 2, "x": [1] },
     };
-    Found::parse(&shape(), &answer).unwrap()
+    LocatedItem::parse(&shape(), &answer).unwrap()
 }
 
 fn operators(update: &RawDocument) -> Result<Planned, String> {
@@ -55,7 +55,7 @@ fn what_an_item_is_already_is_no_change() {
 
 #[test]
 fn an_item_with_a_key_of_its_own_is_no_other_for_it() {
-    let own = Found {
+    let own = LocatedItem {
         stored: rawdoc! { "_id": 1, "n": 2, "k": 5.0 },
         item: rawdoc! { "_id": 1, "k": 5.0, "n": 2 },
         ..found()
@@ -112,7 +112,7 @@ fn what_cannot_be_done_is_refused() {
 
 #[test]
 fn added_fields_come_in_the_order_of_their_names() {
-    let bare = Found {
+    let bare = LocatedItem {
         stored: rawdoc! { "_id": 1, "t": bson::DateTime::from_millis(7) },
         item: rawdoc! { "_id": 1, "k": 5, "t": bson::DateTime::from_millis(7) },
         ..found()
@@ -152,7 +152,7 @@ fn a_filter_demands_types_and_where_needed_bytes() {
     for _ in 0..60 {
         deep = rawdoc! { "d": deep };
     }
-    let deep = Found {
+    let deep = LocatedItem {
         stored: deep,
         ..found()
     };
@@ -171,7 +171,7 @@ fn the_bucket_is_told_which_item_it_was() {
 
 #[test]
 fn arithmetic_on_a_key_that_is_nan_counts() {
-    let nan = |key: RawBson| Found {
+    let nan = |key: RawBson| LocatedItem {
         key: rawdoc! { "k": key.clone() },
         item: rawdoc! { "_id": 1, "k": key, "t": bson::DateTime::from_millis(7), "a": { "b": 1 }, "quantity": 2, "x": [1] },
         ..found()
@@ -233,21 +233,21 @@ fn an_item_that_was_claimed_is_found_in_the_image_of_its_bucket() {
         "_id": "5_1", "k": 5, "count": 3, "control": { "v": 1, "page": 0, "changed": 2 },
         "history": [{ "_id": 8 }, { "_id": 9 }, { "_id": 1, "t": bson::DateTime::from_millis(7), "a": { "b": 1 }, "qty": 2, "x": [1] }],
     };
-    let claimed = Found::claimed(&shape(), &image).unwrap();
+    let claimed = LocatedItem::claimed(&shape(), &image).unwrap();
     assert_eq!((claimed.place, claimed.count, claimed.page), (2, 3, 0));
     assert_eq!(
         (&claimed.stored, &claimed.item, &claimed.key),
         (&found.stored, &found.item, &found.key)
     );
     assert!(
-        Found::claimed(
+        LocatedItem::claimed(
             &shape(),
             &rawdoc! { "_id": "5_1", "k": 5, "control": { "v": 1, "page": 0 }, "history": [{}] }
         )
         .is_none()
     );
     assert!(
-        Found::claimed(
+        LocatedItem::claimed(
             &shape(),
             &rawdoc! { "_id": "5_1", "k": 5, "control": { "v": 1, "page": 0, "changed": 1 }, "history": [{}] }
         )

@@ -6,7 +6,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
 use super::{Demand, element, exact};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::layout::path;
-use crate::pattern::bucket::resolve::Found;
+use crate::pattern::bucket::resolve::LocatedItem;
 use crate::pattern::shapes::BucketShape;
 
 /// The element of `updates` that puts `stored` in the item's place if its time goes there: between those of the items beside it,
@@ -16,7 +16,7 @@ use crate::pattern::shapes::BucketShape;
 /// What of the item cannot be demanded, for a message.
 pub fn with_time(
     shape: &BucketShape,
-    found: &Found,
+    found: &LocatedItem,
     (stored, time): (RawBsonRef<'_>, DateTime),
 ) -> Result<RawDocumentBuf, String> {
     let field = shape.rename().stored(shape.time().unwrap_or_default());

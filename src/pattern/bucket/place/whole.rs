@@ -7,9 +7,9 @@ use crate::command::document::{array_of, first_field, get, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::value_text::value_text;
 use crate::pattern::bucket::field_names::{check_changed, check_id};
-use crate::pattern::bucket::item::{Item, KeepsTimestamps, Mint, with_timestamp};
+use crate::pattern::bucket::item::{IdSource, Item, KeepsTimestamps, with_timestamp};
 use crate::pattern::bucket::key::{Key, canonical, same_bytes};
-use crate::pattern::bucket::resolve::Found;
+use crate::pattern::bucket::resolve::LocatedItem;
 use crate::pattern::shapes::BucketShape;
 
 /// The item as a replacement has it.
@@ -18,9 +18,9 @@ use crate::pattern::shapes::BucketShape;
 /// What cannot be done, for a message.
 pub fn of_replacement(
     shape: &BucketShape,
-    found: &Found,
+    found: &LocatedItem,
     replacement: &RawDocument,
-    mint: &mut dyn Mint,
+    mint: &mut dyn IdSource,
 ) -> Result<Planned, String> {
     if let Err(error) = check_changed(replacement, |_| true) {
         return Ok(Planned::Failed(error));
@@ -36,9 +36,9 @@ pub fn of_replacement(
 /// What cannot be done, for a message.
 pub fn of_pipeline(
     shape: &BucketShape,
-    found: &Found,
+    found: &LocatedItem,
     made: &RawDocument,
-    mint: &mut dyn Mint,
+    mint: &mut dyn IdSource,
 ) -> Result<Planned, String> {
     if made.as_bytes() == found.item.as_bytes() {
         return Ok(Planned::Unchanged { counted: false });
@@ -52,9 +52,9 @@ pub fn of_pipeline(
 /// What cannot be done, for a message.
 pub(super) fn of_computed(
     shape: &BucketShape,
-    found: &Found,
+    found: &LocatedItem,
     made: &RawDocument,
-    mint: &mut dyn Mint,
+    mint: &mut dyn IdSource,
 ) -> Result<Planned, String> {
     if made.as_bytes() == found.item.as_bytes() {
         // Though what is stored may have its fields in another order.
@@ -70,9 +70,9 @@ fn dollar_field(document: &RawDocument) -> Option<&str> {
 
 fn become_whole(
     shape: &BucketShape,
-    found: &Found,
+    found: &LocatedItem,
     (new, counted): (&RawDocument, bool),
-    mint: &mut dyn Mint,
+    mint: &mut dyn IdSource,
 ) -> Result<Planned, String> {
     let mut whole = RawDocumentBuf::new();
     match (get(new, "_id"), found.id()) {
@@ -119,7 +119,7 @@ fn become_whole(
 }
 
 /// The stage that puts an item in the place of another.
-pub(super) fn in_place(shape: &BucketShape, found: &Found, stored: &RawDocument) -> RawDocumentBuf {
+pub(super) fn in_place(shape: &BucketShape, found: &LocatedItem, stored: &RawDocument) -> RawDocumentBuf {
     let items = format!("${}", shape.items());
     let slice = |from: usize, length: usize| {
         let mut slice = RawArrayBuf::new();

@@ -9,14 +9,14 @@ use crate::pattern::shapes::BucketShape;
 
 /// The bounds that a page has had before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct PreviousBounds {
     /// The least time.
     pub from: Option<DateTime>,
     /// The greatest.
     pub to: Option<DateTime>,
 }
 
-impl Kept {
+impl PreviousBounds {
     fn of(bounds: &RawDocument) -> Self {
         let mut kept = Self::default();
         for element in elements(bounds) {
@@ -50,7 +50,7 @@ pub struct Bucket<'a> {
     /// The greatest.
     pub to: Option<DateTime>,
     /// What they were before an item on it got a time that belongs elsewhere, where one did.
-    pub kept: Kept,
+    pub kept: PreviousBounds,
     items: Option<&'a RawDocument>,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Bucket<'a> {
             is_unordered: false,
             from: None,
             to: None,
-            kept: Kept::default(),
+            kept: PreviousBounds::default(),
             items: None,
         };
         let (mut has_count, mut is_numbered, mut is_ours) = (false, false, false);
@@ -90,7 +90,7 @@ impl<'a> Bucket<'a> {
                         b"unordered" => bucket.is_unordered = true,
                         b"from" => bucket.from = element.as_datetime(),
                         b"to" => bucket.to = element.as_datetime(),
-                        b"kept" => bucket.kept = element.as_document().map(Kept::of).unwrap_or_default(),
+                        b"kept" => bucket.kept = element.as_document().map(PreviousBounds::of).unwrap_or_default(),
                         _ => {}
                     }
                 }

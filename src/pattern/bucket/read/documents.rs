@@ -2,7 +2,7 @@
 
 /// Documents, one behind the other.
 #[derive(Clone, Debug, Default)]
-pub struct Documents {
+pub struct DocumentBuffer {
     bytes: Vec<u8>,
     /// Where the first that was not taken begins.
     start: usize,
@@ -10,7 +10,7 @@ pub struct Documents {
     count: u64,
 }
 
-impl Documents {
+impl DocumentBuffer {
     /// Adds the document that is written to the bytes given.
     pub fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.count == 0 {

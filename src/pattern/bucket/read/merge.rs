@@ -7,15 +7,15 @@ use bson::DateTime;
 use bson::raw::RawDocument;
 
 use super::bucket::{Bucket, time_of};
-use super::documents::Documents;
-use super::question::{Order, Question};
+use super::documents::DocumentBuffer;
+use super::question::{BucketQuery, Order};
 use super::range::TimeRange;
-use crate::pattern::bucket::unpack::Unpacker;
+use crate::pattern::bucket::unpack::ItemDecoder;
 use crate::pattern::shapes::BucketShape;
 
 /// A page by its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct PageBounds {
     /// Its number.
     pub page: u64,
     /// Items on it.
@@ -26,7 +26,7 @@ pub struct Bounds {
     pub to: DateTime,
 }
 
-impl Bounds {
+impl PageBounds {
     /// Those of a bucket; `None` where it has none.
     #[must_use]
     pub fn of(bucket: &Bucket<'_>) -> Option<Self> {
@@ -41,7 +41,7 @@ impl Bounds {
 
 /// The pages that may hold some of the items asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ChosenPages {
     /// Their numbers.
     pub pages: Vec<u64>,
     /// Items on other pages that come before, of those in the range.
@@ -51,10 +51,10 @@ pub struct Chosen {
 /// Chooses the pages on which the items of rank `skip` up to `skip + limit` may lie, of pages that are in the range with some
 /// of their items at least.
 #[must_use]
-pub fn choose(question: &Question, pages: &[Bounds]) -> Chosen {
+pub fn choose(question: &BucketQuery, pages: &[PageBounds]) -> ChosenPages {
     let end = question.skip.saturating_add(question.limit.unwrap_or(u64::MAX));
     let counts = Counts::of(question, pages);
-    let mut chosen = Chosen::default();
+    let mut chosen = ChosenPages::default();
     for page in pages {
         let whole = is_whole(&question.range, page);
         // As many as can come before its last item, that one counted; as few as come before its first.
@@ -72,7 +72,7 @@ pub fn choose(question: &Question, pages: &[Bounds]) -> Chosen {
 }
 
 /// Whether all items of a page are in the range.
-fn is_whole(range: &TimeRange, page: &Bounds) -> bool {
+fn is_whole(range: &TimeRange, page: &PageBounds) -> bool {
     range.contains(page.from) && range.contains(page.to)
 }
 
@@ -89,8 +89,8 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(question: &Question, pages: &[Bounds]) -> Self {
-        let whole = |page: &&Bounds| is_whole(&question.range, page);
+    fn of(question: &BucketQuery, pages: &[PageBounds]) -> Self {
+        let whole = |page: &&PageBounds| is_whole(&question.range, page);
         Self {
             begins: sums(pages.iter().map(|page| (page.from, page.count))),
             ends: sums(pages.iter().map(|page| (page.to, page.count))),
@@ -155,10 +155,10 @@ pub enum Unread {
 /// Brings the items of buckets in order and unpacks those of rank `skip` up to the limit. `false` where items that were not
 /// read may come between them, or an item has no time.
 pub fn merge(
-    (shape, question): (&BucketShape, &Question),
+    (shape, question): (&BucketShape, &BucketQuery),
     (skip, unread): (u64, Unread),
     buckets: &[Bucket<'_>],
-    to: &mut Documents,
+    to: &mut DocumentBuffer,
 ) -> bool {
     let mut items: Vec<(DateTime, u64, usize, &RawDocument, &Bucket<'_>)> = Vec::new();
     for bucket in buckets {
@@ -189,7 +189,7 @@ pub fn merge(
     }
     let wanted = items.iter().take(known.min(end)).skip(size(skip));
     for (_, _, _, stored, bucket) in wanted {
-        let mut unpacker = Unpacker::new(shape, &question.projection, bucket.document);
+        let mut unpacker = ItemDecoder::new(shape, &question.projection, bucket.document);
         to.add(|bytes| unpacker.append(stored, bytes));
     }
     true

@@ -5,8 +5,8 @@ use bson::raw::{RawBson, RawDocument, RawDocumentBuf};
 use super::range::TimeRange;
 use crate::command::document::{as_flag, as_whole_number};
 use crate::command::find::Find;
-use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::key;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
@@ -36,7 +36,7 @@ pub enum Order {
 
 /// A question that buckets answer without a pipeline.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct BucketQuery {
     /// Of which keys.
     pub keys: Keys,
     /// In which order.
@@ -51,7 +51,7 @@ pub struct Question {
     pub projection: Projection,
 }
 
-impl Question {
+impl BucketQuery {
     /// Recognises one. `None` where mongod has to look at the items.
     #[must_use]
     pub fn of(shape: &BucketShape, find: &Find<'_>) -> Option<Self> {

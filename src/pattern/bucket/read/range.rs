@@ -8,7 +8,7 @@ use crate::pattern::bucket::layout::path;
 
 /// One end of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct RangeEnd {
     /// Where it is.
     pub at: DateTime,
     /// Whether an item of that very time is in the range.
@@ -19,9 +19,9 @@ pub struct End {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeRange {
     /// The older end.
-    pub from: Option<End>,
+    pub from: Option<RangeEnd>,
     /// The newer end.
-    pub to: Option<End>,
+    pub to: Option<RangeEnd>,
 }
 
 impl TimeRange {
@@ -50,7 +50,7 @@ impl TimeRange {
 
     fn give(&mut self, (operator, at): (&str, DateTime)) -> Option<()> {
         let inclusive = matches!(operator, "$gte" | "$lte" | "$eq");
-        let end = End { at, inclusive };
+        let end = RangeEnd { at, inclusive };
         let (older, newer) = match operator {
             "$gt" | "$gte" => (true, false),
             "$lt" | "$lte" => (false, true),

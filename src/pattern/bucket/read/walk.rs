@@ -12,10 +12,10 @@ use bson::DateTime;
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use self::disturbed::is_disturbed;
-use super::Source;
+use super::BucketSource;
 use super::bucket::{Bucket, time_of};
-use super::documents::Documents;
-use super::question::{Keys, Question};
+use super::documents::DocumentBuffer;
+use super::question::{BucketQuery, Keys};
 use super::range::TimeRange;
 use crate::command::document::{get, single};
 use crate::pattern::bucket::index;
@@ -23,12 +23,12 @@ use crate::pattern::bucket::key::{canonical, same_bytes};
 use crate::pattern::bucket::layout::path;
 use crate::pattern::bucket::page::Location;
 use crate::pattern::bucket::projection::Projection;
-use crate::pattern::bucket::unpack::Unpacker;
+use crate::pattern::bucket::unpack::ItemDecoder;
 use crate::pattern::shapes::BucketShape;
 
 /// Which way a walk goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum ScanDirection {
     /// To higher pages.
     Forward,
     /// To lower ones.
@@ -59,7 +59,7 @@ enum Ascending {
 
 /// What came of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ScanStep {
     /// The walk goes on.
     More,
     /// All that was asked for was found.
@@ -74,7 +74,7 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct PageScan {
     keys: Keys,
-    direction: Direction,
+    direction: ScanDirection,
     start: Start,
     /// The highest page that may hold something; the walk's own, where no other is known.
     last: Option<u64>,
@@ -92,7 +92,7 @@ pub struct PageScan {
 impl PageScan {
     /// One that begins at the question's own end of its keys.
     #[must_use]
-    pub fn of(question: &Question, direction: Direction) -> Self {
+    pub fn of(question: &BucketQuery, direction: ScanDirection) -> Self {
         Self {
             keys: question.keys.clone(),
             direction,
@@ -138,12 +138,14 @@ impl PageScan {
     pub fn buckets_for(&self, shape: &BucketShape, items: u64) -> u64 {
         let offset = match (self.start, self.met) {
             (Start::At(location), None) => match self.direction {
-                Direction::Forward => location.offset,
-                Direction::Backward => u64::from(shape.max_items()).saturating_sub(location.offset.saturating_add(1)),
+                ScanDirection::Forward => location.offset,
+                ScanDirection::Backward => {
+                    u64::from(shape.max_items()).saturating_sub(location.offset.saturating_add(1))
+                }
             },
             (Start::Before(_), None) => u64::from(shape.max_items()),
             // The highest page is not full, usually.
-            (Start::End, None) if self.direction == Direction::Backward => u64::from(shape.max_items()).div_ceil(2),
+            (Start::End, None) if self.direction == ScanDirection::Backward => u64::from(shape.max_items()).div_ceil(2),
             _ => 0,
         };
         let items = items.saturating_add(offset).saturating_add(self.skip);
@@ -170,7 +172,7 @@ impl PageScan {
 
     /// The `find` for the buckets from where the walk is.
     #[must_use]
-    pub fn query(&self, source: Source<'_>) -> RawDocumentBuf {
+    pub fn query(&self, source: BucketSource<'_>) -> RawDocumentBuf {
         let mut find = single("find", source.collection);
         match &self.keys {
             Keys::All => find.append(cstr!("hint"), single("$natural", 1)),
@@ -185,7 +187,7 @@ impl PageScan {
             Keys::One(key) => {
                 let (from, before) = self.pages();
                 find = source.pages(key, from, before);
-                if self.direction == Direction::Backward {
+                if self.direction == ScanDirection::Backward {
                     find.append(cstr!("sort"), single(path::PAGE, -1));
                 }
             }
@@ -203,8 +205,8 @@ impl PageScan {
         let met = self.met.map(|(page, _)| page);
         let behind = |page: u64| page.saturating_add(1);
         match self.direction {
-            Direction::Forward => (met.map(behind).or(begin).unwrap_or_default(), self.last.map(behind)),
-            Direction::Backward => (self.last.unwrap_or_default(), met.or(begin.map(behind))),
+            ScanDirection::Forward => (met.map(behind).or(begin).unwrap_or_default(), self.last.map(behind)),
+            ScanDirection::Backward => (self.last.unwrap_or_default(), met.or(begin.map(behind))),
         }
     }
 
@@ -214,8 +216,8 @@ impl PageScan {
         match (&self.keys, self.met) {
             (Keys::One(_), Some((page, closed))) => match self.direction {
                 // An open page is the highest.
-                Direction::Forward => !closed || self.last == Some(page),
-                Direction::Backward => page == 0 || self.last == Some(page),
+                ScanDirection::Forward => !closed || self.last == Some(page),
+                ScanDirection::Backward => page == 0 || self.last == Some(page),
             },
             // No two buckets hold it.
             (Keys::Item(..), met) => met.is_some(),
@@ -224,21 +226,21 @@ impl PageScan {
     }
 
     /// Takes the items of the next bucket that are asked for.
-    pub fn take(&mut self, shape: &BucketShape, document: &RawDocument, to: &mut Documents) -> Step {
+    pub fn take(&mut self, shape: &BucketShape, document: &RawDocument, to: &mut DocumentBuffer) -> ScanStep {
         if self.left == Some(0) {
-            return Step::Done;
+            return ScanStep::Done;
         }
         let Some(bucket) = Bucket::open(shape, document) else {
-            return Step::Stray;
+            return ScanStep::Stray;
         };
         if !self.is_in_order(&bucket) {
-            return Step::OutOfOrder;
+            return ScanStep::OutOfOrder;
         }
         let first = self.met.is_none();
         self.met = Some((bucket.page, bucket.is_closed(shape)));
         let by_time = self.ascending != Ascending::Whatever;
         if by_time && !bucket.is_late && self.lies_behind(&bucket) {
-            return Step::Done;
+            return ScanStep::Done;
         }
         let is_disturbed = by_time && is_disturbed(&bucket);
         let needs_times = by_time && (is_disturbed || !self.holds_all(&bucket));
@@ -253,15 +255,15 @@ impl PageScan {
         if needs_times {
             items.retain(|(time, _)| time.is_some_and(|time| self.range.contains(time)));
         }
-        if self.direction == Direction::Backward {
+        if self.direction == ScanDirection::Backward {
             items.reverse();
         }
         if is_disturbed {
             self.reach(items.last().and_then(|(time, _)| *time));
         } else if by_time {
             self.reach(match self.direction {
-                Direction::Forward => bucket.to,
-                Direction::Backward => bucket.from,
+                ScanDirection::Forward => bucket.to,
+                ScanDirection::Backward => bucket.from,
             });
         }
         self.hand_out(shape, &bucket, &items, to)
@@ -272,8 +274,8 @@ impl PageScan {
         shape: &BucketShape,
         bucket: &Bucket<'_>,
         items: &[(Option<DateTime>, &RawDocument)],
-        to: &mut Documents,
-    ) -> Step {
+        to: &mut DocumentBuffer,
+    ) -> ScanStep {
         let mut unpacker = None;
         for (_, stored) in items {
             if self.skip > 0 {
@@ -281,13 +283,17 @@ impl PageScan {
                 continue;
             }
             if self.left == Some(0) {
-                return Step::Done;
+                return ScanStep::Done;
             }
-            let unpacker = unpacker.get_or_insert_with(|| Unpacker::new(shape, &self.projection, bucket.document));
+            let unpacker = unpacker.get_or_insert_with(|| ItemDecoder::new(shape, &self.projection, bucket.document));
             to.add(|bytes| unpacker.append(stored, bytes));
             self.left = self.left.map(|left| left.saturating_sub(1));
         }
-        if self.left == Some(0) { Step::Done } else { Step::More }
+        if self.left == Some(0) {
+            ScanStep::Done
+        } else {
+            ScanStep::More
+        }
     }
 
     /// Whether an item is the one that is looked for.
@@ -304,7 +310,7 @@ impl PageScan {
     /// Whether what is met fits to an order by time, where one is asked for.
     fn is_in_order(&mut self, bucket: &Bucket<'_>) -> bool {
         if self.met.is_none() && self.ascending == Ascending::FirstTells {
-            let tells = self.direction == Direction::Backward || bucket.page == 0;
+            let tells = self.direction == ScanDirection::Backward || bucket.page == 0;
             if !tells || !bucket.says_ascending() {
                 return false;
             }
@@ -321,8 +327,8 @@ impl PageScan {
         {
             // Of pages of one and the same time, the index may have named any.
             return match self.direction {
-                Direction::Forward => bucket.to.is_some_and(|to| self.range.is_after(to)),
-                Direction::Backward => bucket.from.is_some_and(|from| self.range.is_before(from)),
+                ScanDirection::Forward => bucket.to.is_some_and(|to| self.range.is_after(to)),
+                ScanDirection::Backward => bucket.from.is_some_and(|from| self.range.is_before(from)),
             };
         }
         true
@@ -331,8 +337,8 @@ impl PageScan {
     /// Whether nothing in this bucket or behind it is in the range.
     fn lies_behind(&self, bucket: &Bucket<'_>) -> bool {
         match self.direction {
-            Direction::Forward => bucket.from.is_some_and(|from| self.range.is_before(from)),
-            Direction::Backward => bucket.to.is_some_and(|to| self.range.is_after(to)),
+            ScanDirection::Forward => bucket.from.is_some_and(|from| self.range.is_before(from)),
+            ScanDirection::Backward => bucket.to.is_some_and(|to| self.range.is_after(to)),
         }
     }
 
@@ -350,8 +356,8 @@ impl PageScan {
         }
         let offset = usize::try_from(location.offset).unwrap_or(usize::MAX);
         match self.direction {
-            Direction::Forward => drop(items.drain(..offset.min(items.len()))),
-            Direction::Backward => items.truncate(offset.saturating_add(1)),
+            ScanDirection::Forward => drop(items.drain(..offset.min(items.len()))),
+            ScanDirection::Backward => items.truncate(offset.saturating_add(1)),
         }
     }
 }

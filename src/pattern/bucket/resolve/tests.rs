@@ -19,22 +19,22 @@ fn what_an_item_is_and_where_it_lies() {
             "stored": { "_id": 1, "qty": 2 },
         }
     };
-    assert!(Found::parse(&shape(), &answer(2)).is_none());
-    let found = Found::parse(&shape(), &answer(1)).unwrap();
+    assert!(LocatedItem::parse(&shape(), &answer(2)).is_none());
+    let found = LocatedItem::parse(&shape(), &answer(1)).unwrap();
     assert_eq!((found.page, found.count, found.place), (3, 7, 2));
     assert_eq!(found.item, rawdoc! { "_id": 1, "k": 5, "quantity": 2 });
-    assert!(Found::parse(&shape(), &rawdoc! { "bucket": 1 }).is_none());
+    assert!(LocatedItem::parse(&shape(), &rawdoc! { "bucket": 1 }).is_none());
 }
 
 #[test]
 fn the_field_that_goes_along_is_none_of_the_clients() {
     let filter = rawdoc! { "mongoshapePlace": 1 };
-    let wanted = Wanted {
+    let wanted = ItemSelector {
         filter: Some(&filter),
-        ..Wanted::default()
+        ..ItemSelector::default()
     };
     assert_eq!(place_field(&shape(), wanted), "mongoshapePlacex");
-    assert_eq!(place_field(&shape(), Wanted::default()), "mongoshapePlace");
+    assert_eq!(place_field(&shape(), ItemSelector::default()), "mongoshapePlace");
 }
 
 #[test]

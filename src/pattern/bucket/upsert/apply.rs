@@ -4,17 +4,17 @@ use std::cmp::Ordering;
 
 use bson::raw::{RawBson, RawBsonRef};
 
-use super::paths::Change;
+use super::paths::PathChange;
 use super::tree::{Blocked, Node};
-use super::{Refusal, arithmetic, array, compare};
+use super::{UpsertError, arithmetic, array, compare};
 use crate::command::document::{get, type_name};
 use crate::command::error::ErrorCode;
 use crate::command::value_text::value_text;
-use crate::pattern::bucket::item::Mint;
+use crate::pattern::bucket::item::IdSource;
 use crate::pattern::bucket::key::same_bytes;
 
 /// Makes one change.
-pub(super) fn apply(document: &mut Node, change: &Change<'_>, mint: &mut dyn Mint) -> Result<(), Refusal> {
+pub(super) fn apply(document: &mut Node, change: &PathChange<'_>, mint: &mut dyn IdSource) -> Result<(), UpsertError> {
     if change.parts.first() == Some(&"_id") {
         return set_id(document, change);
     }
@@ -29,41 +29,43 @@ pub(super) fn apply(document: &mut Node, change: &Change<'_>, mint: &mut dyn Min
         "$push" | "$addToSet" => add_elements(document, change),
         "$pull" | "$pullAll" | "$pop" => take_elements(document, change),
         "$rename" => rename(document, change),
-        operator => Err(Refusal::unsupported(format!("an upsert with {operator}"))),
+        operator => Err(UpsertError::unsupported(format!("an upsert with {operator}"))),
     }
 }
 
 /// The `_id` stays what the filter has made it, to the bit.
-fn set_id(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal> {
+fn set_id(document: &mut Node, change: &PathChange<'_>) -> Result<(), UpsertError> {
     if !matches!((change.operator, change.path), ("$set" | "$setOnInsert", "_id")) {
         let (operator, path) = (change.operator, change.path);
-        return Err(Refusal::unsupported(format!("an upsert with {operator} of '{path}'")));
+        return Err(UpsertError::unsupported(format!(
+            "an upsert with {operator} of '{path}'"
+        )));
     }
     match document.find(&change.parts) {
         Ok(Some(id)) if !same_bytes(id.to_raw().as_raw_bson_ref(), change.value) => {
             let message = "Performing an update on the path '_id' would modify the immutable field '_id'";
-            Err(Refusal::mongod(ErrorCode::ImmutableField, message))
+            Err(UpsertError::mongod(ErrorCode::ImmutableField, message))
         }
         _ => document.set(&change.parts, Node::of(change.value)),
     }
 }
 
-fn now(operand: RawBsonRef<'_>, mint: &mut dyn Mint) -> Result<RawBson, Refusal> {
+fn now(operand: RawBsonRef<'_>, mint: &mut dyn IdSource) -> Result<RawBson, UpsertError> {
     let kind = operand.as_document().and_then(|operand| get(operand, "$type"));
     match (operand, kind) {
         (RawBsonRef::Boolean(_), _) | (_, Some(RawBsonRef::String("date"))) => Ok(RawBson::DateTime(mint.now())),
         (_, Some(RawBsonRef::String("timestamp"))) => Ok(RawBson::Timestamp(mint.timestamp())),
-        _ => Err(Refusal::unsupported("a malformed $currentDate")),
+        _ => Err(UpsertError::unsupported("a malformed $currentDate")),
     }
 }
 
 /// The value at the change's path.
-fn current(document: &mut Node, change: &Change<'_>) -> Result<Option<RawBson>, Refusal> {
+fn current(document: &mut Node, change: &PathChange<'_>) -> Result<Option<RawBson>, UpsertError> {
     let found = document.find(&change.parts).map_err(Blocked::on_creation)?;
     Ok(found.map(|node| node.to_raw()))
 }
 
-fn compute(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal> {
+fn compute(document: &mut Node, change: &PathChange<'_>) -> Result<(), UpsertError> {
     let value = match current(document, change)? {
         Some(current) => computed(document, change, current.as_raw_bson_ref())?,
         None => first(change)?,
@@ -72,9 +74,9 @@ fn compute(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal> {
 }
 
 /// What an operator makes of a field that is not there.
-fn first(change: &Change<'_>) -> Result<RawBson, Refusal> {
+fn first(change: &PathChange<'_>) -> Result<RawBson, UpsertError> {
     const NOTHING: RawBsonRef<'_> = RawBsonRef::Int32(0);
-    let malformed = || Refusal::unsupported(format!("a malformed {}", change.operator));
+    let malformed = || UpsertError::unsupported(format!("a malformed {}", change.operator));
     match change.operator {
         "$mul" => arithmetic::product(NOTHING, change.value)?.ok_or_else(malformed),
         "$bit" => arithmetic::bits(NOTHING, change.value.as_document().ok_or_else(malformed)?),
@@ -84,7 +86,7 @@ fn first(change: &Change<'_>) -> Result<RawBson, Refusal> {
 }
 
 /// What an operator makes of a value.
-fn computed(document: &mut Node, change: &Change<'_>, current: RawBsonRef<'_>) -> Result<RawBson, Refusal> {
+fn computed(document: &mut Node, change: &PathChange<'_>, current: RawBsonRef<'_>) -> Result<RawBson, UpsertError> {
     let (operator, operand) = (change.operator, change.value);
     let field = change.parts.last().copied().unwrap_or_default();
     match operator {
@@ -107,11 +109,11 @@ fn computed(document: &mut Node, change: &Change<'_>, current: RawBsonRef<'_>) -
                 "Cannot apply $bit to a value of non-integral type.{id} has the field {field} of non-integer type {}",
                 type_name(current)
             );
-            Err(Refusal::mongod(ErrorCode::BadValue, message))
+            Err(UpsertError::mongod(ErrorCode::BadValue, message))
         }
         "$bit" => match operand.as_document() {
             Some(operations) => arithmetic::bits(current, operations),
-            None => Err(Refusal::unsupported("a malformed $bit")),
+            None => Err(UpsertError::unsupported("a malformed $bit")),
         },
         _ if !is_number(current) => {
             let message = format!(
@@ -119,14 +121,14 @@ fn computed(document: &mut Node, change: &Change<'_>, current: RawBsonRef<'_>) -
                 id_text(document),
                 type_name(current)
             );
-            Err(Refusal::mongod(ErrorCode::TypeMismatch, message))
+            Err(UpsertError::mongod(ErrorCode::TypeMismatch, message))
         }
         _ => calculated(document, change, current),
     }
 }
 
 /// The sum or product of two numbers. What is the same number is left as it is: of the two zeros, the one that is there stays.
-fn calculated(document: &mut Node, change: &Change<'_>, current: RawBsonRef<'_>) -> Result<RawBson, Refusal> {
+fn calculated(document: &mut Node, change: &PathChange<'_>, current: RawBsonRef<'_>) -> Result<RawBson, UpsertError> {
     let (operator, operand) = (change.operator, change.value);
     let result = match operator {
         "$inc" => arithmetic::sum(current, operand)?,
@@ -143,7 +145,7 @@ fn calculated(document: &mut Node, change: &Change<'_>, current: RawBsonRef<'_>)
             value_text(current),
             id_text(document)
         );
-        return Err(Refusal::mongod(ErrorCode::BadValue, message));
+        return Err(UpsertError::mongod(ErrorCode::BadValue, message));
     };
     let is_same = match (current, &result) {
         (RawBsonRef::Double(one), RawBson::Double(other)) => one.partial_cmp(other) == Some(Ordering::Equal),
@@ -169,7 +171,7 @@ fn id_of(document: &mut Node) -> Option<String> {
     Some(value_text(id.to_raw().as_raw_bson_ref()))
 }
 
-fn add_elements(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal> {
+fn add_elements(document: &mut Node, change: &PathChange<'_>) -> Result<(), UpsertError> {
     let mut elements = Vec::new();
     if let Some(node) = document.find(&change.parts).map_err(Blocked::on_creation)? {
         let Some(existing) = node.elements() else {
@@ -186,7 +188,7 @@ fn add_elements(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal>
     document.set(&change.parts, Node::Array(elements))
 }
 
-fn no_array(document: &mut Node, change: &Change<'_>, kind: &str) -> Refusal {
+fn no_array(document: &mut Node, change: &PathChange<'_>, kind: &str) -> UpsertError {
     let field = change.parts.last().copied().unwrap_or_default();
     let message = if change.operator == "$push" {
         let id = id_text(document);
@@ -195,16 +197,16 @@ fn no_array(document: &mut Node, change: &Change<'_>, kind: &str) -> Refusal {
     } else {
         format!("Cannot apply $addToSet to non-array field. Field named '{field}' has non-array type {kind}")
     };
-    Refusal::mongod(ErrorCode::BadValue, message)
+    UpsertError::mongod(ErrorCode::BadValue, message)
 }
 
-fn take_elements(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal> {
+fn take_elements(document: &mut Node, change: &PathChange<'_>) -> Result<(), UpsertError> {
     let not_viable = |blocked: Blocked| {
         let message = format!(
             "Cannot use the part ({}) of ({}) to traverse the element ({})",
             blocked.part, change.path, blocked.element
         );
-        Refusal::mongod(ErrorCode::PathNotViable, message)
+        UpsertError::mongod(ErrorCode::PathNotViable, message)
     };
     let Some(node) = document.find(&change.parts).map_err(not_viable)? else {
         return Ok(());
@@ -213,9 +215,9 @@ fn take_elements(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal
         return Err(if change.operator == "$pop" {
             let kind = type_name(node.to_raw().as_raw_bson_ref());
             let message = format!("Path '{}' contains an element of non-array type '{kind}'", change.path);
-            Refusal::mongod(ErrorCode::TypeMismatch, message)
+            UpsertError::mongod(ErrorCode::TypeMismatch, message)
         } else {
-            Refusal::mongod(ErrorCode::BadValue, "Cannot apply $pull to a non-array value")
+            UpsertError::mongod(ErrorCode::BadValue, "Cannot apply $pull to a non-array value")
         });
     };
     match change.operator {
@@ -226,13 +228,13 @@ fn take_elements(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal
 }
 
 /// Moves a field. Paths through arrays are mongod's to refuse.
-fn rename(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal> {
+fn rename(document: &mut Node, change: &PathChange<'_>) -> Result<(), UpsertError> {
     let RawBsonRef::String(from) = change.value else {
-        return Err(Refusal::unsupported("a malformed $rename"));
+        return Err(UpsertError::unsupported("a malformed $rename"));
     };
     let from: Vec<&str> = from.split('.').collect();
     if from.first() == Some(&"_id") {
-        return Err(Refusal::unsupported("an upsert with $rename of '_id'"));
+        return Err(UpsertError::unsupported("an upsert with $rename of '_id'"));
     }
     for parts in [&from, &change.parts] {
         let parents = (1..parts.len()).filter_map(|length| parts.get(..length));
@@ -243,7 +245,7 @@ fn rename(document: &mut Node, change: &Change<'_>) -> Result<(), Refusal> {
                 Err(_) => false,
             };
             if !is_document {
-                return Err(Refusal::unsupported(
+                return Err(UpsertError::unsupported(
                     "an upsert with $rename within what is no document",
                 ));
             }

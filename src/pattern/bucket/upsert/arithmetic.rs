@@ -3,7 +3,7 @@
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument};
 
-use super::Refusal;
+use super::UpsertError;
 
 /// What is computed: with whole numbers, and with doubles.
 struct Operation {
@@ -12,7 +12,7 @@ struct Operation {
 }
 
 /// A sum. `None`: it is too large for the largest type.
-pub(super) fn sum(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Option<RawBson>, Refusal> {
+pub(super) fn sum(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Option<RawBson>, UpsertError> {
     let sum = Operation {
         whole: i64::checked_add,
         double: |one, other| one + other,
@@ -21,7 +21,7 @@ pub(super) fn sum(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Option<R
 }
 
 /// A product, likewise.
-pub(super) fn product(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Option<RawBson>, Refusal> {
+pub(super) fn product(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Option<RawBson>, UpsertError> {
     let product = Operation {
         whole: i64::checked_mul,
         double: |one, other| one * other,
@@ -30,7 +30,7 @@ pub(super) fn product(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Opti
 }
 
 impl Operation {
-    fn of(&self, one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Option<RawBson>, Refusal> {
+    fn of(&self, one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Option<RawBson>, UpsertError> {
         let whole = |one: i64, other: i64| (self.whole)(one, other);
         Ok(match (one, other) {
             (RawBsonRef::Int32(one), RawBsonRef::Int32(other)) => whole(one.into(), other.into())
@@ -44,7 +44,7 @@ impl Operation {
 }
 
 /// Applies the operations of a `$bit`, one after the other.
-pub(super) fn bits(number: RawBsonRef<'_>, operations: &RawDocument) -> Result<RawBson, Refusal> {
+pub(super) fn bits(number: RawBsonRef<'_>, operations: &RawDocument) -> Result<RawBson, UpsertError> {
     let mut bits: RawBson = number.into();
     for (operation, operand) in operations.iter().flatten() {
         let (one, other) = (as_whole(bits.as_raw_bson_ref())?, as_whole(operand)?);
@@ -62,7 +62,7 @@ pub(super) fn bits(number: RawBsonRef<'_>, operations: &RawDocument) -> Result<R
     Ok(bits)
 }
 
-fn as_whole(value: RawBsonRef<'_>) -> Result<i64, Refusal> {
+fn as_whole(value: RawBsonRef<'_>) -> Result<i64, UpsertError> {
     match value {
         RawBsonRef::Int32(number) => Ok(number.into()),
         RawBsonRef::Int64(number) => Ok(number),
@@ -70,7 +70,7 @@ fn as_whole(value: RawBsonRef<'_>) -> Result<i64, Refusal> {
     }
 }
 
-fn as_double(value: RawBsonRef<'_>) -> Result<f64, Refusal> {
+fn as_double(value: RawBsonRef<'_>) -> Result<f64, UpsertError> {
     match value {
         RawBsonRef::Double(number) => Ok(number),
         #[expect(clippy::cast_precision_loss, reason = "as mongod does it")]
@@ -78,6 +78,6 @@ fn as_double(value: RawBsonRef<'_>) -> Result<f64, Refusal> {
     }
 }
 
-fn not_simple() -> Refusal {
-    Refusal::unsupported("an upsert that computes with decimals, or with what is no number")
+fn not_simple() -> UpsertError {
+    UpsertError::unsupported("an upsert that computes with decimals, or with what is no number")
 }

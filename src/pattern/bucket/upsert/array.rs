@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::tree::Node;
-use super::{Refusal, compare};
+use super::{UpsertError, compare};
 use crate::command::document::{as_whole_number, first_field, get};
 use crate::pattern::bucket::key::same_bytes;
 
@@ -14,7 +14,7 @@ use crate::pattern::bucket::key::same_bytes;
 const MAX_SORTED: usize = 500;
 
 /// `$push`: the operand, or the elements of its `$each` and what its modifiers do with the whole.
-pub(super) fn push(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), Refusal> {
+pub(super) fn push(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), UpsertError> {
     let modifiers = operand.as_document().filter(|operand| get(operand, "$each").is_some());
     let Some(modifiers) = modifiers else {
         elements.push(Node::of(operand));
@@ -48,7 +48,7 @@ pub(super) fn push(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<
 }
 
 /// `$addToSet`: the operand, or the elements of its `$each`, unless they are there.
-pub(super) fn add_to_set(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), Refusal> {
+pub(super) fn add_to_set(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), UpsertError> {
     let several = operand
         .as_document()
         .filter(|operand| first_field(operand).is_some_and(|(name, _)| name == "$each"));
@@ -66,25 +66,25 @@ pub(super) fn add_to_set(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> R
 }
 
 /// `$pull` of a plain value: all elements that equal it.
-pub(super) fn pull(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), Refusal> {
+pub(super) fn pull(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), UpsertError> {
     match operand {
         RawBsonRef::Document(_)
         | RawBsonRef::Array(_)
         | RawBsonRef::RegularExpression(_)
         | RawBsonRef::Null
-        | RawBsonRef::Undefined => Err(Refusal::unsupported("an upsert with a $pull by conditions")),
+        | RawBsonRef::Undefined => Err(UpsertError::unsupported("an upsert with a $pull by conditions")),
         value => pull_all_of(elements, &[value]),
     }
 }
 
 /// `$pullAll`: all elements that equal one of them.
-pub(super) fn pull_all(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), Refusal> {
+pub(super) fn pull_all(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), UpsertError> {
     let values = operand.as_array().ok_or_else(|| malformed("$pullAll"))?;
     let values: Vec<RawBsonRef<'_>> = values.into_iter().flatten().collect();
     pull_all_of(elements, &values)
 }
 
-fn pull_all_of(elements: &mut Vec<Node>, values: &[RawBsonRef<'_>]) -> Result<(), Refusal> {
+fn pull_all_of(elements: &mut Vec<Node>, values: &[RawBsonRef<'_>]) -> Result<(), UpsertError> {
     let pulled: HashSet<Vec<u8>> = values
         .iter()
         .map(|value| compare::identity(*value))
@@ -100,7 +100,7 @@ fn pull_all_of(elements: &mut Vec<Node>, values: &[RawBsonRef<'_>]) -> Result<()
 }
 
 /// `$pop`: the first or the last element.
-pub(super) fn pop(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), Refusal> {
+pub(super) fn pop(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), UpsertError> {
     if whole(operand)? > 0 {
         elements.pop();
     } else if !elements.is_empty() {
@@ -116,7 +116,7 @@ fn each(modifiers: &RawDocument) -> impl Iterator<Item = RawBsonRef<'_>> {
 
 /// Sorts by the elements themselves, or by fields of theirs. Two that come at one place must not be different: in which order
 /// they are left is not told here.
-fn sort(elements: &mut Vec<Node>, by: RawBsonRef<'_>) -> Result<(), Refusal> {
+fn sort(elements: &mut Vec<Node>, by: RawBsonRef<'_>) -> Result<(), UpsertError> {
     if elements.len() < 2 {
         return Ok(());
     }
@@ -125,12 +125,12 @@ fn sort(elements: &mut Vec<Node>, by: RawBsonRef<'_>) -> Result<(), Refusal> {
             let fields = fields.iter().flatten();
             fields
                 .map(|(name, direction)| Ok((Some(name.as_str()), whole(direction)?)))
-                .collect::<Result<Vec<_>, Refusal>>()?
+                .collect::<Result<Vec<_>, UpsertError>>()?
         }
         direction => vec![(None, whole(direction)?)],
     };
     if elements.len() > MAX_SORTED {
-        return Err(Refusal::unsupported(format!(
+        return Err(UpsertError::unsupported(format!(
             "an upsert with a $sort of more than {MAX_SORTED} elements"
         )));
     }
@@ -150,7 +150,7 @@ fn sort(elements: &mut Vec<Node>, by: RawBsonRef<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn compare_by(fields: &[(Option<&str>, i64)], one: &Node, other: &Node) -> Result<Ordering, Refusal> {
+fn compare_by(fields: &[(Option<&str>, i64)], one: &Node, other: &Node) -> Result<Ordering, UpsertError> {
     let (one, other) = (one.to_raw(), other.to_raw());
     let (one, other) = (one.as_raw_bson_ref(), other.as_raw_bson_ref());
     for (field, direction) in fields {
@@ -162,18 +162,18 @@ fn compare_by(fields: &[(Option<&str>, i64)], one: &Node, other: &Node) -> Resul
     if same_bytes(one, other) {
         return Ok(Ordering::Equal);
     }
-    Err(Refusal::unsupported("an upsert with a $sort of equal elements"))
+    Err(UpsertError::unsupported("an upsert with a $sort of equal elements"))
 }
 
 /// What an element is sorted by, where that is a plain field that it has.
-fn sorted_by<'a>(element: RawBsonRef<'a>, field: Option<&str>) -> Result<RawBsonRef<'a>, Refusal> {
+fn sorted_by<'a>(element: RawBsonRef<'a>, field: Option<&str>) -> Result<RawBsonRef<'a>, UpsertError> {
     let Some(field) = field else {
         return Ok(element);
     };
     let value = element.as_document().and_then(|element| get(element, field));
     value
         .filter(|_| !field.contains('.'))
-        .ok_or_else(|| Refusal::unsupported("an upsert with a $sort by what not all elements have"))
+        .ok_or_else(|| UpsertError::unsupported("an upsert with a $sort by what not all elements have"))
 }
 
 /// A place that is counted from the end where it is negative, within the length.
@@ -186,11 +186,11 @@ fn from_front(place: i64, length: usize) -> usize {
     }
 }
 
-fn whole(value: RawBsonRef<'_>) -> Result<i64, Refusal> {
+fn whole(value: RawBsonRef<'_>) -> Result<i64, UpsertError> {
     let number = as_whole_number(value);
-    number.ok_or_else(|| Refusal::unsupported("an upsert with a modifier that is no number"))
+    number.ok_or_else(|| UpsertError::unsupported("an upsert with a modifier that is no number"))
 }
 
-fn malformed(operator: &str) -> Refusal {
-    Refusal::unsupported(format!("a malformed {operator}"))
+fn malformed(operator: &str) -> UpsertError {
+    UpsertError::unsupported(format!("a malformed {operator}"))
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use bson::raw::RawBsonRef;
 
-use super::Refusal;
+use super::UpsertError;
 use crate::command::document::single;
 use crate::pattern::bucket::key::canonical;
 
@@ -12,18 +12,18 @@ use crate::pattern::bucket::key::canonical;
 const BEYOND_I64: f64 = 9_223_372_036_854_775_808.0;
 
 /// Whether two values are equal to mongod.
-pub(super) fn equal(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<bool, Refusal> {
+pub(super) fn equal(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<bool, UpsertError> {
     Ok(identity(one)? == identity(other)?)
 }
 
 /// Bytes that equal values, and no others, have in common.
-pub(super) fn identity(value: RawBsonRef<'_>) -> Result<Vec<u8>, Refusal> {
+pub(super) fn identity(value: RawBsonRef<'_>) -> Result<Vec<u8>, UpsertError> {
     check(value)?;
     Ok(single("", canonical(value)).into_bytes())
 }
 
 /// Refuses types that equal others, or whose comparison is peculiar.
-fn check(value: RawBsonRef<'_>) -> Result<(), Refusal> {
+fn check(value: RawBsonRef<'_>) -> Result<(), UpsertError> {
     match value {
         RawBsonRef::Symbol(_)
         | RawBsonRef::Undefined
@@ -36,7 +36,7 @@ fn check(value: RawBsonRef<'_>) -> Result<(), Refusal> {
 }
 
 /// Which of two values comes first in mongod's order.
-pub(super) fn order(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Ordering, Refusal> {
+pub(super) fn order(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Ordering, UpsertError> {
     let (rank, other_rank) = (rank(one)?, self::rank(other)?);
     if rank != other_rank {
         return Ok(rank.cmp(&other_rank));
@@ -60,7 +60,7 @@ pub(super) fn order(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Orderi
 }
 
 /// The place of a value's type (`canonicalizeBSONType`).
-fn rank(value: RawBsonRef<'_>) -> Result<u8, Refusal> {
+fn rank(value: RawBsonRef<'_>) -> Result<u8, UpsertError> {
     Ok(match value {
         RawBsonRef::MinKey => 0,
         RawBsonRef::Null => 5,
@@ -86,7 +86,7 @@ fn whole(value: RawBsonRef<'_>) -> Option<i64> {
     }
 }
 
-fn double(value: RawBsonRef<'_>) -> Result<f64, Refusal> {
+fn double(value: RawBsonRef<'_>) -> Result<f64, UpsertError> {
     value.as_f64().ok_or_else(not_compared)
 }
 
@@ -108,6 +108,6 @@ fn whole_with_double(whole: i64, double: f64) -> Ordering {
     whole.cmp(&floor).then(doubles(0.0, double - double.floor()))
 }
 
-fn not_compared() -> Refusal {
-    Refusal::unsupported("an upsert that compares values of such types")
+fn not_compared() -> UpsertError {
+    UpsertError::unsupported("an upsert that compares values of such types")
 }

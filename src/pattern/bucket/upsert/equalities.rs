@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::paths::{MAX_PATHS, check_path};
-use super::{Refusal, compare};
+use super::{UpsertError, compare};
 use crate::command::document::first_field;
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::bucket::field_names::is_reference;
@@ -18,10 +18,10 @@ use crate::pattern::bucket::key::same_bytes;
 pub(super) type Equalities<'a> = Vec<(&'a str, RawBsonRef<'a>)>;
 
 /// Those that an upsert by operators or by a pipeline begins with: no path is there twice or leads into another.
-pub(super) fn of_operators(filter: Option<&RawDocument>) -> Result<Equalities<'_>, Refusal> {
+pub(super) fn of_operators(filter: Option<&RawDocument>) -> Result<Equalities<'_>, UpsertError> {
     let equalities = filter.map(of).transpose()?.unwrap_or_default();
     if equalities.len() > MAX_PATHS {
-        return Err(Refusal::unsupported(format!(
+        return Err(UpsertError::unsupported(format!(
             "an upsert of more than {MAX_PATHS} paths"
         )));
     }
@@ -31,7 +31,7 @@ pub(super) fn of_operators(filter: Option<&RawDocument>) -> Result<Equalities<'_
 }
 
 /// The `_id` that a replacement gets.
-pub(super) fn id(filter: Option<&RawDocument>) -> Result<Option<RawBsonRef<'_>>, Refusal> {
+pub(super) fn id(filter: Option<&RawDocument>) -> Result<Option<RawBsonRef<'_>>, UpsertError> {
     let mut id = None;
     for (path, value) in filter.map(of).transpose()?.unwrap_or_default() {
         if path == "_id" {
@@ -40,21 +40,21 @@ pub(super) fn id(filter: Option<&RawDocument>) -> Result<Option<RawBsonRef<'_>>,
             }
         } else if path.starts_with("_id.") {
             let message = format!("field at '_id' must be exactly specified, field at sub-path '{path}'found");
-            return Err(Refusal::mongod(ErrorCode::NotExactValueField, message));
+            return Err(UpsertError::mongod(ErrorCode::NotExactValueField, message));
         }
     }
     Ok(id)
 }
 
 /// All of them, in the order in which mongod goes through them.
-pub(super) fn of(filter: &RawDocument) -> Result<Equalities<'_>, Refusal> {
+pub(super) fn of(filter: &RawDocument) -> Result<Equalities<'_>, UpsertError> {
     let mut found = Vec::new();
     conjunction(filter, &mut found)?;
     found.sort_by_key(|(path, _)| *path);
     Ok(found)
 }
 
-fn check_conflicts(equalities: &Equalities<'_>) -> Result<(), Refusal> {
+fn check_conflicts(equalities: &Equalities<'_>) -> Result<(), UpsertError> {
     let mut seen = HashSet::new();
     for (path, _) in equalities {
         for (end, _) in path.match_indices('.') {
@@ -62,7 +62,7 @@ fn check_conflicts(equalities: &Equalities<'_>) -> Result<(), Refusal> {
             if seen.contains(parent) {
                 let message =
                     format!("cannot infer query fields to set, both paths '{path}' and '{parent}' are matched");
-                return Err(Refusal::mongod(ErrorCode::NotSingleValueField, message));
+                return Err(UpsertError::mongod(ErrorCode::NotSingleValueField, message));
             }
         }
         if !seen.insert(*path) {
@@ -72,12 +72,12 @@ fn check_conflicts(equalities: &Equalities<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn matched_twice(path: &str) -> Refusal {
+fn matched_twice(path: &str) -> UpsertError {
     let message = format!("cannot infer query fields to set, path '{path}' is matched twice");
-    Refusal::mongod(ErrorCode::NotSingleValueField, message)
+    UpsertError::mongod(ErrorCode::NotSingleValueField, message)
 }
 
-fn conjunction<'a>(filter: &'a RawDocument, found: &mut Equalities<'a>) -> Result<(), Refusal> {
+fn conjunction<'a>(filter: &'a RawDocument, found: &mut Equalities<'a>) -> Result<(), UpsertError> {
     for (name, value) in filter.iter().flatten() {
         match (name.as_str(), value) {
             ("$and", _) => {
@@ -91,7 +91,7 @@ fn conjunction<'a>(filter: &'a RawDocument, found: &mut Equalities<'a>) -> Resul
             },
             ("$nor", _) => alternatives(value)?.into_iter().try_for_each(ignored)?,
             ("$comment" | "$where", _) => {}
-            ("$expr", _) => return Err(Refusal::Mongod(expression_is_not_allowed())),
+            ("$expr", _) => return Err(UpsertError::Mongod(expression_is_not_allowed())),
             (operator, _) if operator.starts_with('$') => return Err(not_read(operator)),
             (path, value) => condition(path, value, found)?,
         }
@@ -99,20 +99,20 @@ fn conjunction<'a>(filter: &'a RawDocument, found: &mut Equalities<'a>) -> Resul
     Ok(())
 }
 
-fn alternatives(value: RawBsonRef<'_>) -> Result<Vec<&RawDocument>, Refusal> {
+fn alternatives(value: RawBsonRef<'_>) -> Result<Vec<&RawDocument>, UpsertError> {
     let elements = value.as_array().into_iter().flatten().flatten();
     let documents: Option<Vec<&RawDocument>> = elements.map(RawBsonRef::as_document).collect();
     documents
         .filter(|documents| !documents.is_empty())
-        .ok_or_else(|| Refusal::unsupported("an upsert with a malformed filter"))
+        .ok_or_else(|| UpsertError::unsupported("an upsert with a malformed filter"))
 }
 
 /// Reads what contributes nothing, for what mongod refuses in it or simplifies in ways of its own.
-fn ignored(filter: &RawDocument) -> Result<(), Refusal> {
+fn ignored(filter: &RawDocument) -> Result<(), UpsertError> {
     conjunction(filter, &mut Vec::new())
 }
 
-fn condition<'a>(path: &'a str, value: RawBsonRef<'a>, found: &mut Equalities<'a>) -> Result<(), Refusal> {
+fn condition<'a>(path: &'a str, value: RawBsonRef<'a>, found: &mut Equalities<'a>) -> Result<(), UpsertError> {
     let operators = match value {
         RawBsonRef::RegularExpression(_) => return Ok(()),
         RawBsonRef::Document(document)
@@ -140,7 +140,7 @@ fn condition<'a>(path: &'a str, value: RawBsonRef<'a>, found: &mut Equalities<'a
 }
 
 /// The value of a `$in` that has but one.
-fn only_one(values: RawBsonRef<'_>) -> Result<Option<RawBsonRef<'_>>, Refusal> {
+fn only_one(values: RawBsonRef<'_>) -> Result<Option<RawBsonRef<'_>>, UpsertError> {
     let values: Vec<RawBsonRef<'_>> = values.as_array().into_iter().flatten().flatten().collect();
     let Some((first, rest)) = values.split_first() else {
         return Ok(None);
@@ -160,12 +160,12 @@ fn only_one(values: RawBsonRef<'_>) -> Result<Option<RawBsonRef<'_>>, Refusal> {
         }
     }
     // mongod takes them for one value, and which of them is its own affair.
-    Err(Refusal::unsupported(
+    Err(UpsertError::unsupported(
         "an upsert with a $in of equal values of several types",
     ))
 }
 
-fn all_of<'a>(path: &'a str, values: RawBsonRef<'a>, found: &mut Equalities<'a>) -> Result<(), Refusal> {
+fn all_of<'a>(path: &'a str, values: RawBsonRef<'a>, found: &mut Equalities<'a>) -> Result<(), UpsertError> {
     let before = found.len();
     let mut is_empty = true;
     for value in values.as_array().into_iter().flatten().flatten() {
@@ -189,7 +189,7 @@ fn all_of<'a>(path: &'a str, values: RawBsonRef<'a>, found: &mut Equalities<'a>)
 }
 
 /// Looks for what mongod simplifies to a filter that nothing meets, with which all its equalities are gone.
-fn check_within(value: RawBsonRef<'_>) -> Result<(), Refusal> {
+fn check_within(value: RawBsonRef<'_>) -> Result<(), UpsertError> {
     let check = |name: &str, value: RawBsonRef<'_>| {
         let is_empty = value.as_array().is_some_and(bson::RawArray::is_empty);
         match name {
@@ -214,10 +214,10 @@ pub(super) fn expression_is_not_allowed() -> WriteError {
     WriteError::new(ErrorCode::QueryFeatureNotAllowed, message)
 }
 
-fn never_met() -> Refusal {
-    Refusal::unsupported("an upsert with an empty $all in its filter")
+fn never_met() -> UpsertError {
+    UpsertError::unsupported("an upsert with an empty $all in its filter")
 }
 
-fn not_read(operator: &str) -> Refusal {
-    Refusal::unsupported(format!("an upsert with {operator} in its filter"))
+fn not_read(operator: &str) -> UpsertError {
+    UpsertError::unsupported(format!("an upsert with {operator} in its filter"))
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::Refusal;
+use super::UpsertError;
 use crate::command::error::ErrorCode;
 use crate::pattern::bucket::field_names::is_positional;
 
@@ -16,7 +16,7 @@ pub(super) const MAX_PATHS: usize = 5_000;
 
 /// What one operator does at one path.
 #[derive(Clone, Debug)]
-pub(super) struct Change<'a> {
+pub(super) struct PathChange<'a> {
     /// Its name, with the `$`.
     pub(super) operator: &'a str,
     /// The path; of a `$rename`, the one that the field gets.
@@ -27,7 +27,7 @@ pub(super) struct Change<'a> {
     pub(super) value: RawBsonRef<'a>,
 }
 
-impl<'a> Change<'a> {
+impl<'a> PathChange<'a> {
     fn new(operator: &'a str, path: &'a str, value: RawBsonRef<'a>) -> Self {
         Self {
             operator,
@@ -39,12 +39,12 @@ impl<'a> Change<'a> {
 }
 
 /// Reads an update's operators.
-pub(super) fn in_order(operators: &RawDocument) -> Result<Vec<Change<'_>>, Refusal> {
+pub(super) fn in_order(operators: &RawDocument) -> Result<Vec<PathChange<'_>>, UpsertError> {
     let mut changes = Vec::new();
-    let mut taken = Taken::default();
+    let mut taken = ChangedPaths::default();
     for (operator, paths) in operators.iter().flatten() {
         let Some(paths) = paths.as_document() else {
-            return Err(Refusal::unsupported(format!("a malformed {operator}")));
+            return Err(UpsertError::unsupported(format!("a malformed {operator}")));
         };
         for (path, value) in paths.iter().flatten() {
             let (operator, path) = (operator.as_str(), path.as_str());
@@ -54,15 +54,15 @@ pub(super) fn in_order(operators: &RawDocument) -> Result<Vec<Change<'_>>, Refus
                 ("$rename", RawBsonRef::String(to)) => {
                     check_path(to)?;
                     taken.take(to)?;
-                    Change::new(operator, to, RawBsonRef::String(path))
+                    PathChange::new(operator, to, RawBsonRef::String(path))
                 }
-                _ => Change::new(operator, path, value),
+                _ => PathChange::new(operator, path, value),
             };
             changes.push(change);
         }
     }
     if changes.len() > MAX_PATHS {
-        return Err(Refusal::unsupported(format!(
+        return Err(UpsertError::unsupported(format!(
             "an upsert of more than {MAX_PATHS} paths"
         )));
     }
@@ -72,17 +72,17 @@ pub(super) fn in_order(operators: &RawDocument) -> Result<Vec<Change<'_>>, Refus
 }
 
 /// Refuses what mongod has rules of its own for, or no use.
-pub(super) fn check_path(path: &str) -> Result<(), Refusal> {
+pub(super) fn check_path(path: &str) -> Result<(), UpsertError> {
     let parts = || path.split('.');
     if parts().any(str::is_empty) {
-        return Err(Refusal::unsupported("an upsert of a field without a name"));
+        return Err(UpsertError::unsupported("an upsert of a field without a name"));
     }
     // There is nothing to be found in a document that was not.
     if parts().any(is_positional) {
-        return Err(Refusal::unsupported(format!("an upsert with the path '{path}'")));
+        return Err(UpsertError::unsupported(format!("an upsert with the path '{path}'")));
     }
     if parts().count() > MAX_PARTS {
-        return Err(Refusal::unsupported(format!(
+        return Err(UpsertError::unsupported(format!(
             "an upsert of a path of more than {MAX_PARTS} parts"
         )));
     }
@@ -91,13 +91,13 @@ pub(super) fn check_path(path: &str) -> Result<(), Refusal> {
 
 /// Paths that are changed. No two may be the same or lead into each other.
 #[derive(Default)]
-struct Taken<'a> {
+struct ChangedPaths<'a> {
     whole: HashSet<&'a str>,
     led_through: HashSet<&'a str>,
 }
 
-impl<'a> Taken<'a> {
-    fn take(&mut self, path: &'a str) -> Result<(), Refusal> {
+impl<'a> ChangedPaths<'a> {
+    fn take(&mut self, path: &'a str) -> Result<(), UpsertError> {
         let parents = || path.match_indices('.').filter_map(|(end, _)| path.get(..end));
         let at = parents()
             .chain([path])
@@ -105,7 +105,7 @@ impl<'a> Taken<'a> {
             .or_else(|| self.led_through.contains(path).then_some(path));
         if let Some(at) = at {
             let message = format!("Updating the path '{path}' would create a conflict at '{at}'");
-            return Err(Refusal::mongod(ErrorCode::ConflictingUpdateOperators, message));
+            return Err(UpsertError::mongod(ErrorCode::ConflictingUpdateOperators, message));
         }
         self.led_through.extend(parents());
         self.whole.insert(path);
@@ -119,7 +119,7 @@ fn is_number(part: &str) -> bool {
 
 /// Names of numbers come in their numbers' order, all others in that of their bytes. The two are one order as long as no other
 /// name begins with a digit.
-fn check_names(changes: &[Change<'_>]) -> Result<(), Refusal> {
+fn check_names(changes: &[PathChange<'_>]) -> Result<(), UpsertError> {
     let parts = || changes.iter().flat_map(|change| change.parts.iter().copied());
     if !parts().any(is_number) {
         return Ok(());
@@ -129,7 +129,7 @@ fn check_names(changes: &[Change<'_>]) -> Result<(), Refusal> {
             && (!is_number(part) || (part.len() > 1 && part.starts_with('0')))
     };
     match parts().find(|part| is_odd(part)) {
-        Some(part) => Err(Refusal::unsupported(format!(
+        Some(part) => Err(UpsertError::unsupported(format!(
             "an upsert of a field '{part}' beside numbers"
         ))),
         None => Ok(()),

@@ -2,18 +2,18 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{Refusal, compare, equalities, with_id_first};
+use super::{UpsertError, compare, equalities, with_id_first};
 use crate::command::document::{get, single};
 use crate::command::error::ErrorCode;
 use crate::command::value_text::value_text;
-use crate::pattern::bucket::item::{Mint, with_timestamp};
+use crate::pattern::bucket::item::{IdSource, with_timestamp};
 
 /// The document, with the time in place of its empty timestamps.
 pub(super) fn build(
     filter: Option<&RawDocument>,
     replacement: &RawDocument,
-    mint: &mut dyn Mint,
-) -> Result<RawDocumentBuf, Refusal> {
+    mint: &mut dyn IdSource,
+) -> Result<RawDocumentBuf, UpsertError> {
     let demanded = equalities::id(filter)?;
     let own = get(replacement, "_id");
     // One that changes nothing is not looked at there, but at the end.
@@ -33,7 +33,7 @@ pub(super) fn build(
         .count()
         > 1
     {
-        return Err(Refusal::unsupported("a replacement with several `_id`s"));
+        return Err(UpsertError::unsupported("a replacement with several `_id`s"));
     }
     let mut filled = RawDocumentBuf::new();
     for (name, value) in replacement.iter().flatten() {
@@ -43,16 +43,16 @@ pub(super) fn build(
 }
 
 /// mongod's refusal of an `_id` in what was made, other than that of the filter.
-pub(super) fn altered(id: RawBsonRef<'_>) -> Refusal {
+pub(super) fn altered(id: RawBsonRef<'_>) -> UpsertError {
     let id = value_text(id);
     let message =
         format!("After applying the update, the (immutable) field '_id' was found to have been altered to _id: {id}");
-    Refusal::mongod(ErrorCode::ImmutableField, message)
+    UpsertError::mongod(ErrorCode::ImmutableField, message)
 }
 
 /// mongod's refusal of an `_id` in what was made.
-pub(super) fn found_to_be_an_array() -> Refusal {
+pub(super) fn found_to_be_an_array() -> UpsertError {
     let message = "After applying the update to the document, the (immutable) field '_id' was found to be an array or \
                    array descendant.";
-    Refusal::mongod(ErrorCode::NotSingleValueField, message)
+    UpsertError::mongod(ErrorCode::NotSingleValueField, message)
 }

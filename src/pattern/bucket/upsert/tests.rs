@@ -6,10 +6,10 @@ use bson::{Bson, DateTime, Document, Regex, Timestamp, bson, doc};
 use super::super::item::FixedMint;
 use super::*;
 
-fn built(filter: Document, change: impl Into<Bson>) -> Result<Built, Refusal> {
+fn built(filter: Document, change: impl Into<Bson>) -> Result<Built, UpsertError> {
     let filter = RawDocumentBuf::try_from(filter).unwrap();
     let change = bson::raw::RawBson::try_from(change.into()).unwrap();
-    let asked = Asked {
+    let asked = UpdateRequest {
         filter: Some(&filter),
         change: change.as_raw_bson_ref(),
         array_filters: None,
@@ -37,7 +37,7 @@ fn check_whole(filter: Document, change: Document, expected: Document) {
 fn check_error(filter: Document, change: Document, code: i32, message: &str) {
     let context = format!("{filter} {change}");
     match built(filter, change) {
-        Err(Refusal::Mongod(error)) => assert_eq!((error.code, error.message.as_str()), (code, message)),
+        Err(UpsertError::Mongod(error)) => assert_eq!((error.code, error.message.as_str()), (code, message)),
         other => panic!("{context}: {other:?}"),
     }
 }
@@ -46,7 +46,7 @@ fn check_unsupported(filter: Document, change: Document) {
     let context = format!("{filter} {change}");
     let refused = built(filter, change);
     assert!(
-        matches!(refused, Err(Refusal::Unsupported(_))),
+        matches!(refused, Err(UpsertError::Unsupported(_))),
         "{context}: {refused:?}"
     );
 }

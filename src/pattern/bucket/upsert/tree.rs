@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf};
 
-use super::Refusal;
+use super::UpsertError;
 use crate::command::document::put;
 use crate::command::error::ErrorCode;
 use crate::command::value_text::value_text;
@@ -32,9 +32,9 @@ pub(super) struct Blocked {
 
 impl Blocked {
     /// As mongod says it of an operator that adds fields.
-    pub(super) fn on_creation(self) -> Refusal {
+    pub(super) fn on_creation(self) -> UpsertError {
         let message = format!("Cannot create field '{}' in element {}", self.part, self.element);
-        Refusal::mongod(ErrorCode::PathNotViable, message)
+        UpsertError::mongod(ErrorCode::PathNotViable, message)
     }
 }
 
@@ -67,11 +67,11 @@ impl Node {
     }
 
     /// Sets the value at a path, and makes the documents that lead to it.
-    pub(super) fn set(&mut self, parts: &[&str], value: Self) -> Result<(), Refusal> {
+    pub(super) fn set(&mut self, parts: &[&str], value: Self) -> Result<(), UpsertError> {
         self.set_named("", parts, value)
     }
 
-    fn set_named(&mut self, own_name: &str, parts: &[&str], value: Self) -> Result<(), Refusal> {
+    fn set_named(&mut self, own_name: &str, parts: &[&str], value: Self) -> Result<(), UpsertError> {
         let Some((part, rest)) = parts.split_first() else {
             *self = value;
             return Ok(());
@@ -85,7 +85,7 @@ impl Node {
                 Self::Document(fields) => fields.push(((*part).to_owned(), Self::empty())),
                 Self::Array(elements) => {
                     if position.saturating_sub(elements.len()) > MAX_FILLED {
-                        return Err(Refusal::unsupported(format!(
+                        return Err(UpsertError::unsupported(format!(
                             "an upsert of element {position} of an array"
                         )));
                     }

@@ -25,7 +25,7 @@ async fn accepts(server: Arc<ServerConfig>, connect: impl AsyncFnOnce(u16)) -> b
         let mut stream = TlsAcceptor::from(server).accept(socket).await?;
         let mut header = [0; 16];
         stream.read_exact(&mut header).await?;
-        assert_eq!(first_bytes(&header), Speaks::Mongo);
+        assert_eq!(first_bytes(&header), SniffedProtocol::Mongo);
         std::io::Result::Ok(())
     };
     tokio::select! {

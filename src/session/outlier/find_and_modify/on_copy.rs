@@ -6,17 +6,17 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::{met_by_nobody, told_again};
 use crate::command::document::{get, put, single};
 use crate::command::find_and_modify::FindAndModify;
-use crate::command::reply::{carry, succeeded};
+use crate::command::reply::{copy_cluster_time, succeeded};
 use crate::pattern::outlier::layout::split;
 use crate::pattern::outlier::statement::{inserting, replacing};
 use crate::session::error::RunError;
 use crate::session::outlier::extras::Written;
-use crate::session::outlier::send::{Told, met};
-use crate::session::outlier::{MAX_ATTEMPTS, Outlier, pause};
+use crate::session::outlier::send::{OutlierWriteResult, met};
+use crate::session::outlier::{MAX_ATTEMPTS, OutlierCommand, pause};
 
 /// Of an outlier, or of a document that may become one. `None` where none of that `_id` is meant.
 pub(super) async fn of_outlier(
-    run: &mut Outlier<'_>,
+    run: &mut OutlierCommand<'_>,
     command: &FindAndModify<'_>,
     (filter, id): (&RawDocument, RawBsonRef<'_>),
 ) -> Result<Option<RawDocumentBuf>, RunError> {
@@ -68,7 +68,10 @@ pub(super) async fn of_outlier(
 }
 
 /// An upsert that makes a document of which nobody knows how long its array is.
-pub(super) async fn upsert(run: &mut Outlier<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn upsert(
+    run: &mut OutlierCommand<'_>,
+    command: &FindAndModify<'_>,
+) -> Result<RawDocumentBuf, RunError> {
     if run.head.is_retryable_write() {
         let answer = met_by_nobody(run, command).await?;
         if get(&answer, "retriedStmtId").is_some() {
@@ -128,7 +131,7 @@ fn on_copy(collection: &str, command: &FindAndModify<'_>, filter: Option<&RawDoc
 }
 
 /// Removes a stored document, and its pages. `None` where it is not as it was found.
-async fn remove(run: &mut Outlier<'_>, stored: &RawDocument) -> Result<Option<Told>, RunError> {
+async fn remove(run: &mut OutlierCommand<'_>, stored: &RawDocument) -> Result<Option<OutlierWriteResult>, RunError> {
     let (filter, _) = replacing(stored, stored).map_err(|what| run.unsupported(&what))?;
     let mut command = single("findAndModify", run.namespace.collection);
     put(&mut command, "query", &filter);
@@ -145,7 +148,7 @@ async fn remove(run: &mut Outlier<'_>, stored: &RawDocument) -> Result<Option<To
 }
 
 /// The answer that mongod gave of a copy, with what it told of the stored document.
-fn told_of(answer: &RawDocument, told: &Told) -> RawDocumentBuf {
+fn told_of(answer: &RawDocument, told: &OutlierWriteResult) -> RawDocumentBuf {
     let mut reply = RawDocumentBuf::new();
     for (name, value) in answer.iter().flatten() {
         if ["lastErrorObject", "value", "ok"].contains(&name.as_str()) {
@@ -155,6 +158,6 @@ fn told_of(answer: &RawDocument, told: &Told) -> RawDocumentBuf {
     if let Some(concern) = get(&told.answer, "writeConcernError") {
         reply.append(cstr!("writeConcernError"), concern);
     }
-    carry(&mut reply, &told.answer);
+    copy_cluster_time(&mut reply, &told.answer);
     reply
 }

@@ -3,7 +3,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{At, Statement};
+use super::{At, OutlierUpdate};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, single};
 use crate::command::reply::succeeded;
@@ -11,13 +11,13 @@ use crate::pattern::outlier::layout::split;
 use crate::pattern::outlier::statement::upserting;
 use crate::session::error::RunError;
 use crate::session::outlier::extras::Written;
-use crate::session::outlier::send::Told;
-use crate::session::outlier::{MAX_ATTEMPTS, Outlier, pause};
+use crate::session::outlier::send::OutlierWriteResult;
+use crate::session::outlier::{MAX_ATTEMPTS, OutlierCommand, pause};
 
 /// Has mongod work out what becomes of the document, and puts that in its place.
 pub(super) async fn rewrite(
-    run: &mut Outlier<'_>,
-    statement: &Statement<'_, '_>,
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierUpdate<'_, '_>,
     (filter, id): (&RawDocument, RawBsonRef<'_>),
 ) -> Result<At, RunError> {
     for attempt in 0..MAX_ATTEMPTS {
@@ -35,7 +35,7 @@ pub(super) async fn rewrite(
                 update(collection, &element, statement.variables)
             })
             .await?;
-        let told = Told::of(succeeded(computed.answer)?);
+        let told = OutlierWriteResult::of(succeeded(computed.answer)?);
         if told.error.is_some() || (told.n > 0 && told.modified == 0) {
             // Maybe since it was done when it was sent before.
             let remembered = if run.head.is_retryable_write() {
@@ -60,13 +60,16 @@ pub(super) async fn rewrite(
 }
 
 /// An upsert that makes a document of which nobody knows how long its array is.
-pub(super) async fn upsert(run: &mut Outlier<'_>, statement: &Statement<'_, '_>) -> Result<Told, RunError> {
+pub(super) async fn upsert(
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierUpdate<'_, '_>,
+) -> Result<OutlierWriteResult, RunError> {
     let of = statement.of;
     let element = without_hint(&statement.element(of.filter, of.change, (of.multi, true)));
     let computed = run
         .compute(None, |collection| update(collection, &element, statement.variables))
         .await?;
-    let mut told = Told::of(succeeded(computed.answer)?);
+    let mut told = OutlierWriteResult::of(succeeded(computed.answer)?);
     let Some(made) = computed.then.filter(|_| told.error.is_none()) else {
         return Ok(told);
     };

@@ -4,26 +4,30 @@ use std::collections::BTreeMap;
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf};
 
-use super::one::{Target, condition};
-use super::{Deleted, sweep};
+use super::one::{ItemToDelete, condition};
+use super::{DeleteTally, sweep};
 use crate::command::document::single;
 use crate::pattern::bucket::delete::take_out;
-use crate::pattern::bucket::layout::PageFacts;
-use crate::pattern::bucket::resolve::{Found, Wanted};
+use crate::pattern::bucket::layout::PageHeader;
+use crate::pattern::bucket::resolve::{ItemSelector, LocatedItem};
 use crate::session::error::RunError;
 use crate::session::run::resolve::Matches;
-use crate::session::run::statements::{Kind, Part, lost_too_often, send_counting};
-use crate::session::run::{MAX_ATTEMPTS, Run, pause};
+use crate::session::run::statements::{Origin, WriteCommand, lost_too_often, send_counting};
+use crate::session::run::{BucketCommand, MAX_ATTEMPTS, pause};
 
 /// What of a page is to be taken out.
-struct Chosen {
+struct PageSelection {
     key: RawDocumentBuf,
-    facts: PageFacts,
+    facts: PageHeader,
     /// By their places, ascending.
     items: BTreeMap<usize, RawDocumentBuf>,
 }
 
-pub(super) async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut Deleted) -> Result<(), RunError> {
+pub(super) async fn delete(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    deleted: &mut DeleteTally,
+) -> Result<(), RunError> {
     let mut emptied = Emptied::default();
     // Where the collection was replaced meanwhile, items lie elsewhere than they were found.
     while !all_that_match(run, wanted, deleted, &mut emptied).await? && !run.is_still_the_same().await? {}
@@ -35,9 +39,9 @@ pub(super) async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut 
 
 /// Takes out all items that match; whether each was as it was found.
 async fn all_that_match(
-    run: &mut Run<'_>,
-    wanted: Wanted<'_>,
-    deleted: &mut Deleted,
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    deleted: &mut DeleteTally,
     emptied: &mut Emptied,
 ) -> Result<bool, RunError> {
     let mut missed = round(run, wanted, deleted, emptied).await?;
@@ -49,7 +53,7 @@ async fn all_that_match(
         pause(attempt).await;
         // What was not as it was found is looked at again where it was; what came meanwhile elsewhere is not meant.
         let again = pages(&missed);
-        let again = Wanted {
+        let again = ItemSelector {
             of_bucket: Some(&again),
             ..wanted
         };
@@ -79,35 +83,39 @@ fn pages(ids: &[RawBson]) -> RawDocumentBuf {
 
 /// Takes out all items that match now; the `_id`s of the pages that were not as they were found.
 async fn round(
-    run: &mut Run<'_>,
-    wanted: Wanted<'_>,
-    deleted: &mut Deleted,
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    deleted: &mut DeleteTally,
     emptied: &mut Emptied,
 ) -> Result<Vec<RawBson>, RunError> {
     let mut matches = Matches::of(run, wanted).await?;
     let mut missed = Vec::new();
     // A page may go on in the next batch.
-    let mut rest: Option<Chosen> = None;
+    let mut rest: Option<PageSelection> = None;
     while let Some(batch) = matches.next_batch(run).await? {
         let mut chosen = by_page(run, rest.take(), batch)?;
         rest = chosen.pop();
         missed.extend(take(run, &chosen, deleted, emptied).await?);
     }
-    let rest: Vec<Chosen> = rest.into_iter().collect();
+    let rest: Vec<PageSelection> = rest.into_iter().collect();
     missed.extend(take(run, &rest, deleted, emptied).await?);
     Ok(missed)
 }
 
-fn by_page(run: &Run<'_>, rest: Option<Chosen>, batch: Vec<Found>) -> Result<Vec<Chosen>, RunError> {
-    let mut chosen: Vec<Chosen> = rest.into_iter().collect();
+fn by_page(
+    run: &BucketCommand<'_>,
+    rest: Option<PageSelection>,
+    batch: Vec<LocatedItem>,
+) -> Result<Vec<PageSelection>, RunError> {
+    let mut chosen: Vec<PageSelection> = rest.into_iter().collect();
     for found in batch {
-        let target = Target::of(run.shape, found).ok_or_else(|| run.misfit())?;
+        let target = ItemToDelete::of(run.shape, found).ok_or_else(|| run.corrupt_bucket_error())?;
         match chosen.last_mut() {
             Some(last) if last.facts.id == target.page.id => {
                 last.items.insert(target.place, target.stored);
             }
-            _ => chosen.push(Chosen {
-                key: condition(run.shape, &target.bucket).ok_or_else(|| run.misfit())?,
+            _ => chosen.push(PageSelection {
+                key: condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?,
                 facts: target.page,
                 items: [(target.place, target.stored)].into(),
             }),
@@ -117,9 +125,9 @@ fn by_page(run: &Run<'_>, rest: Option<Chosen>, batch: Vec<Found>) -> Result<Vec
 }
 
 async fn take(
-    run: &mut Run<'_>,
-    chosen: &[Chosen],
-    deleted: &mut Deleted,
+    run: &mut BucketCommand<'_>,
+    chosen: &[PageSelection],
+    deleted: &mut DeleteTally,
     emptied: &mut Emptied,
 ) -> Result<Vec<RawBson>, RunError> {
     if chosen.is_empty() {
@@ -131,7 +139,7 @@ async fn take(
     });
     let statements: Vec<RawDocumentBuf> = statements.collect();
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-    let told = send_counting(run, Kind::Update, (&statements, false), Part::Own(None)).await?;
+    let told = send_counting(run, WriteCommand::Update, (&statements, false), Origin::Client(None)).await?;
     let mut missed = Vec::new();
     let mut n = 0_usize;
     for (position, page) in chosen.iter().enumerate() {

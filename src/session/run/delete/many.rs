@@ -2,25 +2,29 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
-use super::{Deleted, chosen, sweep};
+use super::{DeleteTally, chosen, sweep};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::delete::{empty, has_announced_only};
-use crate::pattern::bucket::predicate_pushdown::{BucketPredicate, is_page_of_any_layout};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
-use crate::pattern::bucket::layout::{PageFacts, path};
-use crate::pattern::bucket::resolve::Wanted;
+use crate::pattern::bucket::layout::{PageHeader, path};
+use crate::pattern::bucket::predicate_pushdown::{BucketPredicate, is_page_of_any_layout};
+use crate::pattern::bucket::resolve::ItemSelector;
 use crate::session::error::RunError;
 use crate::session::run::queries::{documents, more};
 use crate::session::run::replaced::{MAX_RUNS, is_met_by, wait};
-use crate::session::run::statements::{Kind, Part, lost_too_often, send_counting};
-use crate::session::run::{MAX_ATTEMPTS, Run, pause};
+use crate::session::run::statements::{Origin, WriteCommand, lost_too_often, send_counting};
+use crate::session::run::{BucketCommand, MAX_ATTEMPTS, pause};
 
 /// Pages taken together.
 const PAGES: i64 = 1000;
 
 /// Deletes them. Where the collection is replaced meanwhile the rest is found and deleted in the one that takes its place.
-pub(super) async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut Deleted) -> Result<(), RunError> {
+pub(super) async fn delete(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    deleted: &mut DeleteTally,
+) -> Result<(), RunError> {
     for _ in 0..MAX_RUNS {
         match all(run, wanted, deleted).await {
             Err(RunError::Command(error)) if is_met_by(&error) && !run.head.in_transaction() => wait(run).await?,
@@ -30,7 +34,7 @@ pub(super) async fn delete(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut 
     all(run, wanted, deleted).await
 }
 
-async fn all(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut Deleted) -> Result<(), RunError> {
+async fn all(run: &mut BucketCommand<'_>, wanted: ItemSelector<'_>, deleted: &mut DeleteTally) -> Result<(), RunError> {
     let narrowing = BucketPredicate::of(run.shape, wanted.filter);
     match narrowing.only_keys().filter(|_| wanted.collation.is_none()) {
         Some(condition) => whole_pages(run, &condition, deleted).await,
@@ -39,13 +43,17 @@ async fn all(run: &mut Run<'_>, wanted: Wanted<'_>, deleted: &mut Deleted) -> Re
 }
 
 /// A page of a key, of which all items are to go.
-struct Page {
+struct PageToDelete {
     key: Key,
-    facts: PageFacts,
+    facts: PageHeader,
 }
 
 /// All items of the pages that meet a condition.
-async fn whole_pages(run: &mut Run<'_>, condition: &RawDocument, deleted: &mut Deleted) -> Result<(), RunError> {
+async fn whole_pages(
+    run: &mut BucketCommand<'_>,
+    condition: &RawDocument,
+    deleted: &mut DeleteTally,
+) -> Result<(), RunError> {
     for round in 0..MAX_ATTEMPTS {
         pause(round).await;
         let mut answer = run.link.run(&pages_of(run, condition)).await?;
@@ -66,7 +74,7 @@ async fn whole_pages(run: &mut Run<'_>, condition: &RawDocument, deleted: &mut D
 }
 
 /// The pages from each key's highest on, without their items.
-fn pages_of(run: &Run<'_>, condition: &RawDocument) -> RawDocumentBuf {
+fn pages_of(run: &BucketCommand<'_>, condition: &RawDocument) -> RawDocumentBuf {
     let mut order = RawDocumentBuf::new();
     for field in run.shape.key() {
         put(&mut order, field, -1);
@@ -81,33 +89,39 @@ fn pages_of(run: &Run<'_>, condition: &RawDocument) -> RawDocumentBuf {
     find.append(cstr!("hint"), index::PAGE);
     find.append(cstr!("projection"), single(run.shape.items(), 0));
     find.append(cstr!("batchSize"), PAGES);
-    run.carried().append_to_look_up(&mut find);
+    run.carried().append_to_internal_read(&mut find);
     find
 }
 
-fn pages(run: &Run<'_>, answer: &RawDocument) -> Result<Vec<Page>, RunError> {
+fn pages(run: &BucketCommand<'_>, answer: &RawDocument) -> Result<Vec<PageToDelete>, RunError> {
     let pages = documents(answer).map(|page| {
         let key = Key::of(run.shape, page).ok()?;
-        PageFacts::parse(run.shape, page).map(|facts| Page { key, facts })
+        PageHeader::parse(run.shape, page).map(|facts| PageToDelete { key, facts })
     });
-    pages.collect::<Option<_>>().ok_or_else(|| run.misfit().into())
+    pages
+        .collect::<Option<_>>()
+        .ok_or_else(|| run.corrupt_bucket_error().into())
 }
 
 /// Empties pages and removes those that can be; whether some were not as they were known.
-async fn empty_and_remove(run: &mut Run<'_>, pages: &[Page], deleted: &mut Deleted) -> Result<bool, RunError> {
-    let full: Vec<&Page> = pages.iter().filter(|page| page.facts.count > 0).collect();
+async fn empty_and_remove(
+    run: &mut BucketCommand<'_>,
+    pages: &[PageToDelete],
+    deleted: &mut DeleteTally,
+) -> Result<bool, RunError> {
+    let full: Vec<&PageToDelete> = pages.iter().filter(|page| page.facts.count > 0).collect();
     let statements: Vec<RawDocumentBuf> = full.iter().map(|page| empty(run.shape, &page.facts)).collect();
     let mut missed = Vec::new();
     if !statements.is_empty() {
         let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-        let told = send_counting(run, Kind::Update, (&statements, false), Part::Own(None)).await?;
+        let told = send_counting(run, WriteCommand::Update, (&statements, false), Origin::Client(None)).await?;
         missed.clone_from(&told.missed);
         let emptied = full.iter().enumerate().filter(|(place, _)| !missed.contains(place));
         let n: i64 = emptied.map(|(_, page)| i64::from(page.facts.count)).sum();
         deleted.add(n, told.answer.clone());
         told.unless_replaced()?;
     }
-    let missed_pages: Vec<&PageFacts> = missed
+    let missed_pages: Vec<&PageHeader> = missed
         .iter()
         .filter_map(|place| Some(&full.get(*place)?.facts))
         .collect();
@@ -118,14 +132,18 @@ async fn empty_and_remove(run: &mut Run<'_>, pages: &[Page], deleted: &mut Delet
 }
 
 /// Removes those pages of a key, from the highest on, that can be.
-async fn remove_of_key(run: &mut Run<'_>, pages: &[Page], missed: &[&PageFacts]) -> Result<(), RunError> {
-    let mut empty: Vec<PageFacts> = Vec::new();
+async fn remove_of_key(
+    run: &mut BucketCommand<'_>,
+    pages: &[PageToDelete],
+    missed: &[&PageHeader],
+) -> Result<(), RunError> {
+    let mut empty: Vec<PageHeader> = Vec::new();
     for page in pages {
         let facts = &page.facts;
         if missed.iter().any(|missed| missed.id == facts.id) || !has_announced_only(facts, empty.last()) {
             break;
         }
-        empty.push(PageFacts {
+        empty.push(PageHeader {
             count: 0,
             ..facts.clone()
         });

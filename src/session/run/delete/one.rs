@@ -2,37 +2,37 @@
 
 use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
-use super::{Deleted, sweep};
+use super::{DeleteTally, sweep};
 use crate::command::arguments::with_replaced;
 use crate::command::document::single;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::change::place_of;
 use crate::pattern::bucket::delete::{take_out, take_out_by_id};
-use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
-use crate::pattern::bucket::layout::PageFacts;
-use crate::pattern::bucket::resolve::{Found, Wanted};
+use crate::pattern::bucket::layout::PageHeader;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
+use crate::pattern::bucket::resolve::{ItemSelector, LocatedItem};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::session::error::RunError;
-use crate::session::run::statements::{Kind, Part, Told, is_remembered, lost_too_often, send_one};
-use crate::session::run::{MAX_ATTEMPTS, Run, pause, resolve};
+use crate::session::run::statements::{Origin, WriteCommand, WriteResult, is_remembered, lost_too_often, send_one};
+use crate::session::run::{BucketCommand, MAX_ATTEMPTS, pause, resolve};
 
 /// An item to be taken out, as it was found.
 #[derive(Debug)]
-pub(in crate::session::run) struct Target {
+pub(in crate::session::run) struct ItemToDelete {
     /// A document with its key fields, as its bucket has them.
     pub(in crate::session::run) bucket: RawDocumentBuf,
-    pub(in crate::session::run) page: PageFacts,
+    pub(in crate::session::run) page: PageHeader,
     pub(in crate::session::run) place: usize,
     pub(in crate::session::run) stored: RawDocumentBuf,
 }
 
 pub(super) async fn delete(
-    run: &mut Run<'_>,
-    wanted: Wanted<'_>,
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
     id: Option<i32>,
-    deleted: &mut Deleted,
+    deleted: &mut DeleteTally,
 ) -> Result<(), RunError> {
     let shape = run.shape;
     let narrowing = BucketPredicate::of(shape, wanted.filter);
@@ -44,7 +44,7 @@ pub(super) async fn delete(
         && !run.head.in_transaction()
     {
         let in_place = take_out_by_id(shape, &narrowing.on_buckets(), item);
-        let told = send_one(run, Kind::Update, &in_place, Part::Own(id)).await?;
+        let told = send_one(run, WriteCommand::Update, &in_place, Origin::Client(id)).await?;
         // Where none was met, one may have been passed, since it was moved there meanwhile.
         if told.missed.is_empty() {
             let is_met = told.n > 0;
@@ -69,7 +69,7 @@ pub(super) async fn delete(
             }
             return Ok(());
         };
-        if let Some(told) = take(run, &target, Part::Own(id)).await? {
+        if let Some(told) = take(run, &target, Origin::Client(id)).await? {
             add(deleted, told, id);
             return Ok(());
         }
@@ -77,7 +77,7 @@ pub(super) async fn delete(
     Err(lost_too_often().into())
 }
 
-fn add(deleted: &mut Deleted, told: Told, id: Option<i32>) {
+fn add(deleted: &mut DeleteTally, told: WriteResult, id: Option<i32>) {
     if told.resent {
         deleted.resent.extend(id);
     }
@@ -85,17 +85,17 @@ fn add(deleted: &mut Deleted, told: Told, id: Option<i32>) {
 }
 
 /// The statement that takes an item out of its page.
-pub(in crate::session::run) fn taking_out(shape: &BucketShape, target: &Target) -> RawDocumentBuf {
+pub(in crate::session::run) fn taking_out(shape: &BucketShape, target: &ItemToDelete) -> RawDocumentBuf {
     take_out(shape, &target.page, &[(target.place, &target.stored)])
 }
 
 /// Takes an item out. `None` where it is not as it was found.
 pub(in crate::session::run) async fn take(
-    run: &mut Run<'_>,
-    target: &Target,
-    part: Part,
-) -> Result<Option<Told>, RunError> {
-    let told = send_one(run, Kind::Update, &taking_out(run.shape, target), part).await?;
+    run: &mut BucketCommand<'_>,
+    target: &ItemToDelete,
+    part: Origin,
+) -> Result<Option<WriteResult>, RunError> {
+    let told = send_one(run, WriteCommand::Update, &taking_out(run.shape, target), part).await?;
     if !told.missed.is_empty() || (told.n == 0 && !told.resent) {
         return Ok(None);
     }
@@ -106,11 +106,14 @@ pub(in crate::session::run) async fn take(
 }
 
 /// Removes the page whose last item was taken out, unless it has announced another, and what it leaves behind.
-pub(in crate::session::run) async fn sweep_page(run: &mut Run<'_>, target: &Target) -> Result<(), RunError> {
+pub(in crate::session::run) async fn sweep_page(
+    run: &mut BucketCommand<'_>,
+    target: &ItemToDelete,
+) -> Result<(), RunError> {
     if target.page.count > 1 || !target.page.next.is_empty() {
         return Ok(());
     }
-    let key = condition(run.shape, &target.bucket).ok_or_else(|| run.misfit())?;
+    let key = condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?;
     if run.head.in_transaction() {
         // Which would end if the page had got an item since it was looked at, as by a move of this same command.
         return sweep::key(run, &key).await;
@@ -123,43 +126,46 @@ pub(in crate::session::run) async fn sweep_page(run: &mut Run<'_>, target: &Targ
 
 /// The item with that `_id`, where it meets the conditions.
 pub(in crate::session::run) async fn target_by_id(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     narrowing: &BucketPredicate,
     id: &RawBson,
-) -> Result<Option<Target>, RunError> {
+) -> Result<Option<ItemToDelete>, RunError> {
     let mut find = single("find", run.namespace.collection);
     find.append(cstr!("filter"), narrowing.on_buckets());
     find.append(cstr!("hint"), index::ITEM_ID);
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
-    run.carried().append_to_look_up(&mut find);
+    run.carried().append_to_internal_read(&mut find);
     let answer = run.link.run(&find).await?;
     let Some(bucket) = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next()) else {
         return Ok(None);
     };
     let target = || {
         let (place, stored) = place_of(run.shape, bucket, id)?;
-        Some(Target {
+        Some(ItemToDelete {
             bucket: without_items(run.shape, bucket),
-            page: PageFacts::parse(run.shape, bucket)?,
+            page: PageHeader::parse(run.shape, bucket)?,
             place,
             stored: stored.to_owned(),
         })
     };
-    target().map(Some).ok_or_else(|| run.misfit().into())
+    target().map(Some).ok_or_else(|| run.corrupt_bucket_error().into())
 }
 
 /// The item that matches first.
-pub(in crate::session::run) async fn target(run: &mut Run<'_>, wanted: Wanted<'_>) -> Result<Option<Target>, RunError> {
+pub(in crate::session::run) async fn target(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+) -> Result<Option<ItemToDelete>, RunError> {
     let found = resolve::first(run, wanted).await?;
-    let target = found.map(|found| Target::of(run.shape, found));
+    let target = found.map(|found| ItemToDelete::of(run.shape, found));
     target
-        .map(|target| target.ok_or_else(|| run.misfit().into()))
+        .map(|target| target.ok_or_else(|| run.corrupt_bucket_error().into()))
         .transpose()
 }
 
-impl Target {
-    pub(in crate::session::run) fn of(shape: &BucketShape, found: Found) -> Option<Self> {
+impl ItemToDelete {
+    pub(in crate::session::run) fn of(shape: &BucketShape, found: LocatedItem) -> Option<Self> {
         Some(Self {
             bucket: found.key.clone(),
             page: found.page_facts(shape)?,

@@ -5,21 +5,21 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use crate::command::document::{array_of, get, single};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::delete::{forget_next, removable, remove};
-use crate::pattern::bucket::predicate_pushdown::is_page;
 use crate::pattern::bucket::index;
-use crate::pattern::bucket::layout::{PageFacts, path};
+use crate::pattern::bucket::layout::{PageHeader, path};
 use crate::pattern::bucket::place::shift::tell_before;
+use crate::pattern::bucket::predicate_pushdown::is_page;
 use crate::session::error::RunError;
-use crate::session::link::Request;
-use crate::session::run::Run;
+use crate::session::link::UpstreamRequest;
+use crate::session::run::BucketCommand;
 use crate::session::run::replaced::unless_replaced;
-use crate::session::run::statements::{Kind, Part, beside, send};
+use crate::session::run::statements::{Origin, WriteCommand, beside, send};
 
 /// Pages looked at together.
 const PAGES: i64 = 1000;
 
 /// Removes the empty pages at the end of a key.
-pub(in crate::session::run) async fn key(run: &mut Run<'_>, key: &RawDocument) -> Result<(), RunError> {
+pub(in crate::session::run) async fn key(run: &mut BucketCommand<'_>, key: &RawDocument) -> Result<(), RunError> {
     let mut find = single("find", run.namespace.collection);
     find.append(cstr!("filter"), single("$and", array_of(&[is_page(), key.to_owned()])));
     find.append(cstr!("sort"), single(path::PAGE, -1));
@@ -27,13 +27,13 @@ pub(in crate::session::run) async fn key(run: &mut Run<'_>, key: &RawDocument) -
     find.append(cstr!("limit"), PAGES);
     find.append(cstr!("batchSize"), PAGES);
     find.append(cstr!("singleBatch"), true);
-    run.carried().append_to_look_up(&mut find);
+    run.carried().append_to_internal_read(&mut find);
     let answer = run.link.run(&find).await?;
     let pages = CursorReply::parse(&answer).map(|cursor| {
-        let pages = cursor.documents().map(|page| PageFacts::parse(run.shape, page));
+        let pages = cursor.documents().map(|page| PageHeader::parse(run.shape, page));
         pages.collect::<Option<Vec<_>>>()
     });
-    let pages = pages.flatten().ok_or_else(|| run.misfit())?;
+    let pages = pages.flatten().ok_or_else(|| run.corrupt_bucket_error())?;
     let empty = pages.get(..removable(&pages)).unwrap_or_default();
     let removed = remove_all(run, key, empty).await?;
     if let Some(last) = removed.checked_sub(1).and_then(|last| pages.get(last)) {
@@ -43,14 +43,18 @@ pub(in crate::session::run) async fn key(run: &mut Run<'_>, key: &RawDocument) -
 }
 
 /// Removes pages of a key that are empty, from the highest down, until one is not as it was known; how many are gone.
-pub(super) async fn remove_all(run: &mut Run<'_>, key: &RawDocument, pages: &[PageFacts]) -> Result<usize, RunError> {
+pub(super) async fn remove_all(
+    run: &mut BucketCommand<'_>,
+    key: &RawDocument,
+    pages: &[PageHeader],
+) -> Result<usize, RunError> {
     let pages = pass_on(run, key, pages).await?;
     if pages.is_empty() {
         return Ok(0);
     }
     let statements: Vec<RawDocumentBuf> = pages.iter().map(|page| remove(run.shape, page)).collect();
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-    let told = send(run, Kind::Delete, (&statements, true), Part::Beside).await;
+    let told = send(run, WriteCommand::Delete, (&statements, true), Origin::Internal).await;
     let Some(told) = unless_replaced(run, told)? else {
         return Ok(0);
     };
@@ -58,8 +62,12 @@ pub(super) async fn remove_all(run: &mut Run<'_>, key: &RawDocument, pages: &[Pa
 }
 
 /// Lets the page before each that is to be removed tell what that page tells of those before it. Those that may be removed.
-async fn pass_on(run: &mut Run<'_>, key: &RawDocument, pages: &[PageFacts]) -> Result<Vec<PageFacts>, RunError> {
-    let Some(first) = pages.iter().position(PageFacts::tells_for_others) else {
+async fn pass_on(
+    run: &mut BucketCommand<'_>,
+    key: &RawDocument,
+    pages: &[PageHeader],
+) -> Result<Vec<PageHeader>, RunError> {
+    let Some(first) = pages.iter().position(PageHeader::tells_for_others) else {
         return Ok(pages.to_vec());
     };
     let (others, telling) = pages.split_at_checked(first).unwrap_or_default();
@@ -70,12 +78,12 @@ async fn pass_on(run: &mut Run<'_>, key: &RawDocument, pages: &[PageFacts]) -> R
         return Ok(removable);
     };
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-    let told = send(run, Kind::Update, (&statements, true), Part::Beside).await;
+    let told = send(run, WriteCommand::Update, (&statements, true), Origin::Internal).await;
     let Some(told) = unless_replaced(run, told)? else {
         return Ok(removable);
     };
     if usize::try_from(told.n).is_ok_and(|told| told == statements.len()) {
-        removable.extend(telling.iter().map(|page| PageFacts {
+        removable.extend(telling.iter().map(|page| PageHeader {
             anchor: true,
             ..page.clone()
         }));
@@ -84,7 +92,11 @@ async fn pass_on(run: &mut Run<'_>, key: &RawDocument, pages: &[PageFacts]) -> R
 }
 
 /// Lets the page before one that is gone forget it, and removes that page too if it is empty, and so on.
-pub(super) async fn below(run: &mut Run<'_>, key: &RawDocument, removed: &PageFacts) -> Result<(), RunError> {
+pub(super) async fn below(
+    run: &mut BucketCommand<'_>,
+    key: &RawDocument,
+    removed: &PageHeader,
+) -> Result<(), RunError> {
     let mut removed = removed.clone();
     while let Some((query, update)) = forget_next(key, &removed) {
         let mut command = single("findAndModify", run.namespace.collection);
@@ -94,12 +106,12 @@ pub(super) async fn below(run: &mut Run<'_>, key: &RawDocument, removed: &PageFa
         command.append(cstr!("fields"), single(run.shape.items(), 0));
         command.append(cstr!("hint"), index::PAGE);
         beside(run).append_to_write(&mut command);
-        let answer = succeeded(run.link.call(Request::plain(&command)).await?);
+        let answer = succeeded(run.link.call(UpstreamRequest::plain(&command)).await?);
         let Some(answer) = unless_replaced(run, answer.map_err(Into::into))? else {
             return Ok(());
         };
         let page = get(&answer, "value").and_then(RawBsonRef::as_document);
-        let Some(page) = page.and_then(|page| PageFacts::parse(run.shape, page)) else {
+        let Some(page) = page.and_then(|page| PageHeader::parse(run.shape, page)) else {
             return Ok(());
         };
         if removable(std::slice::from_ref(&page)) == 0 {

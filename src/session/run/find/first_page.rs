@@ -6,14 +6,17 @@ use crate::command::document::get;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::read::Queries;
 use crate::pattern::bucket::read::bucket::Bucket;
-use crate::pattern::bucket::read::question::{Keys, Question};
+use crate::pattern::bucket::read::question::{BucketQuery, Keys};
 use crate::session::error::RunError;
-use crate::session::first_page::Place;
-use crate::session::run::Run;
+use crate::session::first_page::FirstPageKey;
+use crate::session::run::BucketCommand;
 use crate::session::run::queries::{ask, complete, documents};
 
 /// The answer that holds it, if its `_id` is known and still its own.
-pub(super) async fn known(run: &mut Run<'_>, queries: Queries<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
+pub(super) async fn known(
+    run: &mut BucketCommand<'_>,
+    queries: Queries<'_>,
+) -> Result<Option<RawDocumentBuf>, RunError> {
     let Some(place) = place(run, queries) else {
         return Ok(None);
     };
@@ -36,7 +39,7 @@ pub(super) async fn known(run: &mut Run<'_>, queries: Queries<'_>) -> Result<Opt
 }
 
 /// Remembers the `_id` of a bucket if that is the first page of the key that is asked for.
-pub(super) fn learn(run: &Run<'_>, question: &Question, bucket: &RawDocument) {
+pub(super) fn learn(run: &BucketCommand<'_>, question: &BucketQuery, bucket: &RawDocument) {
     let Keys::One(key) = &question.keys else { return };
     let source = run.source();
     let place = place(run, Queries { source, key }).filter(|place| is_at(run, place, bucket));
@@ -46,13 +49,13 @@ pub(super) fn learn(run: &Run<'_>, question: &Question, bucket: &RawDocument) {
     }
 }
 
-fn place(run: &Run<'_>, queries: Queries<'_>) -> Option<Place> {
-    Some(Place::new(run.namespace, queries.identity(run.shape)?))
+fn place(run: &BucketCommand<'_>, queries: Queries<'_>) -> Option<FirstPageKey> {
+    Some(FirstPageKey::new(run.namespace, queries.identity(run.shape)?))
 }
 
 /// Whether a bucket is the first page of the key at that place.
-fn is_at(run: &Run<'_>, place: &Place, bucket: &RawDocument) -> bool {
+fn is_at(run: &BucketCommand<'_>, place: &FirstPageKey, bucket: &RawDocument) -> bool {
     let is_first = Bucket::open(run.shape, bucket).is_some_and(|bucket| bucket.page == 0);
     let key = Key::of(run.shape, bucket).ok();
-    is_first && key.is_some_and(|key| Place::new(run.namespace, key.identity()) == *place)
+    is_first && key.is_some_and(|key| FirstPageKey::new(run.namespace, key.identity()) == *place)
 }

@@ -13,12 +13,12 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::read::Queries;
 use crate::pattern::bucket::read::bucket::Bucket;
-use crate::pattern::bucket::read::documents::Documents;
-use crate::pattern::bucket::read::merge::{Bounds, Unread, choose, merge};
-use crate::pattern::bucket::read::question::{Keys, Order, Question};
+use crate::pattern::bucket::read::documents::DocumentBuffer;
+use crate::pattern::bucket::read::merge::{PageBounds, Unread, choose, merge};
+use crate::pattern::bucket::read::question::{BucketQuery, Keys, Order};
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
-use crate::session::run::Run;
+use crate::session::run::BucketCommand;
 use crate::session::run::explain::Explained;
 use crate::session::run::queries::{ask, ask_all, complete, documents, first_bucket, kill_all, more};
 use crate::session::upstream::UpstreamKind;
@@ -33,7 +33,7 @@ const MAX_MOVED: usize = 50;
 const MAX_BOUNDS: usize = 200_000;
 
 /// The query that brings items, if the answer is near that end of the order that it begins with.
-pub(super) fn explained(run: &Run<'_>, question: &Question) -> Option<Explained> {
+pub(super) fn explained(run: &BucketCommand<'_>, question: &BucketQuery) -> Option<Explained> {
     let Keys::One(key) = &question.keys else { return None };
     let queries = Queries {
         source: run.source(),
@@ -46,7 +46,7 @@ pub(super) fn explained(run: &Run<'_>, question: &Question) -> Option<Explained>
 }
 
 /// How many pages are read of one end of a key: twice as many as if none overlapped.
-fn pages_for(run: &Run<'_>, question: &Question) -> u64 {
+fn pages_for(run: &BucketCommand<'_>, question: &BucketQuery) -> u64 {
     let items = question.skip.saturating_add(question.limit.unwrap_or(1));
     let pages = items.div_ceil(u64::from(run.shape.max_items()).max(1));
     pages.saturating_mul(2).saturating_add(2)
@@ -54,9 +54,9 @@ fn pages_for(run: &Run<'_>, question: &Question) -> u64 {
 
 /// `None` where the pipeline will do better.
 pub(super) async fn run(
-    run: &mut Run<'_>,
-    question: &Question,
-) -> Result<Option<(Documents, RawDocumentBuf)>, RunError> {
+    run: &mut BucketCommand<'_>,
+    question: &BucketQuery,
+) -> Result<Option<(DocumentBuffer, RawDocumentBuf)>, RunError> {
     let Keys::One(key) = &question.keys else {
         return Ok(None);
     };
@@ -77,12 +77,16 @@ pub(super) async fn run(
 
 struct Merging<'a> {
     queries: Queries<'a>,
-    question: &'a Question,
+    question: &'a BucketQuery,
 }
 
 impl Merging<'_> {
     /// Reads so many pages from the end that the order begins with. `None` where that is not enough.
-    async fn at_the_end(&self, run: &mut Run<'_>, pages: u64) -> Result<Option<(Documents, RawDocumentBuf)>, RunError> {
+    async fn at_the_end(
+        &self,
+        run: &mut BucketCommand<'_>,
+        pages: u64,
+    ) -> Result<Option<(DocumentBuffer, RawDocumentBuf)>, RunError> {
         let shape = run.shape;
         let mut queries = vec![
             self.queries.whole_highest(),
@@ -104,7 +108,7 @@ impl Merging<'_> {
         let Some(moved) = self.moved(run, is_unsteady).await? else {
             return Ok(None);
         };
-        let mut items = Documents::default();
+        let mut items = DocumentBuffer::default();
         let Some(highest) = first_bucket(run, highest)? else {
             return Ok(Some((items, answer.clone())));
         };
@@ -140,7 +144,11 @@ impl Merging<'_> {
     }
 
     /// The pages whose bounds may have moved. `None` where they are too many to be read beside the others.
-    async fn moved(&self, run: &mut Run<'_>, is_unsteady: bool) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
+    async fn moved(
+        &self,
+        run: &mut BucketCommand<'_>,
+        is_unsteady: bool,
+    ) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
         if !is_unsteady {
             return Ok(Some(Vec::new()));
         }
@@ -156,20 +164,20 @@ impl Merging<'_> {
     }
 
     /// Looks at the bounds of all pages, and reads those that may hold what is asked for.
-    async fn by_rank(&self, run: &mut Run<'_>) -> Result<Option<(Documents, RawDocumentBuf)>, RunError> {
+    async fn by_rank(&self, run: &mut BucketCommand<'_>) -> Result<Option<(DocumentBuffer, RawDocumentBuf)>, RunError> {
         let shape = run.shape;
         let query = complete(run, self.queries.whole_highest());
         let Some([highest]) = ask(run, [query]).await? else {
             return Ok(None);
         };
         let Some(highest) = first_bucket(run, &highest)? else {
-            return Ok(Some((Documents::default(), highest.clone())));
+            return Ok(Some((DocumentBuffer::default(), highest.clone())));
         };
         let query = complete(run, self.queries.bounds((shape, self.question), highest.page));
         let Some(mut bounds) = all_bounds(run, query).await? else {
             return Ok(None);
         };
-        let Some(own) = Bounds::of(&highest) else {
+        let Some(own) = PageBounds::of(&highest) else {
             return Ok(None);
         };
         let range = self.question.range;
@@ -196,10 +204,10 @@ impl Merging<'_> {
         }
         // What changed since its bounds were read has other ranks, and what is gone had some.
         let same = all
-            && buckets
-                .iter()
-                .all(|bucket| bucket.page == own.page || bounds.iter().any(|known| Bounds::of(bucket) == Some(*known)));
-        let mut items = Documents::default();
+            && buckets.iter().all(|bucket| {
+                bucket.page == own.page || bounds.iter().any(|known| PageBounds::of(bucket) == Some(*known))
+            });
+        let mut items = DocumentBuffer::default();
         let skip = self.question.skip.saturating_sub(chosen.passed);
         let found = same && merge((shape, self.question), (skip, Unread::None), &buckets, &mut items);
         let gossip = answers.into_iter().next_back().unwrap_or_default();
@@ -208,14 +216,14 @@ impl Merging<'_> {
 }
 
 /// Whether an answer holds all that was asked for; the cursor is closed of one that does not.
-async fn is_all(run: &mut Run<'_>, answer: &RawDocumentBuf) -> Result<bool, RunError> {
+async fn is_all(run: &mut BucketCommand<'_>, answer: &RawDocumentBuf) -> Result<bool, RunError> {
     let is_all = CursorReply::parse(answer).is_some_and(|cursor| cursor.id == 0);
     kill_all(run, std::slice::from_ref(answer)).await?;
     Ok(is_all)
 }
 
 /// Whether page 0 tells that bounds of the key's pages move.
-fn tells_of_moves(run: &Run<'_>, first: &RawDocument) -> bool {
+fn tells_of_moves(run: &BucketCommand<'_>, first: &RawDocument) -> bool {
     documents(first)
         .next()
         .and_then(|first| Bucket::open(run.shape, first))
@@ -223,14 +231,14 @@ fn tells_of_moves(run: &Run<'_>, first: &RawDocument) -> bool {
 }
 
 /// The bounds that an answer and those after it tell of. `None` where a page has none, or there are too many.
-async fn all_bounds(run: &mut Run<'_>, query: RawDocumentBuf) -> Result<Option<Vec<Bounds>>, RunError> {
+async fn all_bounds(run: &mut BucketCommand<'_>, query: RawDocumentBuf) -> Result<Option<Vec<PageBounds>>, RunError> {
     let mut bounds = Vec::new();
     let Some([mut answer]) = ask(run, [query]).await? else {
         return Ok(None);
     };
     loop {
         for bucket in documents(&answer) {
-            let found = Bucket::open(run.shape, bucket).as_ref().and_then(Bounds::of);
+            let found = Bucket::open(run.shape, bucket).as_ref().and_then(PageBounds::of);
             let Some(found) = found.filter(|_| bounds.len() < MAX_BOUNDS) else {
                 kill_all(run, std::slice::from_ref(&answer)).await?;
                 return Ok(None);
@@ -244,7 +252,10 @@ async fn all_bounds(run: &mut Run<'_>, query: RawDocumentBuf) -> Result<Option<V
     }
 }
 
-async fn all_answers(run: &mut Run<'_>, query: RawDocumentBuf) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
+async fn all_answers(
+    run: &mut BucketCommand<'_>,
+    query: RawDocumentBuf,
+) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
     let Some([mut answer]) = ask(run, [query]).await? else {
         return Ok(None);
     };

@@ -3,14 +3,14 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
-use crate::command::batch::{Batch, BatchKind};
-use crate::command::reply::{CursorReply, carry, succeeded};
-use crate::pattern::bucket::read::documents::Documents;
-use crate::pattern::bucket::read::walk::{Step, PageScan};
+use crate::command::batch::{BatchKind, ReplyBatch};
+use crate::command::reply::{CursorReply, copy_cluster_time, succeeded};
+use crate::pattern::bucket::read::documents::DocumentBuffer;
+use crate::pattern::bucket::read::walk::{PageScan, ScanStep};
 use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
-use crate::session::link::{Request, Sent};
-use crate::session::run::Run;
+use crate::session::link::{PendingReply, UpstreamRequest};
+use crate::session::run::BucketCommand;
 use crate::session::run::queries::{complete, get_more, kill};
 
 /// What a batch weighs where the client names no size: of a naive collection it is up to 16 MiB, which would be kept for
@@ -23,14 +23,14 @@ const FIRST_GUESS_BYTES: usize = 4096;
 
 /// How much goes in a batch.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::session::run) struct Measure {
+pub(in crate::session::run) struct BatchLimit {
     /// Documents at most.
     documents: Option<u64>,
     /// Bytes after which nothing more is read for it.
     bytes: usize,
 }
 
-impl Measure {
+impl BatchLimit {
     /// So many documents, or as many as fit.
     pub(in crate::session::run) fn of(documents: Option<u64>) -> Self {
         let bytes = if documents.is_some() { usize::MAX } else { TARGET_BYTES };
@@ -43,7 +43,7 @@ impl Measure {
     }
 
     /// Whether a batch has all documents that go in it.
-    pub(in crate::session::run) fn is_full(self, batch: &Batch) -> bool {
+    pub(in crate::session::run) fn is_full(self, batch: &ReplyBatch) -> bool {
         let count = u64::try_from(batch.count()).unwrap_or(u64::MAX);
         self.documents.is_some_and(|most| count >= most)
     }
@@ -51,7 +51,7 @@ impl Measure {
 
 /// The upstream's cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Upstream {
+enum UpstreamCursor {
     /// Not asked yet, or asked for a few buckets at a time without one.
     None,
     /// Open.
@@ -62,7 +62,7 @@ enum Upstream {
 
 /// What a batch came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::session::run) enum Filled {
+pub(in crate::session::run) enum BatchStatus {
     /// There may be more.
     More,
     /// That was all.
@@ -73,10 +73,10 @@ pub(in crate::session::run) enum Filled {
 
 /// A walk, and what it has brought.
 #[derive(Debug)]
-pub(in crate::session) struct Stream {
+pub(in crate::session) struct ItemCursor {
     walk: PageScan,
-    waiting: Documents,
-    upstream: Upstream,
+    waiting: DocumentBuffer,
+    upstream: UpstreamCursor,
     /// Whether buckets are read a few at a time, each time anew: nothing is left open upstream.
     closes: bool,
     done: bool,
@@ -85,23 +85,23 @@ pub(in crate::session) struct Stream {
     /// What the upstream tells with an answer, of the last one.
     gossip: RawDocumentBuf,
     /// Whether the first bucket is kept.
-    watches: bool,
+    captures_first_page: bool,
     first: Option<RawDocumentBuf>,
 }
 
-impl Stream {
+impl ItemCursor {
     /// One that has not begun. `closes`: its first batch is its only one.
     pub(super) fn new(walk: PageScan, closes: bool) -> Self {
         Self {
             // Of several keys, its place after a few buckets could not be found again.
             closes: closes && walk.can_go_on(),
             walk,
-            waiting: Documents::default(),
-            upstream: Upstream::None,
+            waiting: DocumentBuffer::default(),
+            upstream: UpstreamCursor::None,
             done: false,
             seen: (0, 0),
             gossip: RawDocumentBuf::new(),
-            watches: false,
+            captures_first_page: false,
             first: None,
         }
     }
@@ -109,9 +109,9 @@ impl Stream {
     /// One that has come to its end without a document; mongod's answer that said so.
     pub(super) fn ended(walk: PageScan, answer: &RawDocument) -> Self {
         let mut stream = Self::new(walk, false);
-        carry(&mut stream.gossip, answer);
+        copy_cluster_time(&mut stream.gossip, answer);
         Self {
-            upstream: Upstream::Exhausted,
+            upstream: UpstreamCursor::Exhausted,
             done: true,
             ..stream
         }
@@ -120,7 +120,10 @@ impl Stream {
     /// The same, which keeps the first bucket that it meets.
     pub(super) fn watching_for_the_first_page(self) -> Self {
         let watches = true;
-        Self { watches, ..self }
+        Self {
+            captures_first_page: watches,
+            ..self
+        }
     }
 
     /// The first bucket that it met, where it was to be kept.
@@ -129,9 +132,9 @@ impl Stream {
     }
 
     /// The query for the next buckets, where no cursor is open.
-    pub(super) fn query(&self, run: &Run<'_>, measure: Measure) -> RawDocumentBuf {
+    pub(super) fn query(&self, run: &BucketCommand<'_>, measure: BatchLimit) -> RawDocumentBuf {
         let buckets =
-            i64::try_from(self.buckets(run.shape, measure, &Batch::new(BatchKind::First))).unwrap_or(i64::MAX);
+            i64::try_from(self.buckets(run.shape, measure, &ReplyBatch::new(BatchKind::First))).unwrap_or(i64::MAX);
         let mut find = self.walk.query(run.source());
         find.append(cstr!("batchSize"), buckets);
         if self.closes {
@@ -149,24 +152,24 @@ impl Stream {
     /// Fills a batch. `first` is the answer to the first query, where that was sent already.
     pub(in crate::session::run) async fn fill(
         &mut self,
-        run: &mut Run<'_>,
+        run: &mut BucketCommand<'_>,
         shape: &BucketShape,
-        (kind, measure): (BatchKind, Measure),
+        (kind, measure): (BatchKind, BatchLimit),
         mut first: Option<RawDocumentBuf>,
-    ) -> Result<(Batch, Filled), RunError> {
-        let mut batch = Batch::new(kind);
-        let mut sent: Option<Sent> = None;
+    ) -> Result<(ReplyBatch, BatchStatus), RunError> {
+        let mut batch = ReplyBatch::new(kind);
+        let mut sent: Option<PendingReply> = None;
         loop {
             // Something is read first, even for a batch of none: it may tell that buckets do not answer this.
-            if self.upstream != Upstream::None && sent.is_none() {
+            if self.upstream != UpstreamCursor::None && sent.is_none() {
                 if self.move_into(&mut batch, measure) {
-                    return Ok((batch, Filled::More));
+                    return Ok((batch, BatchStatus::More));
                 }
                 if self.done {
                     let filled = if measure.is_nothing() {
-                        Filled::More
+                        BatchStatus::More
                     } else {
-                        Filled::All
+                        BatchStatus::All
                     };
                     return Ok((batch, filled));
                 }
@@ -177,31 +180,31 @@ impl Stream {
                 (None, Some(sent)) => succeeded(run.link.answer_to(sent).await?)?,
                 (None, None) => {
                     let command = self.command(run, shape, measure, &batch);
-                    succeeded(run.link.call(Request::plain(&command)).await?)?
+                    succeeded(run.link.call(UpstreamRequest::plain(&command)).await?)?
                 }
             };
             // mongod reads on while these are unpacked.
             if self.needs_more_than(&answer, measure, &batch) {
                 let command = self.command(run, shape, measure, &batch);
-                sent = Some(run.link.send(Request::plain(&command)).await?);
+                sent = Some(run.link.send(UpstreamRequest::plain(&command)).await?);
             }
             let step = self.unpack(shape, &answer, asked);
-            if !matches!(step, Step::Done | Step::More) || self.done {
+            if !matches!(step, ScanStep::Done | ScanStep::More) || self.done {
                 // What was asked for in vain.
                 if let Some(sent) = sent.take() {
                     self.see(&succeeded(run.link.answer_to(sent).await?)?);
                 }
             }
             match step {
-                Step::OutOfOrder => return Ok((batch, Filled::OutOfOrder)),
-                Step::Stray => {
+                ScanStep::OutOfOrder => return Ok((batch, BatchStatus::OutOfOrder)),
+                ScanStep::Stray => {
                     self.close(run).await?;
-                    return Err(run.misfit().into());
+                    return Err(run.corrupt_bucket_error().into());
                 }
-                Step::Done | Step::More => {}
+                ScanStep::Done | ScanStep::More => {}
             }
             self.gossip = RawDocumentBuf::new();
-            carry(&mut self.gossip, &answer);
+            copy_cluster_time(&mut self.gossip, &answer);
             if self.done || self.closes {
                 self.close(run).await?;
             } else if sent.is_some() {
@@ -211,19 +214,19 @@ impl Stream {
     }
 
     /// Whether another answer will be needed for the batch, as far as can be told before this one is unpacked.
-    fn needs_more_than(&self, answer: &RawDocument, measure: Measure, batch: &Batch) -> bool {
+    fn needs_more_than(&self, answer: &RawDocument, measure: BatchLimit, batch: &ReplyBatch) -> bool {
         let Some(cursor) = CursorReply::parse(answer).filter(|cursor| cursor.id != 0) else {
             return false;
         };
         // The first answer may tell that this is not the way, and a limit that it is the last.
-        let is_long = matches!(self.upstream, Upstream::Open(_)) && !self.closes && self.walk.left().is_none();
+        let is_long = matches!(self.upstream, UpstreamCursor::Open(_)) && !self.closes && self.walk.left().is_none();
         let bytes = cursor.batch.as_bytes().len().saturating_mul(2);
         let have = batch.document_bytes().saturating_add(self.waiting.weight());
         is_long && measure.documents.is_none() && have.saturating_add(bytes) < measure.bytes
     }
 
     /// Moves what waits into the batch; whether that is full.
-    fn move_into(&mut self, batch: &mut Batch, measure: Measure) -> bool {
+    fn move_into(&mut self, batch: &mut ReplyBatch, measure: BatchLimit) -> bool {
         loop {
             if measure.is_full(batch) {
                 return !(self.done && self.waiting.is_empty());
@@ -240,7 +243,7 @@ impl Stream {
     }
 
     /// How many buckets to ask for, to fill the batch.
-    fn buckets(&self, shape: &BucketShape, measure: Measure, batch: &Batch) -> u64 {
+    fn buckets(&self, shape: &BucketShape, measure: BatchLimit, batch: &ReplyBatch) -> u64 {
         let (bytes, seen) = self.seen;
         let weight = bytes.checked_div(seen).unwrap_or(FIRST_GUESS_BYTES).max(1);
         let room = TARGET_BYTES
@@ -261,10 +264,16 @@ impl Stream {
     }
 
     /// The command for the next buckets.
-    fn command(&self, run: &Run<'_>, shape: &BucketShape, measure: Measure, batch: &Batch) -> RawDocumentBuf {
+    fn command(
+        &self,
+        run: &BucketCommand<'_>,
+        shape: &BucketShape,
+        measure: BatchLimit,
+        batch: &ReplyBatch,
+    ) -> RawDocumentBuf {
         match self.upstream {
-            Upstream::Open(id) => get_more(run, id, Some(self.buckets(shape, measure, batch))),
-            Upstream::None | Upstream::Exhausted => complete(run, self.query(run, measure)),
+            UpstreamCursor::Open(id) => get_more(run, id, Some(self.buckets(shape, measure, batch))),
+            UpstreamCursor::None | UpstreamCursor::Exhausted => complete(run, self.query(run, measure)),
         }
     }
 
@@ -272,41 +281,41 @@ impl Stream {
     fn see<'a>(&mut self, answer: &'a RawDocument) -> Option<CursorReply<'a>> {
         let cursor = CursorReply::parse(answer)?;
         self.upstream = match cursor.id {
-            0 => Upstream::Exhausted,
-            id => Upstream::Open(id),
+            0 => UpstreamCursor::Exhausted,
+            id => UpstreamCursor::Open(id),
         };
         Some(cursor)
     }
 
     /// Takes the items out of an answer, to a query for so many buckets.
-    fn unpack(&mut self, shape: &BucketShape, answer: &RawDocument, asked: u64) -> Step {
+    fn unpack(&mut self, shape: &BucketShape, answer: &RawDocument, asked: u64) -> ScanStep {
         let Some(cursor) = self.see(answer) else {
-            return Step::Stray;
+            return ScanStep::Stray;
         };
         let mut read = 0_u64;
         for bucket in cursor.documents() {
             read += 1;
             self.seen = (self.seen.0 + bucket.as_bytes().len(), self.seen.1 + 1);
-            if std::mem::take(&mut self.watches) {
+            if std::mem::take(&mut self.captures_first_page) {
                 self.first = Some(bucket.to_owned());
             }
             match self.walk.take(shape, bucket, &mut self.waiting) {
-                Step::More => {}
-                Step::Done => {
+                ScanStep::More => {}
+                ScanStep::Done => {
                     self.done = true;
-                    return Step::Done;
+                    return ScanStep::Done;
                 }
                 step => return step,
             }
         }
         let ended = cursor.id == 0 && (!self.closes || read < asked);
         self.done = ended || self.walk.is_at_the_end();
-        Step::More
+        ScanStep::More
     }
 
     /// Ends the upstream's cursor, if one is left open.
-    pub(in crate::session::run) async fn close(&mut self, run: &mut Run<'_>) -> Result<(), RunError> {
-        if let Upstream::Open(id) = std::mem::replace(&mut self.upstream, Upstream::Exhausted) {
+    pub(in crate::session::run) async fn close(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
+        if let UpstreamCursor::Open(id) = std::mem::replace(&mut self.upstream, UpstreamCursor::Exhausted) {
             kill(run, id).await?;
         }
         Ok(())
@@ -315,8 +324,8 @@ impl Stream {
     /// The id of the upstream's cursor, while it is open.
     pub(in crate::session) fn upstream_id(&self) -> Option<i64> {
         match self.upstream {
-            Upstream::Open(id) => Some(id),
-            Upstream::None | Upstream::Exhausted => None,
+            UpstreamCursor::Open(id) => Some(id),
+            UpstreamCursor::None | UpstreamCursor::Exhausted => None,
         }
     }
 

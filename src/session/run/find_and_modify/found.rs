@@ -10,23 +10,23 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::{get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::find_and_modify::FindAndModify;
-use crate::command::reply::{carry, succeeded};
+use crate::command::reply::{copy_cluster_time, succeeded};
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::place::{Demand, InPlace, Planned};
 use crate::pattern::bucket::projection::Projection;
-use crate::pattern::bucket::resolve::{Found, Wanted};
-use crate::pattern::bucket::unpack::Unpacker;
+use crate::pattern::bucket::resolve::{ItemSelector, LocatedItem};
+use crate::pattern::bucket::unpack::ItemDecoder;
 use crate::pattern::bucket::upsert::check_filter;
 use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
-use crate::session::link::Request;
-use crate::session::mint::SystemMint;
-use crate::session::run::elsewhere::{self, Went};
+use crate::session::link::UpstreamRequest;
+use crate::session::mint::SystemIdSource;
+use crate::session::run::elsewhere::{self, MoveOutcome};
 use crate::session::run::relocate::claimed;
-use crate::session::run::task::{Task, end_transaction, given_up, in_words_of_the_application};
+use crate::session::run::task::{ItemUpdate, end_transaction, given_up, in_words_of_the_application};
 use crate::session::run::update::is_relocated;
 use crate::session::run::upserted::{self, Upserted};
-use crate::session::run::{MAX_ATTEMPTS, Run, pause, resolve};
+use crate::session::run::{BucketCommand, MAX_ATTEMPTS, pause, resolve};
 
 /// What goes before mongod's words for an error that it met in an item.
 const PREFIX: &str = "Plan executor error during findAndModify :: caused by :: ";
@@ -35,11 +35,11 @@ const PREFIX: &str = "Plan executor error during findAndModify :: caused by :: "
 const MAX_COMMAND_BYTES: usize = 16 * 1024 * 1024;
 
 pub(super) async fn run(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     command: &FindAndModify<'_>,
-    (task, projection): (&Task<'_>, &Projection),
+    (task, projection): (&ItemUpdate<'_>, &Projection),
 ) -> Result<RawDocumentBuf, RunError> {
-    let finding = Finding {
+    let finding = LocatedFindAndModify {
         command,
         task,
         projection,
@@ -55,12 +55,12 @@ pub(super) async fn run(
         return Err(CommandError::new(ErrorCode::QueryFeatureNotAllowed, error.message).into());
     }
     if command.upsert && run.collection.is_none() {
-        run.ready_to_upsert().await?;
-        run.ready_to_read(command.hint).await?;
+        run.ensure_created().await?;
+        run.ensure_readable(command.hint).await?;
     }
     // The pre-image must tell by itself which item it was.
     let all_items = task.statement_id.is_some() && !command.new;
-    let wanted = Wanted {
+    let wanted = ItemSelector {
         all_items,
         ..task.wanted()
     };
@@ -82,11 +82,11 @@ pub(super) async fn run(
 
 /// What an earlier attempt at the command has done, where that is not under its own number.
 pub(super) async fn before(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     command: &FindAndModify<'_>,
-    (task, projection): (&Task<'_>, &Projection),
+    (task, projection): (&ItemUpdate<'_>, &Projection),
 ) -> Result<Option<RawDocumentBuf>, RunError> {
-    let finding = Finding {
+    let finding = LocatedFindAndModify {
         command,
         task,
         projection,
@@ -107,19 +107,19 @@ pub(super) async fn before(
     Ok(Some(made))
 }
 
-struct Finding<'t> {
+struct LocatedFindAndModify<'t> {
     command: &'t FindAndModify<'t>,
-    task: &'t Task<'t>,
+    task: &'t ItemUpdate<'t>,
     projection: &'t Projection,
 }
 
-impl Finding<'_> {
+impl LocatedFindAndModify<'_> {
     /// Does what was planned for the item; `None` where it is not as it was found.
     async fn go_on(
         &self,
-        run: &mut Run<'_>,
+        run: &mut BucketCommand<'_>,
         judged: &RawDocument,
-        (found, planned): (&Found, Planned),
+        (found, planned): (&LocatedItem, Planned),
     ) -> Result<Option<RawDocumentBuf>, RunError> {
         match planned {
             Planned::InPlace(change) => {
@@ -136,13 +136,13 @@ impl Finding<'_> {
             },
             Planned::Elsewhere(where_to) => {
                 let stays = self.task.statement_id.is_none();
-                match elsewhere::go(run, self.task, found, (where_to, stays)).await? {
-                    Went::Stayed(item, answer) | Went::Away(item, answer) => {
+                match elsewhere::move_item(run, self.task, found, (where_to, stays)).await? {
+                    MoveOutcome::Stayed(item, answer) | MoveOutcome::Away(item, answer) => {
                         self.went(run, (found, &item), &answer).map(Some)
                     }
-                    Went::Before(attempt) => self.relocated_before(run, attempt).await.map(Some),
-                    Went::Missed => Ok(None),
-                    Went::Failed(error) => Err(fail(run, &error).await?.into()),
+                    MoveOutcome::Before(attempt) => self.relocated_before(run, attempt).await.map(Some),
+                    MoveOutcome::Missed => Ok(None),
+                    MoveOutcome::Failed(error) => Err(fail(run, &error).await?.into()),
                 }
             }
             Planned::Failed(error) => Err(fail(run, &error).await?.into()),
@@ -150,24 +150,28 @@ impl Finding<'_> {
     }
 
     /// What is told where no item matches; `None` where one does by now.
-    async fn none_matched(&self, run: &mut Run<'_>, judged: &RawDocument) -> Result<Option<RawDocumentBuf>, RunError> {
+    async fn none_matched(
+        &self,
+        run: &mut BucketCommand<'_>,
+        judged: &RawDocument,
+    ) -> Result<Option<RawDocumentBuf>, RunError> {
         if !self.command.upsert {
             let before = self.before(run).await?;
             return Ok(Some(before.unwrap_or_else(|| judged.to_owned())));
         }
-        match upserted::make(run, self.task).await? {
+        match upserted::insert_missing(run, self.task).await? {
             Upserted::Made(item, answer) => self.made(run, &item, &answer).map(Some),
             Upserted::Overtaken => Ok(None),
             Upserted::Failed(error) => Err(fail(run, &error).await?.into()),
         }
     }
 
-    async fn before(&self, run: &mut Run<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
+    async fn before(&self, run: &mut BucketCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
         before(run, self.command, (self.task, self.projection)).await
     }
 
     /// Lets mongod judge the client's command, and say whether it has executed it before.
-    async fn judge(&self, run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+    async fn judge(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let mut body = single("findAndModify", run.namespace.collection);
         body.append(cstr!("query"), self.task.no_filter());
         body.append(cstr!("update"), self.task.asked.change);
@@ -184,10 +188,10 @@ impl Finding<'_> {
         }
         self.task.append_own_options(&mut body);
         self.complete(run, &mut body);
-        Ok(succeeded(run.link.call(Request::plain(&body)).await?)?)
+        Ok(succeeded(run.link.call(UpstreamRequest::plain(&body)).await?)?)
     }
 
-    fn complete(&self, run: &Run<'_>, body: &mut RawDocumentBuf) {
+    fn complete(&self, run: &BucketCommand<'_>, body: &mut RawDocumentBuf) {
         if let Some(id) = self.task.statement_id {
             body.append(cstr!("stmtId"), id);
         }
@@ -197,8 +201,8 @@ impl Finding<'_> {
     /// Changes the item; `None` where it is not as it was found.
     async fn change(
         &self,
-        run: &mut Run<'_>,
-        found: &Found,
+        run: &mut BucketCommand<'_>,
+        found: &LocatedItem,
         mut change: InPlace,
     ) -> Result<Option<RawDocumentBuf>, RunError> {
         if self.task.statement_id.is_some() && self.command.new {
@@ -217,7 +221,7 @@ impl Finding<'_> {
             let what = "findAndModify, other than by its `_id`, of an item of that size, or of one beside such";
             return Err(run.unsupported(what).into());
         }
-        let answer = match succeeded(run.link.call(Request::plain(&body)).await?) {
+        let answer = match succeeded(run.link.call(UpstreamRequest::plain(&body)).await?) {
             Ok(answer) => answer,
             Err(CommandError::Upstream(reply)) => return Ok(Some(told(run, &reply, found))),
             Err(error) => return Err(error.into()),
@@ -231,18 +235,18 @@ impl Finding<'_> {
         }
         let stored = items(run.shape, bucket).and_then(|items| element(items, 0));
         let item = stored.and_then(|stored| self.item(run, bucket, stored));
-        let item = item.ok_or_else(|| run.misfit())?;
+        let item = item.ok_or_else(|| run.corrupt_bucket_error())?;
         let value = [("value", Some(RawBsonRef::Document(&item)))];
         Ok(Some(with_replaced(&answer, &value)))
     }
 
     /// The answer of a command that has been executed before, from all of its bucket.
-    async fn of_image(&self, run: &mut Run<'_>, answer: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+    async fn of_image(&self, run: &mut BucketCommand<'_>, answer: &RawDocument) -> Result<RawDocumentBuf, RunError> {
         let Some(image) = get(answer, "value").and_then(RawBsonRef::as_document) else {
             return Ok(answer.to_owned());
         };
         let place = if self.command.new {
-            Found::claimed(run.shape, image).map(|found| found.place)
+            LocatedItem::claimed(run.shape, image).map(|found| found.place)
         } else {
             let found = resolve::first_in_image(run, image, self.task.wanted()).await?;
             found.map(|found| found.place)
@@ -255,11 +259,11 @@ impl Finding<'_> {
     }
 
     /// The answer of a command that has relocated its item before, from the page on which it claimed it.
-    async fn relocated_before(&self, run: &mut Run<'_>, attempt: u32) -> Result<RawDocumentBuf, RunError> {
+    async fn relocated_before(&self, run: &mut BucketCommand<'_>, attempt: u32) -> Result<RawDocumentBuf, RunError> {
         let id = self.task.statement_id.unwrap_or_default();
         let number = id.saturating_add(i32::try_from(attempt).unwrap_or(i32::MAX));
         let image = claimed(run, number).await?.ok_or_else(cannot_be_told)?;
-        let found = Found::claimed(run.shape, &image).ok_or_else(cannot_be_told)?;
+        let found = LocatedItem::claimed(run.shape, &image).ok_or_else(cannot_be_told)?;
         let item = match self.task.plan(run, &found).await? {
             _ if !self.command.new => found.item.clone(),
             Planned::Elsewhere(to) => to.into_item(),
@@ -274,7 +278,12 @@ impl Finding<'_> {
     }
 
     /// The answer where the item was made.
-    fn made(&self, run: &Run<'_>, item: &RawDocument, answer: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+    fn made(
+        &self,
+        run: &BucketCommand<'_>,
+        item: &RawDocument,
+        answer: &RawDocument,
+    ) -> Result<RawDocumentBuf, RunError> {
         let mut last = single("n", 1);
         last.append(cstr!("updatedExisting"), false);
         put(&mut last, "upserted", get(item, "_id").unwrap_or(RawBsonRef::Null));
@@ -289,8 +298,8 @@ impl Finding<'_> {
     /// The answer where the item has gone elsewhere.
     fn went(
         &self,
-        run: &Run<'_>,
-        (found, item): (&Found, &RawDocument),
+        run: &BucketCommand<'_>,
+        (found, item): (&LocatedItem, &RawDocument),
         answer: &RawDocument,
     ) -> Result<RawDocumentBuf, RunError> {
         let mut last = single("n", 1);
@@ -300,8 +309,8 @@ impl Finding<'_> {
     }
 
     /// An item as the client asked to see it.
-    fn shown(&self, run: &Run<'_>, item: &RawDocument) -> Result<RawDocumentBuf, RunError> {
-        let mut mint = SystemMint::new(&run.shared.timestamps);
+    fn shown(&self, run: &BucketCommand<'_>, item: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+        let mut mint = SystemIdSource::new(&run.shared.timestamps);
         let prepared = Item::prepare(run.shape, 0, item, &mut KeepsTimestamps(&mut mint));
         let prepared = prepared.map_err(WriteError::into_command_error)?;
         let mut bucket = RawDocumentBuf::new();
@@ -311,12 +320,19 @@ impl Finding<'_> {
             }
         }
         self.item(run, &bucket, prepared.stored())
-            .ok_or_else(|| run.misfit().into())
+            .ok_or_else(|| run.corrupt_bucket_error().into())
     }
 
     /// The answer where the item was already what it would become.
-    fn unchanged(&self, run: &Run<'_>, judged: &RawDocument, found: &Found) -> Result<RawDocumentBuf, RunError> {
-        let item = self.item(run, &found.key, &found.stored).ok_or_else(|| run.misfit())?;
+    fn unchanged(
+        &self,
+        run: &BucketCommand<'_>,
+        judged: &RawDocument,
+        found: &LocatedItem,
+    ) -> Result<RawDocumentBuf, RunError> {
+        let item = self
+            .item(run, &found.key, &found.stored)
+            .ok_or_else(|| run.corrupt_bucket_error())?;
         let mut last = single("n", 1);
         last.append(cstr!("updatedExisting"), true);
         let replaced = [
@@ -326,9 +342,9 @@ impl Finding<'_> {
         Ok(with_replaced(judged, &replaced))
     }
 
-    fn item(&self, run: &Run<'_>, bucket: &RawDocument, stored: &RawDocument) -> Option<RawDocumentBuf> {
+    fn item(&self, run: &BucketCommand<'_>, bucket: &RawDocument, stored: &RawDocument) -> Option<RawDocumentBuf> {
         let mut bytes = Vec::new();
-        Unpacker::new(run.shape, self.projection, bucket).append(stored, &mut bytes);
+        ItemDecoder::new(run.shape, self.projection, bucket).append(stored, &mut bytes);
         RawDocumentBuf::from_bytes(bytes).ok()
     }
 }
@@ -340,7 +356,7 @@ fn reply(last: &RawDocument, value: Option<&RawDocument>, answer: &RawDocument) 
         put(&mut reply, "writeConcernError", error);
     }
     reply.append(cstr!("ok"), 1.0);
-    carry(&mut reply, answer);
+    copy_cluster_time(&mut reply, answer);
     reply
 }
 
@@ -351,7 +367,7 @@ fn cannot_be_told() -> CommandError {
 }
 
 /// The projection that leaves of a bucket its key and the item.
-fn only_place(shape: &BucketShape, found: &Found) -> RawDocumentBuf {
+fn only_place(shape: &BucketShape, found: &LocatedItem) -> RawDocumentBuf {
     let mut slice = RawArrayBuf::new();
     slice.push(i64::try_from(found.place).unwrap_or(i64::MAX));
     slice.push(1);
@@ -371,7 +387,7 @@ fn element(items: &RawArray, place: usize) -> Option<&RawDocument> {
 }
 
 /// The command's error for what mongod says of the item. It ends a transaction.
-async fn fail(run: &mut Run<'_>, error: &WriteError) -> Result<CommandError, RunError> {
+async fn fail(run: &mut BucketCommand<'_>, error: &WriteError) -> Result<CommandError, RunError> {
     end_transaction(run).await?;
     Ok(failed(error))
 }
@@ -410,7 +426,7 @@ fn failed(error: &WriteError) -> CommandError {
 }
 
 /// mongod's error, in terms of the item.
-fn told(run: &Run<'_>, reply: &RawDocument, found: &Found) -> RawDocumentBuf {
+fn told(run: &BucketCommand<'_>, reply: &RawDocument, found: &LocatedItem) -> RawDocumentBuf {
     let Some(RawBsonRef::String(message)) = get(reply, "errmsg") else {
         return reply.to_owned();
     };

@@ -5,15 +5,15 @@ mod transaction;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{MAX_ATTEMPTS, given_up, there, without_others};
-use crate::command::arguments::{Carried, is_generic, with_replaced};
+use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_index::{self, Conflict, conflict, is_id_key, is_own, key, name};
 use crate::session::error::RunError;
-use crate::session::run::Run;
+use crate::session::run::BucketCommand;
 
-pub(in crate::session::run) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(in crate::session::run) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.head.body();
     let Some(wanted) = indexes::wanted(body) else {
         // Nothing that mongod could make: it says why.
@@ -22,7 +22,7 @@ pub(in crate::session::run) async fn run(run: &mut Run<'_>) -> Result<RawDocumen
     match run.link.run(&judged(run)).await {
         Err(RunError::Command(error)) if indexes::is_sound(&error) => {}
         // What is observed was relayed: mongod has judged it already.
-        Err(RunError::Link(_)) if run.link.rehearses() => {}
+        Err(RunError::Link(_)) if run.link.is_dry_run() => {}
         // It says the same of the client's own, which ends the transaction.
         Err(RunError::Command(_)) if run.head.in_transaction() => {
             run.link.run(body).await?;
@@ -46,7 +46,7 @@ pub(in crate::session::run) async fn run(run: &mut Run<'_>) -> Result<RawDocumen
 }
 
 /// What has mongod judge the client's command: in no transaction, since its error would end that.
-fn judged(run: &Run<'_>) -> RawDocumentBuf {
+fn judged(run: &BucketCommand<'_>) -> RawDocumentBuf {
     let mut command = RawDocumentBuf::new();
     let judged = indexes::judged(run.head.body());
     if !run.head.in_transaction() {
@@ -55,12 +55,12 @@ fn judged(run: &Run<'_>) -> RawDocumentBuf {
     for (name, value) in judged.iter().flatten().filter(|(name, _)| !is_generic(name.as_str())) {
         command.append(name, value);
     }
-    Carried::of(run.head.body()).append_identity(&mut command);
+    InheritedOptions::of(run.head.body()).append_identity(&mut command);
     command
 }
 
 /// What is to be stored, of indexes that can be.
-fn stored(run: &Run<'_>, wanted: &[&RawDocument]) -> Result<Vec<RawDocumentBuf>, CommandError> {
+fn stored(run: &BucketCommand<'_>, wanted: &[&RawDocument]) -> Result<Vec<RawDocumentBuf>, CommandError> {
     if let Some(spec) = wanted.iter().find(|spec| is_own(name(spec))) {
         return Err(name_is_kept(run, name(spec)));
     }
@@ -72,7 +72,7 @@ fn stored(run: &Run<'_>, wanted: &[&RawDocument]) -> Result<Vec<RawDocumentBuf>,
 }
 
 /// The error for a name that begins as those of the shape's own indexes do.
-pub(in crate::session::run) fn name_is_kept(run: &Run<'_>, name: &str) -> CommandError {
+pub(in crate::session::run) fn name_is_kept(run: &BucketCommand<'_>, name: &str) -> CommandError {
     let namespace = run.namespace;
     let message = format!(
         "mongoshape stores {namespace} in the bucket pattern: the index name '{name}' is kept for indexes of its own"
@@ -81,7 +81,7 @@ pub(in crate::session::run) fn name_is_kept(run: &Run<'_>, name: &str) -> Comman
 }
 
 async fn attempt(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     wanted: &[&RawDocument],
     stored: &[RawDocumentBuf],
 ) -> Result<RawDocumentBuf, RunError> {
@@ -137,7 +137,7 @@ fn note(wanted: &[&RawDocument]) -> Option<&'static str> {
     }
 }
 
-fn error_of(run: &Run<'_>, conflict: &Conflict) -> CommandError {
+fn error_of(run: &BucketCommand<'_>, conflict: &Conflict) -> CommandError {
     match conflict {
         Conflict::Identical(name) => indexes::identical(name),
         Conflict::OtherName(name) => indexes::other_name(name),
@@ -165,7 +165,7 @@ fn is_lost_race(error: &CommandError) -> bool {
 }
 
 /// mongod's error for what is stored, without what only the stored form has.
-fn in_items_terms(run: &Run<'_>, error: CommandError) -> CommandError {
+fn in_items_terms(run: &BucketCommand<'_>, error: CommandError) -> CommandError {
     const CANNOT_INDEX_PARALLEL_ARRAYS: i32 = 171;
     let CommandError::Upstream(reply) = &error else {
         return error;

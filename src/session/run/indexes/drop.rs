@@ -9,9 +9,9 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes::{self, Dropped};
 use crate::pattern::bucket::item_index::{ID, Indexes, is_clustered, name};
 use crate::session::error::RunError;
-use crate::session::run::Run;
+use crate::session::run::BucketCommand;
 
-pub(in crate::session::run) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(in crate::session::run) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     not_in_transaction(run, "dropIndexes")?;
     let body = run.head.body();
     let dropped = Dropped::parse(body)?;

@@ -6,14 +6,14 @@ use super::not_in_transaction;
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
 use crate::command::indexes;
-use crate::command::reply::{CursorReply, carry};
+use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::bucket::item_index::as_application_sees;
 use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
-use crate::session::run::Run;
-use crate::session::run::source::{Listed, Source};
+use crate::session::run::BucketCommand;
+use crate::session::run::source::{CursorSource, MaterializedList};
 
-pub(in crate::session::run) async fn run(run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(in crate::session::run) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     not_in_transaction(run, "listIndexes")?;
     let settings = run.settings;
     settings.readiness.for_reading(&mut run.asker()).await?;
@@ -37,8 +37,9 @@ pub(in crate::session::run) async fn run(run: &mut Run<'_>) -> Result<RawDocumen
         0
     } else {
         let mut gossip = RawDocumentBuf::new();
-        carry(&mut gossip, &reply);
-        run.keep(Source::Listed(Listed::new(rest, gossip))).await?
+        copy_cluster_time(&mut gossip, &reply);
+        run.keep(CursorSource::Listed(MaterializedList::new(rest, gossip)))
+            .await?
     };
     let mut cursor = RawDocumentBuf::new();
     cursor.append(cstr!("id"), id);

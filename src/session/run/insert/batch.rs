@@ -10,19 +10,19 @@ use crate::command::duplicate::{duplicate_id, duplicate_id_in_clustered, duplica
 use crate::command::error::{ErrorCode, WriteError, is_retryable, label_retryable};
 use crate::command::insert::Insert;
 use crate::command::namespace::Namespace;
-use crate::command::reply::carry;
+use crate::command::reply::copy_cluster_time;
 use crate::pattern::bucket::insert::{
-    Care, Group, Groups, Hits, Outcome, Planner, Statement, StatementKind, page_as_upsert,
+    Groups, Hits, InsertStatement, KeyBatch, Planner, StatementKind, StatementOutcome, WriteGuarantee, page_as_upsert,
 };
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::key::canonical;
-use crate::pattern::bucket::layout::PageFacts;
+use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::ItemIds;
-use crate::session::hint::Hint;
+use crate::session::hint::KnownHeadPage;
 use crate::session::metrics::{InsertMetrics, Placing};
-use crate::session::mint::SystemMint;
-use crate::session::readiness::Ready;
-use crate::session::run::{EmptyTimestamps, Run};
+use crate::session::mint::SystemIdSource;
+use crate::session::readiness::ReadyCollection;
+use crate::session::run::{BucketCommand, EmptyTimestamps};
 
 /// Bytes of an `_id`, with its name, that a clustered collection takes for certain: 8 MiB in a form in which it may be twice as long.
 const MAX_CLUSTERED_ID_BYTES: usize = 4 << 20;
@@ -35,10 +35,10 @@ pub(super) struct Placed {
 }
 
 /// The items of one command, and what became of them.
-pub(super) struct Batch<'a> {
-    pub(super) groups: Vec<Group>,
+pub(super) struct InsertBatch<'a> {
+    pub(super) groups: Vec<KeyBatch>,
     pub(super) ordered: bool,
-    pub(super) care: Care,
+    pub(super) care: WriteGuarantee,
     pub(super) strict_api: bool,
     pub(super) concern: Concern,
     /// Failures, by the client's index. In an ordered command there is one at most, and nothing behind it is placed.
@@ -53,17 +53,17 @@ pub(super) struct Batch<'a> {
     is_clustered: bool,
     /// mongod's last answer, for what a reply repeats of it.
     pub(super) last_answer: RawDocumentBuf,
-    mint: SystemMint<'a>,
+    mint: SystemIdSource<'a>,
 }
 
-impl<'a> Batch<'a> {
-    pub(super) fn prepare(run: &Run<'a>, command: &Insert<'_>) -> Self {
+impl<'a> InsertBatch<'a> {
+    pub(super) fn prepare(run: &BucketCommand<'a>, command: &Insert<'_>) -> Self {
         let care = if run.head.in_transaction() {
-            Care::Transaction
+            WriteGuarantee::Transaction
         } else if run.head.is_retryable_write() {
-            Care::Once
+            WriteGuarantee::ExactlyOnce
         } else {
-            Care::Free
+            WriteGuarantee::AtLeastOnce
         };
         let mut batch = Self {
             groups: Vec::new(),
@@ -77,14 +77,14 @@ impl<'a> Batch<'a> {
             concern_error: None,
             is_clustered: false,
             last_answer: RawDocumentBuf::new(),
-            mint: SystemMint::new(&run.shared.timestamps),
+            mint: SystemIdSource::new(&run.shared.timestamps),
         };
         batch.gather(run, command);
         batch
     }
 
     /// Items under one key each, but for those that cannot be stored. What is left out only depends on the command.
-    fn gather(&mut self, run: &Run<'a>, command: &Insert<'_>) {
+    fn gather(&mut self, run: &BucketCommand<'a>, command: &Insert<'_>) {
         let mut groups = Groups::default();
         let mut ids = Hits::default();
         for (index, document) in command.documents.iter().enumerate() {
@@ -121,7 +121,7 @@ impl<'a> Batch<'a> {
     }
 
     pub(super) fn in_transaction(&self) -> bool {
-        self.care == Care::Transaction
+        self.care == WriteGuarantee::Transaction
     }
 
     fn ends_with_first_failure(&self) -> bool {
@@ -129,7 +129,7 @@ impl<'a> Batch<'a> {
     }
 
     pub(super) fn has_work(&self) -> bool {
-        self.groups.iter().any(Group::has_work)
+        self.groups.iter().any(KeyBatch::has_work)
     }
 
     pub(super) fn pending(&self) -> usize {
@@ -138,7 +138,7 @@ impl<'a> Batch<'a> {
 
     /// How many items the command has stored, in this attempt or an earlier one.
     pub(super) fn stored(&self) -> u64 {
-        let stored: usize = self.groups.iter().map(Group::stored).sum();
+        let stored: usize = self.groups.iter().map(KeyBatch::stored).sum();
         u64::try_from(stored).unwrap_or(u64::MAX)
     }
 
@@ -150,17 +150,17 @@ impl<'a> Batch<'a> {
 
     /// The identity of a group's key.
     pub(super) fn identity(&self, group: usize) -> &[u8] {
-        self.groups.get(group).map(Group::identity).unwrap_or_default()
+        self.groups.get(group).map(KeyBatch::identity).unwrap_or_default()
     }
 
     /// What a group leaves to the next writer of its key.
-    pub(super) fn hint(&self, group: usize) -> Hint {
-        let highest = self.groups.get(group).and_then(Group::highest);
-        highest.map(Option::<&PageFacts>::cloned)
+    pub(super) fn hint(&self, group: usize) -> KnownHeadPage {
+        let highest = self.groups.get(group).and_then(KeyBatch::highest);
+        highest.map(Option::<&PageHeader>::cloned)
     }
 
     /// Takes in what the collection is. A clustered one takes no `_id` that is too long for the number of a record.
-    pub(super) fn learn(&mut self, run: &Run<'_>, ready: &Ready) {
+    pub(super) fn learn(&mut self, run: &BucketCommand<'_>, ready: &ReadyCollection) {
         self.is_clustered = ready.is_clustered == Some(true);
         if ready.is_clustered == Some(false) {
             return;
@@ -184,7 +184,7 @@ impl<'a> Batch<'a> {
     }
 
     /// What each group is at next.
-    pub(super) fn plan(&self, run: &Run<'_>) -> Vec<Statement> {
+    pub(super) fn plan(&self, run: &BucketCommand<'_>) -> Vec<InsertStatement> {
         let mut planner = Planner::new(run.shape, &self.mint, self.care);
         let mut statements = Vec::new();
         for (number, group) in self.groups.iter().enumerate() {
@@ -201,9 +201,9 @@ impl<'a> Batch<'a> {
     }
 
     /// Takes in what came of a statement.
-    pub(super) fn apply(&mut self, metrics: &InsertMetrics, statement: &Statement, outcome: Outcome) {
+    pub(super) fn apply(&mut self, metrics: &InsertMetrics, statement: &InsertStatement, outcome: StatementOutcome) {
         match &outcome {
-            Outcome::Stored => {
+            StatementOutcome::Stored => {
                 count(metrics, statement);
                 if self.ordered {
                     let placed = statement.items.iter().map(|position| Placed {
@@ -214,13 +214,13 @@ impl<'a> Batch<'a> {
                         .extend(placed.map(|placed| (placed, statement.after.id.clone())));
                 }
             }
-            Outcome::Resent => {}
-            Outcome::Failed(_) | Outcome::Unclear => metrics.conflicts.inc(),
+            StatementOutcome::Resent => {}
+            StatementOutcome::Failed(_) | StatementOutcome::Unclear => metrics.conflicts.inc(),
         }
         let Some(group) = self.groups.get_mut(statement.group) else {
             return;
         };
-        let resent = matches!(outcome, Outcome::Resent);
+        let resent = matches!(outcome, StatementOutcome::Resent);
         let error = group.apply(statement, outcome);
         let first = statement.items.first();
         let index = first.and_then(|position| Some(group.item(*position)?.index()));
@@ -229,9 +229,9 @@ impl<'a> Batch<'a> {
             self.resent.extend(index);
         }
         if let (Some(index), Some(error)) = (index, error) {
-            if self.care == Care::Once && self.ordered {
+            if self.care == WriteGuarantee::ExactlyOnce && self.ordered {
                 // An earlier attempt may have been cut short before it took back what it had stored behind this item.
-                self.groups.iter_mut().for_each(Group::suspect_resend);
+                self.groups.iter_mut().for_each(KeyBatch::suspect_resend);
             }
             self.refuse(vec![(index, error)]);
         }
@@ -326,16 +326,16 @@ impl<'a> Batch<'a> {
             reply.append(cstr!("retriedStmtIds"), ids.into_iter().collect::<RawArrayBuf>());
         }
         reply.append(cstr!("ok"), 1.0);
-        carry(&mut reply, &self.last_answer);
+        copy_cluster_time(&mut reply, &self.last_answer);
         let code = concern.map(|error| error.get_i32("code"));
-        if self.care == Care::Once && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
+        if self.care == WriteGuarantee::ExactlyOnce && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
             label_retryable(&mut reply);
         }
         reply
     }
 }
 
-fn count(metrics: &InsertMetrics, statement: &Statement) {
+fn count(metrics: &InsertMetrics, statement: &InsertStatement) {
     metrics.late_items.inc_by(statement.late.into());
     metrics.placed(match statement.kind {
         StatementKind::Push => Placing::Push,

@@ -6,11 +6,11 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::batch::Batch;
+use super::batch::InsertBatch;
 use crate::command::document::{as_whole_number, get, put};
 use crate::command::error::CommandError;
 use crate::session::error::RunError;
-use crate::session::run::{Run, write_concern};
+use crate::session::run::{BucketCommand, write_concern};
 use crate::session::upstream::UpstreamKind;
 
 /// When it is waited for.
@@ -27,7 +27,7 @@ pub(super) enum Concern {
 impl Concern {
     /// Before a mongod that stands alone there is nobody to wait for; a write concern that may be refused must be seen by
     /// mongod before anything is written.
-    pub(super) fn of(run: &Run<'_>) -> Self {
+    pub(super) fn of(run: &BucketCommand<'_>) -> Self {
         if run.upstream == UpstreamKind::Member && !run.head.in_transaction() && is_well_formed(run) {
             Self::AtEnd
         } else {
@@ -49,7 +49,7 @@ impl Concern {
 }
 
 /// Has mongod check a write concern that may be malformed, before the collection is created. Costs one round trip where it may.
-pub(super) async fn check(run: &mut Run<'_>) -> Result<(), RunError> {
+pub(super) async fn check(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
     if !is_well_formed(run) {
         write_concern::wait(run).await?;
     }
@@ -57,7 +57,7 @@ pub(super) async fn check(run: &mut Run<'_>) -> Result<(), RunError> {
 }
 
 /// Whether mongod accepts the write concern for certain.
-fn is_well_formed(run: &Run<'_>) -> bool {
+fn is_well_formed(run: &BucketCommand<'_>) -> bool {
     let concern = match get(run.head.body(), "writeConcern") {
         None => return true,
         Some(RawBsonRef::Document(concern)) => concern,
@@ -77,7 +77,7 @@ fn is_well_formed(run: &Run<'_>) -> bool {
 }
 
 /// Waits for what the client's write concern asks, if that is still to be done.
-pub(super) async fn settle(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
+pub(super) async fn settle(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
     // Where a command stores nothing, mongod waits for the newest write that there is.
     let has_stored_nothing = !batch.has_sent() && !run.head.in_transaction();
     let is_named = get(run.head.body(), "writeConcern").is_some();

@@ -6,20 +6,21 @@ use std::ops::Range;
 use bson::Binary;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::batch::Batch;
+use super::batch::InsertBatch;
 use super::concern::Concern;
 use crate::command::document::{array_of, as_whole_number, get, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
 use crate::command::write_batch::command_ranges;
 use crate::pattern::bucket::insert::{
-    Care, Failure, Outcome, Statement, StatementKind, announce_together, failure, is_announced_together,
+    Failure, InsertStatement, StatementKind, StatementOutcome, WriteGuarantee, announce_together, failure,
+    is_announced_together,
 };
 use crate::session::error::RunError;
-use crate::session::hint::Turn;
-use crate::session::link::Request;
+use crate::session::hint::KeyLease;
+use crate::session::link::UpstreamRequest;
 use crate::session::readiness::uncommitted;
-use crate::session::run::Run;
+use crate::session::run::BucketCommand;
 
 /// Announcements in one statement, each of which is compared with all pages that are found.
 const MAX_TOGETHER: usize = 50;
@@ -27,7 +28,7 @@ const MAX_TOGETHER: usize = 50;
 /// A command of some statements of one kind.
 struct Command<'a> {
     kind: StatementKind,
-    statements: Vec<&'a Statement>,
+    statements: Vec<&'a InsertStatement>,
     body: RawDocumentBuf,
     /// The statements; `None`: the body has them all in one.
     sequence: Option<(&'static str, Vec<&'a RawDocument>)>,
@@ -35,9 +36,9 @@ struct Command<'a> {
 }
 
 impl Command<'_> {
-    fn request(&self) -> Request<'_> {
+    fn request(&self) -> UpstreamRequest<'_> {
         let sequence = self.sequence.as_ref();
-        Request {
+        UpstreamRequest {
             body: &self.body,
             sequence: sequence.map(|(field, elements)| (*field, elements.as_slice())),
         }
@@ -46,10 +47,10 @@ impl Command<'_> {
 
 /// Sends statements and lets the batch know what came of each.
 pub(super) async fn send(
-    run: &mut Run<'_>,
-    batch: &mut Batch<'_>,
-    statements: &[Statement],
-    (uuid, turns): (&Binary, &[Turn]),
+    run: &mut BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
+    statements: &[InsertStatement],
+    (uuid, turns): (&Binary, &[KeyLease]),
 ) -> Result<(), RunError> {
     if statements.is_empty() {
         return Ok(());
@@ -68,7 +69,7 @@ pub(super) async fn send(
         StatementKind::Page,
     ] {
         let chosen = statements.iter().filter(|statement| statement.kind == kind);
-        let (announced, mut chosen): (Vec<&Statement>, Vec<&Statement>) =
+        let (announced, mut chosen): (Vec<&InsertStatement>, Vec<&InsertStatement>) =
             chosen.partition(|statement| is_announced_together(run.shape, &batch.groups, statement));
         for part in announced.chunks(MAX_TOGETHER) {
             match part {
@@ -87,7 +88,7 @@ pub(super) async fn send(
             }
         }
     }
-    let requests: Vec<Request<'_>> = together.iter().map(Command::request).collect();
+    let requests: Vec<UpstreamRequest<'_>> = together.iter().map(Command::request).collect();
     let answers = run.link.call_all(&requests).await?;
     let mut failed = Ok(());
     let mut pages_failed = false;
@@ -110,25 +111,25 @@ pub(super) async fn send(
 
 /// Whether what the client waits for is left to the end. A command of a single statement that nobody else waits for does
 /// best to wait for all of it at once.
-fn at_once(batch: &Batch<'_>, statements: &[Statement], turns: &[Turn]) -> bool {
+fn at_once(batch: &InsertBatch<'_>, statements: &[InsertStatement], turns: &[KeyLease]) -> bool {
     let items: usize = statements.iter().map(|statement| statement.items.len()).sum();
     let single = statements.len() == 1 && items == batch.pending();
     match batch.concern {
         Concern::Each => false,
-        Concern::AtEnd => !single || turns.iter().any(Turn::is_waited_for),
+        Concern::AtEnd => !single || turns.iter().any(KeyLease::is_waited_for),
         Concern::Owed => true,
     }
 }
 
 /// As few commands as there may be, as ranges of the statements.
-fn cut(statements: &[&Statement]) -> Vec<Range<usize>> {
+fn cut(statements: &[&InsertStatement]) -> Vec<Range<usize>> {
     command_ranges(statements.iter().map(|statement| statement.document.as_bytes().len()))
 }
 
 fn command<'a>(
-    run: &Run<'_>,
-    batch: &Batch<'_>,
-    (kind, statements): (StatementKind, &[&'a Statement]),
+    run: &BucketCommand<'_>,
+    batch: &InsertBatch<'_>,
+    (kind, statements): (StatementKind, &[&'a InsertStatement]),
     (uuid, at_once): (&Binary, bool),
 ) -> Command<'a> {
     let inserts = kind == StatementKind::Page && !batch.strict_api;
@@ -154,9 +155,9 @@ fn command<'a>(
 
 /// A command that announces the pages of several keys by one statement.
 fn as_one<'a>(
-    run: &Run<'_>,
-    batch: &Batch<'_>,
-    statements: &[&'a Statement],
+    run: &BucketCommand<'_>,
+    batch: &InsertBatch<'_>,
+    statements: &[&'a InsertStatement],
     (uuid, at_once): (&Binary, bool),
 ) -> Command<'a> {
     let kind = StatementKind::Announce;
@@ -175,9 +176,9 @@ fn as_one<'a>(
 
 /// Appends what all commands have, of the client's and of ours.
 fn append_options(
-    run: &Run<'_>,
-    batch: &Batch<'_>,
-    (kind, statements): (StatementKind, &[&Statement]),
+    run: &BucketCommand<'_>,
+    batch: &InsertBatch<'_>,
+    (kind, statements): (StatementKind, &[&InsertStatement]),
     (uuid, at_once): (&Binary, bool),
     body: &mut RawDocumentBuf,
 ) {
@@ -187,15 +188,15 @@ fn append_options(
         body.append(cstr!("collectionUUID"), uuid);
         if batch.strict_api {
             // The client's words are judged by now. The stable API has no name for a collection but one that another may have.
-            carried = carried.lenient();
+            carried = carried.without_api_strict();
         }
     }
     if at_once {
-        carried = carried.at_once();
+        carried = carried.without_wait();
     }
     if kind.is_repeatable() {
-        carried = carried.unnumbered();
-    } else if batch.care == Care::Once {
+        carried = carried.not_retryable();
+    } else if batch.care == WriteGuarantee::ExactlyOnce {
         let ids: RawArrayBuf = statements.iter().map(|statement| statement.id).collect();
         body.append(cstr!("stmtIds"), &ids);
     }
@@ -204,8 +205,8 @@ fn append_options(
 
 /// Lets the batch know what came of a command's statements; whether all were executed, now or before.
 fn settle(
-    run: &Run<'_>,
-    batch: &mut Batch<'_>,
+    run: &BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
     command: &Command<'_>,
     answer: RawDocumentBuf,
 ) -> Result<bool, RunError> {
@@ -221,10 +222,10 @@ fn settle(
         let outcome = match errors.next_if(|(failed, _)| *failed == position) {
             Some((_, error)) => {
                 all = false;
-                Outcome::Failed(failure_of(run, error)?)
+                StatementOutcome::Failed(failure_of(run, error)?)
             }
-            None if resent.contains(&statement.id) && !command.kind.is_repeatable() => Outcome::Resent,
-            None => Outcome::Stored,
+            None if resent.contains(&statement.id) && !command.kind.is_repeatable() => StatementOutcome::Resent,
+            None => StatementOutcome::Stored,
         };
         batch.apply(&run.shared.metrics.inserts, statement, outcome);
         if command.ordered && !all {
@@ -238,8 +239,8 @@ fn settle(
 
 /// The same of several statements in one.
 fn settle_as_one(
-    run: &Run<'_>,
-    batch: &mut Batch<'_>,
+    run: &BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
     command: &Command<'_>,
     answer: RawDocumentBuf,
 ) -> Result<bool, RunError> {
@@ -249,21 +250,25 @@ fn settle_as_one(
     let matched = get(&answer, "n").and_then(as_whole_number);
     let all = matched == i64::try_from(command.statements.len()).ok();
     for statement in &command.statements {
-        let outcome = if all { Outcome::Stored } else { Outcome::Unclear };
+        let outcome = if all {
+            StatementOutcome::Stored
+        } else {
+            StatementOutcome::Unclear
+        };
         batch.apply(&run.shared.metrics.inserts, statement, outcome);
     }
     keep(batch, answer);
     Ok(all)
 }
 
-fn keep(batch: &mut Batch<'_>, answer: RawDocumentBuf) {
+fn keep(batch: &mut InsertBatch<'_>, answer: RawDocumentBuf) {
     if let Ok(error) = answer.get_document("writeConcernError") {
         batch.concern_error = Some(error.to_owned());
     }
     batch.last_answer = answer;
 }
 
-fn failure_of(run: &Run<'_>, error: WriteError) -> Result<Failure, CommandError> {
+fn failure_of(run: &BucketCommand<'_>, error: WriteError) -> Result<Failure, CommandError> {
     if error.is_of_server() {
         return Err(error.into_command_error());
     }

@@ -4,20 +4,20 @@ use std::collections::HashMap;
 
 use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
-use super::batch::Batch;
+use super::batch::InsertBatch;
 use crate::command::document::{put, single};
 use crate::command::duplicate::duplicate_id;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, succeeded};
-use crate::pattern::bucket::insert::{Care, Facts, Group, Hits, append_facts_query, ids_query};
+use crate::pattern::bucket::insert::{HeadLookup, Hits, KeyBatch, WriteGuarantee, append_facts_query, ids_query};
 use crate::pattern::bucket::item::Item;
-use crate::pattern::bucket::layout::PageFacts;
+use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::session::Shared;
 use crate::session::error::RunError;
-use crate::session::link::Request;
-use crate::session::run::Run;
+use crate::session::link::UpstreamRequest;
+use crate::session::run::BucketCommand;
 
 /// Keys, or `_id`s, in one query: few enough for a query that is short and an answer that is one batch, as a rule.
 const MAX_IN_QUERY: usize = 1000;
@@ -47,9 +47,12 @@ pub(super) type Suspects = Vec<(usize, Vec<usize>)>;
 
 /// Looks up what must be known for the next statements, and refuses items whose `_id` is taken. In a command that may have
 /// been sent before those are only named.
-pub(super) async fn look(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<Suspects, RunError> {
+pub(super) async fn look(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<Suspects, RunError> {
     let queries = queries(run, batch);
-    let requests: Vec<Request<'_>> = queries.iter().map(|query| Request::plain(query.command())).collect();
+    let requests: Vec<UpstreamRequest<'_>> = queries
+        .iter()
+        .map(|query| UpstreamRequest::plain(query.command()))
+        .collect();
     let answers = run.link.call_all(&requests).await?;
     let mut hits = Hits::default();
     for (query, answer) in queries.iter().zip(answers) {
@@ -74,7 +77,7 @@ pub(super) async fn look(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<Sus
             suspects.push((number, taken));
         }
     }
-    if batch.care != Care::Once {
+    if batch.care != WriteGuarantee::ExactlyOnce {
         for (number, taken) in suspects.drain(..) {
             refuse(run, batch, number, &taken);
         }
@@ -82,7 +85,7 @@ pub(super) async fn look(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<Sus
     Ok(suspects)
 }
 
-fn queries(run: &Run<'_>, batch: &Batch<'_>) -> Vec<Query> {
+fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
     let groups = || batch.groups.iter().enumerate();
     let mut queries = Vec::new();
     let unique = run.shape.item_ids() == ItemIds::Unique;
@@ -92,7 +95,7 @@ fn queries(run: &Run<'_>, batch: &Batch<'_>) -> Vec<Query> {
         let mut find = single("find", run.namespace.collection);
         ids_query(run.shape, ids.iter().copied(), &mut find);
         find.append(cstr!("batchSize"), BATCH_SIZE);
-        run.carried().append_to_look_up(&mut find);
+        run.carried().append_to_internal_read(&mut find);
         queries.push(Query::Ids(find));
     }
     let lost: Vec<(usize, &Item)> = groups()
@@ -101,18 +104,18 @@ fn queries(run: &Run<'_>, batch: &Batch<'_>) -> Vec<Query> {
         .collect();
     for lost in lost.chunks(MAX_IN_QUERY) {
         let numbers = lost.iter().map(|(number, _)| *number);
-        match Facts::of(run.shape, lost.iter().map(|(_, item)| *item)) {
-            Facts::Together(pipeline) => {
+        match HeadLookup::of(run.shape, lost.iter().map(|(_, item)| *item)) {
+            HeadLookup::Together(pipeline) => {
                 let mut aggregate = single("aggregate", run.namespace.collection);
                 put(&mut aggregate, "pipeline", &pipeline);
                 aggregate.append(cstr!("cursor"), single("batchSize", BATCH_SIZE));
-                run.carried().append_to_look_up(&mut aggregate);
+                run.carried().append_to_internal_read(&mut aggregate);
                 queries.push(Query::Together(aggregate, numbers.collect()));
             }
-            Facts::Apart => queries.extend(lost.iter().map(|(number, item)| {
+            HeadLookup::Apart => queries.extend(lost.iter().map(|(number, item)| {
                 let mut find = single("find", run.namespace.collection);
                 append_facts_query(run.shape, item, &mut find);
-                run.carried().append_to_look_up(&mut find);
+                run.carried().append_to_internal_read(&mut find);
                 Query::Apart(find, *number)
             })),
         }
@@ -120,21 +123,21 @@ fn queries(run: &Run<'_>, batch: &Batch<'_>) -> Vec<Query> {
     queries
 }
 
-fn pending_ids(group: &Group) -> impl Iterator<Item = &RawBson> {
+fn pending_ids(group: &KeyBatch) -> impl Iterator<Item = &RawBson> {
     group.pending().filter_map(|position| group.item(position)?.id())
 }
 
 async fn together(
-    run: &mut Run<'_>,
-    batch: &mut Batch<'_>,
+    run: &mut BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
     groups: &[usize],
     answer: RawDocumentBuf,
 ) -> Result<(), RunError> {
-    let mut found: HashMap<Vec<u8>, PageFacts> = HashMap::new();
+    let mut found: HashMap<Vec<u8>, PageHeader> = HashMap::new();
     let shape = run.shape;
     let place = (run.shared, run.namespace);
     each(run, answer, |page| {
-        let (key, facts) = Facts::parse(shape, page).ok_or_else(|| unreadable(place, shape))?;
+        let (key, facts) = HeadLookup::parse(shape, page).ok_or_else(|| unreadable(place, shape))?;
         found.insert(key, facts);
         Ok(())
     })
@@ -148,10 +151,15 @@ async fn together(
     Ok(())
 }
 
-fn apart(run: &Run<'_>, batch: &mut Batch<'_>, group: usize, answer: &RawDocument) -> Result<(), CommandError> {
+fn apart(
+    run: &BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
+    group: usize,
+    answer: &RawDocument,
+) -> Result<(), CommandError> {
     let bucket = CursorReply::parse(answer).and_then(|cursor| cursor.documents().next());
     let facts = bucket.map(|bucket| {
-        PageFacts::parse(run.shape, bucket).ok_or_else(|| unreadable((run.shared, run.namespace), run.shape))
+        PageHeader::parse(run.shape, bucket).ok_or_else(|| unreadable((run.shared, run.namespace), run.shape))
     });
     let facts = facts.transpose()?;
     if let Some(group) = batch.groups.get_mut(group) {
@@ -162,7 +170,7 @@ fn apart(run: &Run<'_>, batch: &mut Batch<'_>, group: usize, answer: &RawDocumen
 
 /// Every document of an answer and of the batches that follow it.
 async fn each(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     mut answer: RawDocumentBuf,
     mut take: impl FnMut(&RawDocument) -> Result<(), CommandError>,
 ) -> Result<(), RunError> {
@@ -176,13 +184,13 @@ async fn each(
         }
         let mut more = single("getMore", cursor.id);
         put(&mut more, "collection", run.namespace.collection);
-        run.carried().append_to_look_up(&mut more);
+        run.carried().append_to_internal_read(&mut more);
         answer = run.link.run(&more).await?;
     }
 }
 
 /// The positions of a group's items whose `_id` is taken. They are looked up once.
-fn taken(group: &mut Group, hits: &Hits) -> Vec<usize> {
+fn taken(group: &mut KeyBatch, hits: &Hits) -> Vec<usize> {
     if !group.ids_are_suspect() {
         return Vec::new();
     }
@@ -195,7 +203,7 @@ fn taken(group: &mut Group, hits: &Hits) -> Vec<usize> {
 }
 
 /// Refuses items whose `_id` is taken.
-pub(super) fn refuse(run: &Run<'_>, batch: &mut Batch<'_>, number: usize, taken: &[usize]) {
+pub(super) fn refuse(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, number: usize, taken: &[usize]) {
     let Some(group) = batch.groups.get_mut(number) else {
         return;
     };

@@ -4,22 +4,26 @@ use std::collections::HashMap;
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, cstr};
 
-use super::batch::Batch;
+use super::batch::InsertBatch;
 use super::flight::retried;
 use super::look::{Suspects, refuse};
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::insert::{Recorded, no_statement};
 use crate::session::error::RunError;
-use crate::session::link::Request;
-use crate::session::run::Run;
+use crate::session::link::UpstreamRequest;
+use crate::session::run::BucketCommand;
 
 /// Statements in one command.
 const MAX_STATEMENTS: usize = 10_000;
 
 /// Asks mongod which statements of the groups in question it has executed, and takes over what they stored. An item whose
 /// `_id` is taken and that was not stored by them is refused: this was asked after that was looked up.
-pub(super) async fn recover(run: &mut Run<'_>, batch: &mut Batch<'_>, suspects: Suspects) -> Result<(), RunError> {
+pub(super) async fn recover(
+    run: &mut BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
+    suspects: Suspects,
+) -> Result<(), RunError> {
     for (number, _) in &suspects {
         if let Some(group) = batch.groups.get_mut(*number) {
             group.suspect_resend();
@@ -37,13 +41,13 @@ pub(super) async fn recover(run: &mut Run<'_>, batch: &mut Batch<'_>, suspects: 
 }
 
 /// A statement that an earlier attempt may have sent, and the item that it begins with.
-struct Asked {
+struct SuspectStatement {
     group: usize,
     position: usize,
     id: i32,
 }
 
-async fn recover_groups(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
+async fn recover_groups(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
     let groups = batch.groups.iter().enumerate();
     let resent: Vec<usize> = groups
         .filter(|(_, group)| group.is_resent())
@@ -52,12 +56,12 @@ async fn recover_groups(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), 
     if resent.is_empty() {
         return Ok(());
     }
-    let asked: Vec<Asked> = resent
+    let asked: Vec<SuspectStatement> = resent
         .iter()
         .filter_map(|group| Some((*group, batch.groups.get(*group)?)))
         .flat_map(|(group, of_key)| {
             let ids = of_key.statement_ids();
-            ids.map(move |(position, id)| Asked { group, position, id })
+            ids.map(move |(position, id)| SuspectStatement { group, position, id })
         })
         .collect();
     let ids: Vec<i32> = asked.iter().map(|asked| asked.id).collect();
@@ -78,7 +82,7 @@ async fn recover_groups(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), 
     Ok(())
 }
 
-fn take_over(run: &Run<'_>, batch: &mut Batch<'_>, number: usize, recorded: &[(usize, Recorded)]) {
+fn take_over(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, number: usize, recorded: &[(usize, Recorded)]) {
     let Some(group) = batch.groups.get_mut(number) else {
         return;
     };
@@ -94,17 +98,17 @@ fn take_over(run: &Run<'_>, batch: &mut Batch<'_>, number: usize, recorded: &[(u
 }
 
 /// Which of these statements mongod has executed for this command, and what it remembers of each.
-pub(super) async fn remembered(run: &mut Run<'_>, ids: &[i32]) -> Result<HashMap<i32, Recorded>, RunError> {
+pub(super) async fn remembered(run: &mut BucketCommand<'_>, ids: &[i32]) -> Result<HashMap<i32, Recorded>, RunError> {
     let mut recorded = HashMap::new();
     for asked in ids.chunks(MAX_STATEMENTS) {
         let ids: RawArrayBuf = asked.iter().copied().collect();
         let mut body = single("update", run.namespace.collection);
         body.append(cstr!("ordered"), false);
         body.append(cstr!("stmtIds"), &ids);
-        run.carried().at_once().append_to_write(&mut body);
+        run.carried().without_wait().append_to_write(&mut body);
         let nothing = no_statement();
         let nothing: Vec<&RawDocument> = vec![&nothing; asked.len()];
-        let request = Request {
+        let request = UpstreamRequest {
             body: &body,
             sequence: Some(("updates", &nothing)),
         };

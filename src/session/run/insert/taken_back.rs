@@ -7,20 +7,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::batch::{Batch, Placed};
+use super::batch::{InsertBatch, Placed};
 use super::resend::remembered;
 use crate::command::document::{get, single};
 use crate::command::error::WriteError;
 use crate::command::reply::succeeded;
-use crate::pattern::bucket::insert::{Care, Failure, failure};
+use crate::pattern::bucket::insert::{Failure, WriteGuarantee, failure};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::take_back::{on_any_page, on_page, take_back};
 use crate::session::error::RunError;
-use crate::session::link::Request;
+use crate::session::link::UpstreamRequest;
 use crate::session::run::delete::sweep;
 use crate::session::run::queries::documents;
 use crate::session::run::replaced::is_met_by_statement;
-use crate::session::run::{MAX_ATTEMPTS, Run, pause};
+use crate::session::run::{BucketCommand, MAX_ATTEMPTS, pause};
 
 /// What is between the number of an item's insert and that of taking it back: upserts have those before.
 const TAKEN_BACK: i32 = 1 << 18;
@@ -35,13 +35,13 @@ struct Surplus {
 }
 
 /// A statement that takes one of them back.
-struct Statement {
+struct UndoStatement {
     /// Which.
     number: usize,
     document: RawDocumentBuf,
 }
 
-pub(super) async fn take(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
+pub(super) async fn take(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
     let first = batch.failed.iter().map(|(index, _)| *index).min();
     let (true, false, Some(first)) = (batch.ordered, batch.in_transaction(), first) else {
         return Ok(());
@@ -81,8 +81,12 @@ pub(super) async fn take(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(),
 }
 
 /// Leaves out what an earlier attempt at the command has taken back.
-async fn forget_taken(run: &mut Run<'_>, batch: &Batch<'_>, surplus: &mut Vec<Surplus>) -> Result<(), RunError> {
-    if batch.care != Care::Once || surplus.iter().all(|item| item.page.is_some()) {
+async fn forget_taken(
+    run: &mut BucketCommand<'_>,
+    batch: &InsertBatch<'_>,
+    surplus: &mut Vec<Surplus>,
+) -> Result<(), RunError> {
+    if batch.care != WriteGuarantee::ExactlyOnce || surplus.iter().all(|item| item.page.is_some()) {
         return Ok(());
     }
     let ids: Vec<i32> = surplus.iter().map(|item| number(batch, item.placed)).collect();
@@ -92,14 +96,18 @@ async fn forget_taken(run: &mut Run<'_>, batch: &Batch<'_>, surplus: &mut Vec<Su
 }
 
 /// The number that taking an item back has.
-fn number(batch: &Batch<'_>, placed: Placed) -> i32 {
+fn number(batch: &InsertBatch<'_>, placed: Placed) -> i32 {
     let group = batch.groups.get(placed.group);
     let id = group.and_then(|group| group.statement_id(placed.position));
     id.unwrap_or_default().saturating_add(TAKEN_BACK)
 }
 
 /// Looks for what is left and takes back what is found; how many are nowhere any more.
-async fn round(run: &mut Run<'_>, batch: &Batch<'_>, surplus: &mut Vec<Surplus>) -> Result<usize, RunError> {
+async fn round(
+    run: &mut BucketCommand<'_>,
+    batch: &InsertBatch<'_>,
+    surplus: &mut Vec<Surplus>,
+) -> Result<usize, RunError> {
     let mut by_place: BTreeMap<Vec<u8>, (RawDocumentBuf, Vec<usize>)> = BTreeMap::new();
     for (condition, number) in places(run, batch, surplus) {
         let of_place = by_place.entry(condition.as_bytes().to_vec());
@@ -113,11 +121,11 @@ async fn round(run: &mut Run<'_>, batch: &Batch<'_>, surplus: &mut Vec<Surplus>)
                 .iter()
                 .filter_map(|number| batch.item(surplus.get(*number)?.placed));
             let items: Vec<&Item> = items.collect();
-            let found = take_back(run.shape, &page, &items).ok_or_else(|| run.misfit())?;
+            let found = take_back(run.shape, &page, &items).ok_or_else(|| run.corrupt_bucket_error())?;
             let mut taken = BTreeSet::new();
             for (position, document) in found {
                 if let Some(number) = numbers.get(position).copied() {
-                    statements.push(Statement { number, document });
+                    statements.push(UndoStatement { number, document });
                     taken.insert(number);
                 }
             }
@@ -145,7 +153,7 @@ async fn round(run: &mut Run<'_>, batch: &Batch<'_>, surplus: &mut Vec<Surplus>)
 }
 
 /// Where each is looked for.
-fn places(run: &Run<'_>, batch: &Batch<'_>, surplus: &[Surplus]) -> Vec<(RawDocumentBuf, usize)> {
+fn places(run: &BucketCommand<'_>, batch: &InsertBatch<'_>, surplus: &[Surplus]) -> Vec<(RawDocumentBuf, usize)> {
     let of_key = |group: usize| {
         let items = surplus
             .iter()
@@ -167,23 +175,23 @@ fn places(run: &Run<'_>, batch: &Batch<'_>, surplus: &[Surplus]) -> Vec<(RawDocu
 }
 
 /// The pages that meet a condition, the highest first.
-async fn pages(run: &mut Run<'_>, condition: &RawDocument) -> Result<Vec<RawDocumentBuf>, RunError> {
+async fn pages(run: &mut BucketCommand<'_>, condition: &RawDocument) -> Result<Vec<RawDocumentBuf>, RunError> {
     let mut find = single("find", run.namespace.collection);
     find.append(cstr!("filter"), condition);
     find.append(cstr!("sort"), single(crate::pattern::bucket::layout::path::PAGE, -1));
     find.append(cstr!("limit"), PAGES);
     find.append(cstr!("batchSize"), PAGES);
     find.append(cstr!("singleBatch"), true);
-    run.carried().append_to_look_up(&mut find);
+    run.carried().append_to_internal_read(&mut find);
     let answer = run.link.run(&find).await?;
     Ok(documents(&answer).map(RawDocument::to_owned).collect())
 }
 
 /// Sends statements, whatever becomes of each; which items are taken back.
 async fn send(
-    run: &mut Run<'_>,
-    (batch, surplus): (&Batch<'_>, &[Surplus]),
-    statements: &[Statement],
+    run: &mut BucketCommand<'_>,
+    (batch, surplus): (&InsertBatch<'_>, &[Surplus]),
+    statements: &[UndoStatement],
 ) -> Result<BTreeSet<usize>, RunError> {
     let mut done: BTreeSet<usize> = statements.iter().map(|statement| statement.number).collect();
     if statements.is_empty() {
@@ -193,16 +201,16 @@ async fn send(
     body.append(cstr!("ordered"), false);
     let mut carried = run.carried();
     if batch.concern.is_owed() {
-        carried = carried.at_once();
+        carried = carried.without_wait();
     }
-    if batch.care == Care::Once {
+    if batch.care == WriteGuarantee::ExactlyOnce {
         let items = statements.iter().filter_map(|statement| surplus.get(statement.number));
         let ids: RawArrayBuf = items.map(|item| number(batch, item.placed)).collect();
         body.append(cstr!("stmtIds"), &ids);
     }
     carried.append_to_write(&mut body);
     let elements: Vec<&RawDocument> = statements.iter().map(|statement| &*statement.document).collect();
-    let request = Request {
+    let request = UpstreamRequest {
         body: &body,
         sequence: Some(("updates", &elements)),
     };
@@ -222,7 +230,7 @@ async fn send(
         match failure(run.shape, error) {
             Failure::Miss | Failure::NotReady => {}
             Failure::TooLarge(error) | Failure::Final(error) => return Err(error.into_command_error().into()),
-            _ => return Err(run.misfit().into()),
+            _ => return Err(run.corrupt_bucket_error().into()),
         }
     }
     if is_replaced {
@@ -232,7 +240,7 @@ async fn send(
     Ok(done)
 }
 
-fn refuse(batch: &mut Batch<'_>, behind: &[Placed]) {
+fn refuse(batch: &mut InsertBatch<'_>, behind: &[Placed]) {
     for placed in behind {
         let index = batch.item(*placed).map(Item::index);
         batch.resent.retain(|resent| Some(*resent) != index);
@@ -242,7 +250,7 @@ fn refuse(batch: &mut Batch<'_>, behind: &[Placed]) {
     }
 }
 
-async fn sweep_keys(run: &mut Run<'_>, batch: &Batch<'_>, behind: &[Placed]) -> Result<(), RunError> {
+async fn sweep_keys(run: &mut BucketCommand<'_>, batch: &InsertBatch<'_>, behind: &[Placed]) -> Result<(), RunError> {
     let groups: BTreeSet<usize> = behind.iter().map(|placed| placed.group).collect();
     for group in groups {
         let key = batch.groups.get(group).and_then(|group| group.item(0)).map(Item::key);

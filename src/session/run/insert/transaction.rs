@@ -3,21 +3,21 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
-use super::batch::Batch;
+use super::batch::InsertBatch;
 use crate::command::document::{get, single};
 use crate::command::error::ErrorCode;
 use crate::command::reply::{CursorReply, succeeded};
-use crate::pattern::bucket::insert::{Hits, Statement, StatementKind};
+use crate::pattern::bucket::insert::{Hits, InsertStatement, StatementKind};
 use crate::session::error::RunError;
-use crate::session::link::Request;
-use crate::session::run::Run;
+use crate::session::link::UpstreamRequest;
+use crate::session::run::BucketCommand;
 
 /// The statements, planned again for as long as a page would get a name that is taken.
 pub(super) async fn with_free_names(
-    run: &mut Run<'_>,
-    batch: &mut Batch<'_>,
-    mut statements: Vec<Statement>,
-) -> Result<Vec<Statement>, RunError> {
+    run: &mut BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
+    mut statements: Vec<InsertStatement>,
+) -> Result<Vec<InsertStatement>, RunError> {
     if !batch.in_transaction() {
         return Ok(statements);
     }
@@ -38,7 +38,7 @@ pub(super) async fn with_free_names(
     }
 }
 
-async fn taken_names(run: &mut Run<'_>, statements: &[Statement]) -> Result<Hits, RunError> {
+async fn taken_names(run: &mut BucketCommand<'_>, statements: &[InsertStatement]) -> Result<Hits, RunError> {
     let pages = statements
         .iter()
         .filter(|statement| statement.kind == StatementKind::Page);
@@ -53,7 +53,7 @@ async fn taken_names(run: &mut Run<'_>, statements: &[Statement]) -> Result<Hits
     find.append(cstr!("limit"), 1000);
     find.append(cstr!("singleBatch"), true);
     find.append(cstr!("batchSize"), 1000);
-    run.carried().append_to_look_up(&mut find);
+    run.carried().append_to_internal_read(&mut find);
     let answer = run.link.run(&find).await?;
     let found = CursorReply::parse(&answer);
     for bucket in found.iter().flat_map(CursorReply::documents) {
@@ -66,14 +66,14 @@ async fn taken_names(run: &mut Run<'_>, statements: &[Statement]) -> Result<Hits
 
 /// Ends the transaction where an item was refused: an insert that fails does so. Any error does, and this one is certain;
 /// another one says that there is no transaction to end.
-pub(super) async fn end_if_failed(run: &mut Run<'_>, batch: &Batch<'_>) -> Result<(), RunError> {
+pub(super) async fn end_if_failed(run: &mut BucketCommand<'_>, batch: &InsertBatch<'_>) -> Result<(), RunError> {
     if !batch.in_transaction() || batch.failed.is_empty() {
         return Ok(());
     }
     let mut find: RawDocumentBuf = single("find", run.namespace.collection);
     find.append(cstr!("filter"), single("$mongoshape", RawBsonRef::Null));
-    run.carried().append_to_look_up(&mut find);
-    match succeeded(run.link.call(Request::plain(&find)).await?) {
+    run.carried().append_to_internal_read(&mut find);
+    match succeeded(run.link.call(UpstreamRequest::plain(&find)).await?) {
         Err(error) if !error.is(ErrorCode::BadValue) => Err(error.into()),
         _ => Ok(()),
     }

@@ -3,16 +3,16 @@
 
 use bson::raw::{RawDocumentBuf, cstr};
 
-use super::batch::Batch;
+use super::batch::InsertBatch;
 use crate::command::document::{array_of, single};
 use crate::command::reply::succeeded;
-use crate::pattern::bucket::insert::{Group, withdraw};
+use crate::pattern::bucket::insert::{KeyBatch, withdraw};
 use crate::session::error::RunError;
-use crate::session::link::Request;
-use crate::session::run::Run;
+use crate::session::link::UpstreamRequest;
+use crate::session::run::BucketCommand;
 
-pub(super) async fn withdraw_all(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Result<(), RunError> {
-    let announced = batch.groups.iter_mut().flat_map(Group::abandon);
+pub(super) async fn withdraw_all(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
+    let announced = batch.groups.iter_mut().flat_map(KeyBatch::abandon);
     let statements: Vec<RawDocumentBuf> = announced.map(|announced| withdraw(&announced)).collect();
     // A transaction that has ended has announced nothing.
     if statements.is_empty() || (batch.in_transaction() && !batch.failed.is_empty()) {
@@ -21,7 +21,7 @@ pub(super) async fn withdraw_all(run: &mut Run<'_>, batch: &mut Batch<'_>) -> Re
     let mut body = single("update", run.namespace.collection);
     body.append(cstr!("updates"), array_of(&statements));
     body.append(cstr!("ordered"), false);
-    run.carried().unnumbered().at_once().append_to_write(&mut body);
-    succeeded(run.link.call(Request::plain(&body)).await?)?;
+    run.carried().not_retryable().without_wait().append_to_write(&mut body);
+    succeeded(run.link.call(UpstreamRequest::plain(&body)).await?)?;
     Ok(())
 }

@@ -15,12 +15,12 @@ use crate::pattern::bucket::insert::no_statement;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::bucket::place;
-use crate::pattern::bucket::resolve::Found;
+use crate::pattern::bucket::resolve::LocatedItem;
 use crate::session::error::RunError;
-use crate::session::link::Request;
-use crate::session::mint::SystemMint;
-use crate::session::run::statements::{Kind, Part, is_remembered, send_one};
-use crate::session::run::{Run, pause};
+use crate::session::link::UpstreamRequest;
+use crate::session::mint::SystemIdSource;
+use crate::session::run::statements::{Origin, WriteCommand, is_remembered, send_one};
+use crate::session::run::{BucketCommand, pause};
 
 /// What is between a statement's number and that of what is recorded of it: behind those of upserts' inserts.
 const BESIDE: i32 = 1 << 18;
@@ -32,7 +32,7 @@ const MIN_PAUSE: u32 = 3;
 
 /// What came of claiming an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claim {
+pub(super) enum ItemClaim {
     /// mongod keeps the image of its page.
     Made,
     /// Another attempt at the command has claimed one under that number.
@@ -47,13 +47,13 @@ pub(super) fn attempt_number(attempt: u32) -> i32 {
 
 /// Records that the statement was executed: mongod remembers a write that changes something, on whichever page, rather on one that
 /// such conditions lead to.
-pub(super) async fn remember(run: &mut Run<'_>, id: i32, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
+pub(super) async fn remember(run: &mut BucketCommand<'_>, id: i32, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
     let any = RawDocumentBuf::new();
     for page in pages.iter().chain([&any]) {
         let mut statement = single("q", page);
         statement.append(cstr!("u"), single("$inc", single(path::CHANGED, 1)));
         let id = id.saturating_add(BESIDE);
-        let told = send_one(run, Kind::Update, &statement, Part::Own(Some(id))).await?;
+        let told = send_one(run, WriteCommand::Update, &statement, Origin::Client(Some(id))).await?;
         if told.n > 0 || told.resent {
             break;
         }
@@ -62,8 +62,8 @@ pub(super) async fn remember(run: &mut Run<'_>, id: i32, pages: &[RawDocumentBuf
 }
 
 /// The conditions that lead to the page of an item, and to one of its key.
-pub(super) fn pages(run: &Run<'_>, item: &RawDocument) -> Vec<RawDocumentBuf> {
-    let mut mint = SystemMint::new(&run.shared.timestamps);
+pub(super) fn pages(run: &BucketCommand<'_>, item: &RawDocument) -> Vec<RawDocumentBuf> {
+    let mut mint = SystemIdSource::new(&run.shared.timestamps);
     let Ok(item) = Item::prepare(run.shape, 0, item, &mut mint) else {
         return Vec::new();
     };
@@ -80,29 +80,33 @@ pub(super) fn pages(run: &Run<'_>, item: &RawDocument) -> Vec<RawDocumentBuf> {
 }
 
 /// Whether it was recorded that the statement was executed.
-pub(super) async fn is_recorded(run: &mut Run<'_>, id: i32) -> Result<bool, RunError> {
+pub(super) async fn is_recorded(run: &mut BucketCommand<'_>, id: i32) -> Result<bool, RunError> {
     Ok(is_remembered(run, id.saturating_add(BESIDE)).await?.is_some())
 }
 
 /// Claims an item for the `findAndModify`'s attempt of that number.
-pub(super) async fn claim(run: &mut Run<'_>, found: &Found, number: i32) -> Result<Claim, RunError> {
+pub(super) async fn claim(
+    run: &mut BucketCommand<'_>,
+    found: &LocatedItem,
+    number: i32,
+) -> Result<ItemClaim, RunError> {
     let arguments = place::claim(run.shape, found).map_err(|what| run.unsupported(&what))?;
     let answer = match find_and_modify(run, &arguments, number).await? {
-        Err(error) if has_no_image(&error) => return Ok(Claim::Before),
+        Err(error) if has_no_image(&error) => return Ok(ItemClaim::Before),
         answer => answer?,
     };
     Ok(if get(&answer, "retriedStmtId").is_some() {
-        Claim::Before
+        ItemClaim::Before
     } else if get(&answer, "value").is_some_and(|value| value.as_document().is_some()) {
-        Claim::Made
+        ItemClaim::Made
     } else {
-        Claim::Missed
+        ItemClaim::Missed
     })
 }
 
 /// The page of the item that the `findAndModify`'s attempt of that number has claimed, as it was then, if mongod still has it.
 pub(in crate::session::run) async fn claimed(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     number: i32,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let arguments = as_find_and_modify(&no_statement(), &RawDocumentBuf::new());
@@ -128,7 +132,7 @@ fn has_no_image(error: &CommandError) -> bool {
 }
 
 async fn find_and_modify(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     arguments: &RawDocument,
     number: i32,
 ) -> Result<Result<RawDocumentBuf, CommandError>, RunError> {
@@ -140,5 +144,5 @@ async fn find_and_modify(
     body.append(cstr!("fields"), single("_id", 1));
     body.append(cstr!("stmtId"), number.saturating_add(BESIDE));
     run.carried().append_to_write(&mut body);
-    Ok(succeeded(run.link.call(Request::plain(&body)).await?))
+    Ok(succeeded(run.link.call(UpstreamRequest::plain(&body)).await?))
 }

@@ -6,31 +6,31 @@ use bson::raw::RawArrayBuf;
 
 use crate::command::document::single;
 use crate::pattern::bucket::key::same_bytes;
-use crate::pattern::bucket::resolve::{Found, Wanted};
+use crate::pattern::bucket::resolve::{ItemSelector, LocatedItem};
 use crate::session::error::RunError;
-use crate::session::run::Run;
+use crate::session::run::BucketCommand;
 use crate::session::run::resolve::Matches;
-use crate::session::run::task::Task;
+use crate::session::run::task::ItemUpdate;
 
 /// An item that was found before, where it still matches: `None` where it does not, `Some(None)` where nobody can tell.
 pub(super) async fn find_again(
-    run: &mut Run<'_>,
-    task: &Task<'_>,
-    missed: &Found,
-) -> Result<Option<Option<Found>>, RunError> {
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    missed: &LocatedItem,
+) -> Result<Option<Option<LocatedItem>>, RunError> {
     let Some(id) = missed.id() else {
         return find_as_it_was(run, task, missed).await.map(Some);
     };
     let is_it = single("_id", single("$eq", id));
     // It may have gone to another page since.
     let of_bucket = single(run.shape.items(), single("$elemMatch", &is_it));
-    let wanted = Wanted {
+    let wanted = ItemSelector {
         of_bucket: Some(&of_bucket),
         of_item: Some(&is_it),
         ..task.wanted()
     };
     let mut matches = Matches::of(run, wanted).await?;
-    let mut again: Vec<Found> = Vec::new();
+    let mut again: Vec<LocatedItem> = Vec::new();
     while let Some(batch) = matches.next_batch(run).await? {
         // A collation may take others for equal.
         again.extend(
@@ -52,10 +52,10 @@ const MAX_TOGETHER: usize = 1000;
 /// Those of the items that still match, wherever they lie by now, in the same order. `None` where one has no `_id`, or another has
 /// the same.
 pub(super) async fn find_all_again(
-    run: &mut Run<'_>,
-    task: &Task<'_>,
-    items: &[Found],
-) -> Result<Option<Vec<Found>>, RunError> {
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    items: &[LocatedItem],
+) -> Result<Option<Vec<LocatedItem>>, RunError> {
     let mut all = Vec::new();
     for items in items.chunks(MAX_TOGETHER) {
         let mut order: HashMap<Vec<u8>, usize> = HashMap::new();
@@ -69,13 +69,13 @@ pub(super) async fn find_all_again(
         }
         let is_one = single("_id", single("$in", &ids));
         let of_bucket = single(run.shape.items(), single("$elemMatch", &is_one));
-        let wanted = Wanted {
+        let wanted = ItemSelector {
             of_bucket: Some(&of_bucket),
             of_item: Some(&is_one),
             ..task.wanted()
         };
         let mut matches = Matches::of(run, wanted).await?;
-        let mut found: Vec<(usize, Found)> = Vec::new();
+        let mut found: Vec<(usize, LocatedItem)> = Vec::new();
         while let Some(batch) = matches.next_batch(run).await? {
             // A collation may take others for equal.
             found.extend(batch.into_iter().filter_map(|found| {
@@ -97,16 +97,21 @@ pub(super) async fn find_all_again(
 
 /// An item without an `_id`, where it was found and as it was: others of its bucket have changed, or have come there. `None` where
 /// nobody can tell it from others.
-async fn find_as_it_was(run: &mut Run<'_>, task: &Task<'_>, missed: &Found) -> Result<Option<Found>, RunError> {
+async fn find_as_it_was(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    missed: &LocatedItem,
+) -> Result<Option<LocatedItem>, RunError> {
     let of_bucket = single("_id", single("$eq", &missed.bucket));
-    let wanted = Wanted {
+    let wanted = ItemSelector {
         of_bucket: Some(&of_bucket),
         ..task.wanted()
     };
     let mut matches = Matches::of(run, wanted).await?;
     let mut again = None;
     while let Some(batch) = matches.next_batch(run).await? {
-        let is_it = |found: &Found| found.place == missed.place && found.stored.as_bytes() == missed.stored.as_bytes();
+        let is_it =
+            |found: &LocatedItem| found.place == missed.place && found.stored.as_bytes() == missed.stored.as_bytes();
         again = again.or_else(|| batch.into_iter().find(is_it));
     }
     Ok(again)

@@ -5,23 +5,23 @@ mod bulk;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use self::bulk::Bulk;
-use super::outcome::Outcome;
+use super::outcome::UpdateOutcome;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::WriteError;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::command::update::{Update, UpdateStatement};
-use crate::pattern::bucket::change::{Asked, Change, in_terms_of_items};
+use crate::pattern::bucket::change::{ItemUpdateById, UpdateRequest, in_terms_of_items};
 use crate::pattern::bucket::index;
 use crate::session::error::RunError;
-use crate::session::link::Request;
-use crate::session::mint::SystemMint;
-use crate::session::run::Run;
+use crate::session::link::UpstreamRequest;
+use crate::session::mint::SystemIdSource;
+use crate::session::run::BucketCommand;
 use crate::session::run::own_transaction::{OwnTransaction, unlabelled};
 use crate::session::upstream::UpstreamKind;
 
 /// All statements; `None` where one is of another kind, or what became of it among others could not be told.
-pub(super) fn translate(run: &Run<'_>, command: &Update<'_>) -> Option<Vec<Change>> {
+pub(super) fn translate(run: &BucketCommand<'_>, command: &Update<'_>) -> Option<Vec<ItemUpdateById>> {
     let alone = command.statements.len() == 1;
     let is_remembered = may_pass_moved_items(run);
     let changes = command.statements.iter().map(|statement| {
@@ -33,7 +33,7 @@ pub(super) fn translate(run: &Run<'_>, command: &Update<'_>) -> Option<Vec<Chang
     changes.collect()
 }
 
-fn change(run: &Run<'_>, statement: &UpdateStatement<'_>) -> Option<Change> {
+fn change(run: &BucketCommand<'_>, statement: &UpdateStatement<'_>) -> Option<ItemUpdateById> {
     // The stable API has no sparse indexes.
     if run.is_strict() {
         return None;
@@ -42,16 +42,16 @@ fn change(run: &Run<'_>, statement: &UpdateStatement<'_>) -> Option<Change> {
     if statement.multi && statement.is_replacement() {
         return None;
     }
-    let mut mint = SystemMint::new(&run.shared.timestamps);
-    let change = Change::of(run.shape, Asked::from(statement), &mut mint).ok();
+    let mut mint = SystemIdSource::new(&run.shared.timestamps);
+    let change = ItemUpdateById::of(run.shape, UpdateRequest::from(statement), &mut mint).ok();
     change.filter(|_| statement.constants.is_none())
 }
 
 /// Sends them in one command. `None` where it must be found out what is to be done: nothing has been done yet.
 pub(super) async fn run(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     command: &Update<'_>,
-    changes: &[Change],
+    changes: &[ItemUpdateById],
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let ids: RawArrayBuf = (0..changes.len())
         .map(|index| command.statement_ids.of(index))
@@ -92,16 +92,16 @@ pub(super) async fn run(
 
 /// Whether a statement may miss its item since that is moved meanwhile: a standalone moves none, and a transaction sees none
 /// move.
-fn may_pass_moved_items(run: &Run<'_>) -> bool {
+fn may_pass_moved_items(run: &BucketCommand<'_>) -> bool {
     run.upstream != UpstreamKind::Standalone && !run.head.in_transaction()
 }
 
 /// Sends one statement, if it is of this kind.
 pub(super) async fn one(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     command: &Update<'_>,
     (index, statement): (usize, &UpdateStatement<'_>),
-) -> Result<Option<Outcome>, RunError> {
+) -> Result<Option<UpdateOutcome>, RunError> {
     let Some(change) = change(run, statement) else {
         return Ok(None);
     };
@@ -110,7 +110,7 @@ pub(super) async fn one(
     }
     let ids: RawArrayBuf = [command.statement_ids.of(index)].into_iter().collect();
     let answer = send(run, command, (&[change.statement(statement.multi)], &ids), None).await?;
-    let mut outcome = Outcome::of(answer);
+    let mut outcome = UpdateOutcome::of(answer);
     if let Some(error) = &mut outcome.failed {
         error.message = in_terms_of_items(run.shape, &error.message, change.id.as_raw_bson_ref());
         return Ok(Some(outcome));
@@ -127,7 +127,7 @@ pub(super) async fn one(
 
 /// Sends statements in one command, under the client's number or one of our own.
 async fn send(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     command: &Update<'_>,
     (statements, ids): (&[RawDocumentBuf], &RawArrayBuf),
     own: Option<&OwnTransaction>,
@@ -145,7 +145,7 @@ async fn send(
     if let Some(own) = own {
         body = own.numbered(&body);
     }
-    let request = Request {
+    let request = UpstreamRequest {
         body: &body,
         sequence: Some(("updates", &elements)),
     };
@@ -163,27 +163,30 @@ async fn send(
 
 /// Whether the statement may be sent before it is known what an earlier attempt at the command has done: one that made the item
 /// or moved it is not remembered under the statement's number, and may still be under way.
-pub(in crate::session::run) fn may_be_tried(run: &Run<'_>, change: &Change, upserts: bool) -> bool {
+pub(in crate::session::run) fn may_be_tried(run: &BucketCommand<'_>, change: &ItemUpdateById, upserts: bool) -> bool {
     !run.head.is_retryable_write() || (!upserts && !change.has_demands)
 }
 
 /// Where no bucket met the statement's conditions: whether one does that was passed, since its item was moved there meanwhile,
 /// or would if nothing else were demanded of the item than the client does.
-pub(in crate::session::run) async fn may_match(run: &mut Run<'_>, change: &Change) -> Result<bool, RunError> {
+pub(in crate::session::run) async fn may_match(
+    run: &mut BucketCommand<'_>,
+    change: &ItemUpdateById,
+) -> Result<bool, RunError> {
     let find = looking(run, change);
     let answer = run.link.run(&find).await?;
     Ok(is_found(&answer))
 }
 
 /// The query that tells whether a bucket meets the conditions.
-fn looking(run: &Run<'_>, change: &Change) -> RawDocumentBuf {
+fn looking(run: &BucketCommand<'_>, change: &ItemUpdateById) -> RawDocumentBuf {
     let mut find = single("find", run.namespace.collection);
     find.append(cstr!("filter"), &change.condition);
     find.append(cstr!("hint"), index::ITEM_ID);
     find.append(cstr!("projection"), single("_id", 1));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
-    run.carried().append_to_look_up(&mut find);
+    run.carried().append_to_internal_read(&mut find);
     find
 }
 
@@ -192,7 +195,11 @@ fn is_found(answer: &RawDocument) -> bool {
 }
 
 /// mongod's answer, its errors in terms of items.
-fn in_words_of_the_application(run: &Run<'_>, answer: &RawDocument, changes: &[Change]) -> RawDocumentBuf {
+fn in_words_of_the_application(
+    run: &BucketCommand<'_>,
+    answer: &RawDocument,
+    changes: &[ItemUpdateById],
+) -> RawDocumentBuf {
     let Some(errors) = get(answer, "writeErrors").and_then(RawBsonRef::as_array) else {
         return answer.to_owned();
     };

@@ -19,19 +19,19 @@ use self::away::fails_anywhere;
 use self::met::Met;
 use super::again::{find_again, find_all_again};
 use super::one::none_matched;
-use super::outcome::Outcome;
+use super::outcome::UpdateOutcome;
 use super::statement::send;
 use crate::command::document::get;
 use crate::command::error::{CommandError, WriteError};
 use crate::pattern::bucket::place::{Elsewhere, Planned, Wish};
-use crate::pattern::bucket::resolve::Found;
+use crate::pattern::bucket::resolve::LocatedItem;
 use crate::session::error::RunError;
 
 use crate::session::run::relocate::may_relocate;
 use crate::session::run::replaced::{MAX_RUNS, is_met_by, is_met_by_statement, updated_in_part, wait};
 use crate::session::run::resolve::Matches;
-use crate::session::run::task::{Task, given_up, in_words_of_the_application};
-use crate::session::run::{MAX_ATTEMPTS, Run, pause, write_concern};
+use crate::session::run::task::{ItemUpdate, given_up, in_words_of_the_application};
+use crate::session::run::{BucketCommand, MAX_ATTEMPTS, pause, write_concern};
 use crate::session::upstream::UpstreamKind;
 
 /// Bytes of items that are kept before the first of them is changed.
@@ -40,10 +40,10 @@ const MAX_BYTES: usize = 64 << 20;
 const MAX_MADE_AT_ONCE: usize = 1 << 20;
 
 pub(super) async fn run(
-    run: &mut Run<'_>,
-    task: &Task<'_>,
-    (upserts, judged): (bool, Outcome),
-) -> Result<Outcome, RunError> {
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    (upserts, judged): (bool, UpdateOutcome),
+) -> Result<UpdateOutcome, RunError> {
     let known_concern = get(run.head.body(), "writeConcern").is_some();
     let mut many = Many {
         at_once: known_concern && run.upstream == UpstreamKind::Member && !run.head.in_transaction(),
@@ -63,28 +63,28 @@ pub(super) async fn run(
     many.end(run).await
 }
 /// Whether only the items themselves tell if the update can be done: then all are looked at before any is changed.
-fn may_be_refused(task: &Task<'_>) -> bool {
+fn may_be_refused(task: &ItemUpdate<'_>) -> bool {
     !matches!(Wish::of(task.asked.change), Some(Wish::Operators(operators)) if get(operators, "$rename").is_none())
 }
 
 struct Many<'t> {
-    task: &'t Task<'t>,
+    task: &'t ItemUpdate<'t>,
     /// Whether what the client waits for is waited for at the end.
     at_once: bool,
-    sum: Outcome,
+    sum: UpdateOutcome,
     /// Items that get another key or time: when all are read, or they would be met again.
     elsewhere: Vec<Away>,
     /// What mongod says of an item, before which the others are still changed.
     fails: Option<WriteError>,
     /// Items whose statements met no bucket, and that are still to be looked for.
-    removed: VecDeque<Found>,
+    removed: VecDeque<LocatedItem>,
 }
 
 /// An item that is changed where it lies.
-struct Step {
+struct ItemStatement {
     /// Its position among all items of the update.
     order: usize,
-    found: Found,
+    found: LocatedItem,
     statement: RawDocumentBuf,
 }
 
@@ -92,16 +92,16 @@ struct Step {
 struct Away {
     /// Its position among all items of the update.
     order: usize,
-    found: Found,
+    found: LocatedItem,
     to: Elsewhere,
 }
 
 impl Many<'_> {
     /// Changes all items that match. What came of an upsert, where none did.
-    async fn all(&mut self, run: &mut Run<'_>, upserts: bool) -> Result<Option<Outcome>, RunError> {
+    async fn all(&mut self, run: &mut BucketCommand<'_>, upserts: bool) -> Result<Option<UpdateOutcome>, RunError> {
         let mut matches = Matches::of(run, self.task.wanted()).await?;
         let mut met = Met::default();
-        let mut kept: Vec<Found> = Vec::new();
+        let mut kept: Vec<LocatedItem> = Vec::new();
         let mut bytes = 0_usize;
         while let Some(batch) = matches.next_batch(run).await? {
             for found in batch {
@@ -143,7 +143,7 @@ impl Many<'_> {
 
     /// Changes items, after all were planned. Where the collection is replaced meanwhile, the rest of them in the one that takes its
     /// place.
-    async fn change(&mut self, run: &mut Run<'_>, found: Vec<Found>) -> Result<(), RunError> {
+    async fn change(&mut self, run: &mut BucketCommand<'_>, found: Vec<LocatedItem>) -> Result<(), RunError> {
         let mut rest = self.change_until_replaced(run, found).await?;
         for _ in 0..MAX_RUNS {
             if rest.is_empty() {
@@ -162,7 +162,11 @@ impl Many<'_> {
     }
 
     /// Changes items; those that were not changed when the collection was replaced.
-    async fn change_until_replaced(&mut self, run: &mut Run<'_>, found: Vec<Found>) -> Result<Vec<Found>, RunError> {
+    async fn change_until_replaced(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+        found: Vec<LocatedItem>,
+    ) -> Result<Vec<LocatedItem>, RunError> {
         let steps = self.plan(run, found).await?;
         if self.fails.is_some() && run.head.in_transaction() {
             // Which ends, and all that was done in it.
@@ -183,13 +187,17 @@ impl Many<'_> {
     }
 
     /// Whether the collection is replaced, and what is left of the items may be changed in the one that takes its place.
-    fn goes_on_after(&self, run: &Run<'_>, error: &CommandError) -> bool {
+    fn goes_on_after(&self, run: &BucketCommand<'_>, error: &CommandError) -> bool {
         is_met_by(error) && !run.head.in_transaction() && self.sum.failed.is_none()
     }
 
     /// The items in the collection that has taken the place of the one in which they were found, once there is one. `None` where
     /// they cannot be told from others: the update has ended.
-    async fn find_rest(&mut self, run: &mut Run<'_>, rest: &[Found]) -> Result<Option<Vec<Found>>, RunError> {
+    async fn find_rest(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+        rest: &[LocatedItem],
+    ) -> Result<Option<Vec<LocatedItem>>, RunError> {
         wait(run).await?;
         let found = find_all_again(run, self.task, rest).await?;
         if found.is_none() {
@@ -198,13 +206,17 @@ impl Many<'_> {
         Ok(found)
     }
 
-    fn end_in_part(&mut self, run: &Run<'_>) {
+    fn end_in_part(&mut self, run: &BucketCommand<'_>) {
         self.elsewhere.clear();
         self.sum.failed = Some(updated_in_part(run, self.sum.modified));
     }
 
     /// What is to be done, up to the first item of which mongod says that it cannot be.
-    async fn plan(&mut self, run: &mut Run<'_>, found: Vec<Found>) -> Result<Vec<Step>, RunError> {
+    async fn plan(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+        found: Vec<LocatedItem>,
+    ) -> Result<Vec<ItemStatement>, RunError> {
         let mut steps = Vec::new();
         let mut order = 0_usize;
         for part in parts(found) {
@@ -215,7 +227,7 @@ impl Many<'_> {
                     Planned::InPlace(change) => {
                         let statement = change.statement_or_miss(run.shape, &found);
                         let statement = statement.map_err(|what| run.unsupported(&what))?;
-                        steps.push(Step {
+                        steps.push(ItemStatement {
                             order,
                             found,
                             statement,
@@ -255,7 +267,7 @@ impl Many<'_> {
     }
 
     /// Changes an item that was not as it had been found.
-    async fn again(&mut self, run: &mut Run<'_>, missed: &Found) -> Result<(), RunError> {
+    async fn again(&mut self, run: &mut BucketCommand<'_>, missed: &LocatedItem) -> Result<(), RunError> {
         for round in 0..=MAX_ATTEMPTS {
             let Some(found) = find_again(run, self.task, missed).await? else {
                 return Ok(());
@@ -301,7 +313,7 @@ impl Many<'_> {
         Ok(())
     }
 
-    async fn end(mut self, run: &mut Run<'_>) -> Result<Outcome, RunError> {
+    async fn end(mut self, run: &mut BucketCommand<'_>) -> Result<UpdateOutcome, RunError> {
         if self.at_once && self.sum.modified > 0 {
             self.sum.answer = write_concern::wait(run).await?;
         }
@@ -311,8 +323,8 @@ impl Many<'_> {
 }
 
 /// Parts of which a pipeline makes others at once.
-fn parts(found: Vec<Found>) -> Vec<Vec<Found>> {
-    let mut parts: Vec<Vec<Found>> = Vec::new();
+fn parts(found: Vec<LocatedItem>) -> Vec<Vec<LocatedItem>> {
+    let mut parts: Vec<Vec<LocatedItem>> = Vec::new();
     let mut bytes = usize::MAX;
     for found in found {
         bytes = bytes.saturating_add(found.bytes());

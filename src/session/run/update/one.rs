@@ -2,23 +2,23 @@
 
 use bson::raw::{RawBson, RawDocumentBuf};
 
-use super::outcome::{Outcome, unchanged};
+use super::outcome::{UpdateOutcome, unchanged};
 use super::statement::send;
 use crate::command::document::get;
 use crate::command::error::WriteError;
 use crate::pattern::bucket::place::Planned;
 use crate::session::error::RunError;
-use crate::session::run::elsewhere::{self, Went};
+use crate::session::run::elsewhere::{self, MoveOutcome};
 use crate::session::run::relocate::{was_relocated, was_relocated_before_others};
-use crate::session::run::task::{Task, given_up, in_words_of_the_application};
+use crate::session::run::task::{ItemUpdate, given_up, in_words_of_the_application};
 use crate::session::run::upserted::{self, Upserted};
-use crate::session::run::{MAX_ATTEMPTS, Run, pause, resolve};
+use crate::session::run::{BucketCommand, MAX_ATTEMPTS, pause, resolve};
 
 pub(super) async fn run(
-    run: &mut Run<'_>,
-    task: &Task<'_>,
-    (upserts, judged): (bool, Outcome),
-) -> Result<Outcome, RunError> {
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    (upserts, judged): (bool, UpdateOutcome),
+) -> Result<UpdateOutcome, RunError> {
     for round in 0..=MAX_ATTEMPTS {
         let Some(found) = resolve::first(run, task.wanted()).await? else {
             match none_matched(run, task, (upserts, &judged)).await? {
@@ -34,14 +34,16 @@ pub(super) async fn run(
                     None => unchanged(&judged.answer, counted),
                 });
             }
-            Planned::Elsewhere(where_to) => match elsewhere::go(run, task, &found, (where_to, true)).await? {
-                Went::Stayed(_, answer) | Went::Away(_, answer) => return Ok(Outcome::of_one(answer)),
-                Went::Before(_) => return Ok(relocated_before(&judged)),
-                Went::Missed => {
+            Planned::Elsewhere(where_to) => match elsewhere::move_item(run, task, &found, (where_to, true)).await? {
+                MoveOutcome::Stayed(_, answer) | MoveOutcome::Away(_, answer) => {
+                    return Ok(UpdateOutcome::of_one(answer));
+                }
+                MoveOutcome::Before(_) => return Ok(relocated_before(&judged)),
+                MoveOutcome::Missed => {
                     pause(round).await;
                     continue;
                 }
-                Went::Failed(error) => return Ok(failed(judged, error)),
+                MoveOutcome::Failed(error) => return Ok(failed(judged, error)),
             },
             Planned::Failed(error) => return Ok(failed(judged, error)),
         };
@@ -67,8 +69,8 @@ pub(super) async fn run(
     Ok(failed(judged, given_up(run)))
 }
 
-fn failed(judged: Outcome, error: WriteError) -> Outcome {
-    Outcome {
+fn failed(judged: UpdateOutcome, error: WriteError) -> UpdateOutcome {
+    UpdateOutcome {
         failed: Some(error),
         ..judged
     }
@@ -76,17 +78,17 @@ fn failed(judged: Outcome, error: WriteError) -> Outcome {
 
 /// What is told where no item matches; `None` where one does by now.
 pub(super) async fn none_matched(
-    run: &mut Run<'_>,
-    task: &Task<'_>,
-    (upserts, judged): (bool, &Outcome),
-) -> Result<Option<Outcome>, RunError> {
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    (upserts, judged): (bool, &UpdateOutcome),
+) -> Result<Option<UpdateOutcome>, RunError> {
     if task.may_relocate(run.shape) && was_relocated_before_others(run, task).await?.is_some() {
         return Ok(Some(relocated_before(judged)));
     }
     if !upserts {
         return Ok(Some(judged.clone()));
     }
-    Ok(match upserted::make(run, task).await? {
+    Ok(match upserted::insert_missing(run, task).await? {
         Upserted::Made(item, answer) => Some(made(get(&item, "_id").map(RawBson::from), answer)),
         Upserted::Overtaken => None,
         Upserted::Failed(error) => Some(failed(judged.clone(), error)),
@@ -94,18 +96,21 @@ pub(super) async fn none_matched(
 }
 
 /// What an upsert has made.
-pub(super) fn made(id: Option<RawBson>, answer: RawDocumentBuf) -> Outcome {
-    Outcome {
+pub(super) fn made(id: Option<RawBson>, answer: RawDocumentBuf) -> UpdateOutcome {
+    UpdateOutcome {
         matched: 1,
         upserted: id,
         answer,
-        ..Outcome::default()
+        ..UpdateOutcome::default()
     }
 }
 
 /// Whether an earlier attempt at the command has relocated an item, so that it is no longer as it was: the number of its
 /// transaction.
-pub(in crate::session::run) async fn is_relocated(run: &mut Run<'_>, task: &Task<'_>) -> Result<Option<u32>, RunError> {
+pub(in crate::session::run) async fn is_relocated(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+) -> Result<Option<u32>, RunError> {
     if task.may_relocate(run.shape) {
         was_relocated(run, task).await
     } else {
@@ -113,8 +118,8 @@ pub(in crate::session::run) async fn is_relocated(run: &mut Run<'_>, task: &Task
     }
 }
 
-pub(super) fn relocated_before(judged: &Outcome) -> Outcome {
-    Outcome {
+pub(super) fn relocated_before(judged: &UpdateOutcome) -> UpdateOutcome {
+    UpdateOutcome {
         matched: 1,
         modified: 1,
         retried: true,

@@ -5,12 +5,12 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 use crate::command::arguments::is_unacknowledged;
 use crate::command::document::{array_of, as_whole_number, get, single};
 use crate::command::error::{WriteError, is_retryable, label_retryable};
-use crate::command::reply::carry;
-use crate::session::run::Run;
+use crate::command::reply::copy_cluster_time;
+use crate::session::run::BucketCommand;
 
 /// What became of one statement.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct UpdateOutcome {
     pub(super) matched: i64,
     pub(super) modified: i64,
     pub(super) failed: Option<WriteError>,
@@ -22,7 +22,7 @@ pub(super) struct Outcome {
     pub(super) answer: RawDocumentBuf,
 }
 
-impl Outcome {
+impl UpdateOutcome {
     /// Of mongod's answer to a command of this one statement.
     pub(super) fn of(answer: RawDocumentBuf) -> Self {
         let number = |name| get(&answer, name).and_then(as_whole_number).unwrap_or(0);
@@ -64,8 +64,8 @@ impl Outcome {
 
 /// What is told of all statements.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    sum: Outcome,
+pub(super) struct UpdateReply {
+    sum: UpdateOutcome,
     failed: Vec<(usize, WriteError)>,
     upserted: Vec<RawDocumentBuf>,
     retried: Vec<i32>,
@@ -73,9 +73,9 @@ pub(super) struct Told {
     begun: bool,
 }
 
-impl Told {
+impl UpdateReply {
     /// Takes what became of the statement with that index and number.
-    pub(super) fn add(&mut self, (index, id): (usize, i32), mut outcome: Outcome) {
+    pub(super) fn add(&mut self, (index, id): (usize, i32), mut outcome: UpdateOutcome) {
         self.begun = true;
         if let Some(error) = outcome.failed.take() {
             // What a statement has changed before it failed is not counted.
@@ -110,7 +110,7 @@ impl Told {
         !self.failed.is_empty()
     }
 
-    pub(super) fn reply(self, run: &Run<'_>) -> RawDocumentBuf {
+    pub(super) fn reply(self, run: &BucketCommand<'_>) -> RawDocumentBuf {
         let number = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
         let mut reply = RawDocumentBuf::new();
         if get(run.head.body(), "writeConcern").is_some_and(is_unacknowledged) {
@@ -138,7 +138,7 @@ impl Told {
         }
         reply.append(cstr!("nModified"), number(self.sum.modified));
         reply.append(cstr!("ok"), 1.0);
-        carry(&mut reply, &self.sum.answer);
+        copy_cluster_time(&mut reply, &self.sum.answer);
         let code = self
             .concern_error
             .as_ref()
@@ -151,11 +151,11 @@ impl Told {
 }
 
 /// mongod's answer with other numbers, where it was asked for less than was done.
-pub(super) fn unchanged(answer: &RawDocument, counted: bool) -> Outcome {
-    Outcome {
+pub(super) fn unchanged(answer: &RawDocument, counted: bool) -> UpdateOutcome {
+    UpdateOutcome {
         matched: 1,
         modified: i64::from(counted),
         answer: answer.to_owned(),
-        ..Outcome::default()
+        ..UpdateOutcome::default()
     }
 }

@@ -2,17 +2,21 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::outcome::Outcome;
+use super::outcome::UpdateOutcome;
 use crate::command::document::{array_of, get, single};
 use crate::command::error::WriteError;
 use crate::command::reply::succeeded;
 use crate::session::error::RunError;
-use crate::session::link::Request;
-use crate::session::run::Run;
-use crate::session::run::task::Task;
+use crate::session::link::UpstreamRequest;
+use crate::session::run::BucketCommand;
+use crate::session::run::task::ItemUpdate;
 
 /// Lets mongod judge the client's statement, and say whether it has executed it before.
-pub(super) async fn judge(run: &mut Run<'_>, task: &Task<'_>, multi: bool) -> Result<Outcome, RunError> {
+pub(super) async fn judge(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    multi: bool,
+) -> Result<UpdateOutcome, RunError> {
     let mut statement = single("q", task.no_filter());
     statement.append(cstr!("u"), task.asked.change);
     if multi {
@@ -27,22 +31,28 @@ pub(super) async fn judge(run: &mut Run<'_>, task: &Task<'_>, multi: bool) -> Re
         body.append(cstr!("let"), variables);
     }
     run.carried().append_to_write(&mut body);
-    Ok(Outcome::of(succeeded(run.link.call(Request::plain(&body)).await?)?))
+    Ok(UpdateOutcome::of(succeeded(
+        run.link.call(UpstreamRequest::plain(&body)).await?,
+    )?))
 }
 
 /// Sends the statement of one item.
-pub(super) async fn send(run: &mut Run<'_>, task: &Task<'_>, statement: &RawDocument) -> Result<Outcome, RunError> {
+pub(super) async fn send(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    statement: &RawDocument,
+) -> Result<UpdateOutcome, RunError> {
     let mut body = body(run, task, statement);
     run.carried().append_to_write(&mut body);
-    let answer = succeeded(run.link.call(Request::plain(&body)).await?)?;
+    let answer = succeeded(run.link.call(UpstreamRequest::plain(&body)).await?)?;
     run.record_executed(&answer);
-    Ok(Outcome::of(answer))
+    Ok(UpdateOutcome::of(answer))
 }
 
 /// What came of statements that end with the first that fails.
 pub(super) struct Together {
     /// Of those that were executed; of the one that failed apart.
-    pub(super) outcome: Outcome,
+    pub(super) outcome: UpdateOutcome,
     /// The position of the one that failed, and its error.
     pub(super) failed: Option<(usize, WriteError)>,
 }
@@ -50,16 +60,16 @@ pub(super) struct Together {
 /// Sends the statements of some items in one command, in which mongod stops at the first that fails. With `at_once` what the client
 /// waits for is left to [`wait`](crate::session::run::write_concern::wait).
 pub(super) async fn send_together(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     statements: &[&RawDocument],
     at_once: bool,
 ) -> Result<Together, RunError> {
     let mut body = single("update", run.namespace.collection);
     body.append(cstr!("ordered"), true);
     let carried = run.carried();
-    let carried = if at_once { carried.at_once() } else { carried };
+    let carried = if at_once { carried.without_wait() } else { carried };
     carried.append_to_write(&mut body);
-    let request = Request {
+    let request = UpstreamRequest {
         body: &body,
         sequence: Some(("updates", statements)),
     };
@@ -72,14 +82,14 @@ pub(super) async fn send_together(
         .flatten()
         .filter_map(RawBsonRef::as_document);
     let failed = errors.next().and_then(WriteError::parse);
-    let outcome = Outcome {
+    let outcome = UpdateOutcome {
         failed: None,
-        ..Outcome::of(answer)
+        ..UpdateOutcome::of(answer)
     };
     Ok(Together { outcome, failed })
 }
 
-fn body(run: &Run<'_>, task: &Task<'_>, statement: &RawDocument) -> RawDocumentBuf {
+fn body(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, statement: &RawDocument) -> RawDocumentBuf {
     let mut body = single("update", run.namespace.collection);
     body.append(cstr!("updates"), array_of(&[statement.to_owned()]));
     if let Some(id) = task.statement_id {

@@ -115,14 +115,14 @@ pub(super) fn summary(span: &Span<'_>) -> Vec<(&'static str, Cell, String)> {
 }
 
 /// What is shown beside the metrics.
-pub(super) struct Contents<'a> {
+pub(super) struct PageContents<'a> {
     pub(super) shapes: &'a [ShapeRow],
     pub(super) refusals: &'a [RefusalRow],
     pub(super) recent: &'a [Entry],
 }
 
 /// The tables, in their order.
-pub(super) fn tables(span: &Span<'_>, contents: &Contents<'_>) -> Vec<Table> {
+pub(super) fn tables(span: &Span<'_>, contents: &PageContents<'_>) -> Vec<Table> {
     let refused = refused_kinds(contents.refusals);
     let mut tables = vec![
         shapes(span, contents.shapes),

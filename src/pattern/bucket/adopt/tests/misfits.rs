@@ -4,12 +4,12 @@ use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf, cstr};
 use bson::{doc, rawdoc};
 
 use super::{at, by_hand, options, shape};
-use crate::pattern::bucket::adopt::{Found, Walk};
+use crate::pattern::bucket::adopt::{AdoptionScan, DocumentKind};
 use crate::pattern::shapes::{BucketOptions, BucketShape, ItemIds};
 
 fn refusal(options: BucketOptions, documents: &[RawDocumentBuf]) -> String {
     let shape = BucketShape::new(options).unwrap();
-    let mut walk = Walk::new(&shape);
+    let mut walk = AdoptionScan::new(&shape);
     let refused: Vec<String> = documents
         .iter()
         .filter_map(|document| walk.look_at(document).err())
@@ -118,7 +118,7 @@ fn ids_are_held_to_what_becomes_of_them() {
         let items: RawArrayBuf = items.into_iter().map(RawBson::Document).collect();
         let document = rawdoc! { "_id": 1, "count": 2, "history": items };
         let shape = BucketShape::new(BucketOptions { item_ids, ..options() }).unwrap();
-        let found = Walk::new(&shape).look_at(&document);
+        let found = AdoptionScan::new(&shape).look_at(&document);
         match expected {
             None => assert!(found.is_ok(), "{found:?}"),
             Some(part) => assert!(found.unwrap_err().to_string().contains(part)),
@@ -192,9 +192,9 @@ fn pages_are_held_to_the_layout() {
         page(2, &[9], doc! { "bytes": 17.0, "page": 2_i64, "unordered": true }),
     ];
     let shape = shape();
-    let mut walk = Walk::new(&shape);
+    let mut walk = AdoptionScan::new(&shape);
     for page in &all {
-        assert!(matches!(walk.look_at(page), Ok(Found::Page)), "{page:?}");
+        assert!(matches!(walk.look_at(page), Ok(DocumentKind::Page)), "{page:?}");
     }
 }
 
@@ -213,9 +213,9 @@ fn pages_tell_of_another_time_from_an_anchor_on() {
         ]
     };
     let shape = shape();
-    let mut walk = Walk::new(&shape);
+    let mut walk = AdoptionScan::new(&shape);
     for page in pages(doc! { "unordered": true }) {
-        assert!(matches!(walk.look_at(&page), Ok(Found::Page)), "{page:?}");
+        assert!(matches!(walk.look_at(&page), Ok(DocumentKind::Page)), "{page:?}");
     }
     let refused = refusal(options(), &pages(doc! {}));
     assert!(refused.contains("not marked unordered"), "{refused:?}");
@@ -233,11 +233,11 @@ fn one_misfit_does_not_put_the_others_of_its_key_in_doubt() {
 #[test]
 fn what_is_passed_over_does_not_put_its_neighbours_in_doubt() {
     let shape = shape();
-    let mut walk = Walk::new(&shape);
+    let mut walk = AdoptionScan::new(&shape);
     let open = page(0, &[0], doc! {});
-    assert!(matches!(walk.look_at(&open), Ok(Found::Page)));
+    assert!(matches!(walk.look_at(&open), Ok(DocumentKind::Page)));
     walk.pass_over(&page(1, &[1], doc! {}));
-    assert!(matches!(walk.look_at(&page(2, &[2], doc! {})), Ok(Found::Page)));
+    assert!(matches!(walk.look_at(&page(2, &[2], doc! {})), Ok(DocumentKind::Page)));
     // It is another key's turn again.
     walk.pass_over(&by_hand("2", 2, &[]));
     walk.look_at(&page(1, &[2], doc! {})).unwrap_err();

@@ -1,11 +1,11 @@
 //! Which items go on which new pages, before these have numbers and names.
 
-use super::{Care, Planner, pending};
+use super::{Planner, WriteGuarantee, pending};
 use crate::pattern::bucket::insert::extent;
-use crate::pattern::bucket::insert::group::{Chain, Group, Member, State};
-use crate::pattern::bucket::insert::times::Times;
+use crate::pattern::bucket::insert::group::{ItemState, KeyBatch, Member, RetryChain};
+use crate::pattern::bucket::insert::times::ItemTimes;
 use crate::pattern::bucket::item::Item;
-use crate::pattern::bucket::layout::{Bounds, PageFacts};
+use crate::pattern::bucket::layout::{PageHeader, TimeBounds};
 
 /// A page to be.
 pub(super) struct Draft<'a> {
@@ -14,7 +14,7 @@ pub(super) struct Draft<'a> {
     /// The items.
     pub(super) chosen: Vec<&'a Item>,
     /// What they mean for the page's times, behind the page before it.
-    pub(super) times: Times,
+    pub(super) times: ItemTimes,
     /// Whether another page follows.
     pub(super) has_more: bool,
     /// Whether it has one item where it could have had more.
@@ -25,36 +25,37 @@ pub(super) struct Draft<'a> {
 
 impl Planner<'_> {
     /// The pages that are begun together behind the key's highest, in their order.
-    pub(super) fn drafts<'g>(&self, group: &'g Group, highest: Option<&PageFacts>) -> Vec<Draft<'g>> {
+    pub(super) fn drafts<'g>(&self, group: &'g KeyBatch, highest: Option<&PageHeader>) -> Vec<Draft<'g>> {
         let coming: Vec<(usize, &Member)> = pending(group).collect();
         let mut coming = coming.as_slice();
-        let mut newest = highest.and_then(PageFacts::newest);
-        let alone = group.cautious || (self.care == Care::Once && group.chain != Chain::Settled);
-        let tells = self.care == Care::Once && group.depends_on_max_bytes(self.shape);
+        let mut newest = highest.and_then(PageHeader::newest);
+        let alone =
+            group.one_at_a_time || (self.care == WriteGuarantee::ExactlyOnce && group.chain != RetryChain::Settled);
+        let tells = self.care == WriteGuarantee::ExactlyOnce && group.depends_on_max_bytes(self.shape);
         let cut_by = tells.then(|| group.max_bytes(self.shape));
         let mut drafts = Vec::new();
         while let Some((next, _)) = coming.first().copied() {
             // What other attempts take a page of that name to have.
-            let extent = (self.care == Care::Once).then(|| group.extent(self.shape, next));
+            let extent = (self.care == WriteGuarantee::ExactlyOnce).then(|| group.extent(self.shape, next));
             let whole = extent.as_ref().is_none_or(|extent| are_pending(group, extent));
             if !whole && !drafts.is_empty() {
                 break;
             }
             let whole_page = || extent::of_page(self.shape, self.shape.max_bytes().into(), coming.iter().copied());
             let mut items = extent.clone().unwrap_or_else(whole_page);
-            if !whole || group.cautious {
+            if !whole || group.one_at_a_time {
                 items.truncate(1);
             }
             let is_lone = extent.is_some_and(|extent| extent.len() > items.len());
             coming = coming.get(items.len()..).unwrap_or_default();
             let chosen: Vec<&Item> = items.iter().filter_map(|position| group.item(*position)).collect();
             let times = self.times(&chosen, newest);
-            newest = times.bounds.and_then(Bounds::newest);
+            newest = times.bounds.and_then(TimeBounds::newest);
             drafts.push(Draft {
                 items,
                 chosen,
                 times,
-                has_more: whole && !group.cautious && !coming.is_empty(),
+                has_more: whole && !group.one_at_a_time && !coming.is_empty(),
                 is_lone,
                 cut_by,
             });
@@ -66,12 +67,12 @@ impl Planner<'_> {
     }
 
     /// Whether a page that begins with this item may have all that belong on it.
-    pub(super) fn is_whole(&self, group: &Group, next: usize) -> bool {
+    pub(super) fn is_whole(&self, group: &KeyBatch, next: usize) -> bool {
         are_pending(group, &group.extent(self.shape, next))
     }
 }
 
-fn are_pending(group: &Group, positions: &[usize]) -> bool {
+fn are_pending(group: &KeyBatch, positions: &[usize]) -> bool {
     let members = positions.iter().filter_map(|position| group.members.get(*position));
-    members.into_iter().all(|member| member.state == State::Pending)
+    members.into_iter().all(|member| member.state == ItemState::Pending)
 }

@@ -16,7 +16,7 @@ fn late_items_mark_their_page() {
         rawdoc! { "k": 1, "t": "no date" },
     ];
     let expected = ["page 1_5 3 late unordered, page 1_3 3 late unordered, page 1_77 1 late unordered"];
-    check(&shape, Care::Free, &documents, None, &expected);
+    check(&shape, WriteGuarantee::AtLeastOnce, &documents, None, &expected);
 }
 
 #[test]
@@ -25,9 +25,12 @@ fn a_push_demands_what_it_assumes() {
     let at = |id: i32, seconds: i64| rawdoc! { "_id": id, "k": 1, "t": DateTime::from_millis(seconds * 1000) };
     let mut groups = groups(&shape, &[at(1, 7), at(2, 8)]);
     let to = Some(DateTime::from_millis(7500));
-    groups[0].know(Some(PageFacts { to, ..page(1) }));
-    assert_eq!(step(&shape, Care::Free, &mut groups)[0].kind, StatementKind::Mark);
-    let statements = step(&shape, Care::Free, &mut groups);
+    groups[0].know(Some(PageHeader { to, ..page(1) }));
+    assert_eq!(
+        step(&shape, WriteGuarantee::AtLeastOnce, &mut groups)[0].kind,
+        StatementKind::Mark
+    );
+    let statements = step(&shape, WriteGuarantee::AtLeastOnce, &mut groups);
     assert_eq!(statements[0].late, 1);
     let update = &statements[0].document;
     assert_eq!(update.get_document("q").unwrap(), &*rawdoc! { "_id": "1_5" });
@@ -58,11 +61,11 @@ fn a_push_demands_what_it_assumes() {
 }
 
 /// What a push of one item sets, and the page after it.
-fn pushed(page: PageFacts, time: RawBson) -> (bson::Document, PageFacts) {
+fn pushed(page: PageHeader, time: RawBson) -> (bson::Document, PageHeader) {
     let mut groups = groups(&shape(Some("t")), &[rawdoc! { "_id": 1, "k": 1, "t": time }]);
     groups[0].know(Some(page));
-    groups[0].first = group::First::Marked;
-    let [push] = <[_; 1]>::try_from(step(&shape(Some("t")), Care::Free, &mut groups)).unwrap();
+    groups[0].first = group::FirstPageState::Marked;
+    let [push] = <[_; 1]>::try_from(step(&shape(Some("t")), WriteGuarantee::AtLeastOnce, &mut groups)).unwrap();
     assert_eq!(push.kind, StatementKind::Push);
     let update = bson::Document::try_from(&*push.document).unwrap();
     let stage = update.get_array("u").unwrap()[0].as_document().unwrap().clone();
@@ -76,7 +79,7 @@ fn assumes_times(set: &bson::Document) -> bool {
 #[test]
 fn an_item_without_a_date_opens_the_bounds_and_nothing_is_assumed_of_a_late_page() {
     let at = |seconds: i64| DateTime::from_millis(seconds * 1000);
-    let dated = PageFacts {
+    let dated = PageHeader {
         to: Some(at(5)),
         ..page(1)
     };
@@ -105,7 +108,7 @@ fn an_item_without_a_date_opens_the_bounds_and_nothing_is_assumed_of_a_late_page
 }
 
 /// Items of these times, and what happens until all are stored on pages behind one with the time 50.
-fn check_marks(care: Care, times: &[i64], highest: Option<PageFacts>, expected: &[&str]) {
+fn check_marks(care: WriteGuarantee, times: &[i64], highest: Option<PageHeader>, expected: &[&str]) {
     let shape = shape(Some("t"));
     let documents: Vec<_> = (0..)
         .zip(times)
@@ -116,33 +119,43 @@ fn check_marks(care: Care, times: &[i64], highest: Option<PageFacts>, expected: 
         &shape,
         care,
         &documents,
-        highest.map(|page| PageFacts { to, ..page }).as_ref(),
+        highest.map(|page| PageHeader { to, ..page }).as_ref(),
         expected,
     );
 }
 
 #[test]
 fn page_0_is_marked_before_a_page_behind_it_becomes_late() {
-    let late = PageFacts { late: true, ..page(1) };
-    let unordered = PageFacts {
+    let late = PageHeader { late: true, ..page(1) };
+    let unordered = PageHeader {
         unordered: true,
         ..page(1)
     };
-    let first = PageFacts { page: 0, ..page(1) };
-    check_marks(Care::Free, &[60, 70], Some(page(1)), &["push 1_5 2"]);
-    check_marks(Care::Free, &[40, 30], Some(page(1)), &["mark 1_5 0", "push 1_5 2 late"]);
+    let first = PageHeader { page: 0, ..page(1) };
+    check_marks(WriteGuarantee::AtLeastOnce, &[60, 70], Some(page(1)), &["push 1_5 2"]);
     check_marks(
-        Care::Transaction,
+        WriteGuarantee::AtLeastOnce,
+        &[40, 30],
+        Some(page(1)),
+        &["mark 1_5 0", "push 1_5 2 late"],
+    );
+    check_marks(
+        WriteGuarantee::Transaction,
         &[40],
         Some(page(1)),
         &["mark 1_5 0", "push 1_5 1 late"],
     );
-    check_marks(Care::Free, &[40], Some(late), &["push 1_5 1 late"]);
-    check_marks(Care::Free, &[40], Some(unordered), &["push 1_5 1 late"]);
+    check_marks(WriteGuarantee::AtLeastOnce, &[40], Some(late), &["push 1_5 1 late"]);
+    check_marks(
+        WriteGuarantee::AtLeastOnce,
+        &[40],
+        Some(unordered),
+        &["push 1_5 1 late"],
+    );
     // It says so itself.
-    check_marks(Care::Free, &[40], Some(first), &["push 1_5 1 late"]);
+    check_marks(WriteGuarantee::AtLeastOnce, &[40], Some(first), &["push 1_5 1 late"]);
     let expected = ["push 1_5 1", "mark 1_5 0", "push 1_5 1 late"];
-    check_marks(Care::Once, &[60, 55], Some(page(1)), &expected);
+    check_marks(WriteGuarantee::ExactlyOnce, &[60, 55], Some(page(1)), &expected);
 }
 
 #[test]
@@ -151,36 +164,56 @@ fn pages_say_whether_one_before_them_is_late() {
     let times = [60, 61, 62, 63, 64, 65, 59, 66, 67, 68];
     let pages = "page 1_60 3, page 1_63 3, page 1_59 3 late, page 1_68 1 unordered";
     check_marks(
-        Care::Free,
+        WriteGuarantee::AtLeastOnce,
         &times,
         Some(page(3)),
         &["announce 1_5 0", "mark 1_5 0", pages],
     );
-    let first = PageFacts { page: 0, ..page(3) };
+    let first = PageHeader { page: 0, ..page(3) };
     check_marks(
-        Care::Free,
+        WriteGuarantee::AtLeastOnce,
         &times,
         Some(first.clone()),
         &["announce 1_5 0", "mark 1_5 0", pages],
     );
-    let is_marked = PageFacts {
+    let is_marked = PageHeader {
         unordered: true,
         ..first.clone()
     };
-    check_marks(Care::Free, &times, Some(is_marked), &["announce 1_5 0", pages]);
+    check_marks(
+        WriteGuarantee::AtLeastOnce,
+        &times,
+        Some(is_marked),
+        &["announce 1_5 0", pages],
+    );
     let behind = pages.replace(" unordered", "").replace(", page", " unordered, page") + " unordered";
-    let is_late = PageFacts { late: true, ..first };
-    check_marks(Care::Free, &times, Some(is_late), &["announce 1_5 0", &behind]);
-    let is_unordered = PageFacts {
+    let is_late = PageHeader { late: true, ..first };
+    check_marks(
+        WriteGuarantee::AtLeastOnce,
+        &times,
+        Some(is_late),
+        &["announce 1_5 0", &behind],
+    );
+    let is_unordered = PageHeader {
         unordered: true,
         ..page(3)
     };
-    check_marks(Care::Free, &times, Some(is_unordered), &["announce 1_5 0", &behind]);
+    check_marks(
+        WriteGuarantee::AtLeastOnce,
+        &times,
+        Some(is_unordered),
+        &["announce 1_5 0", &behind],
+    );
     // A first page is begun with the mark where it is not alone.
     let begun = pages.replacen("3,", "3 unordered,", 1);
-    check_marks(Care::Free, &times, None, &[&begun]);
+    check_marks(WriteGuarantee::AtLeastOnce, &times, None, &[&begun]);
     let rest = "page 1_63 3, page 1_59 3 late, page 1_68 1 unordered";
-    check_marks(Care::Once, &times, None, &["page 1_60 3", "mark 1_60 0", rest]);
+    check_marks(
+        WriteGuarantee::ExactlyOnce,
+        &times,
+        None,
+        &["page 1_60 3", "mark 1_60 0", rest],
+    );
 }
 
 /// The page to be begun is told what was known of this one: an item's new time may have changed that.
@@ -194,7 +227,7 @@ fn a_push_that_announces_demands_the_marks_as_they_are_known() {
         let mut groups = groups(&shape, items);
         groups[0].know(Some(page(1)));
         let mut statements = Vec::new();
-        Planner::new(&shape, &FixedMint, Care::Free).plan(0, &groups[0], &mut statements);
+        Planner::new(&shape, &FixedMint, WriteGuarantee::AtLeastOnce).plan(0, &groups[0], &mut statements);
         assert_eq!(statements[0].kind, StatementKind::Push);
         assert_eq!(statements[0].announces.is_some(), announces);
         let text = bson::Document::try_from(statements[0].document.as_ref())
@@ -213,8 +246,8 @@ fn a_mark_is_sent_again_when_what_was_known_is_not_true() {
     let mut marked = || {
         groups[0].know(Some(page(1)));
         let mut statements = Vec::new();
-        for outcome in [Outcome::Stored, Outcome::Failed(Failure::Miss)] {
-            Planner::new(&shape, &FixedMint, Care::Once).plan(0, &groups[0], &mut statements);
+        for outcome in [StatementOutcome::Stored, StatementOutcome::Failed(Failure::Miss)] {
+            Planner::new(&shape, &FixedMint, WriteGuarantee::ExactlyOnce).plan(0, &groups[0], &mut statements);
             groups[0].apply(statements.last().unwrap(), outcome);
         }
         assert!(groups[0].is_lost());
@@ -235,7 +268,7 @@ fn behind_an_empty_page_that_others_precede_nothing_is_known_to_ascend() {
     let time = RawBson::DateTime(DateTime::from_millis(5000));
     let (set, after) = pushed(page(0), time.clone());
     assert!(after.late && set.contains_key(path::LATE) && !assumes_times(&set));
-    let first = PageFacts { page: 0, ..page(0) };
+    let first = PageHeader { page: 0, ..page(0) };
     let (set, after) = pushed(first, time);
     assert!(!after.late && !set.contains_key(path::LATE) && assumes_times(&set));
 }

@@ -27,7 +27,7 @@ fn page((number, times): (usize, &Vec<i64>)) -> RawDocumentBuf {
     rawdoc! { "k": 1, "count": i32::try_from(times.len()).unwrap(), "history": items, "control": control }
 }
 
-fn times(documents: &mut Documents) -> Vec<i64> {
+fn times(documents: &mut DocumentBuffer) -> Vec<i64> {
     let mut times = Vec::new();
     while let Some(document) = documents.first() {
         let document = RawDocument::from_bytes(document).unwrap();
@@ -56,7 +56,7 @@ proptest! {
         if !range.is_empty() { filter.append(bson::raw::cstr!("t"), range); }
         let sort = rawdoc! { "t": if descending { -1 } else { 1 } };
         let body = rawdoc! { "find": "c", "filter": filter, "sort": sort, "skip": skip, "limit": limit };
-        let question = Question::of(&shape, &Find::parse(&body).unwrap()).unwrap();
+        let question = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
 
         let inside = |time: &i64| from.is_none_or(|from| *time >= from) && to.is_none_or(|to| *time < to);
         let mut expected: Vec<i64> = pages.iter().flatten().copied().filter(inside).collect();
@@ -67,11 +67,11 @@ proptest! {
 
         let stored: Vec<RawDocumentBuf> = pages.iter().enumerate().map(page).collect();
         let buckets: Vec<Bucket<'_>> = stored.iter().map(|page| Bucket::open(&shape, page).unwrap()).collect();
-        let touched = |bounds: &Bounds| !question.range.is_after(bounds.to) && !question.range.is_before(bounds.from);
-        let bounds: Vec<Bounds> = buckets.iter().filter_map(Bounds::of).filter(touched).collect();
+        let touched = |bounds: &PageBounds| !question.range.is_after(bounds.to) && !question.range.is_before(bounds.from);
+        let bounds: Vec<PageBounds> = buckets.iter().filter_map(PageBounds::of).filter(touched).collect();
         let chosen = choose(&question, &bounds);
         let read: Vec<Bucket<'_>> = buckets.iter().copied().filter(|bucket| chosen.pages.contains(&bucket.page)).collect();
-        let mut found = Documents::default();
+        let mut found = DocumentBuffer::default();
         let skip = question.skip - chosen.passed;
         prop_assert!(merge((&shape, &question), (skip, Unread::None), &read, &mut found));
         prop_assert_eq!(times(&mut found), expected);
@@ -82,9 +82,9 @@ proptest! {
 fn pages_far_away_are_not_chosen() {
     let shape = shape();
     let body = rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 }, "skip": 40, "limit": 10 };
-    let question = Question::of(&shape, &Find::parse(&body).unwrap()).unwrap();
-    let pages: Vec<Bounds> = (0..100_u32)
-        .map(|page| Bounds {
+    let question = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
+    let pages: Vec<PageBounds> = (0..100_u32)
+        .map(|page| PageBounds {
             page: page.into(),
             count: 10,
             from: date(i64::from(page) * 10),
@@ -94,7 +94,7 @@ fn pages_far_away_are_not_chosen() {
     let chosen = choose(&question, &pages);
     assert_eq!(
         chosen,
-        Chosen {
+        ChosenPages {
             pages: vec![3, 4, 5],
             passed: 30
         }
@@ -105,10 +105,17 @@ fn pages_far_away_are_not_chosen() {
 fn what_was_not_read_may_come_between() {
     let shape = shape();
     let body = rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 }, "limit": 2 };
-    let question = Question::of(&shape, &Find::parse(&body).unwrap()).unwrap();
+    let question = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
     let stored = page((0, &vec![1, 5, 9]));
     let buckets = [Bucket::open(&shape, &stored).unwrap()];
-    let merged = |unread| merge((&shape, &question), (0, unread), &buckets, &mut Documents::default());
+    let merged = |unread| {
+        merge(
+            (&shape, &question),
+            (0, unread),
+            &buckets,
+            &mut DocumentBuffer::default(),
+        )
+    };
     assert!(merged(Unread::From(date(6))));
     assert!(!merged(Unread::From(date(5))));
     assert!(merged(Unread::None));

@@ -3,7 +3,7 @@
 use bson::DateTime;
 use bson::raw::RawDocument;
 
-use super::{Direction, PageScan};
+use super::{PageScan, ScanDirection};
 use crate::pattern::bucket::read::bucket::Bucket;
 
 /// Whether a page that is met on the way has items which came, or got another time, since the walk began.
@@ -16,8 +16,8 @@ impl PageScan {
     /// where that lies behind the page's other items: what they are is told by the bounds that the page has had before.
     pub(super) fn put_in_order(&self, bucket: &Bucket<'_>, items: &mut Vec<(Option<DateTime>, &RawDocument)>) {
         let (least, greatest) = match self.direction {
-            Direction::Forward => (self.reached, bucket.kept.to),
-            Direction::Backward => (bucket.kept.from, self.reached),
+            ScanDirection::Forward => (self.reached, bucket.kept.to),
+            ScanDirection::Backward => (bucket.kept.from, self.reached),
         };
         let is_between =
             |time: DateTime| least.is_none_or(|least| time >= least) && greatest.is_none_or(|most| time <= most);
@@ -30,8 +30,8 @@ impl PageScan {
         let Some(time) = time else { return };
         self.reached = Some(match (self.reached, self.direction) {
             (None, _) => time,
-            (Some(reached), Direction::Forward) => reached.max(time),
-            (Some(reached), Direction::Backward) => reached.min(time),
+            (Some(reached), ScanDirection::Forward) => reached.max(time),
+            (Some(reached), ScanDirection::Backward) => reached.min(time),
         });
     }
 }

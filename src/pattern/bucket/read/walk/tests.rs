@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::command::find::Find;
-use crate::pattern::bucket::page::Exceptions;
+use crate::pattern::bucket::page::PageExceptions;
 use crate::pattern::bucket::read::Reach;
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
@@ -48,17 +48,17 @@ fn pages(counts: &[usize]) -> Vec<RawDocumentBuf> {
     counts.iter().enumerate().map(page).collect()
 }
 
-fn question(body: &RawDocument) -> Option<Question> {
-    Question::of(&shape(), &Find::parse(body).unwrap())
+fn question(body: &RawDocument) -> Option<BucketQuery> {
+    BucketQuery::of(&shape(), &Find::parse(body).unwrap())
 }
 
 /// What a walk takes of pages, asked for a few at a time as its queries say.
 fn taken(walk: &mut PageScan, pages: &[RawDocumentBuf]) -> Vec<i32> {
-    let source = Source {
+    let source = BucketSource {
         collection: "c",
         reach: Reach::Bounds,
     };
-    let mut found = Documents::default();
+    let mut found = DocumentBuffer::default();
     'asking: loop {
         let query = walk.query(source);
         if query.get_document("min").is_err() {
@@ -80,8 +80,8 @@ fn taken(walk: &mut PageScan, pages: &[RawDocumentBuf]) -> Vec<i32> {
         let few = usize::try_from(walk.buckets_for(&shape(), 3)).unwrap();
         for page in meant.into_iter().take(few) {
             match walk.take(&shape(), page, &mut found) {
-                Step::More => {}
-                Step::Done => break 'asking,
+                ScanStep::More => {}
+                ScanStep::Done => break 'asking,
                 step => panic!("{step:?}"),
             }
         }
@@ -121,7 +121,7 @@ proptest! {
         let question = question(&body).unwrap();
 
         let marked = pages.iter().filter(|page| page.get_document("control").unwrap().get("short").unwrap().is_some());
-        let exceptions = Exceptions::parse(&shape, marked.map(AsRef::as_ref));
+        let exceptions = PageExceptions::parse(&shape, marked.map(AsRef::as_ref));
         let wanted: Vec<i32> = (0..total)
             .filter(|time| from.is_none_or(|from| *time >= from) && to.is_none_or(|to| *time < to))
             .collect();
@@ -133,7 +133,7 @@ proptest! {
             wanted.first().map(|first| u64::try_from(*first).unwrap() + skipped)
         };
         if let Some(position) = position {
-            let walk = PageScan::of(&question, if newest_first { Direction::Backward } else { Direction::Forward });
+            let walk = PageScan::of(&question, if newest_first { ScanDirection::Backward } else { ScanDirection::Forward });
             let mut walk = walk.beginning(Start::At(exceptions.locate(&shape, position)), 0);
             let mut expected = wanted.clone();
             if newest_first { expected.reverse(); }
@@ -149,17 +149,17 @@ fn what_came_late_since_a_walk_began_is_put_in_its_place_or_left_out() {
     let shape = shape();
     let mut pages = pages(&[4, 4, 2]);
     let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
-    let mut walk = PageScan::of(&question, Direction::Forward);
-    let mut found = Documents::default();
-    assert_eq!(walk.take(&shape, &pages[0], &mut found), Step::More);
-    assert_eq!(walk.take(&shape, &pages[1], &mut found), Step::More);
+    let mut walk = PageScan::of(&question, ScanDirection::Forward);
+    let mut found = DocumentBuffer::default();
+    assert_eq!(walk.take(&shape, &pages[0], &mut found), ScanStep::More);
+    assert_eq!(walk.take(&shape, &pages[1], &mut found), ScanStep::More);
     let items: RawArrayBuf = [9, 2, 8]
         .into_iter()
         .map(|number| rawdoc! { "_id": number, "t": date(number) })
         .collect();
     let control = rawdoc! { "v": 1, "page": 2, "from": date(2), "to": date(9), "late": true };
     pages[2] = rawdoc! { "k": 1, "count": 3, "history": items, "control": control };
-    assert_eq!(walk.take(&shape, &pages[2], &mut found), Step::More);
+    assert_eq!(walk.take(&shape, &pages[2], &mut found), ScanStep::More);
     assert_eq!(found.count(), 10);
 }
 
@@ -175,7 +175,7 @@ fn what_got_another_time_since_a_walk_began_is_left_out() {
         "v": 1, "page": 1, "from": date(-7), "to": date(90), "late": true, "kept": { "from": date(4), "to": date(7) },
     };
     pages[1] = rawdoc! { "k": 1, "count": 4, "history": items, "control": control };
-    for (sort, direction) in [(1, Direction::Forward), (-1, Direction::Backward)] {
+    for (sort, direction) in [(1, ScanDirection::Forward), (-1, ScanDirection::Backward)] {
         let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": sort } }).unwrap();
         let mut walk = PageScan::of(&question, direction);
         let mut expected = vec![0, 1, 2, 3, 5, 7, 8, 9, 10, 11, 12, 13];
@@ -192,10 +192,13 @@ fn a_first_page_that_has_become_late_says_that_there_is_another_way() {
     let shape = shape();
     let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
     let place = Location { page: 3, offset: 0 };
-    let mut walk = PageScan::of(&question, Direction::Forward).beginning(Start::At(place), 0);
+    let mut walk = PageScan::of(&question, ScanDirection::Forward).beginning(Start::At(place), 0);
     let control = rawdoc! { "v": 1, "page": 3, "late": true };
     let bucket = rawdoc! { "k": 1, "count": 0, "history": [], "control": control };
-    assert_eq!(walk.take(&shape, &bucket, &mut Documents::default()), Step::OutOfOrder);
+    assert_eq!(
+        walk.take(&shape, &bucket, &mut DocumentBuffer::default()),
+        ScanStep::OutOfOrder
+    );
 }
 
 /// Items newer than all came, and then others, since a walk began: the first of the pages behind tells that it is late, the
@@ -218,7 +221,7 @@ fn what_is_behind_a_page_that_came_late_is_not_out_of_order() {
         control.append(<&bson::raw::CStr>::try_from(mark).unwrap(), true);
         pages[3] = rawdoc! { "k": 1, "count": 4, "history": items, "control": control };
         let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
-        let taken = taken(&mut PageScan::of(&question, Direction::Forward), &pages);
+        let taken = taken(&mut PageScan::of(&question, ScanDirection::Forward), &pages);
         assert_eq!(taken, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 90, 95]);
     }
 }
@@ -232,15 +235,18 @@ fn a_mark_on_the_first_page_met_says_that_there_is_another_way() {
             let mut walk = PageScan::of(
                 &question,
                 if sort == 1 {
-                    Direction::Forward
+                    ScanDirection::Forward
                 } else {
-                    Direction::Backward
+                    ScanDirection::Backward
                 },
             );
             let mut control = rawdoc! { "v": 1, "page": page };
             control.append(<&bson::raw::CStr>::try_from(mark).unwrap(), true);
             let bucket = rawdoc! { "k": 1, "count": 0, "history": [], "control": control };
-            assert_eq!(walk.take(&shape, &bucket, &mut Documents::default()), Step::OutOfOrder);
+            assert_eq!(
+                walk.take(&shape, &bucket, &mut DocumentBuffer::default()),
+                ScanStep::OutOfOrder
+            );
         }
     }
 }
@@ -278,13 +284,13 @@ fn what_buckets_answer() {
 /// mongod takes a lower bound that is not below the upper one for a mistake.
 #[test]
 fn bounds_of_nothing_are_conditions() {
-    let source = Source {
+    let source = BucketSource {
         collection: "c",
         reach: Reach::Bounds,
     };
     let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
     let walk = |from: u64, last: u64| {
-        PageScan::of(&question, Direction::Forward)
+        PageScan::of(&question, ScanDirection::Forward)
             .beginning(Start::Before(from), 0)
             .ending(Some(last))
             .query(source)

@@ -11,10 +11,10 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_index::{Conflict, Indexes, conflict};
 use crate::session::error::RunError;
-use crate::session::run::Run;
+use crate::session::run::BucketCommand;
 
 pub(super) async fn run(
-    run: &mut Run<'_>,
+    run: &mut BucketCommand<'_>,
     wanted: &[&RawDocument],
     stored: &[RawDocumentBuf],
 ) -> Result<RawDocumentBuf, RunError> {
@@ -29,12 +29,12 @@ pub(super) async fn run(
     put(&mut command, "indexes", array_of(stored));
     for (name, value) in run.head.body().iter().flatten().skip(1) {
         let name = name.as_str();
-        let is_said = run.begun.load(Ordering::Relaxed) && matches!(name, "startTransaction" | "readConcern");
+        let is_said = run.txn_started.load(Ordering::Relaxed) && matches!(name, "startTransaction" | "readConcern");
         if name != "indexes" && !is_said {
             put(&mut command, name, value);
         }
     }
-    run.begun.store(true, Ordering::Relaxed);
+    run.txn_started.store(true, Ordering::Relaxed);
     let reply = match run.link.run(&command).await {
         Err(RunError::Command(error)) if is_lost_race(&error) => return Err(conflicting(run, conflict).into()),
         Err(error) => return Err(error.map_command(|error| in_items_terms(run, error))),
@@ -72,7 +72,7 @@ fn numbers(before: i32, after: i32) -> [(&'static str, Option<RawBsonRef<'static
 }
 
 /// mongod's own words for it would be of what is stored.
-fn conflicting(run: &Run<'_>, conflict: Option<Conflict>) -> CommandError {
+fn conflicting(run: &BucketCommand<'_>, conflict: Option<Conflict>) -> CommandError {
     if let Some(conflict) = conflict {
         return error_of(run, &conflict);
     }

@@ -4,29 +4,29 @@ use std::collections::HashSet;
 
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{Change, is_found, looking, send};
+use super::{ItemUpdateById, is_found, looking, send};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, as_whole_number, get};
 use crate::command::error::WriteError;
 use crate::command::reply::succeeded;
 use crate::command::update::Update;
 use crate::session::error::RunError;
-use crate::session::link::Request;
+use crate::session::link::UpstreamRequest;
 use crate::session::run::own_transaction::OwnTransaction;
-use crate::session::run::replaced::{MAX_RUNS, has_met_statement, is_met_by_statement, wait};
-use crate::session::run::{MAX_ATTEMPTS, Run, pause};
+use crate::session::run::replaced::{MAX_RUNS, is_met_by_statement, statement_hit_swap, wait};
+use crate::session::run::{BucketCommand, MAX_ATTEMPTS, pause};
 
 /// The statements of one command.
 pub(super) struct Bulk<'a> {
     pub(super) command: &'a Update<'a>,
-    pub(super) changes: &'a [Change],
+    pub(super) changes: &'a [ItemUpdateById],
     pub(super) statements: &'a [RawDocumentBuf],
     /// The numbers that mongod remembers them by.
     pub(super) ids: &'a RawArrayBuf,
 }
 
 /// What an answer says of the statements.
-struct Report {
+struct BulkReport {
     matched: usize,
     /// The positions of those that were executed before.
     retried: HashSet<usize>,
@@ -37,12 +37,12 @@ impl Bulk<'_> {
     /// Sends them until each has met its item, or none that has not can: a statement whose item is moved meanwhile may meet no bucket.
     /// Which of them did, only mongod's memory tells: sent again, those that did are not executed again. Gives the last answer, as
     /// that to the first. What the client does not number has a number of ours.
-    pub(super) async fn until_all_are_met(&self, run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+    pub(super) async fn until_all_are_met(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let own = (!run.head.is_retryable_write()).then(|| OwnTransaction::unnumbered(run));
         let first = self.send(run, own.as_ref()).await?;
         let mut last = first.clone();
         for round in 0..MAX_ATTEMPTS {
-            if has_met_statement(&last) {
+            if statement_hit_swap(&last) {
                 wait(run).await?;
             } else {
                 let report = self.report(&last);
@@ -62,12 +62,16 @@ impl Bulk<'_> {
         })
     }
 
-    async fn send(&self, run: &mut Run<'_>, own: Option<&OwnTransaction>) -> Result<RawDocumentBuf, RunError> {
+    async fn send(
+        &self,
+        run: &mut BucketCommand<'_>,
+        own: Option<&OwnTransaction>,
+    ) -> Result<RawDocumentBuf, RunError> {
         send(run, self.command, (self.statements, self.ids), own).await
     }
 
     /// Whether more items are there than were met by the statements that were executed last.
-    async fn has_passed(&self, run: &mut Run<'_>, report: &Report) -> Result<bool, RunError> {
+    async fn has_passed(&self, run: &mut BucketCommand<'_>, report: &BulkReport) -> Result<bool, RunError> {
         let executed = self
             .reached(report)
             .filter(|position| !report.retried.contains(position));
@@ -75,7 +79,7 @@ impl Bulk<'_> {
             .filter_map(|position| self.changes.get(position))
             .map(|change| looking(run, change))
             .collect();
-        let finds: Vec<Request<'_>> = finds.iter().map(|find| Request::plain(find)).collect();
+        let finds: Vec<UpstreamRequest<'_>> = finds.iter().map(|find| UpstreamRequest::plain(find)).collect();
         let mut there = 0_usize;
         for answer in run.link.call_all(&finds).await? {
             there = there.saturating_add(usize::from(is_found(&succeeded(answer)?)));
@@ -84,20 +88,20 @@ impl Bulk<'_> {
     }
 
     /// The positions of statements that were executed and have not failed.
-    fn reached(&self, report: &Report) -> impl Iterator<Item = usize> {
+    fn reached(&self, report: &BulkReport) -> impl Iterator<Item = usize> {
         let failed: HashSet<usize> = report.errors.iter().map(|(position, _)| *position).collect();
         let end = failed.iter().copied().min().filter(|_| self.command.ordered);
         let all = 0..end.unwrap_or(self.statements.len());
         all.filter(move |position| !failed.contains(position))
     }
 
-    fn report(&self, answer: &RawDocument) -> Report {
+    fn report(&self, answer: &RawDocument) -> BulkReport {
         let numbers: Vec<i64> = whole_numbers(self.ids).collect();
         let retried = get(answer, "retriedStmtIds").and_then(RawBsonRef::as_array);
         let retried: HashSet<i64> = retried.into_iter().flat_map(whole_numbers).collect();
         let positions = numbers.iter().enumerate();
         let retried = positions.filter(|(_, number)| retried.contains(number));
-        Report {
+        BulkReport {
             matched: number(answer, "n"),
             retried: retried.map(|(position, _)| position).collect(),
             errors: errors(answer),
@@ -106,7 +110,7 @@ impl Bulk<'_> {
 
     /// Sends them, and those again that the collection was frozen for, once it is replaced: mongod stands alone and remembers nothing, but
     /// its errors tell which were not executed.
-    pub(super) async fn until_none_is_frozen(&self, run: &mut Run<'_>) -> Result<RawDocumentBuf, RunError> {
+    pub(super) async fn until_none_is_frozen(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let mut answer = self.send(run, None).await?;
         let mut positions: Vec<usize> = (0..self.statements.len()).collect();
         let (mut matched, mut modified) = (0_usize, 0_usize);

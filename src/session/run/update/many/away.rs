@@ -7,18 +7,18 @@ use super::{Away, Many};
 use crate::command::error::WriteError;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::place::Elsewhere;
-use crate::pattern::bucket::resolve::Found;
+use crate::pattern::bucket::resolve::LocatedItem;
 use crate::session::error::RunError;
-use crate::session::mint::SystemMint;
-use crate::session::run::Run;
-use crate::session::run::elsewhere::{self, Went};
+use crate::session::mint::SystemIdSource;
+use crate::session::run::BucketCommand;
+use crate::session::run::elsewhere::{self, MoveOutcome};
 use crate::session::run::replaced::MAX_RUNS;
-use crate::session::run::update::outcome::Outcome;
+use crate::session::run::update::outcome::UpdateOutcome;
 
 impl Many<'_> {
     /// Gives those that get one another key or time. Where the collection is replaced meanwhile, those that are left, in the one that
     /// takes its place.
-    pub(super) async fn relocate(&mut self, run: &mut Run<'_>) -> Result<(), RunError> {
+    pub(super) async fn relocate(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
         // Those that are left are before the item that has failed.
         let failed = self.sum.failed.take();
         self.relocate_until_none_is_left(run).await?;
@@ -26,7 +26,7 @@ impl Many<'_> {
         Ok(())
     }
 
-    async fn relocate_until_none_is_left(&mut self, run: &mut Run<'_>) -> Result<(), RunError> {
+    async fn relocate_until_none_is_left(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
         for _ in 0..MAX_RUNS {
             let mut away: VecDeque<Away> = std::mem::take(&mut self.elsewhere).into();
             if away.is_empty() {
@@ -34,7 +34,7 @@ impl Many<'_> {
             }
             match self.relocate_all(run, &mut away).await {
                 Err(RunError::Command(error)) if self.goes_on_after(run, &error) => {
-                    let rest: Vec<Found> = away.into_iter().map(|away| away.found).collect();
+                    let rest: Vec<LocatedItem> = away.into_iter().map(|away| away.found).collect();
                     if let Some(found) = self.find_rest(run, &rest).await? {
                         self.change(run, found).await?;
                     }
@@ -46,7 +46,7 @@ impl Many<'_> {
         Ok(())
     }
 
-    async fn relocate_all(&mut self, run: &mut Run<'_>, away: &mut VecDeque<Away>) -> Result<(), RunError> {
+    async fn relocate_all(&mut self, run: &mut BucketCommand<'_>, away: &mut VecDeque<Away>) -> Result<(), RunError> {
         let mut gone = Gone::default();
         while let Some(Away { found, to, .. }) = away.front() {
             let mut found = found.clone();
@@ -67,26 +67,26 @@ impl Many<'_> {
     /// The same of one: whether it has left its page; `None` where it was not as it had been found.
     pub(super) async fn go(
         &mut self,
-        run: &mut Run<'_>,
-        found: &Found,
+        run: &mut BucketCommand<'_>,
+        found: &LocatedItem,
         to: Elsewhere,
     ) -> Result<Option<bool>, RunError> {
-        match elsewhere::go(run, self.task, found, (to, true)).await? {
-            Went::Stayed(_, answer) => self.sum.add(Outcome::of_one(answer)),
-            Went::Away(_, answer) => {
-                self.sum.add(Outcome::of_one(answer));
+        match elsewhere::move_item(run, self.task, found, (to, true)).await? {
+            MoveOutcome::Stayed(_, answer) => self.sum.add(UpdateOutcome::of_one(answer)),
+            MoveOutcome::Away(_, answer) => {
+                self.sum.add(UpdateOutcome::of_one(answer));
                 return Ok(Some(true));
             }
-            Went::Failed(error) => self.sum.failed = Some(error),
-            Went::Before(_) | Went::Missed => return Ok(None),
+            MoveOutcome::Failed(error) => self.sum.failed = Some(error),
+            MoveOutcome::Before(_) | MoveOutcome::Missed => return Ok(None),
         }
         Ok(Some(false))
     }
 }
 
 /// What mongod says of an item that gets another key or time, wherever it will lie.
-pub(super) fn fails_anywhere(run: &Run<'_>, to: &Elsewhere) -> Option<WriteError> {
-    let mut mint = SystemMint::new(&run.shared.timestamps);
+pub(super) fn fails_anywhere(run: &BucketCommand<'_>, to: &Elsewhere) -> Option<WriteError> {
+    let mut mint = SystemIdSource::new(&run.shared.timestamps);
     let item = to.clone().into_item();
     Item::prepare(run.shape, 0, &item, &mut mint).err()
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bson::raw::RawBson;
 
 use crate::command::document::single;
-use crate::pattern::bucket::resolve::Found;
+use crate::pattern::bucket::resolve::LocatedItem;
 
 /// The buckets that were met: the last of their items.
 #[derive(Default)]
@@ -19,7 +19,7 @@ impl Met {
         self.buckets.is_empty()
     }
 
-    pub(super) fn is_new(&mut self, found: &Found) -> bool {
+    pub(super) fn is_new(&mut self, found: &LocatedItem) -> bool {
         let name = single("", &found.bucket).into_bytes();
         let goes_on = self.last.as_ref() == Some(&found.bucket);
         let before = self.buckets.get(&name).copied();
@@ -39,18 +39,18 @@ pub(super) struct Gone {
 }
 
 impl Gone {
-    fn name(found: &Found) -> Vec<u8> {
+    fn name(found: &LocatedItem) -> Vec<u8> {
         single("", &found.bucket).into_bytes()
     }
 
     /// Items of a bucket come in the order of their places.
-    pub(super) fn close_ranks(&self, found: &mut Found) {
+    pub(super) fn close_ranks(&self, found: &mut LocatedItem) {
         let gone = self.of_bucket.get(&Self::name(found)).copied().unwrap_or_default();
         found.place = found.place.saturating_sub(gone);
         found.count = found.count.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX));
     }
 
-    pub(super) fn add(&mut self, found: &Found) {
+    pub(super) fn add(&mut self, found: &LocatedItem) {
         let gone = self.of_bucket.entry(Self::name(found)).or_default();
         *gone = gone.saturating_add(1);
     }

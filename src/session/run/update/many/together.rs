@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
-use super::{Many, Step};
+use super::{ItemStatement, Many};
 use crate::command::document::{get, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::bucket::place::is_miss;
 use crate::session::error::RunError;
-use crate::session::run::Run;
+use crate::session::run::BucketCommand;
 use crate::session::run::queries::documents;
 use crate::session::run::replaced::is_met_by_statement;
 use crate::session::run::task::in_words_of_the_application;
@@ -22,7 +22,12 @@ const MAX_BYTES: usize = 16 << 20;
 
 impl Many<'_> {
     /// Sends statements until one fails. `done` counts those that need not be sent again: an error may leave others.
-    pub(super) async fn send(&mut self, run: &mut Run<'_>, steps: &[Step], done: &mut usize) -> Result<(), RunError> {
+    pub(super) async fn send(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+        steps: &[ItemStatement],
+        done: &mut usize,
+    ) -> Result<(), RunError> {
         while let Some(rest) = steps.get(*done..).filter(|rest| !rest.is_empty()) {
             let part = rest.get(..together(rest)).unwrap_or(rest);
             let statements: Vec<&RawDocument> = part.iter().map(|step| &*step.statement).collect();
@@ -51,7 +56,12 @@ impl Many<'_> {
     }
 
     /// Goes on from the statement at which mongod has stopped.
-    async fn pass_failed(&mut self, run: &mut Run<'_>, step: &Step, error: WriteError) -> Result<(), RunError> {
+    async fn pass_failed(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+        step: &ItemStatement,
+        error: WriteError,
+    ) -> Result<(), RunError> {
         if is_met_by_statement(&error) {
             return Err(error.into_command_error().into());
         }
@@ -67,10 +77,15 @@ impl Many<'_> {
     }
 
     /// Looks again for the items of statements that met no bucket: of those executed, so many. Their buckets are gone.
-    async fn pass_removed(&mut self, run: &mut Run<'_>, executed: &[Step], missed: usize) -> Result<(), RunError> {
+    async fn pass_removed(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+        executed: &[ItemStatement],
+        missed: usize,
+    ) -> Result<(), RunError> {
         let there = buckets_there(run, executed).await?;
-        let gone = |step: &&Step| !there.contains(&name(&step.found.bucket));
-        let gone: Vec<&Step> = executed.iter().filter(gone).collect();
+        let gone = |step: &&ItemStatement| !there.contains(&name(&step.found.bucket));
+        let gone: Vec<&ItemStatement> = executed.iter().filter(gone).collect();
         if gone.len() != missed {
             // A bucket that was removed after its item was changed looks like one that was removed before.
             self.sum.failed = Some(untold(run));
@@ -92,9 +107,9 @@ impl Many<'_> {
 }
 
 /// How many statements go in one command.
-fn together(steps: &[Step]) -> usize {
+fn together(steps: &[ItemStatement]) -> usize {
     let mut bytes = 0_usize;
-    let fits = |step: &&Step| {
+    let fits = |step: &&ItemStatement| {
         let is_first = bytes == 0;
         bytes = bytes.saturating_add(step.statement.as_bytes().len());
         is_first || bytes <= MAX_BYTES
@@ -103,14 +118,14 @@ fn together(steps: &[Step]) -> usize {
 }
 
 /// Which of the items' buckets are still there.
-async fn buckets_there(run: &mut Run<'_>, steps: &[Step]) -> Result<HashSet<Vec<u8>>, RunError> {
+async fn buckets_there(run: &mut BucketCommand<'_>, steps: &[ItemStatement]) -> Result<HashSet<Vec<u8>>, RunError> {
     let ids: RawArrayBuf = steps.iter().map(|step| step.found.bucket.as_raw_bson_ref()).collect();
     let mut find = single("find", run.namespace.collection);
     find.append(cstr!("filter"), single("_id", single("$in", &ids)));
     find.append(cstr!("projection"), single("_id", 1));
     find.append(cstr!("batchSize"), i32::try_from(MAX_STATEMENTS).unwrap_or(i32::MAX));
     find.append(cstr!("singleBatch"), true);
-    run.carried().append_to_look_up(&mut find);
+    run.carried().append_to_internal_read(&mut find);
     let answer = run.link.run(&find).await?;
     let there = documents(&answer).filter_map(|bucket| get(bucket, "_id"));
     Ok(there.map(|id| single("", id).into_bytes()).collect())
@@ -122,7 +137,7 @@ fn name(bucket: &bson::raw::RawBson) -> Vec<u8> {
 }
 
 /// The error where nobody can tell which items were changed.
-fn untold(run: &Run<'_>) -> WriteError {
+fn untold(run: &BucketCommand<'_>) -> WriteError {
     let message = format!(
         "items of {} were changed while pages that they lay on were emptied and removed by others: some of those that match \
          may not have been changed",
