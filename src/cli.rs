@@ -8,12 +8,12 @@ mod environment;
 mod finding;
 mod fit;
 mod health;
+mod inspect;
 mod manual;
 mod readiness;
-mod replace;
 mod serve;
 mod setup;
-mod survey;
+mod swap;
 mod upstream;
 
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use clap_complete::Shell;
 
 use self::environment::RecordedEnvironment;
 use crate::config::{Config, ConfigErrors};
-use crate::telemetry::recent::RecentWarnings;
+use crate::telemetry::recent_warnings::RecentWarnings;
 
 /// Names the configuration when `--config` does not.
 const CONFIG_VARIABLE: &str = "MONGOSHAPE_CONFIG";

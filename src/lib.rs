@@ -1,21 +1,29 @@
 //! mongoshape: a proxy that speaks MongoDB's wire protocol on both sides and stores configured collections in the
 //! bucket or the outlier pattern.
 //!
-//! This file is the map of the house. Each module is a floor; a floor uses only the floors above it in this list,
-//! which the test `tests/floors.rs` enforces. `ARCHITECTURE.md` walks one request through all of them.
+//! Each module is a layer and depends only on those listed before it; the test `tests/layering.rs` enforces that.
+//! `ARCHITECTURE.md` has the path of one request.
 
+/// Bytes and frames of the wire protocol.
 pub mod wire;
 
+/// Commands, parsed and typed; replies and errors.
 pub mod command;
 
+/// Layouts and planners of both patterns, without I/O.
 pub mod pattern;
 
+/// One client and its upstream connection.
 pub mod session;
 
+/// Listeners, admission control, worker threads and topology.
 pub mod server;
 
+/// Metrics, logs and the admin endpoints.
 pub mod telemetry;
 
+/// The configuration.
 pub mod config;
 
+/// The commands of the binary.
 pub mod cli;

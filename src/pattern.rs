@@ -12,9 +12,9 @@
 )]
 
 pub mod bucket;
+pub mod exact_match;
 pub mod outlier;
 pub mod pipeline;
-pub mod said;
-pub mod same;
+pub mod shape_marker;
 pub mod shapes;
-pub mod view;
+pub mod unwound;

@@ -1,44 +1,44 @@
 //! One client and its upstream link: relay, rewritten commands, cursors, handshake.
 //!
-//! [`client`] is the loop; [`upstream`] is where it connects to, [`handshake`] how that is introduced; [`route`] says what a frame asks for; [`relay`] passes bytes on; [`run`] has one file for each
+//! [`connection`] is the loop; [`upstream`] is where it connects to, [`handshake`] how that is introduced; [`route`] says what a frame asks for; [`relay`] passes bytes on; [`bucket`] has one file for each
 //! command that a shape rewrites. Knows nothing of listeners or of configuration files.
 
 mod bounded;
-pub mod client;
+mod bucket;
+mod collection_catalog;
+pub mod connection;
 mod cursor;
+mod dry_run;
 mod error;
-mod first_page;
+mod first_page_cache;
 pub mod handshake;
-mod hint;
-mod link;
+mod head_page_cache;
+mod id_source;
 mod malformed_pipeline;
 pub mod memory;
 pub mod metrics;
-mod mint;
 mod outlier;
-mod readiness;
-mod rehearsal;
 mod relay;
 mod route;
-mod run;
 pub mod socket;
 mod stream;
 pub mod upstream;
+mod upstream_connection;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use self::collection_catalog::CollectionCatalog;
 use self::cursor::CursorRegistry;
-use self::first_page::FirstPages;
-use self::hint::HeadPages;
+use self::dry_run::{DryRun, Observer};
+use self::first_page_cache::FirstPages;
+use self::head_page_cache::HeadPages;
+use self::id_source::Timestamps;
 use self::memory::MemoryBudget;
 use self::metrics::SessionMetrics;
-use self::mint::Timestamps;
 use self::outlier::{KnownOutliers, Leftovers, Scratches, StoredShapes, WithoutCollation};
-use self::readiness::CollectionCatalog;
-use self::rehearsal::{DryRun, Observer};
 use crate::pattern::shapes::Shapes;
 
 /// How long a session waits for its peers, and how much it takes from them.

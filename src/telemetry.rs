@@ -1,8 +1,8 @@
-//! Metrics, logs and the admin endpoints: assembles what the other floors register.
+//! Metrics, logs and the admin endpoints. The other layers register their metrics here.
 
 pub mod admin;
 pub mod log;
 pub mod metrics;
-pub mod recent;
+pub mod recent_warnings;
 
 pub use self::metrics::Telemetry;

@@ -1,7 +1,7 @@
 //! A command's head and the namespaces that it mentions are found, or an error, in any message.
 
 use mongoshape::{
-    command::{head::CommandHeader, mentions},
+    command::{header::CommandHeader, referenced_namespaces},
     wire::{OpCode, OpMsg, OpMsgHead},
 };
 
@@ -21,5 +21,5 @@ pub fn command_head(data: &[u8]) {
     let _ = head.in_transaction();
     let _ = head.validate();
     // Before the session validates a command, too: it asks which ones to relay.
-    mentions::for_each(&head, &mut |namespace| drop(namespace.to_string()));
+    referenced_namespaces::for_each(&head, &mut |namespace| drop(namespace.to_string()));
 }

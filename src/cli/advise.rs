@@ -4,21 +4,21 @@
 //! asking any more; `look` is the one after the
 //! other; `report` and `configuration` say it.
 
-mod ask;
+mod analyze;
 mod bucket;
 mod candidate;
+mod change_streams;
+mod collection_stats;
 mod configuration;
 mod cost;
-mod facts;
-mod look;
-mod number;
 mod outlier;
+mod queries;
 mod rename;
 mod report;
+mod rounding;
 mod sample;
 mod sizes;
 mod traffic;
-mod watched;
 
 #[cfg(test)]
 mod tests;
@@ -30,10 +30,10 @@ use anyhow::{Context as _, bail};
 use bson::{Document, doc};
 use mongodb::Client;
 
-use self::ask::{Ask, reason};
+use self::analyze::CollectionAnalysis;
+use self::collection_stats::CollectionStats;
 use self::configuration::{Proposal, configuration, public};
-use self::facts::CollectionStats;
-use self::look::CollectionAnalysis;
+use self::queries::{Ask, reason};
 use self::traffic::Traffic;
 use super::upstream;
 use crate::config::Config;

@@ -6,9 +6,9 @@
 //! `docs/decisions/0016-pages-are-packed-in-a-copy.md`, and `0027-late-messages-are-fenced.md` for what may arrive late.
 
 mod copy;
-mod pages;
-mod pass;
-mod worth;
+mod estimate;
+mod page_cursor;
+mod sync_pass;
 
 use std::process::ExitCode;
 
@@ -19,12 +19,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::copy::Copy;
-pub(super) use self::pages::given;
-use self::pass::SyncPass;
+pub(super) use self::page_cursor::given;
+use self::sync_pass::SyncPass;
 use super::check::{collection, server};
 use super::finding::{Finding, Findings};
-use super::replace::{CollectionRename, Freezing, Frozen, Halt, SwapKind as Kind, others};
-use super::survey::{ContentsCheck, SCAN_TIMEOUT, first_stray};
+use super::inspect::{ContentsCheck, SCAN_TIMEOUT, first_stray};
+use super::swap::{CollectionRename, Freezing, Frozen, Halt, SwapKind as Kind, concurrent_runs};
 use super::upstream::{self, ShapedCollection, description, indexes};
 use crate::config::Config;
 use crate::pattern::bucket::compact::copy_name;
@@ -86,7 +86,7 @@ async fn through(
         });
     }
     for target in targets {
-        let name = others::own_name(Kind::Compact, &target.namespace());
+        let name = concurrent_runs::own_name(Kind::Compact, &target.namespace());
         match upstream::named_client(&config.upstream, &name).await {
             Ok(client) => {
                 compact(&client, (&target.through(&client), &name), stop, &mut findings).await;
@@ -109,7 +109,7 @@ async fn compact(
 ) {
     let Some(shape) = target.bucket() else { return };
     let namespace = target.namespace();
-    if let Some(finding) = others::look(client, Kind::Compact, &namespace, name).await {
+    if let Some(finding) = concurrent_runs::look(client, Kind::Compact, &namespace, name).await {
         findings.add(&finding);
         if finding.is_error() {
             return;
@@ -153,7 +153,7 @@ impl Compaction<'_> {
         if !self.is_fit(&described, is_frozen).await? {
             return Ok(());
         }
-        if !is_frozen && !worth::is_worth_it(self.target, self.shape, self.stop).await? {
+        if !is_frozen && !estimate::is_worth_it(self.target, self.shape, self.stop).await? {
             copy::drop_if_there(self.target).await?;
             self.findings
                 .add(&Finding::fine(self.target.namespace(), "no page is short that need be"));
@@ -176,7 +176,7 @@ impl Compaction<'_> {
     }
 
     /// All that is done under the fence of this run.
-    async fn fenced(&mut self, frozen: &Frozen<'_>, described: &Document) -> Result<pass::PassTally, Halt> {
+    async fn fenced(&mut self, frozen: &Frozen<'_>, described: &Document) -> Result<sync_pass::PassTally, Halt> {
         // What a killed run may still send to its copy, or do with it, ends with that.
         let by = frozen.by();
         by.drop(&copy_name(&self.target.collection), None).await?;
@@ -274,10 +274,10 @@ impl Compaction<'_> {
         Ok(())
     }
 
-    async fn pass(&mut self, copy: &mut Copy<'_>, verb: &'static str) -> Result<pass::PassTally, Halt> {
+    async fn pass(&mut self, copy: &mut Copy<'_>, verb: &'static str) -> Result<sync_pass::PassTally, Halt> {
         let namespace = self.target.namespace();
         let pass = SyncPass::new(self.target, self.shape, copy, self.stop);
-        let mut told = pass::Progress::new(&namespace, verb, self.findings);
+        let mut told = sync_pass::Progress::new(&namespace, verb, self.findings);
         let tally = pass.go(&mut told).await?;
         self.say(format!(
             "{verb} {} keys, {} pages; {} keys written",
@@ -287,7 +287,7 @@ impl Compaction<'_> {
     }
 
     /// Freezes the collection, puts right what differs, and lets the copy take its place.
-    async fn replace(&mut self, frozen: &Frozen<'_>, copy: &mut Copy<'_>) -> Result<pass::PassTally, Halt> {
+    async fn replace(&mut self, frozen: &Frozen<'_>, copy: &mut Copy<'_>) -> Result<sync_pass::PassTally, Halt> {
         self.has_frozen = true;
         frozen.freeze(self.stop).await?;
         self.say("frozen: what is written waits");

@@ -28,7 +28,7 @@ use crate::session::Shared;
 use crate::session::metrics::SessionMetrics;
 use crate::telemetry::Telemetry;
 use crate::telemetry::admin::{Admin, OperatorPage};
-use crate::telemetry::recent::RecentWarnings;
+use crate::telemetry::recent_warnings::RecentWarnings;
 
 /// How long `/readyz` waits for the upstream to be found.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(1);

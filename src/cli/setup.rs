@@ -16,11 +16,11 @@ use mongodb::error::Error;
 use super::check::{collection, server};
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
-use super::survey::{ContentsCheck, Plain, SCAN_TIMEOUT, first_stray, look};
+use super::inspect::{ContentsCheck, Plain, SCAN_TIMEOUT, first_stray, look};
 use super::upstream::{self, ShapedCollection, description, explain, indexes, is_same_index};
 use crate::config::Config;
 use crate::pattern::bucket::index;
-use crate::pattern::said;
+use crate::pattern::shape_marker;
 use crate::pattern::shapes::BucketShape;
 
 /// Creates what is missing, and prints what was done for each namespace; goes on with the next one after an error.
@@ -174,7 +174,7 @@ impl Trust {
                 .iter()
                 .any(|index| index.get_str("name").is_ok_and(|name| name == wanted))
         };
-        if has(index::PAGE) && has(said::INDEX) {
+        if has(index::PAGE) && has(shape_marker::INDEX) {
             Self::Indexed
         } else {
             Self::None

@@ -3,7 +3,6 @@
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::arguments::CommandField;
-use super::document::as_whole_number;
 use super::error::{CommandError, ErrorCode};
 use super::find::checked_hint;
 use super::write_batch::missing;
@@ -49,24 +48,25 @@ impl<'a> DeleteStatement<'a> {
 
 /// mongod takes any value that is not a number as 0 (`write_ops_parsers.cpp`, `readMultiDeleteProperty`).
 fn is_one(limit: RawBsonRef<'_>) -> Result<bool, CommandError> {
-    let Some(number) = as_double(limit) else {
-        return Ok(false);
+    let number = match limit {
+        RawBsonRef::Double(number) => number,
+        RawBsonRef::Decimal128(number) => number.to_string().parse().unwrap_or(f64::NAN),
+        RawBsonRef::Int32(number) => f64::from(number),
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "0 and 1 are exact, and no other number becomes one of them"
+        )]
+        RawBsonRef::Int64(number) => number as f64,
+        _ => return Ok(false),
     };
-    if number == 0.0 || number == 1.0 {
-        return Ok(number == 1.0);
+    if number == 0.0 {
+        return Ok(false);
+    }
+    if number - 1.0 == 0.0 {
+        return Ok(true);
     }
     let message = format!("The limit field in delete objects must be 0 or 1. Got {number}");
     Err(CommandError::new(ErrorCode::FailedToParse, message))
-}
-
-fn as_double(value: RawBsonRef<'_>) -> Option<f64> {
-    match value {
-        RawBsonRef::Double(number) => Some(number),
-        RawBsonRef::Decimal128(number) => Some(number.to_string().parse().unwrap_or(f64::NAN)),
-        // 0 and 1 are exact, and no other number becomes one of them.
-        #[expect(clippy::cast_precision_loss, reason = "a number is compared with 0 and 1 only")]
-        value => as_whole_number(value).map(|number| number as f64),
-    }
 }
 
 #[cfg(test)]

@@ -90,10 +90,13 @@ fn not_empty(document: &&RawDocument) -> bool {
     !document.is_empty()
 }
 
-/// Whether a hint is one at all.
+/// The error for a hint that is neither a name nor keys.
+pub const MALFORMED_HINT: &str = "Hint must be a string or an object";
+
+/// Checks the type of a hint.
 ///
 /// # Errors
-/// What mongod answers to what is neither a name nor a pattern.
+/// A value that is neither a string nor a document.
 pub fn check_hint_form(hint: Option<RawBsonRef<'_>>) -> Result<(), CommandError> {
     hint.map_or(Ok(()), |hint| checked_hint(hint).map(drop))
 }
@@ -106,8 +109,7 @@ pub(super) fn checked_hint(hint: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, Comma
     if let RawBsonRef::String(_) | RawBsonRef::Document(_) = hint {
         return Ok(hint);
     }
-    let message = "Hint must be a string or an object";
-    Err(CommandError::new(ErrorCode::FailedToParse, message))
+    Err(CommandError::new(ErrorCode::FailedToParse, MALFORMED_HINT))
 }
 
 /// mongod's answer to a hint at an index that is not there, but for the query that it names.

@@ -3,7 +3,7 @@
 use bson::raw::RawDocument;
 
 use super::error::CommandError;
-use super::head::CommandHeader;
+use super::header::CommandHeader;
 use super::statement_ids::StatementIds;
 use super::write_batch::WriteBatch;
 

@@ -1,5 +1,7 @@
 //! `readConcern` of commands that support no level but `local`.
 
+use std::fmt::Write as _;
+
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::document::{first_field, get, type_name};
@@ -56,10 +58,10 @@ fn check(body: &RawDocument, cause: &str, is_supported: fn(&str) -> bool) -> Res
         Some(RawBsonRef::String(level)) if is_supported(level) => Ok(()),
         Some(RawBsonRef::String(_)) => {
             let command = first_field(body).map_or("", |(name, _)| name);
-            let fields = concern.iter().flatten();
-            let fields: String = fields
-                .map(|(name, value)| format!("{name}: {}, ", value_text(value)))
-                .collect();
+            let mut fields = String::new();
+            for (name, value) in concern.iter().flatten() {
+                let _ = write!(fields, "{name}: {}, ", value_text(value));
+            }
             let message = format!(
                 "Command {command} does not support {{ readConcern: {{ {fields}provenance: \"clientSupplied\" }} }} :: \
                  caused by :: {cause}"

@@ -7,7 +7,7 @@ use super::arguments::CommandField;
 use super::document::{first_field, type_name};
 use super::error::{CommandError, ErrorCode};
 use super::find::checked_hint;
-use super::head::CommandHeader;
+use super::header::CommandHeader;
 use super::statement_ids::StatementIds;
 use super::write_batch::{WriteBatch, missing};
 

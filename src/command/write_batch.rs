@@ -7,7 +7,7 @@ use bson::raw::RawDocument;
 use super::arguments::{CommandField, is_unacknowledged};
 use super::document::get;
 use super::error::{CommandError, ErrorCode};
-use super::head::CommandHeader;
+use super::header::CommandHeader;
 use super::read_concern;
 use super::statement_ids::StatementIds;
 use super::time_limit;

@@ -4,15 +4,15 @@
 //! says what its *extras* are; these lie in documents of their own, its *pages*. See [`layout`] and
 //! `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
 
+pub mod classify;
 pub mod index;
 pub mod layout;
-pub mod merge;
+pub mod orphans;
 pub mod page;
 pub mod pipeline;
-pub mod regroup;
-pub mod remains;
+pub mod reassemble;
+pub mod resplit;
 pub mod statement;
-pub mod touch;
 
 /// A shape as tests want one.
 #[cfg(test)]

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::bucket::items_view;
-use super::bucket::pipeline::of_aggregate;
+use super::bucket::unwind::of_aggregate;
 use super::outlier;
 use super::shapes::{BucketShape, Mode, Shape, Shapes};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, first_field, get, put, single};
-use crate::command::mentions;
 use crate::command::namespace::Namespace;
+use crate::command::referenced_namespaces;
 
 /// Rewrites the pipelines of one command.
 #[derive(Debug)]
@@ -254,7 +254,7 @@ impl<'a> Pipelines<'a> {
     /// Refuses a stage if it names any shaped collection.
     fn refuse_all(&self, stage: &RawDocument, what: &str) -> Result<(), PipelineRefusal> {
         let mut refused = None;
-        mentions::in_stage(self.database, stage, &mut |namespace| {
+        referenced_namespaces::in_stage(self.database, stage, &mut |namespace| {
             if refused.is_none()
                 && let Some(shape) = self.shaped_namespace(namespace)
             {

@@ -4,9 +4,9 @@
 //! exists has been checked, so nothing behind this file checks it again.
 
 mod bucket;
+mod fingerprint;
 mod outlier;
 mod rename;
-mod stored;
 
 use std::collections::HashMap;
 use std::fmt;

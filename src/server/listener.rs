@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use super::admission::Admission;
 use super::workers::Workers;
 use crate::session::Shared;
-use crate::session::client::{self, Client};
+use crate::session::connection::{self, Client};
 use crate::session::handshake::{AddressMap, Presentation};
 use crate::session::upstream::Upstreams;
 
@@ -97,7 +97,7 @@ impl Listener {
                     peer,
                     presentation,
                 };
-                client::serve(client, &upstreams, &shared, &stop).await;
+                connection::serve(client, &upstreams, &shared, &stop).await;
             }
             drop(place);
         };

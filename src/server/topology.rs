@@ -12,7 +12,7 @@
 //! A primary that the driver merely cannot reach stays current: sessions that can still reach it are not disturbed, and
 //! new ones find out for themselves.
 
-mod distrust;
+mod tls_failure_log;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::distrust::TlsFailureLog;
+use self::tls_failure_log::TlsFailureLog;
 use super::metrics::ServerMetrics;
 use super::tls::server_name;
 use crate::session::upstream::{Upstream, UpstreamAddress, UpstreamKind, UpstreamTls, Upstreams};

@@ -3,7 +3,7 @@
 //! A cursor that was opened on raw buckets, by another program, must not be read through the proxy as if it gave items;
 //! so an id that no session of this proxy has opened is not found. Any connection may use them.
 //!
-//! A cursor of a pipeline is mongod's, and all there is to know of it is its id. One of a [`Source`] of ours is kept here
+//! A cursor of a pipeline is mongod's, and all there is to know of it is its id. One of a [`CursorSource`] of ours is kept here
 //! between two `getMore`s: for as long as mongod keeps one, in bounded room.
 
 use std::num::NonZeroUsize;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
-use super::run::CursorSource;
+use super::bucket::CursorSource;
 use crate::pattern::shapes::BucketShape;
 
 /// Open cursors remembered; the least recently used is forgotten first, and its reader told that it is not found.
@@ -79,7 +79,7 @@ pub(super) enum CursorLookup<'a> {
     Stream(BorrowedCursor<'a>),
 }
 
-/// A stream that was taken; it is gone unless it is [given back](Borrowed::give_back).
+/// A stream that was taken; it is gone unless it is [given back](BorrowedCursor::give_back).
 #[derive(Debug)]
 pub(super) struct BorrowedCursor<'a> {
     registry: &'a CursorRegistry,

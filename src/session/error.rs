@@ -1,6 +1,6 @@
 //! Why a rewritten command was not answered with success.
 
-use super::link::LinkError;
+use super::upstream_connection::LinkError;
 use crate::command::error::CommandError;
 
 /// The two ways to fail.

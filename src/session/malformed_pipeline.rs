@@ -6,11 +6,11 @@
 use bson::raw::{RawArray, RawBsonRef, RawDocument, cstr};
 
 use super::error::RunError;
-use super::link::{UpstreamConnection, UpstreamRequest};
+use super::upstream_connection::{UpstreamConnection, UpstreamRequest};
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::{array_of, first_field, get, put, single};
 use crate::command::error::CommandError;
-use crate::command::head::CommandHeader;
+use crate::command::header::CommandHeader;
 use crate::command::reply::succeeded;
 use crate::command::update::Update;
 use crate::pattern::bucket::insert::no_statement;

@@ -1,10 +1,10 @@
 //! Passing a client's frame on, and its replies back, untouched.
 
 use super::handshake::{self, HandshakeReply, Presentation};
-use super::link::{LinkError, UpstreamConnection};
 use super::metrics::{ByteDirection, SessionMetrics};
 use super::stream::{Arrived, FrameStream, LongFrame, PassError, StreamError};
 use super::upstream::Upstream;
+use super::upstream_connection::{LinkError, UpstreamConnection};
 use crate::command::reply::says_not_primary;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Compressors, Frame, Inflated, OpCode, OpCompressed, OpMsg, OpMsgFlags, OpMsgHead, WireError};
@@ -100,7 +100,7 @@ impl Relay<'_> {
                     .map_err(|error| match error {
                         PassError::From(error) => RelayError::Client(error),
                         PassError::To(error) => RelayError::Link(error.into()),
-                    })?
+                    })?;
             }
         }
         if request.flags.contains(OpMsgFlags::MORE_TO_COME) {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::Settings;
+use super::bucket::CrossCollectionCommand;
 use super::handshake::check_mechanism;
 use super::metrics::RefusalReason;
-use super::run::CrossCollectionCommand;
 use crate::command::document::{as_flag, first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::head::CommandHeader;
-use crate::command::mentions;
+use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
+use crate::command::referenced_namespaces;
 use crate::pattern::pipeline::documents;
 use crate::pattern::shapes::{Mode, Shape};
 
@@ -64,7 +64,7 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> 
         return Route::CrossCollection(Arc::clone(settings));
     }
     let mut across = CrossCollectionCommand::changes_half_a_view(head) || head.name == "killCursors";
-    mentions::for_each(head, &mut |namespace| {
+    referenced_namespaces::for_each(head, &mut |namespace| {
         if refused.is_none()
             && let Some(rewritten) = shapes.rewritten(namespace)
         {
@@ -112,7 +112,7 @@ fn change_stream(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<RouteR
 
 /// The refusal of a collection that is named by its UUID, where it may be a shaped one.
 fn by_uuid(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<RouteRefusal> {
-    if !mentions::names_by_uuid(head) {
+    if !referenced_namespaces::names_by_uuid(head) {
         return None;
     }
     let settings = shapes.settings;

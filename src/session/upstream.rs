@@ -12,8 +12,8 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
-use super::link::{LinkError, UpstreamConnection};
 use super::socket::Socket;
+use super::upstream_connection::{LinkError, UpstreamConnection};
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 
 /// TLS towards one server.

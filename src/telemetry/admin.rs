@@ -5,7 +5,7 @@
 mod access;
 mod host;
 mod page;
-mod unasked;
+mod pending_requests;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -33,7 +33,7 @@ use tracing::{debug, warn};
 
 pub use self::access::{Access, Token, TokenError, TokenFileError};
 pub use self::page::{OperatorPage, RefusalRow, ShapeRow};
-use self::unasked::{PendingRequest, Unasked};
+use self::pending_requests::{PendingRequest, Unasked};
 use super::Telemetry;
 
 type Body = http_body_util::Full<bytes::Bytes>;

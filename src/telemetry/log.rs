@@ -9,7 +9,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use self::escaped::Escaped;
-use super::recent::RecentWarnings;
+use super::recent_warnings::RecentWarnings;
 
 /// The root of our own modules.
 const OURS: &str = "mongoshape";

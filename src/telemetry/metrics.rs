@@ -7,7 +7,7 @@ use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder};
 /// The process's metrics.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
-    /// Where the other floors register their handles.
+    /// Where the other layers register their metrics.
     pub registry: Registry,
 }
 

@@ -7,6 +7,7 @@ mod demo;
 mod deploy;
 mod drivers;
 mod load;
+mod measures;
 mod mongod;
 mod mongoose;
 mod package;
@@ -40,6 +41,8 @@ enum Command {
     Bench(bench::Command),
     /// Compares what the drivers of all languages see through mongoshape with what they see without it
     Drivers(drivers::Options),
+    /// Prints sizes, names and comments of the sources
+    Measures(measures::Options),
     /// Runs a mongod to try mongoshape with, fetched if need be, until Ctrl-C
     Mongod(mongod::Options),
     /// Runs Mongoose's own test suite directly, through mongoshape, and with all collections in buckets, and compares
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Bench(command) => bench::run(&command),
         Command::Deploy(options) => deploy::run(&options),
         Command::Drivers(options) => drivers::run(&options),
+        Command::Measures(options) => measures::run(&options),
         Command::Mongod(options) => mongod::run(&options),
         Command::Mongoose(options) => mongoose::run(&options),
         Command::Package(options) => package::run(&options),

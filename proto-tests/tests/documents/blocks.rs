@@ -135,9 +135,15 @@ fn commands(text: &str) -> Vec<String> {
 
 /// All documents for those who use, run and build mongoshape, as paths below the workspace's root.
 pub(crate) fn all() -> Result<Vec<Document>> {
-    let mut found: Vec<PathBuf> = ["README.md", "SECURITY.md", "ARCHITECTURE.md", "fuzz/README.md"]
-        .map(PathBuf::from)
-        .into();
+    let mut found: Vec<PathBuf> = [
+        "README.md",
+        "SECURITY.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "fuzz/README.md",
+    ]
+    .map(PathBuf::from)
+    .into();
     for folder in ["docs", "deploy"] {
         below(Path::new(folder), &mut found)?;
     }

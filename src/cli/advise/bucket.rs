@@ -1,11 +1,11 @@
 //! Whether a collection is one for buckets, and how. Pure: statistics in, a proposal or reasons against it out.
 
 use super::candidate::{Candidate, Indexed};
+use super::collection_stats::CollectionStats;
 use super::cost::{self, Cost};
-use super::facts::CollectionStats;
-use super::number::{count, real, round_up, whole};
 use super::rename::{Renames, renames};
 use super::report::bytes;
+use super::rounding::{count, real, round_up, whole};
 use super::sample::Sample;
 use super::sizes::Sizes;
 use super::traffic::Traffic;

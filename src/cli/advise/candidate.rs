@@ -1,7 +1,7 @@
 //! Fields that documents could be grouped by, and what speaks for them. Pure.
 
-use super::facts::CollectionStats;
-use super::number::whole;
+use super::collection_stats::CollectionStats;
+use super::rounding::whole;
 use super::sample::Sample;
 use super::traffic::Traffic;
 

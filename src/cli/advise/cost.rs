@@ -8,8 +8,8 @@ use bson::oid::ObjectId;
 use bson::raw::RawDocumentBuf;
 use bson::{DateTime, Timestamp};
 
-use super::facts::{CollectionStats, Index};
-use super::number::{count, real, whole};
+use super::collection_stats::{CollectionStats, Index};
+use super::rounding::{count, real, whole};
 use super::sample::Sample;
 use super::sizes::Sizes;
 use crate::command::document::array_of;

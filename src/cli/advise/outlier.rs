@@ -1,8 +1,8 @@
 //! Whether an array of a collection has a long tail, and where it would be cut. Pure: statistics in, a proposal or reasons
 //! against it out.
 
-use super::facts::CollectionStats;
-use super::number::{count, real, round_up, share, whole};
+use super::collection_stats::CollectionStats;
+use super::rounding::{count, real, round_up, share, whole};
 use super::sample::{Sample, SampledField};
 use super::traffic::Traffic;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::number::{count, real, share, whole};
+use super::rounding::{count, real, share, whole};
 use super::sample::Sample;
 
 /// Shorter names are left alone.

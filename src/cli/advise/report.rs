@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::bucket::BucketProposal;
 use super::configuration::Proposal;
-use super::number::{real, share, whole};
 use super::outlier::OutlierProposal;
+use super::rounding::{real, share, whole};
 use super::sizes::{Known, Sizes};
 
 /// The longest bar of a histogram, in characters.

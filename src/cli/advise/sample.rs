@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::number::{count, share};
+use super::rounding::{count, share};
 use crate::command::document::{as_whole_number, elements, get};
 
 /// A field is in nearly all documents when it is in so many of them.

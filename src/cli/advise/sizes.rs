@@ -1,7 +1,7 @@
 //! How many documents each value of a key has: from all of them, from counting some keys by an index, or guessed from a
 //! sample. Pure.
 
-use super::number::{count, real};
+use super::rounding::{count, real};
 
 /// How it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Sizes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::number::whole;
+    use super::super::rounding::whole;
     use super::*;
 
     fn check(sizes: &Sizes, documents: u64, expected: (u64, u64, u64)) {

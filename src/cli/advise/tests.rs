@@ -5,7 +5,7 @@ use bson::{DateTime, doc, rawdoc};
 
 use super::bucket::{self, BucketProposal};
 use super::candidate::candidates;
-use super::facts::CollectionStats;
+use super::collection_stats::CollectionStats;
 use super::outlier::{self, OutlierProposal};
 use super::sample::Sample;
 use super::sizes::Sizes;

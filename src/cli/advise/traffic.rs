@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Bson, Document};
 
-use super::number::share;
+use super::rounding::share;
 use crate::cli::upstream::as_integer;
 
 /// Filters nested deeper are not looked into.
@@ -175,12 +175,12 @@ impl Traffic {
     /// How many of them ask for certain values of all these fields.
     pub(super) fn by(&self, key: &[String]) -> u64 {
         let is_by = |question: &&ObservedQuery| question.is_by(key);
-        super::number::count(self.questions.iter().filter(is_by).count())
+        super::rounding::count(self.questions.iter().filter(is_by).count())
     }
 
     /// The same, as a part of all.
     pub(super) fn share_by(&self, key: &[String]) -> f64 {
-        share(self.by(key), super::number::count(self.len()))
+        share(self.by(key), super::rounding::count(self.len()))
     }
 
     /// The sets of fields that questions ask for certain values of, without `_id`.

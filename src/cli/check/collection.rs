@@ -6,12 +6,12 @@ use mongodb::error::Error;
 use tokio::time::timeout;
 
 use crate::cli::finding::Finding;
-use crate::cli::survey::{self, ContentsCheck, FieldCensus, Plain, SCAN_TIMEOUT, Survey, first_stray};
+use crate::cli::inspect::{self, ContentsCheck, FieldCensus, Plain, SCAN_TIMEOUT, Survey, first_stray};
 use crate::cli::upstream::{ShapedCollection, description, explain, indexes, is_same_index, is_same_key};
 use crate::command::collection::CLUSTERED;
 use crate::pattern::bucket::compact;
 use crate::pattern::bucket::index::specs;
-use crate::pattern::said;
+use crate::pattern::shape_marker;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// Everything there is to say of one collection, one finding at least.
@@ -34,7 +34,7 @@ pub(super) async fn check(target: &ShapedCollection) -> Vec<Finding> {
 
 async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
     if let Some(shape) = target.bucket()
-        && let Some(plain) = survey::look_shortly(target, shape).await?
+        && let Some(plain) = inspect::look_shortly(target, shape).await?
         && let Some(finding) = plain.finding(target)
     {
         let described = description(&target.database, &target.collection).await?;
@@ -43,7 +43,7 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
             _ => Vec::new(),
         };
         if let Plain::Documents(_) = plain {
-            let census = survey::sample(target, FieldCensus::of_bucket(shape)).await?;
+            let census = inspect::sample(target, FieldCensus::of_bucket(shape)).await?;
             findings.extend(census.findings(&target.namespace()));
         }
         findings.push(finding);
@@ -72,7 +72,7 @@ pub(in crate::cli) fn unfit(target: &ShapedCollection, described: &Document) -> 
             "takes no writes, as `mongoshape compact` is about to replace it; if that does not run, run it again";
         return vec![Finding::error(target.namespace(), text)];
     }
-    if survey::is_frozen(described) {
+    if inspect::is_frozen(described) {
         return Plain::Frozen.finding(target).into_iter().collect();
     }
     let finding = |option| {
@@ -171,7 +171,7 @@ pub(super) fn differing_indexes(
     there: &[Document],
 ) -> Vec<Finding> {
     if let Some(differing) = other_shape(stored_as, there) {
-        let text = format!("is stored in another shape: {differing}; {}", said::REMEDY);
+        let text = format!("is stored in another shape: {differing}; {}", shape_marker::REMEDY);
         return vec![Finding::error(namespace, text)];
     }
     let missing = |wanted: &Document| index_finding(namespace, wanted, there);
@@ -184,8 +184,8 @@ fn other_shape(stored_as: &RawDocument, there: &[Document]) -> Option<String> {
         .iter()
         .filter_map(|index| RawDocumentBuf::try_from(index).ok())
         .collect();
-    let said = said::among(there.iter().map(RawDocumentBuf::as_ref))?;
-    let differing = said::differing(stored_as, said);
+    let said = shape_marker::among(there.iter().map(RawDocumentBuf::as_ref))?;
+    let differing = shape_marker::differing(stored_as, said);
     (!differing.is_empty()).then(|| differing.join(", "))
 }
 

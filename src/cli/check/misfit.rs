@@ -7,10 +7,10 @@ use mongodb::error::Error;
 
 use super::{collection, outlier};
 use crate::cli::finding::Finding;
-use crate::cli::survey::{ContentsCheck, first_stray};
+use crate::cli::inspect::{ContentsCheck, first_stray};
 use crate::cli::upstream::{ShapedCollection, description, indexes};
 use crate::pattern::bucket::index::PAGE;
-use crate::pattern::said;
+use crate::pattern::shape_marker;
 use crate::pattern::shapes::{BucketShape, OutlierShape};
 
 /// How long the documents of one collection may be searched.
@@ -41,12 +41,12 @@ async fn of_bucket(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec
     }
     let there = indexes(target).await?;
     findings.extend(collection::index_findings(target, shape, &there));
-    match (has(&there, PAGE), has(&there, said::INDEX)) {
+    match (has(&there, PAGE), has(&there, shape_marker::INDEX)) {
         (true, true) => {}
         (true, false) => {
             let text = format!(
                 "has no index {}, which records its shape; run `mongoshape setup`",
-                said::INDEX
+                shape_marker::INDEX
             );
             findings.push(Finding::error(target.namespace(), text));
         }

@@ -10,15 +10,15 @@ use mongodb::error::Error;
 
 use super::collection::{differing_indexes, of_driver};
 use crate::cli::finding::Finding;
-use crate::cli::survey::SCAN_TIMEOUT;
+use crate::cli::inspect::SCAN_TIMEOUT;
 use crate::cli::upstream::{ShapedCollection, description, indexes_of};
 use crate::command::document::{array_of, get, put, single};
 use crate::command::value_text::id_text;
 use crate::pattern::outlier::index::specs;
 use crate::pattern::outlier::layout::DocumentState;
-use crate::pattern::outlier::{regroup, remains};
+use crate::pattern::outlier::{orphans, resplit};
 use crate::pattern::shapes::OutlierShape;
-use crate::pattern::view;
+use crate::pattern::unwound;
 
 /// Extras, as they come.
 pub(in crate::cli) type ExtrasScan = Cursor<RawDocumentBuf>;
@@ -42,7 +42,7 @@ pub(super) async fn check(target: &ShapedCollection, shape: &OutlierShape) -> Re
     findings.extend(documents.findings(&namespace));
     findings.extend(missing_pages(target, shape).await?);
     let mut left_over = Vec::new();
-    let uncounted = remains::uncounted(shape, &target.collection, SystemTime::now());
+    let uncounted = orphans::uncounted(shape, &target.collection, SystemTime::now());
     if among_extras(target, shape, &uncounted)
         .await?
         .try_next()
@@ -54,11 +54,11 @@ pub(super) async fn check(target: &ShapedCollection, shape: &OutlierShape) -> Re
     let names = target.database.list_collection_names().await?;
     if names
         .iter()
-        .any(|name| remains::is_old_scratch(shape, name, SystemTime::now()))
+        .any(|name| orphans::is_old_scratch(shape, name, SystemTime::now()))
     {
         left_over.push("collections in which changes were worked out");
     }
-    if run(target, find(target, remains::with_tails(shape), 1))
+    if run(target, find(target, orphans::with_tails(shape), 1))
         .await?
         .try_next()
         .await?
@@ -119,7 +119,7 @@ pub(in crate::cli) async fn index_findings(
 
 /// That a document's pages are missing, if they are.
 async fn missing_pages(target: &ShapedCollection, shape: &OutlierShape) -> Result<Option<Finding>, Error> {
-    let stages = remains::missing_pages(shape);
+    let stages = orphans::missing_pages(shape);
     let Some(first) = first_of(target, &stages).await? else {
         return Ok(None);
     };
@@ -140,7 +140,7 @@ async fn missing_pages(target: &ShapedCollection, shape: &OutlierShape) -> Resul
 
 /// The first document that stages give of the collection.
 async fn first_of(target: &ShapedCollection, stages: &[RawDocumentBuf]) -> Result<Option<RawDocumentBuf>, Error> {
-    let mut command = view::aggregate(&target.collection, stages, None);
+    let mut command = unwound::aggregate(&target.collection, stages, None);
     command.append(cstr!("maxTimeMS"), milliseconds(SCAN_TIMEOUT));
     run(target, command).await?.try_next().await
 }
@@ -151,7 +151,7 @@ pub(in crate::cli) async fn among_extras(
     shape: &OutlierShape,
     stages: &[RawDocumentBuf],
 ) -> Result<ExtrasScan, Error> {
-    let mut command = view::aggregate(shape.extras_collection(), stages, None);
+    let mut command = unwound::aggregate(shape.extras_collection(), stages, None);
     command.append(cstr!("allowDiskUse"), true);
     let found = target.database.run_raw_cursor_command(command).await?;
     Ok(found.with_type())
@@ -186,7 +186,7 @@ impl InvalidDocuments {
     async fn look(target: &ShapedCollection, shape: &OutlierShape) -> Result<Self, Error> {
         let mut documents = Self::default();
         let has_control = single(shape.control(), single("$exists", true));
-        let strange = [regroup::overlong(shape), regroup::flagged_by_hand(shape), has_control];
+        let strange = [resplit::overlong(shape), resplit::flagged_by_hand(shape), has_control];
         let mut first = single(
             shape.array(),
             single("$slice", i64::from(shape.threshold()).saturating_add(1)),
@@ -207,7 +207,7 @@ impl InvalidDocuments {
             DocumentState::Invalid => self.misfits.push(id_text(stored)),
             DocumentState::Unmanaged => self.by_hand += 1,
             DocumentState::Inline | DocumentState::Outlier(_) => {
-                self.overlong += usize::from(regroup::is_overlong(shape, stored))
+                self.overlong += usize::from(resplit::is_overlong(shape, stored));
             }
         }
     }

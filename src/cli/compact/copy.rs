@@ -7,7 +7,7 @@ use bson::{Binary, Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::error::{Error, ErrorKind};
 
-use crate::cli::replace::{
+use crate::cli::swap::{
     CollectionRename, Flushed, Frozen, Halt, REPLICATION_TIMEOUT_MS, Writer, concern_kept, options_of, uuid_of,
 };
 use crate::cli::upstream::{ShapedCollection, description, indexes_of};

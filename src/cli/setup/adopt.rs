@@ -10,7 +10,7 @@ use bson::{Bson, Document, rawdoc};
 use mongodb::error::Error;
 
 use crate::cli::finding::{Finding, Findings};
-use crate::cli::survey::{Fetched, Ordered, Survey};
+use crate::cli::inspect::{Fetched, Ordered, Survey};
 use crate::cli::upstream::{ShapedCollection, as_integer};
 use crate::command::document::{array_of, single};
 use crate::pattern::bucket::adopt::{AdoptionScan, DocumentKind};

@@ -11,13 +11,13 @@ use tokio_util::sync::CancellationToken;
 use super::{LongArrays, split};
 use crate::cli::check::outlier::{self as check, ExtrasScan};
 use crate::cli::finding::{Finding, Findings};
-use crate::cli::survey::{FieldCensus, sample};
+use crate::cli::inspect::{FieldCensus, sample};
 use crate::cli::upstream::{ShapedCollection, as_integer, description};
 use crate::command::document::{array_of, get, single};
 use crate::pattern::outlier::layout::DocumentState;
 use crate::pattern::outlier::page::{ExtrasPage, moving, of_generation, removal};
 use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
-use crate::pattern::outlier::{index, layout, regroup, remains};
+use crate::pattern::outlier::{index, layout, orphans, resplit};
 use crate::pattern::shapes::OutlierShape;
 
 /// How often a race with writers may be lost.
@@ -71,7 +71,7 @@ async fn put_right(target: &ShapedCollection, shape: &OutlierShape) -> Result<Op
     let mut moved = 0_u64;
     let only_id = single("_id", 1);
     let mut find = single("find", target.collection.as_str());
-    find.append(cstr!("filter"), remains::with_tails(shape));
+    find.append(cstr!("filter"), orphans::with_tails(shape));
     find.append(cstr!("projection"), &only_id);
     let mut found = target
         .database
@@ -86,7 +86,7 @@ async fn put_right(target: &ShapedCollection, shape: &OutlierShape) -> Result<Op
     let removed = remove_pages(target, shape).await?;
     let mut dropped = 0_u64;
     for name in target.database.list_collection_names().await? {
-        if remains::is_old_scratch(shape, &name, SystemTime::now()) {
+        if orphans::is_old_scratch(shape, &name, SystemTime::now()) {
             target.database.run_command(doc! { "drop": name }).await?;
             dropped += 1;
         }
@@ -101,15 +101,15 @@ async fn remove_pages(target: &ShapedCollection, shape: &OutlierShape) -> Result
     let mut removed = 0;
     let collection = &target.collection;
     let stages = [
-        remains::uncounted(shape, collection, SystemTime::now()),
-        remains::adopted(shape, collection),
+        orphans::uncounted(shape, collection, SystemTime::now()),
+        orphans::adopted(shape, collection),
     ];
     for stages in stages {
         let mut found = check::among_extras(target, shape, &stages).await?;
         while let Some(found) = found.try_next().await? {
-            removed += match remains::parse(&found) {
+            removed += match orphans::parse(&found) {
                 Some((of, Some(generation))) => delete(target, shape, &removal(shape, of, generation)).await?,
-                Some((of, None)) => delete(target, shape, &regroup::removal_by_hand(shape, of)).await?,
+                Some((of, None)) => delete(target, shape, &resplit::removal_by_hand(shape, of)).await?,
                 None => 0,
             };
         }

@@ -5,25 +5,25 @@
 //! another. What is broken off before that leaves the collection as it was, or frozen where it was killed; what is broken off
 //! between the two renamings is finished by the next run. See `docs/decisions/0018-plain-documents-are-packed-in-a-copy.md`.
 
-mod exchange;
-mod fill;
-mod fitness;
-mod items;
+mod checksum;
+mod copy;
 mod place;
+mod preflight;
+mod rename_swap;
 
 use bson::raw::{RawDocumentBuf, cstr};
 use bson::{Binary, Document, doc};
 use mongodb::error::Error;
 use tokio_util::sync::CancellationToken;
 
-use self::exchange::{Beside, Exchange};
-use self::fitness::{Fitness, TakenOver};
-use self::items::Items;
+use self::checksum::Items;
+use self::preflight::{Fitness, TakenOver};
+use self::rename_swap::{Beside, Exchange};
 use crate::cli::finding::{Finding, Findings};
-use crate::cli::replace::{
-    CollectionRename, Freezing, Frozen, Halt, SwapKind, Writer, options_of, others, take_fences_down, uuid_of,
+use crate::cli::inspect::{Plain, is_frozen, look, taken};
+use crate::cli::swap::{
+    CollectionRename, Freezing, Frozen, Halt, SwapKind, Writer, concurrent_runs, options_of, take_fences_down, uuid_of,
 };
-use crate::cli::survey::{Plain, is_frozen, look, taken};
 use crate::cli::upstream::{self, ShapedCollection, description};
 use crate::command::document::{array_of, single};
 use crate::config::UpstreamConfig;
@@ -37,13 +37,13 @@ pub(super) async fn run(
     stop: &CancellationToken,
     findings: &mut Findings,
 ) {
-    let name = others::own_name(SwapKind::Pack, &target.namespace());
+    let name = concurrent_runs::own_name(SwapKind::Pack, &target.namespace());
     let client = match upstream::named_client(upstream, &name).await {
         Ok(client) => client,
         Err(error) => return findings.add(&Finding::error(target.namespace(), format!("{error:#}"))),
     };
     let through = target.through(&client);
-    if let Some(finding) = others::look(&client, SwapKind::Pack, &target.namespace(), &name).await {
+    if let Some(finding) = concurrent_runs::look(&client, SwapKind::Pack, &target.namespace(), &name).await {
         findings.add(&finding);
         if finding.is_error() {
             return upstream::close(client).await;
@@ -172,7 +172,7 @@ impl Packing<'_> {
         let target = self.by.target;
         // Once that is gone, the collection does not get its other name any more.
         place::clear(self.by).await?;
-        if exchange::has_begun(target, frozen.uuid()).await? {
+        if rename_swap::has_begun(target, frozen.uuid()).await? {
             return Ok(());
         }
         frozen.thaw().await?;
@@ -192,7 +192,7 @@ impl Packing<'_> {
         let target = self.by.target;
         // What a killed run may still send ends with that, and with its copy.
         place::clear(self.by).await?;
-        if exchange::has_begun(target, frozen.uuid()).await? {
+        if rename_swap::has_begun(target, frozen.uuid()).await? {
             let words = "an earlier run has just renamed it; run again, to finish";
             return Err(Halt::Words(words.to_owned()));
         }
@@ -209,13 +209,13 @@ impl Packing<'_> {
         // That it can be frozen says that no other run has made or dropped either.
         frozen.freeze(self.stop).await?;
         self.say("frozen: it can be read, and what is written fails");
-        if fitness::raw_indexes(target).await? != indexes.there {
+        if preflight::raw_indexes(target).await? != indexes.there {
             return Err(Halt::Words("its indexes were changed meanwhile; run again".to_owned()));
         }
         let name = pack::copy_name(&target.collection);
         let mut writer = Writer::new(target, name.clone(), copy.clone());
         writer.wait_for_the_majority();
-        fill::fill((self.by.target, self.shape), &mut writer, self.stop, self.findings).await?;
+        copy::fill((self.by.target, self.shape), &mut writer, self.stop, self.findings).await?;
         make_indexes(target, &indexes.stored).await?;
         let packed = Items::of_pages((target, self.shape), &name, self.stop).await?;
         let there = Items::of_documents((target, self.shape), &target.collection, self.stop).await?;

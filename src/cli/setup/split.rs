@@ -1,7 +1,7 @@
 //! Splitting what has more elements than its shape's threshold, and adopting what was split by hand, while clients work.
 //!
 //! Each document by itself, so that this may be stopped anywhere and run again. How one is split without a moment at which it
-//! reads otherwise is said in [`crate::pattern::outlier::regroup`].
+//! reads otherwise is said in [`crate::pattern::outlier::resplit`].
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::command::document::{array_of, get, single};
 use crate::command::value_text::id_text;
 use crate::pattern::outlier::layout::{DocumentState, path};
 use crate::pattern::outlier::page::{of_generation, removal};
-use crate::pattern::outlier::regroup;
+use crate::pattern::outlier::resplit;
 use crate::pattern::outlier::statement::flagging;
 use crate::pattern::shapes::OutlierShape;
 
@@ -46,7 +46,7 @@ pub(super) async fn run(
     let namespace = target.namespace();
     let filter = single(
         "$or",
-        array_of(&[regroup::overlong(shape), regroup::flagged_by_hand(shape)]),
+        array_of(&[resplit::overlong(shape), resplit::flagged_by_hand(shape)]),
     );
     let mut find = single("find", target.collection.as_str());
     find.append(cstr!("filter"), filter);
@@ -117,7 +117,7 @@ async fn regroup_one(
         let state = DocumentState::of(shape, &stored);
         let (filter, sort) = match &state {
             DocumentState::Invalid => return Ok(Done::Misfit),
-            DocumentState::Inline | DocumentState::Outlier(_) if !regroup::is_overlong(shape, &stored) => {
+            DocumentState::Inline | DocumentState::Outlier(_) if !resplit::is_overlong(shape, &stored) => {
                 return Ok(Done::Fits);
             }
             DocumentState::Inline => {
@@ -127,11 +127,11 @@ async fn regroup_one(
                 continue;
             }
             DocumentState::Outlier(before) => (of_generation(shape, id, before.generation), single(path::FROM, 1)),
-            DocumentState::Unmanaged => (regroup::by_hand(shape, id), RawDocumentBuf::new()),
+            DocumentState::Unmanaged => (resplit::by_hand(shape, id), RawDocumentBuf::new()),
         };
         let pages: Vec<RawDocumentBuf> = extras(target, shape, (filter, sort)).await?.try_collect().await?;
         let pages: Vec<&RawDocument> = pages.iter().map(RawDocumentBuf::as_ref).collect();
-        let Some(elements) = regroup::elements(shape, (&stored, &state), &pages) else {
+        let Some(elements) = resplit::elements(shape, (&stored, &state), &pages) else {
             match state {
                 DocumentState::Unmanaged => return Ok(Done::Misfit),
                 _ => continue,
@@ -145,12 +145,12 @@ async fn regroup_one(
         if before.is_none() && written.is_some() {
             delete(target, shape, &removal(shape, id, generation)).await?;
         }
-        let new = regroup::pages(shape, id, generation, (before.unwrap_or(0), &elements));
+        let new = resplit::pages(shape, id, generation, (before.unwrap_or(0), &elements));
         if !insert(target, shape, &new).await? {
             // Pages of this generation are nobody else's: what is there cannot be counted.
             return Ok(Done::Lost);
         }
-        let Some(statement) = regroup::counting(shape, (&stored, &state), (generation, elements.len())) else {
+        let Some(statement) = resplit::counting(shape, (&stored, &state), (generation, elements.len())) else {
             return Ok(Done::Misfit);
         };
         if update(target, &target.collection, &statement).await? > 0 {

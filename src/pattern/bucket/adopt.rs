@@ -1,6 +1,6 @@
 //! Buckets written by hand, in the pattern's bare shape, and how they become pages of [layout version 1](super::layout).
 //!
-//! Such a bucket has the key fields, the number of items and the array, and no `control`. A [`Walk`] over a collection's
+//! Such a bucket has the key fields, the number of items and the array, and no `control`. A [`AdoptionScan`] over a collection's
 //! documents, key by key and page by page ([`order`]), says of each what it is: a page, a bucket to adopt and the statements
 //! that do it, or why it is neither. It does so from one document at a time and what it keeps of the one before.
 //!
@@ -10,7 +10,7 @@
 //! * Statements go in order, and none behind one that failed. So whatever becomes of them, the pages of a key are numbered
 //!   without gaps, and all but the highest are full or `short`.
 //! * Nothing is taken for something that it only may be: a document that a bucket of this shape would not look like, in any
-//!   part, is a [`Misfit`].
+//!   part, is a [`InvalidPage`].
 
 mod examined;
 mod query;

@@ -7,14 +7,14 @@
 //! takes an item with it (see [`super::delete`]), so a frozen collection has the items that it has.
 
 mod packer;
-mod same;
+mod page_chain;
 #[cfg(test)]
 mod tests;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub use self::packer::{Given, Packed, Packer, UnreadablePage};
-pub use self::same::PageChain;
+pub use self::page_chain::PageChain;
 use crate::command::document::{get, single};
 
 /// What the copy's name ends with.

@@ -2,13 +2,13 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
 
-use super::pipeline::{FieldOrder, unpack};
+use super::count_pushdown;
 use super::predicate_pushdown::BucketPredicate;
-use super::summary;
+use super::unwind::{FieldOrder, unpack};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::shapes::BucketShape;
-use crate::pattern::view::distinct::{list, sort, values_of};
-use crate::pattern::view::match_documents;
+use crate::pattern::unwound::distinct::{list, sort, values_of};
+use crate::pattern::unwound::match_documents;
 
 /// The stages that give each value once, in a document as its field `v`.
 ///
@@ -42,7 +42,7 @@ fn of_key(
     put(
         &mut group,
         "shown",
-        single("$first", summary::first_value(shape, field)),
+        single("$first", count_pushdown::first_value(shape, field)),
     );
     // The bucket of items without the field has also those in which it is null.
     let own = format!("${}.{field}", shape.items());
@@ -54,7 +54,7 @@ fn of_key(
     let mut shown = single("_id", 0);
     shown.append(cstr!("v"), single("$ifNull", list(["$shown".into(), RawBson::Null])));
     let mut stages = vec![
-        summary::with_items(shape, narrowing),
+        count_pushdown::with_items(shape, narrowing),
         single("$group", &group),
         single("$match", single("$or", array_of(&there))),
     ];

@@ -7,14 +7,14 @@
 //!   `to` alone, changes one entry of one of them, and `from` is there in the order of its own. Both are partial on what every
 //!   page is: mongod then plans by them only what [asks for that](every_page). An entry that moves while it is read along the
 //!   index would be missed or met twice, and who asks deals with that; a pipeline could not.
-//! * shape: of no page. It [says](said) what the pages are [stored as](BucketShape::stored_as).
+//! * shape: of no page. It [says](shape_marker) what the pages are [stored as](BucketShape::stored_as).
 
 use bson::raw::{RawDocumentBuf, cstr};
 
 use super::fence::is_fence;
 use super::layout::{VERSION, path};
 use crate::command::document::{put, single};
-use crate::pattern::said;
+use crate::pattern::shape_marker;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// Name of the index on key and page number. A statement that names it as its hint fails where it is missing.
@@ -31,7 +31,7 @@ pub const TO: &str = "mongoshape_to";
 /// Whether an index of that name is a shape's own, and so none that the application knows of.
 #[must_use]
 pub fn is_own(name: &str) -> bool {
-    [PAGE, EXCEPTIONS, ITEM_ID, FROM, TO, said::INDEX].contains(&name) || is_fence(name)
+    [PAGE, EXCEPTIONS, ITEM_ID, FROM, TO, shape_marker::INDEX].contains(&name) || is_fence(name)
 }
 
 /// The indexes of a shape, as the `indexes` of a `createIndexes` lists them.
@@ -45,7 +45,7 @@ pub fn specs(shape: &BucketShape) -> Vec<RawDocumentBuf> {
         specs.push(bounds(shape, FROM, path::FROM));
         specs.push(bounds(shape, TO, path::TO));
     }
-    specs.push(said::index(shape.stored_as()));
+    specs.push(shape_marker::index(shape.stored_as()));
     specs
 }
 

@@ -19,7 +19,7 @@
 //!
 //! # Exactly once
 //!
-//! A command that may be sent again ([`Care::Once`]) must leave the same items whoever runs it, how often, and how far each
+//! A command that may be sent again ([`WriteGuarantee::ExactlyOnce`]) must leave the same items whoever runs it, how often, and how far each
 //! attempt came; mongod remembers of each statement that wrote something its `stmtId`, and nothing else. So:
 //!
 //! * A statement's id is that of its first item. An item's statement is only sent by an attempt that knows all items of the
@@ -32,29 +32,29 @@
 //! * Pages are sent several at once only behind a page of the same attempt, which nobody else can have overtaken: a chain that
 //!   has a page goes on with pages. See `docs/decisions/0007-exactly-once.md`.
 
-mod announce;
-mod assumed;
-mod extent;
-mod facts;
 mod failure;
-mod gather;
-mod group;
+mod grouping;
+mod head_lookup;
 mod ids;
+mod item_times;
+mod key_batch;
+mod page_span;
 mod plan;
+mod preconditions;
+mod reserve;
 mod statement;
-mod times;
 
-pub use self::announce::{announce_together, is_announced_together, withdraw};
-pub use self::facts::{HeadLookup, append_facts_query};
 pub use self::failure::{Failure, failure};
-pub use self::gather::Groups;
-pub use self::group::{Announcement, KeyBatch, Recorded, StatementOutcome};
+pub use self::grouping::Groups;
+pub use self::head_lookup::{HeadLookup, append_facts_query};
 pub use self::ids::{Hits, ids_query};
+pub(in crate::pattern::bucket) use self::item_times::ItemTimes;
+pub use self::key_batch::{Announcement, KeyBatch, Recorded, StatementOutcome};
 pub use self::plan::{Planner, WriteGuarantee};
+pub use self::reserve::{announce_together, is_announced_together, withdraw};
 pub use self::statement::{InsertStatement, StatementKind, no_statement, page_as_upsert};
-pub(in crate::pattern::bucket) use self::times::ItemTimes;
 
-/// How the name of a page ends that was begun with one item of a group where [`Group::extent`] would have had more.
+/// How the name of a page ends that was begun with one item of a group where [`KeyBatch::extent`] would have had more.
 const LONE: &str = "_s";
 /// What in the name of a page goes before the `max_bytes` by which the pages of its chain are cut, where another could cut them
 /// otherwise: a resend through a proxy with another goes on with that.

@@ -4,10 +4,10 @@
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::pipeline::{FieldOrder, unpack};
+use super::unwind::{FieldOrder, unpack};
 use crate::command::document::{array_of, get, single};
 use crate::pattern::shapes::BucketShape;
-use crate::pattern::view::of_whole_documents;
+use crate::pattern::unwound::of_whole_documents;
 
 /// What is put behind the collection's name.
 const SUFFIX: &str = ".mongoshape_items";
@@ -31,7 +31,7 @@ pub fn create(shape: &BucketShape, collection: &str) -> RawDocumentBuf {
 }
 
 /// The stage that a view of items ends with: whoever reads it may match a field without a name, which mongod would otherwise
-/// lose on the way (see [`match_items`](crate::pattern::view::match_documents)).
+/// lose on the way (see [`match_items`](crate::pattern::unwound::match_documents)).
 #[must_use]
 pub fn end() -> RawDocumentBuf {
     single("$match", of_whole_documents())

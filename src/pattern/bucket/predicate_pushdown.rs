@@ -10,7 +10,7 @@ use super::layout::{VERSION, path};
 use super::read::range::TimeRange;
 use crate::command::document::{array_of, first_field, single};
 use crate::pattern::shapes::BucketShape;
-use crate::pattern::view::{asks_for_nearness, names_nothing};
+use crate::pattern::unwound::{asks_for_nearness, names_nothing};
 
 /// A larger filter is not repeated for the buckets: twice its size might not fit in a command.
 const MAX_FILTER_BYTES: usize = 1 << 20;
@@ -131,7 +131,7 @@ impl BucketPredicate {
         self.id.as_ref().filter(|_| !self.says_more && self.range.is_open())
     }
 
-    /// The `_id` that items must have, where [`Narrowing::on_buckets`] is met by the bucket of the one item that matches and
+    /// The `_id` that items must have, where [`BucketPredicate::on_buckets`] is met by the bucket of the one item that matches and
     /// by no other.
     #[must_use]
     pub fn exactly_one_id(&self) -> Option<&RawBson> {

@@ -1,23 +1,23 @@
 //! How a `find` is answered by looking at buckets.
 //!
-//! [`question`] recognises what needs no pipeline. A [`walk`] along pages, by their numbers, takes the items of one key, of
-//! several or of all out of them, from where position arithmetic ([`super::page`]) or a [`range`] of time says that they
+//! [`bucket_query`] recognises what needs no pipeline. A [`page_scan`] along pages, by their numbers, takes the items of one key, of
+//! several or of all out of them, from where position arithmetic ([`super::page_locator`]) or a [`range`] of time says that they
 //! begin. Where a key's pages overlap in time, [`merge`] brings their items in order.
 
 pub mod bucket;
+pub mod bucket_query;
 pub mod documents;
 pub mod merge;
-pub mod question;
+pub mod page_scan;
 pub mod range;
-pub mod walk;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use self::question::{BucketQuery, Order};
+use self::bucket_query::{BucketQuery, Order};
 use super::index;
 use super::key::Key;
 use super::layout::{VERSION, path};
-use super::page::MAX_EXCEPTIONS;
+use super::page_locator::MAX_EXCEPTIONS;
 use crate::command::document::{get, put, single};
 use crate::pattern::shapes::BucketShape;
 
@@ -118,16 +118,12 @@ impl Queries<'_> {
         )
     }
 
-    /// For the first page, in the order of time, that may hold something of the question's range.
+    /// For the first page, in the order of time, that may hold something of the query's range.
     #[must_use]
-    pub fn oldest_in_range(&self, question: &BucketQuery) -> Option<RawDocumentBuf> {
+    pub fn oldest_in_range(&self, query: &BucketQuery) -> Option<RawDocumentBuf> {
         let mut filter = self.key.to_owned();
         put(&mut filter, path::VERSION, VERSION);
-        put(
-            &mut filter,
-            path::TO,
-            &question.range.newest_condition()? as &RawDocument,
-        );
+        put(&mut filter, path::TO, &query.range.newest_condition()? as &RawDocument);
         let mut find = self.find(&filter, index::TO, 1);
         find.append(cstr!("sort"), single(path::TO, 1));
         Some(find)
@@ -135,13 +131,13 @@ impl Queries<'_> {
 
     /// For the last.
     #[must_use]
-    pub fn newest_in_range(&self, question: &BucketQuery) -> Option<RawDocumentBuf> {
+    pub fn newest_in_range(&self, query: &BucketQuery) -> Option<RawDocumentBuf> {
         let mut filter = self.key.to_owned();
         put(&mut filter, path::VERSION, VERSION);
         put(
             &mut filter,
             path::FROM,
-            &question.range.oldest_condition()? as &RawDocument,
+            &query.range.oldest_condition()? as &RawDocument,
         );
         let mut find = self.find(&filter, index::FROM, 1);
         find.append(cstr!("sort"), single(path::FROM, -1));
@@ -150,11 +146,11 @@ impl Queries<'_> {
 
     /// For so many pages in the order of their bounds, the nearest first.
     #[must_use]
-    pub fn by_bounds(&self, question: &BucketQuery, pages: u64) -> RawDocumentBuf {
+    pub fn by_bounds(&self, query: &BucketQuery, pages: u64) -> RawDocumentBuf {
         let mut filter = self.key.to_owned();
         put(&mut filter, path::VERSION, VERSION);
-        question.range.append_to(&mut filter);
-        let (path, direction, hint) = match question.order {
+        query.range.append_to(&mut filter);
+        let (path, direction, hint) = match query.order {
             Order::TimeDescending => (path::TO, -1, index::TO),
             _ => (path::FROM, 1, index::FROM),
         };
@@ -174,9 +170,9 @@ impl Queries<'_> {
 
     /// For the bounds of all pages before that one.
     #[must_use]
-    pub fn bounds(&self, (shape, question): (&BucketShape, &BucketQuery), before: u64) -> RawDocumentBuf {
+    pub fn bounds(&self, (shape, query): (&BucketShape, &BucketQuery), before: u64) -> RawDocumentBuf {
         let mut filter = self.key.to_owned();
-        question.range.append_to(&mut filter);
+        query.range.append_to(&mut filter);
         put(&mut filter, path::PAGE, single("$lt", number(before)));
         let mut projection = single("_id", 0);
         for path in [BucketShape::CONTROL, shape.count()] {

@@ -4,7 +4,7 @@
 //! mongod does this beside the storage (`upsert_stage.cpp`, `UpdateDriver::populateDocumentWithQueryFields`), and the rules
 //! here are those of 6.0.5, each seen on a server. In the application's own field names: what is built is stored as if it had
 //! been inserted. The caller has let mongod see the same operators, on buckets none of which matched, so what does not parse
-//! has been refused already; what is met here all the same is [`Refusal::Unsupported`].
+//! has been refused already; what is met here all the same is [`UpsertError::Unsupported`].
 //!
 //! [`equalities`] reads the filter, [`paths`] brings operators in mongod's order, [`apply`] has what each does to the [`tree`].
 
@@ -19,9 +19,9 @@ mod tree;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::change::UpdateRequest;
 use super::field_names::{check_changed, check_id, values_of};
 use super::item::IdSource;
+use super::update_by_id::UpdateRequest;
 use crate::command::document::{first_field, get, put};
 use crate::command::error::{ErrorCode, WriteError};
 use tree::Node;

@@ -1,14 +1,14 @@
 //! The indexes of the collection that extras are in.
 //!
 //! * pages: {reference, control.generation, control.from}, which finds the pages of a document in their order.
-//! * shape: of no page. It [says](said) what outliers are [stored as](OutlierShape::stored_as). The collection of base documents has
+//! * shape: of no page. It [says](shape_marker) what outliers are [stored as](OutlierShape::stored_as). The collection of base documents has
 //!   no index but the application's own, and is the client's to list.
 
 use bson::raw::{RawDocumentBuf, cstr};
 
 use super::layout::path;
 use crate::command::document::{put, single};
-use crate::pattern::said;
+use crate::pattern::shape_marker;
 use crate::pattern::shapes::OutlierShape;
 
 /// Name of the index on pages.
@@ -17,7 +17,7 @@ pub const PAGES: &str = "mongoshape_extras";
 /// The indexes of a shape, as the `indexes` of a `createIndexes` lists them.
 #[must_use]
 pub fn specs(shape: &OutlierShape) -> Vec<RawDocumentBuf> {
-    vec![pages(shape), said::index(shape.stored_as())]
+    vec![pages(shape), shape_marker::index(shape.stored_as())]
 }
 
 fn pages(shape: &OutlierShape) -> RawDocumentBuf {

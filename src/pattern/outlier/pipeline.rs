@@ -2,13 +2,13 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::classify::{depends_on_array, names_own};
 use super::layout::{field, is_typical, path};
-use super::touch::{depends_on_array, names_own};
 use crate::command::document::{array_of, put, single};
 use crate::command::find::Find;
-use crate::pattern::same::call;
+use crate::pattern::exact_match::call;
 use crate::pattern::shapes::OutlierShape;
-use crate::pattern::view::{self, match_documents, number_stage, only_match};
+use crate::pattern::unwound::{self, match_documents, number_stage, only_match};
 
 /// What mongod's error says where pages are missing: the document has got others since its base was read.
 pub const MISSING: &str = "mongoshape: pages are missing";
@@ -146,13 +146,13 @@ pub fn of_find(shape: &OutlierShape, find: &Find<'_>) -> Result<Vec<RawDocumentB
     for words in [find.filter, find.sort, find.projection].into_iter().flatten() {
         check(shape, words)?;
     }
-    if let Some(operator) = find.filter.and_then(view::unsupported_operator) {
+    if let Some(operator) = find.filter.and_then(unwound::unsupported_operator) {
         return Err(format!("{operator} in a filter on {}", shape.array()));
     }
     let depends = |words: Option<&RawDocument>| words.is_some_and(|words| depends_on_array(shape, words));
     if depends(find.filter) || depends(find.sort) {
         let mut stages = matching(shape, find.filter);
-        stages.extend(view::of_find(find, |_| false)?);
+        stages.extend(unwound::of_find(find, |_| false)?);
         return Ok(stages);
     }
     // Only what is answered is put together.
@@ -160,13 +160,13 @@ pub fn of_find(shape: &OutlierShape, find: &Find<'_>) -> Result<Vec<RawDocumentB
         projection: None,
         ..find.clone()
     };
-    let mut stages = view::of_find(&first, |_| false)?;
+    let mut stages = unwound::of_find(&first, |_| false)?;
     stages.extend(merge(shape));
     let projected = Find {
         projection: find.projection,
         ..Find::default()
     };
-    stages.extend(view::of_find(&projected, |_| false)?);
+    stages.extend(unwound::of_find(&projected, |_| false)?);
     Ok(stages)
 }
 
@@ -176,7 +176,7 @@ pub fn of_find(shape: &OutlierShape, find: &Find<'_>) -> Result<Vec<RawDocumentB
 /// What of it cannot be done, for a message.
 pub fn of_count(shape: &OutlierShape, query: &RawDocument, limit: Option<u64>) -> Result<Vec<RawDocumentBuf>, String> {
     check(shape, query)?;
-    if let Some(operator) = view::unsupported_operator(query) {
+    if let Some(operator) = unwound::unsupported_operator(query) {
         return Err(format!("{operator} in a filter on {}", shape.array()));
     }
     let mut stages = matching(shape, Some(query));
@@ -197,13 +197,13 @@ pub fn of_distinct(
 ) -> Result<Vec<RawDocumentBuf>, String> {
     if let Some(query) = query {
         check(shape, query)?;
-        if let Some(operator) = view::unsupported_operator(query) {
+        if let Some(operator) = unwound::unsupported_operator(query) {
             return Err(format!("{operator} in a filter on {}", shape.array()));
         }
     }
     let mut stages = matching(shape, query);
     stages.extend(query.map(match_documents));
-    stages.extend(view::distinct::values_of(path, collation)?);
+    stages.extend(unwound::distinct::values_of(path, collation)?);
     Ok(stages)
 }
 
@@ -216,12 +216,12 @@ pub fn of_aggregate(
     given: &[&RawDocument],
     pipeline: &[impl AsRef<RawDocument>],
 ) -> Result<Vec<RawDocumentBuf>, String> {
-    view::check(pipeline)?;
+    unwound::check(pipeline)?;
     for stage in given {
         check(shape, stage)?;
     }
     let filter = pipeline.first().and_then(|stage| only_match(stage.as_ref()));
     let mut stages = matching(shape, filter);
-    stages.extend(view::behind(pipeline));
+    stages.extend(unwound::behind(pipeline));
     Ok(stages)
 }

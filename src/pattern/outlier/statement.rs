@@ -3,10 +3,10 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::classify::{Growth, UpdateEffect};
 use super::layout::{Extras, field, is_typical, tail};
-use super::touch::{Growth, UpdateEffect};
 use crate::command::document::{array_of, get, put, single};
-use crate::pattern::same::same;
+use crate::pattern::exact_match::same;
 use crate::pattern::shapes::OutlierShape;
 
 /// How many elements a tail has that is left as it is, where a page holds as many: enough that moving them costs a push little, and

@@ -7,7 +7,7 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::get;
 use crate::pattern::bucket::items_view;
 use crate::pattern::shapes::ItemIds;
-use crate::pattern::view::match_documents;
+use crate::pattern::unwound::match_documents;
 
 impl Pipelines<'_> {
     /// The stage's new arguments, where they change.

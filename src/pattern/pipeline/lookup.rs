@@ -14,10 +14,10 @@ use super::{PipelinePosition, PipelineRefusal, Pipelines, begins_with_documents,
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::predicate_pushdown::key_position;
-use crate::pattern::bucket::{items_view, pipeline};
-use crate::pattern::outlier::touch::{depends_on_array, names_own};
+use crate::pattern::bucket::{items_view, unwind};
+use crate::pattern::outlier::classify::{depends_on_array, names_own};
 use crate::pattern::shapes::{BucketShape, Shape};
-use crate::pattern::view;
+use crate::pattern::unwound;
 
 /// The arguments whose last mention counts where they are given more than once.
 const ARGUMENTS: &[&str] = &["from", "localField", "foreignField", "let", "pipeline"];
@@ -88,12 +88,12 @@ impl Pipelines<'_> {
         if place == PipelinePosition::InFacet {
             return self.through_view(spec, from, &shape, &stages).map(Some);
         }
-        let narrowing = pipeline::check(bucket, &stages).map_err(|what| self.refused(from, &shape, &what))?;
+        let narrowing = unwind::check(bucket, &stages).map_err(|what| self.refused(from, &shape, &what))?;
         self.reach(from, &shape, false);
         let mut unpacked = vec![narrowing.bucket_match()];
         let variable = fresh("mongoshape_local", spec);
         unpacked.extend(join.items(bucket, &variable));
-        unpacked.extend(view::behind(&stages));
+        unpacked.extend(unwound::behind(&stages));
         Ok(Some(join.arguments(bucket, spec, &variable, &unpacked)))
     }
 
@@ -105,14 +105,14 @@ impl Pipelines<'_> {
         stages: &[RawDocumentBuf],
     ) -> Result<RawDocumentBuf, PipelineRefusal> {
         let bucket = self.bucket(from, shape)?;
-        pipeline::check(bucket, stages).map_err(|what| self.refused(from, shape, &what))?;
+        unwind::check(bucket, stages).map_err(|what| self.refused(from, shape, &what))?;
         self.reach(from, shape, true);
         let view = items_view::name(from);
         let spec = with_replaced(spec, &[("from", Some(RawBsonRef::String(&view)))]);
         if get(&spec, "pipeline").is_none() {
             return Ok(spec);
         }
-        let stages: Vec<RawDocumentBuf> = view::behind(stages).collect();
+        let stages: Vec<RawDocumentBuf> = unwound::behind(stages).collect();
         Ok(with_pipeline(&spec, &stages))
     }
 }
@@ -137,7 +137,7 @@ impl<'a> Join<'a> {
     /// The stages that turn buckets into the items that match the document in `variable`.
     fn items(&self, shape: &BucketShape, variable: &str) -> [RawDocumentBuf; 4] {
         let mut root = single("local", format!("$${variable}"));
-        root.append(cstr!("items"), pipeline::items(shape));
+        root.append(cstr!("items"), unwind::items(shape));
         let mut lookup = single("localField", format!("local{}", split(self.local).1));
         lookup.append(cstr!("foreignField"), self.foreign);
         lookup.append(cstr!("let"), single("mongoshape_items", "$items"));

@@ -1,8 +1,8 @@
 use bson::rawdoc;
 
 use super::*;
-use crate::pattern::bucket::pipeline::{FieldOrder, unpack};
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
+use crate::pattern::bucket::unwind::{FieldOrder, unpack};
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
 fn options() -> BucketOptions {

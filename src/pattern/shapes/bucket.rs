@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::stored;
+use super::fingerprint;
 use super::{Mode, NamespacePattern, RenameMap, ShapeError, check_field_name};
 
 /// What becomes of the items' `_id`.
@@ -107,7 +107,7 @@ impl BucketShape {
         check_limits(&options, &mut errors);
         match RenameMap::new(&options.rename, &options.key) {
             Ok(rename) if errors.is_empty() => Ok(Self {
-                stored_as: stored::of_bucket(&options),
+                stored_as: fingerprint::of_bucket(&options),
                 options,
                 rename,
             }),

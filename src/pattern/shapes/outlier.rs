@@ -2,7 +2,7 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::{Mode, NamespacePattern, ShapeError, check_field_name, stored};
+use super::{Mode, NamespacePattern, ShapeError, check_field_name, fingerprint};
 
 /// What a reader sees of an outlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -130,7 +130,7 @@ impl OutlierShape {
         if errors.is_empty() {
             let control = format!("{}_control", options.flag);
             Ok(Self {
-                stored_as: stored::of_outlier(&options),
+                stored_as: fingerprint::of_outlier(&options),
                 options,
                 control,
             })

@@ -1,7 +1,7 @@
 //! Values of labels: closed sets, whose series all exist before their first event.
 
 use crate::command::document::{first_field, get};
-use crate::command::head::CommandHeader;
+use crate::command::header::CommandHeader;
 use crate::pattern::pipeline::documents;
 
 /// What became of a command.

@@ -15,7 +15,7 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::session::error::RunError;
-use crate::session::link::UpstreamRequest;
+use crate::session::upstream_connection::UpstreamRequest;
 
 /// Namespaces remembered.
 const MAX_NAMESPACES: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");

@@ -7,9 +7,9 @@ use crate::command::arguments::InheritedOptions;
 use crate::command::document::{as_flag, get, single};
 use crate::command::error::CommandError;
 use crate::command::reply::CursorReply;
-use crate::pattern::outlier::touch::{depends_on_array, names_own};
+use crate::pattern::outlier::classify::{depends_on_array, names_own};
 use crate::session::error::RunError;
-use crate::session::link::UpstreamRequest;
+use crate::session::upstream_connection::UpstreamRequest;
 
 /// Options of a new collection under which documents cannot be kept in two places.
 const IMPOSSIBLE_OPTIONS: &[&str] = &["capped", "viewOn"];

@@ -3,8 +3,8 @@
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::id_cursor::{IdCursor, Selection};
+use super::internal_write::{OutlierWriteResult, WriteOrigin};
 use super::read::are_pages_missing;
-use super::send::{OutlierWriteResult, WriteOrigin};
 use super::statements::{self, Results, WriteTally};
 use super::write::{DocumentSelector, met_by_none};
 use super::{MAX_ATTEMPTS, OutlierCommand, pause};

@@ -4,19 +4,19 @@ use std::sync::atomic::Ordering;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::merge::Merged;
-use super::passage::shows_own;
 use super::read::judged;
+use super::reassemble::Merged;
+use super::route::shows_own;
 use super::{MAX_ATTEMPTS, OutlierCommand, leftover, pause};
 use crate::command::arguments::with_replaced;
 use crate::command::batch::BatchKind;
 use crate::command::document::{as_flag, get, put, single};
 use crate::command::find::Find;
 use crate::command::reply::{CursorReply, succeeded, with_closed_cursor};
+use crate::pattern::outlier::classify::{depends_on_array, names_own};
 use crate::pattern::outlier::pipeline;
-use crate::pattern::outlier::touch::{depends_on_array, names_own};
 use crate::pattern::shapes::{OutlierShape, Reads};
-use crate::pattern::view;
+use crate::pattern::unwound;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
@@ -220,7 +220,7 @@ async fn by_pipeline(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<Ra
     }
     let find = &find;
     let stages = pipeline::of_find(run.shape, find).map_err(|what| run.unsupported(&what))?;
-    let mut command = view::aggregate(run.namespace.collection, &stages, find.batch_size);
+    let mut command = unwound::aggregate(run.namespace.collection, &stages, find.batch_size);
     let parts = [("collation", find.collation), ("let", find.let_variables)];
     for (name, part) in parts {
         if let Some(part) = part {

@@ -1,22 +1,22 @@
 //! `findAndModify`: a typical document is changed and answered by mongod itself; of an outlier, mongod works out the change and its
 //! answer on a copy.
 
-mod on_copy;
+mod eval_and_replace;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::internal_write::met;
 use super::read::forgotten;
-use super::send::met;
 use super::write::{DocumentSelector, has_expression, met_by_none};
 use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, put};
 use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
+use crate::pattern::outlier::classify::{Growth, UpdateEffect, may_insert_long};
 use crate::pattern::outlier::layout::DocumentState;
-use crate::pattern::outlier::merge::merged;
+use crate::pattern::outlier::reassemble::merged;
 use crate::pattern::outlier::statement::typical_with_room;
-use crate::pattern::outlier::touch::{Growth, UpdateEffect, may_insert_long};
 use crate::session::error::RunError;
 
 /// mongod's code for a `findAndModify` that inserted a document when it was sent before, and says nothing of an upsert now.
@@ -72,7 +72,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
                 return Ok(answer);
             }
         }
-        match on_copy::of_outlier(run, &command, (&filter, id)).await? {
+        match eval_and_replace::of_outlier(run, &command, (&filter, id)).await? {
             Some(answer) => return Ok(answer),
             None if meant.id().is_some() => return without_match(run, &command, growth).await,
             None => {}
@@ -146,7 +146,7 @@ async fn without_match(
             growth
         };
         let Some(typical) = typical_with_room(run.shape, filter, growth) else {
-            return on_copy::upsert(run, command).await;
+            return eval_and_replace::upsert(run, command).await;
         };
         let body = asking(run, &typical, &[]);
         let answer = run.link.run(&run.next(&body)).await?;

@@ -9,7 +9,7 @@ use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::document::{get, single};
 use crate::command::reply::CursorReply;
 use crate::session::error::RunError;
-use crate::session::link::UpstreamRequest;
+use crate::session::upstream_connection::UpstreamRequest;
 
 /// `_id`s that one batch of mongod's holds at most.
 const BATCH_SIZE: i32 = 1_000;

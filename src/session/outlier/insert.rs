@@ -4,7 +4,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::OutlierCommand;
-use super::extras::Written;
+use super::page_store::Written;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, get};
 use crate::command::insert::Insert;
@@ -12,7 +12,7 @@ use crate::command::reply::succeeded;
 use crate::pattern::outlier::layout::{is_long, split};
 use crate::pattern::shapes::OutlierShape;
 use crate::session::error::RunError;
-use crate::session::link::UpstreamRequest;
+use crate::session::upstream_connection::UpstreamRequest;
 
 pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Insert::parse(run.head)?;

@@ -14,7 +14,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use lru::LruCache;
 
 use super::OutlierCommand;
-use super::merge::Merged;
+use super::reassemble::Merged;
 use crate::command::arguments::with_replaced;
 use crate::command::batch::BatchKind;
 use crate::command::cursor::{GetMore, killed_ids};

@@ -5,15 +5,15 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::OutlierCommand;
-use super::known::KnownOutliers;
-use super::send::{OutlierWriteResult, WriteOrigin};
+use super::hot_documents::KnownOutliers;
+use super::internal_write::{OutlierWriteResult, WriteOrigin};
 use super::update::{At, OutlierUpdate};
 use crate::command::document::single;
 use crate::command::reply::succeeded;
+use crate::pattern::outlier::classify::Growth;
 use crate::pattern::outlier::statement::{self, flagging, into_tail, outlier, outlier_with_room};
-use crate::pattern::outlier::touch::Growth;
 use crate::session::error::RunError;
-use crate::session::link::UpstreamRequest;
+use crate::session::upstream_connection::UpstreamRequest;
 
 /// What pushes may weigh that are left in a tail: whoever reads the document reads them, too.
 const MAX_LEFT_BYTES: usize = 4096;

@@ -12,15 +12,15 @@ use crate::command::document::{array_of, as_flag, first_field, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
 use crate::command::reply::{CursorReply, copy_cluster_time};
+use crate::pattern::outlier::classify::{depends_on_array, names_own};
 use crate::pattern::outlier::pipeline::{self, MISSING};
-use crate::pattern::outlier::touch::{depends_on_array, names_own};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::pattern::shapes::Reads;
-use crate::pattern::view;
+use crate::pattern::unwound;
+use crate::session::bucket::{ReferencedShapes, judged_aggregate, refuse};
 use crate::session::error::RunError;
-use crate::session::link::UpstreamConnection;
 use crate::session::metrics::Strategy;
-use crate::session::run::{ReferencedShapes, judged_aggregate, refuse};
+use crate::session::upstream_connection::UpstreamConnection;
 
 /// mongod's code for what could not be converted (`ConversionFailure`).
 const CONVERSION_FAILURE: i32 = 241;
@@ -72,7 +72,7 @@ impl OutlierCommand<'_> {
 
 /// Has mongod judge a projection as only `find` has it.
 pub(super) async fn judged(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
-    let judgement = view::judgement(run.namespace.collection, find);
+    let judgement = unwound::judgement(run.namespace.collection, find);
     if let Some(mut command) = judgement.map_err(|what| run.unsupported(what))? {
         run.carried().append_to_read(&mut command);
         run.link.run(&command).await?;
@@ -87,7 +87,7 @@ pub(super) async fn count(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf
     };
     let most = (count.limit > 0).then(|| count.limit.saturating_add(count.skip));
     let stages = pipeline::of_count(run.shape, query, most).map_err(|what| run.unsupported(&what))?;
-    let mut command = view::aggregate(run.namespace.collection, &stages, None);
+    let mut command = unwound::aggregate(run.namespace.collection, &stages, None);
     if let Some(collation) = count.collation {
         command.append(cstr!("collation"), collation);
     }
@@ -109,7 +109,7 @@ async fn judge_variable(
     command: RawDocumentBuf,
     query: Option<&RawDocument>,
 ) -> Result<(), RunError> {
-    if let Some(mut command) = view::variable_judgement(command, &[], query) {
+    if let Some(mut command) = unwound::variable_judgement(command, &[], query) {
         run.carried().append_to_read(&mut command);
         run.link.run(&command).await?;
     }
@@ -131,7 +131,7 @@ pub(super) async fn distinct(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     }
     let words = (wanted.query, wanted.collation);
     let stages = pipeline::of_distinct(run.shape, wanted.key, words).map_err(|what| run.unsupported(&what))?;
-    let mut command = view::aggregate(run.namespace.collection, &stages, Some(BATCH_SIZE));
+    let mut command = unwound::aggregate(run.namespace.collection, &stages, Some(BATCH_SIZE));
     if let Some(collation) = wanted.collation {
         command.append(cstr!("collation"), collation);
     }
@@ -143,7 +143,7 @@ pub(super) async fn distinct(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     let answer = run.put_together(&command).await?;
     let mut values = RawArrayBuf::new();
     if let Some(cursor) = CursorReply::parse(&answer) {
-        if wanted.collation.is_some() && cursor.batch.into_iter().flatten().any(view::distinct::holds_symbol) {
+        if wanted.collation.is_some() && cursor.batch.into_iter().flatten().any(unwound::distinct::holds_symbol) {
             return Err(run.unsupported("distinct of symbols under a collation").into());
         }
         for document in cursor.documents() {

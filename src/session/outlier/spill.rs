@@ -4,8 +4,8 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::known::KnownOutliers;
-use super::send::WriteOrigin;
+use super::hot_documents::KnownOutliers;
+use super::internal_write::WriteOrigin;
 use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::document::{put, single};
 use crate::command::error::ErrorCode;
@@ -13,7 +13,7 @@ use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::outlier::layout::{Extras, path};
 use crate::pattern::outlier::page::{ExtrasPage, moving, of_generation};
 use crate::session::error::RunError;
-use crate::session::link::UpstreamRequest;
+use crate::session::upstream_connection::UpstreamRequest;
 
 /// What a move begins with: what a document says of its extras, and its last page.
 pub(super) struct Looked {
@@ -106,7 +106,7 @@ impl OutlierCommand<'_> {
         looks
     }
 
-    /// What the answers to [`Outlier::looks`] tell. `None` where the document is no outlier.
+    /// What the answers to [`OutlierCommand::looks`] tell. `None` where the document is no outlier.
     pub(super) async fn looked(
         &mut self,
         id: RawBsonRef<'_>,

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
-use super::send::OutlierWriteResult;
+use super::internal_write::OutlierWriteResult;
 use super::{OutlierCommand, delete, update};
 use crate::command::document::{array_of, get, single};
 use crate::command::error::{CommandError, WriteError};

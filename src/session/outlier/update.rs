@@ -2,21 +2,21 @@
 //! words if it has room, and is an outlier by what it is afterwards. A push to an outlier goes to its tail; whatever else is done to
 //! one, mongod works out on a copy, and the document is replaced if it is still as it was found.
 
-mod on_copy;
+mod eval_and_replace;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::id_cursor::IdCursor;
+use super::internal_write::{OutlierWriteResult, WriteOrigin};
 use super::push::{self, Push};
-use super::send::{OutlierWriteResult, WriteOrigin};
 use super::statements::{self, Results, WriteTally};
 use super::write::{DocumentSelector, has_expression, met_by_none};
 use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::document::{first_field, get, put, single};
 use crate::command::error::ErrorCode;
 use crate::command::update::{Update, UpdateStatement};
+use crate::pattern::outlier::classify::{Growth, UpdateEffect, may_insert_long};
 use crate::pattern::outlier::statement::typical_with_room;
-use crate::pattern::outlier::touch::{Growth, UpdateEffect, may_insert_long};
 use crate::session::error::RunError;
 use crate::session::malformed_pipeline;
 
@@ -298,7 +298,7 @@ async fn at(
     {
         return Ok(at);
     }
-    on_copy::rewrite(run, statement, (filter, id)).await
+    eval_and_replace::rewrite(run, statement, (filter, id)).await
 }
 
 fn is_replacement(change: RawBsonRef<'_>) -> bool {
@@ -330,7 +330,7 @@ async fn without_match(
             run.write((collection, "update"), &element, WriteOrigin::Client(statement.id))
                 .await?
         }
-        None => on_copy::upsert(run, statement).await?,
+        None => eval_and_replace::upsert(run, statement).await?,
     };
     let is_taken = told
         .error

@@ -4,17 +4,17 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::OutlierCommand;
-use super::extras::Written;
 use super::id_cursor::Selection;
-use super::send::OutlierWriteResult;
+use super::internal_write::OutlierWriteResult;
+use super::page_store::Written;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::find::Find;
 use crate::command::reply::CursorReply;
+use crate::pattern::outlier::classify::depends_on_array;
 use crate::pattern::outlier::layout::{Split, is_typical, split};
 use crate::pattern::outlier::pipeline;
 use crate::pattern::outlier::statement::replacing;
-use crate::pattern::outlier::touch::depends_on_array;
-use crate::pattern::view;
+use crate::pattern::unwound;
 use crate::session::error::RunError;
 
 /// What says which documents are meant.
@@ -96,7 +96,7 @@ impl OutlierCommand<'_> {
                 // Behind the stages that put documents together none is an outlier.
                 stages.insert(0, single("$match", is_outlier));
             }
-            view::aggregate(self.namespace.collection, &stages, None)
+            unwound::aggregate(self.namespace.collection, &stages, None)
         } else {
             let mut command = single("find", self.namespace.collection);
             let of_outliers = is_outlier.map(|is_outlier| match find.filter {

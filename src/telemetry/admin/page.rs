@@ -3,8 +3,8 @@
 //! shapes as whoever serves the page tells of them. Shows no document, and no secret.
 
 mod html;
-mod reading;
 mod sections;
+mod snapshot;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,9 +16,9 @@ use base64::prelude::BASE64_STANDARD;
 use bson::DateTime;
 use prometheus::Registry;
 
-use self::reading::Reading;
 use self::sections::Span;
-use crate::telemetry::recent::RecentWarnings;
+use self::snapshot::Reading;
+use crate::telemetry::recent_warnings::RecentWarnings;
 
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");

@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::telemetry::recent::RecentWarnings;
+use crate::telemetry::recent_warnings::RecentWarnings;
 
 struct Answer(Result<(), &'static str>);
 

@@ -6,7 +6,7 @@
 use bson::raw::RawDocumentBuf;
 use bson::{Binary, Document, doc};
 
-use crate::cli::replace::{Freezing, Halt, uuid_of};
+use crate::cli::swap::{Freezing, Halt, uuid_of};
 use crate::cli::upstream::description;
 use crate::pattern::bucket::pack;
 

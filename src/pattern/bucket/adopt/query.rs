@@ -42,7 +42,7 @@ fn is_within_bounds(shape: &BucketShape, time: &str) -> RawDocumentBuf {
 }
 
 /// The stages that give each document's `_id`, its length as `bytes` and whether it has a `control`, in the order that a
-/// [`Walk`](super::Walk) takes them: by key; pages by number, and buckets without one behind them, by their first time
+/// [`Walk`](super::AdoptionScan) takes them: by key; pages by number, and buckets without one behind them, by their first time
 /// and their `_id`.
 #[must_use]
 pub fn order(shape: &BucketShape) -> Vec<RawDocumentBuf> {

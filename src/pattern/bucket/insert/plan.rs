@@ -9,10 +9,10 @@ use bson::DateTime;
 use bson::raw::RawBson;
 
 use self::draft::Draft;
-use super::group::{FirstPageState, Highest, KeyBatch, Member, RetryChain};
+use super::item_times::ItemTimes;
+use super::key_batch::{FirstPageState, Highest, KeyBatch, Member, RetryChain};
 use super::statement::{self, InsertStatement, StatementKind};
-use super::times::ItemTimes;
-use super::{CUT_BY, LONE, announce, extent};
+use super::{CUT_BY, LONE, page_span, reserve};
 use crate::pattern::bucket::item::{IdSource, Item};
 use crate::pattern::bucket::layout::{self, NewPage, PageHeader, TimeBounds};
 use crate::pattern::shapes::BucketShape;
@@ -90,7 +90,7 @@ impl<'a> Planner<'a> {
 
     /// Puts items on the open page, which announces the next where the group has more than it takes.
     fn push(&self, number: usize, group: &KeyBatch, page: &PageHeader) -> InsertStatement {
-        let mut items = extent::of_push(self.shape, page, pending(group));
+        let mut items = page_span::of_push(self.shape, page, pending(group));
         if self.care == WriteGuarantee::ExactlyOnce || group.one_at_a_time {
             items.truncate(1);
         }
@@ -128,7 +128,7 @@ impl<'a> Planner<'a> {
             kind: StatementKind::Announce,
             group: number,
             id: first_id(group, &[next]),
-            document: announce::announce(self.shape, group.item(0).map(Item::key), (page, nonce)),
+            document: reserve::announce(self.shape, group.item(0).map(Item::key), (page, nonce)),
             late: 0,
             items: Vec::new(),
             after: page.clone().announcing(Some(nonce)),
@@ -151,7 +151,7 @@ impl<'a> Planner<'a> {
             kind: StatementKind::Close,
             group: number,
             id: first_id(group, &[next]),
-            document: announce::close(self.shape, key, (page, nonce), bytes),
+            document: reserve::close(self.shape, key, (page, nonce), bytes),
             late: 0,
             items: Vec::new(),
             after: PageHeader {

@@ -2,8 +2,8 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::assumed::{assumed, assumed_marks};
-use super::times::ItemTimes;
+use super::item_times::ItemTimes;
+use super::preconditions::{assumed, assumed_marks};
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::expression::{call, field, is_missing, literal, miss, of_field};
 use crate::pattern::bucket::index;

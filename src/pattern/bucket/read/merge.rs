@@ -7,10 +7,10 @@ use bson::DateTime;
 use bson::raw::RawDocument;
 
 use super::bucket::{Bucket, time_of};
+use super::bucket_query::{BucketQuery, Order};
 use super::documents::DocumentBuffer;
-use super::question::{BucketQuery, Order};
 use super::range::TimeRange;
-use crate::pattern::bucket::unpack::ItemDecoder;
+use crate::pattern::bucket::item_decoder::ItemDecoder;
 use crate::pattern::shapes::BucketShape;
 
 /// A page by its bounds.

@@ -1,16 +1,16 @@
 //! What the page says: each section from two readings, now and a minute ago. Metrics by name; what is not there is not shown.
 
+mod errors;
 mod shapes;
 mod traffic;
-mod trouble;
 
+use self::errors::{limits, refusals, refused_kinds, warnings};
 use self::shapes::{fill, pages, shapes};
 use self::traffic::{commands, latencies, rates};
-use self::trouble::{limits, refusals, refused_kinds, warnings};
 use super::html::{Cell, Table};
-use super::reading::{Distribution, Labels, Reading};
+use super::snapshot::{Distribution, Labels, Reading};
 use super::{RefusalRow, ShapeRow};
-use crate::telemetry::recent::Entry;
+use crate::telemetry::recent_warnings::Entry;
 
 const COMMANDS: &str = "mongoshape_commands_total";
 const DURATION: &str = "mongoshape_command_duration_seconds";

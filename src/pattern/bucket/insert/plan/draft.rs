@@ -1,9 +1,9 @@
 //! Which items go on which new pages, before these have numbers and names.
 
 use super::{Planner, WriteGuarantee, pending};
-use crate::pattern::bucket::insert::extent;
-use crate::pattern::bucket::insert::group::{ItemState, KeyBatch, Member, RetryChain};
-use crate::pattern::bucket::insert::times::ItemTimes;
+use crate::pattern::bucket::insert::item_times::ItemTimes;
+use crate::pattern::bucket::insert::key_batch::{ItemState, KeyBatch, Member, RetryChain};
+use crate::pattern::bucket::insert::page_span;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::{PageHeader, TimeBounds};
 
@@ -41,7 +41,7 @@ impl Planner<'_> {
             if !whole && !drafts.is_empty() {
                 break;
             }
-            let whole_page = || extent::of_page(self.shape, self.shape.max_bytes().into(), coming.iter().copied());
+            let whole_page = || page_span::of_page(self.shape, self.shape.max_bytes().into(), coming.iter().copied());
             let mut items = extent.clone().unwrap_or_else(whole_page);
             if !whole || group.one_at_a_time {
                 items.truncate(1);

@@ -64,7 +64,7 @@ fn a_push_demands_what_it_assumes() {
 fn pushed(page: PageHeader, time: RawBson) -> (bson::Document, PageHeader) {
     let mut groups = groups(&shape(Some("t")), &[rawdoc! { "_id": 1, "k": 1, "t": time }]);
     groups[0].know(Some(page));
-    groups[0].first = group::FirstPageState::Marked;
+    groups[0].first = key_batch::FirstPageState::Marked;
     let [push] = <[_; 1]>::try_from(step(&shape(Some("t")), WriteGuarantee::AtLeastOnce, &mut groups)).unwrap();
     assert_eq!(push.kind, StatementKind::Push);
     let update = bson::Document::try_from(&*push.document).unwrap();

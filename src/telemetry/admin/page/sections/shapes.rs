@@ -3,7 +3,7 @@
 use super::{REJECTED, Span};
 use crate::telemetry::admin::page::ShapeRow;
 use crate::telemetry::admin::page::html::{self, Cell, Table, Width};
-use crate::telemetry::admin::page::reading::as_float;
+use crate::telemetry::admin::page::snapshot::as_float;
 
 const FILL: &str = "mongoshape_bucket_fill_items";
 const SPILLS: &str = "mongoshape_outlier_spills_total";

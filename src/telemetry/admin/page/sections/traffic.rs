@@ -2,7 +2,7 @@
 
 use super::{COMMANDS, DURATION, OVERHEAD, Span, selector};
 use crate::telemetry::admin::page::html::{Cell, Table, Width};
-use crate::telemetry::admin::page::reading::{Labels, as_float};
+use crate::telemetry::admin::page::snapshot::{Labels, as_float};
 
 const UPSTREAM: &str = "mongoshape_upstream_duration_seconds";
 const BYTES: &str = "mongoshape_bytes_total";

@@ -1,0 +1,94 @@
+//! One collection: asks, and has it decided.
+
+use mongodb::Database;
+use mongodb::error::Error;
+
+use super::collection_stats::CollectionStats;
+use super::configuration::Proposal;
+use super::queries::{Ask, reason};
+use super::report::Report;
+use super::traffic::Traffic;
+use super::{bucket, candidate, outlier};
+
+/// One collection.
+pub(super) struct CollectionAnalysis<'a, 'b> {
+    pub(super) ask: &'a mut Ask<'b>,
+    pub(super) database: &'a Database,
+    /// Documents to look at, at most.
+    pub(super) sample: u64,
+}
+
+impl CollectionAnalysis<'_, '_> {
+    /// Looks at it, and decides.
+    pub(super) async fn at(&mut self, mut facts: CollectionStats, mut traffic: Traffic) -> Report {
+        // Views and the like have no sizes.
+        if facts.unfit.is_empty()
+            && let Err(error) = self.ask.add_facts(self.database, &mut facts).await
+        {
+            return cannot(&facts, &error);
+        }
+        let mut report = Report {
+            namespace: facts.namespace.clone(),
+            documents: facts.documents,
+            mean_bytes: facts.mean_bytes(),
+            seen: 0,
+            questions: traffic.len(),
+            proposal: None,
+            against: facts.unfit.iter().map(|reason| ("shape", reason.clone())).collect(),
+        };
+        if !facts.unfit.is_empty() {
+            return report;
+        }
+        let (uses, plans) = self.ask.usage(self.database, &facts.namespace).await;
+        for used in &uses {
+            facts.add_use(used);
+        }
+        for plan in &plans {
+            traffic.add_plan(plan);
+        }
+        report.questions = traffic.len();
+        let Some(sample) = self.ask.sample(self.database, &facts, self.sample).await else {
+            return report;
+        };
+        report.seen = sample.len();
+        match outlier::decide(&facts, &sample, &traffic) {
+            Ok(outlier) => {
+                report.proposal = Some(Proposal::Outlier(outlier));
+                let reason = "a collection has one shape, and an array of this one has a long tail".to_owned();
+                report.against.push(("bucket shape", reason));
+                return report;
+            }
+            Err(reasons) => report
+                .against
+                .extend(reasons.into_iter().map(|reason| ("outlier shape", reason))),
+        }
+        let mut against = bucket::against(&facts, &sample, &traffic);
+        if against.is_empty() {
+            let mut sized = Vec::new();
+            for candidate in candidate::candidates(&facts, &sample, &traffic) {
+                let found = self.ask.sizes((self.database, &facts), &sample, &candidate).await;
+                sized.push((candidate, found));
+            }
+            match bucket::decide((&facts, &sample, &traffic), sized) {
+                Ok(bucket) => report.proposal = Some(Proposal::Bucket(bucket)),
+                Err(reasons) => against = reasons,
+            }
+        }
+        report
+            .against
+            .extend(against.into_iter().map(|reason| ("bucket shape", reason)));
+        report
+    }
+}
+
+fn cannot(facts: &CollectionStats, error: &Error) -> Report {
+    Report {
+        namespace: facts.namespace.clone(),
+        documents: 0,
+        mean_bytes: 0,
+        seen: 0,
+        questions: 0,
+        proposal: None,
+        against: vec![("shape", format!("it cannot be looked at: {}", reason(error)))],
+    }
+}

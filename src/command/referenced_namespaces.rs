@@ -1,0 +1,337 @@
+//! Every namespace that a command touches beside the one it is on: a view's source, the collections of a pipeline, the
+//! target of a rename.
+//!
+//! A shaped collection must never be reached by a side door, where mongod would read or write raw buckets.
+
+use bson::raw::{RawBsonRef, RawDocument};
+use bson::spec::BinarySubtype;
+
+use super::document::{first_field, get};
+use super::header::CommandHeader;
+use super::namespace::Namespace;
+
+/// Pipelines nest (`$facet` in `$lookup` in ...); mongod's own limit for nested views is 20 and documents nest up to 200.
+const MAX_DEPTH: usize = 100;
+
+/// Calls `visit` with every namespace that the command names beside its own.
+///
+/// Commands that name only the collection they are on cost one comparison of the name.
+pub fn for_each(head: &CommandHeader<'_>, visit: &mut dyn FnMut(Namespace<'_>)) {
+    let mut visitor = Visitor {
+        database: head.database,
+        visit,
+        depth: 0,
+    };
+    visitor.command(head.name, head.body());
+    if head.name == "bulkWrite" {
+        let infos = head
+            .message
+            .sequences
+            .iter()
+            .filter(|sequence| sequence.identifier == "nsInfo");
+        infos
+            .flat_map(|sequence| sequence.documents().flatten())
+            .for_each(|info| visitor.full_name(get(info, "ns")));
+    }
+}
+
+/// Whether a command names a collection by its UUID, of which nothing tells which one it is: as what it is on, or what the command
+/// that it explains is on, or in an operation that it applies.
+#[must_use]
+pub fn names_by_uuid(head: &CommandHeader<'_>) -> bool {
+    let body = head.body();
+    let inner = get(body, "explain").and_then(RawBsonRef::as_document);
+    let explained = inner.filter(|_| head.name == "explain").and_then(first_field);
+    let mut targets = first_field(body).into_iter().chain(explained);
+    targets.any(|(name, value)| {
+        is_uuid(value) || (matches!(name, "applyOps" | "doTxn") && operation_names_by_uuid(value, MAX_DEPTH))
+    })
+}
+
+fn is_uuid(value: RawBsonRef<'_>) -> bool {
+    matches!(value, RawBsonRef::Binary(binary) if matches!(binary.subtype, BinarySubtype::Uuid | BinarySubtype::UuidOld))
+}
+
+fn operation_names_by_uuid(operations: RawBsonRef<'_>, depth: usize) -> bool {
+    let operations = operations.as_array().into_iter().flatten().flatten();
+    operations.filter_map(RawBsonRef::as_document).any(|operation| {
+        let nested = get(operation, "o")
+            .and_then(RawBsonRef::as_document)
+            .and_then(|applied| get(applied, "applyOps"));
+        let deeper = depth.checked_sub(1);
+        get(operation, "ui").is_some()
+            || nested.is_some_and(|nested| deeper.is_none_or(|depth| operation_names_by_uuid(nested, depth)))
+    })
+}
+
+/// Calls `visit` with every namespace that a stage of a pipeline on `database` names.
+pub fn in_stage(database: &str, stage: &RawDocument, visit: &mut dyn FnMut(Namespace<'_>)) {
+    let mut visitor = Visitor {
+        database,
+        visit,
+        depth: 0,
+    };
+    if let Some((name, value)) = first_field(stage) {
+        visitor.stage(name, value);
+    }
+}
+
+struct Visitor<'v> {
+    database: &'v str,
+    visit: &'v mut dyn FnMut(Namespace<'_>),
+    depth: usize,
+}
+
+impl Visitor<'_> {
+    fn command(&mut self, name: &str, body: &RawDocument) {
+        match name {
+            "aggregate" => self.pipeline(get(body, "pipeline")),
+            "create" | "collMod" => {
+                self.collection(get(body, "viewOn"));
+                self.pipeline(get(body, "pipeline"));
+            }
+            "explain" => self.explained(body),
+            "mapReduce" | "mapreduce" => self.target(get(body, "out"), &["replace", "merge", "reduce"]),
+            "cloneCollectionAsCapped" => self.collection(get(body, "toCollection")),
+            "renameCollection" => {
+                self.full_name(get(body, "renameCollection"));
+                self.full_name(get(body, "to"));
+            }
+            "applyOps" | "doTxn" => self.operations(get(body, name)),
+            "bulkWrite" => self.documents(get(body, "nsInfo"), |visitor, info| visitor.full_name(get(info, "ns"))),
+            // The head of the command has it when it is in the command's own database.
+            "dataSize" | "datasize" => {
+                let namespace = get(body, name).and_then(RawBsonRef::as_str).and_then(Namespace::parse);
+                if namespace.is_some_and(|namespace| namespace.database != self.database) {
+                    self.full_name(get(body, name));
+                }
+            }
+            // The files of GridFS lie in two collections, of which it reads one.
+            "filemd5" => {
+                let root = get(body, "root").and_then(RawBsonRef::as_str).unwrap_or("fs");
+                let chunks = format!("{root}.chunks");
+                (self.visit)(Namespace::new(self.database, &chunks));
+            }
+            "internalRenameIfOptionsAndIndexesMatch" => {
+                self.full_name(get(body, "from"));
+                self.full_name(get(body, "to"));
+            }
+            "splitVector" | "checkShardingIndex" => self.full_name(get(body, name)),
+            // Administrative commands (sharding, cloning) name a whole namespace in their first value.
+            _ if self.database == "admin" => self.full_name(get(body, name)),
+            _ => {}
+        }
+    }
+
+    fn explained(&mut self, body: &RawDocument) {
+        let inner = get(body, "explain").and_then(RawBsonRef::as_document);
+        let Some((inner, (name, _))) = inner.and_then(|inner| Some((inner, first_field(inner)?))) else {
+            return;
+        };
+        self.nested(|visitor| visitor.command(name, inner));
+    }
+
+    fn operations(&mut self, operations: Option<RawBsonRef<'_>>) {
+        self.documents(operations, |visitor, operation| {
+            visitor.full_name(get(operation, "ns"));
+            // A command among the operations names its collection in its first value.
+            if let Some((name, target)) = get(operation, "o")
+                .and_then(RawBsonRef::as_document)
+                .and_then(first_field)
+                && let (RawBsonRef::String(target), Some(RawBsonRef::String(ns))) = (target, get(operation, "ns"))
+                && let Some(namespace) = Namespace::parse(ns)
+            {
+                (visitor.visit)(Namespace::new(namespace.database, target));
+                if name == "applyOps" {
+                    visitor.nested(|visitor| visitor.operations(get(operation, "o")));
+                }
+            }
+        });
+    }
+
+    fn pipeline(&mut self, pipeline: Option<RawBsonRef<'_>>) {
+        self.documents(pipeline, |visitor, stage| {
+            let Some((name, value)) = first_field(stage) else {
+                return;
+            };
+            visitor.nested(|visitor| visitor.stage(name, value));
+        });
+    }
+
+    fn stage(&mut self, name: &str, value: RawBsonRef<'_>) {
+        match name {
+            "$lookup" | "$graphLookup" => self.arguments(value, &["from"], &["pipeline"]),
+            "$unionWith" => {
+                self.target(Some(value), &[]);
+                self.arguments(value, &["coll"], &["pipeline"]);
+            }
+            "$out" => self.target(Some(value), &["coll"]),
+            "$merge" => {
+                self.target(Some(value), &[]);
+                self.arguments(value, &["into"], &["whenMatched"]);
+            }
+            "$facet" => {
+                let facets = value.as_document().into_iter().flat_map(RawDocument::iter).flatten();
+                facets.for_each(|(_, pipeline)| self.pipeline(Some(pipeline)));
+            }
+            _ => {}
+        }
+    }
+
+    /// The arguments of a stage that are collections and those that are pipelines. One that is given twice is looked at
+    /// twice: mongod takes the last.
+    fn arguments(&mut self, value: RawBsonRef<'_>, collections: &[&str], pipelines: &[&str]) {
+        let arguments = value.as_document().into_iter().flat_map(RawDocument::iter).flatten();
+        for (name, value) in arguments {
+            if collections.contains(&name.as_str()) {
+                self.target(Some(value), &["coll"]);
+            } else if pipelines.contains(&name.as_str()) {
+                self.pipeline(Some(value));
+            }
+        }
+    }
+
+    /// A collection given as its name, or as a document that has it in one of `fields` beside an optional `db`.
+    fn target(&mut self, value: Option<RawBsonRef<'_>>, fields: &[&str]) {
+        match value {
+            Some(RawBsonRef::String(collection)) => (self.visit)(Namespace::new(self.database, collection)),
+            Some(RawBsonRef::Document(document)) => {
+                let database = document.get_str("db").unwrap_or(self.database);
+                for collection in fields.iter().filter_map(|field| document.get_str(field).ok()) {
+                    (self.visit)(Namespace::new(database, collection));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn collection(&mut self, value: Option<RawBsonRef<'_>>) {
+        self.target(value, &[]);
+    }
+
+    fn full_name(&mut self, value: Option<RawBsonRef<'_>>) {
+        if let Some(namespace) = value.and_then(RawBsonRef::as_str).and_then(Namespace::parse) {
+            (self.visit)(namespace);
+        }
+    }
+
+    fn documents(&mut self, array: Option<RawBsonRef<'_>>, mut each: impl FnMut(&mut Self, &RawDocument)) {
+        let elements = array.and_then(RawBsonRef::as_array).into_iter().flatten().flatten();
+        elements
+            .filter_map(RawBsonRef::as_document)
+            .for_each(|document| each(self, document));
+    }
+
+    /// Goes one level deeper; deeper than mongod takes a pipeline there is nothing to find.
+    fn nested(&mut self, visit: impl FnOnce(&mut Self)) {
+        if self.depth < MAX_DEPTH {
+            self.depth = self.depth.saturating_add(1);
+            visit(self);
+            self.depth = self.depth.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::raw::RawDocumentBuf;
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::wire::{OpMsg, OpMsgBuilder};
+
+    fn check(body: &RawDocument, expected: &[&str]) {
+        let frame = OpMsgBuilder::new(1, 0).body(body).build().unwrap();
+        let head = CommandHeader::of(OpMsg::parse(&frame).unwrap()).unwrap();
+        let mut found = Vec::new();
+        for_each(&head, &mut |namespace| found.push(namespace.to_string()));
+        assert_eq!(found, expected, "{body:?}");
+    }
+
+    #[test]
+    fn finds_the_collections_of_pipelines() {
+        let stages = |stage: RawDocumentBuf| rawdoc! { "aggregate": "a", "pipeline": [stage], "$db": "d" };
+        check(&stages(rawdoc! { "$lookup": { "from": "b" } }), &["d.b"]);
+        check(
+            &stages(rawdoc! { "$lookup": { "from": { "db": "e", "coll": "b" } } }),
+            &["e.b"],
+        );
+        check(&stages(rawdoc! { "$graphLookup": { "from": "b" } }), &["d.b"]);
+        check(&stages(rawdoc! { "$unionWith": "b" }), &["d.b"]);
+        let nested = rawdoc! { "$unionWith": { "coll": "b", "pipeline": [{ "$lookup": { "from": "c" } }] } };
+        check(&stages(rawdoc! { "$facet": { "x": [nested] } }), &["d.b", "d.c"]);
+        check(&stages(rawdoc! { "$out": "b" }), &["d.b"]);
+        check(&stages(rawdoc! { "$out": { "db": "e", "coll": "b" } }), &["e.b"]);
+        check(&stages(rawdoc! { "$merge": "b" }), &["d.b"]);
+        check(
+            &stages(rawdoc! { "$merge": { "into": { "db": "e", "coll": "b" } } }),
+            &["e.b"],
+        );
+        check(&stages(rawdoc! { "$match": { "from": "b" } }), &[]);
+        let mut twice = rawdoc! { "from": "a" };
+        twice.append(bson::raw::cstr!("from"), "b");
+        check(&stages(rawdoc! { "$lookup": twice }), &["d.a", "d.b"]);
+    }
+
+    #[test]
+    fn finds_what_other_commands_name() {
+        check(
+            &rawdoc! { "create": "v", "viewOn": "b", "pipeline": [{ "$unionWith": "c" }], "$db": "d" },
+            &["d.b", "d.c"],
+        );
+        check(
+            &rawdoc! { "renameCollection": "d.a", "to": "e.b", "$db": "admin" },
+            &["d.a", "e.b"],
+        );
+        check(&rawdoc! { "explain": { "find": "a" }, "$db": "d" }, &[]);
+        check(
+            &rawdoc! { "explain": { "aggregate": 1, "pipeline": [{ "$out": "b" }] }, "$db": "d" },
+            &["d.b"],
+        );
+        check(
+            &rawdoc! { "mapReduce": "a", "out": { "merge": "b", "db": "e" }, "$db": "d" },
+            &["e.b"],
+        );
+        check(&rawdoc! { "shardCollection": "d.a", "$db": "admin" }, &["d.a"]);
+        check(&rawdoc! { "dataSize": "d.a", "$db": "admin" }, &["d.a"]);
+        check(&rawdoc! { "dataSize": "d.a", "$db": "d" }, &[]);
+        check(
+            &rawdoc! { "bulkWrite": 1, "nsInfo": [{ "ns": "d.a" }], "$db": "admin" },
+            &["d.a"],
+        );
+        check(&rawdoc! { "find": "d.a", "$db": "d" }, &[]);
+        check(&rawdoc! { "filemd5": 1, "root": "a", "$db": "d" }, &["d.a.chunks"]);
+        check(
+            &rawdoc! { "applyOps": [{ "op": "i", "ns": "d.a", "o": { "x": 1 } }], "$db": "admin" },
+            &["d.a"],
+        );
+        check(
+            &rawdoc! { "applyOps": [{ "op": "c", "ns": "d.$cmd", "o": { "drop": "a" } }], "$db": "admin" },
+            &["d.$cmd", "d.a"],
+        );
+    }
+
+    #[test]
+    fn finds_what_is_named_by_a_uuid() {
+        let check = |body: &RawDocument, expected: bool| {
+            let frame = OpMsgBuilder::new(1, 0).body(body).build().unwrap();
+            let head = CommandHeader::of(OpMsg::parse(&frame).unwrap()).unwrap();
+            assert_eq!(names_by_uuid(&head), expected, "{body:?}");
+        };
+        let uuid = bson::Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes: vec![1; 16],
+        };
+        check(&rawdoc! { "find": uuid.clone(), "$db": "d" }, true);
+        check(&rawdoc! { "explain": { "count": uuid.clone() }, "$db": "d" }, true);
+        check(&rawdoc! { "find": "a", "comment": uuid.clone(), "$db": "d" }, false);
+        let operation = rawdoc! { "op": "i", "ns": "d.a", "ui": uuid, "o": {} };
+        let nested = rawdoc! { "op": "c", "ns": "admin.$cmd", "o": { "applyOps": [operation.clone()] } };
+        check(&rawdoc! { "applyOps": [operation], "$db": "admin" }, true);
+        check(&rawdoc! { "applyOps": [nested], "$db": "admin" }, true);
+        check(
+            &rawdoc! { "applyOps": [{ "op": "i", "ns": "d.a", "o": {} }], "$db": "admin" },
+            false,
+        );
+    }
+}

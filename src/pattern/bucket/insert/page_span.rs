@@ -1,0 +1,72 @@
+//! How many items go into one page or one push.
+
+use super::key_batch::Member;
+use crate::pattern::bucket::layout::PageHeader;
+use crate::pattern::shapes::BucketShape;
+
+/// The positions of the items that a new page takes of those that are to come, where it holds up to `max_bytes`.
+pub(super) fn of_page<'a>(
+    shape: &BucketShape,
+    max_bytes: i64,
+    coming: impl Iterator<Item = (usize, &'a Member)>,
+) -> Vec<usize> {
+    let room = Room {
+        max_items: shape.max_items(),
+        max_bytes,
+    };
+    within(room, (0, 0), coming)
+}
+
+/// The positions of the items that an open page still takes.
+pub(super) fn of_push<'a>(
+    shape: &BucketShape,
+    page: &PageHeader,
+    coming: impl Iterator<Item = (usize, &'a Member)>,
+) -> Vec<usize> {
+    let room = Room {
+        max_items: shape.max_items(),
+        max_bytes: shape.max_bytes().into(),
+    };
+    within(room, (page.count, page.bytes), coming)
+}
+
+/// Whether some proxy may be configured with a `max_bytes` under which these items would be cut into other pages.
+pub(super) fn depends_on_max_bytes(shape: &BucketShape, members: &[Member]) -> bool {
+    let page = usize::try_from(shape.max_items()).unwrap_or(usize::MAX);
+    let bytes = |member: Option<&Member>| member.map_or(0, |member| member.item.bytes());
+    let mut sum = 0_i64;
+    members.iter().enumerate().skip(1).any(|(position, member)| {
+        // Of the items that lie on a page with this one, if that is full with it.
+        sum = sum.saturating_add(member.item.bytes());
+        if position == 1 {
+            sum = sum.saturating_add(bytes(members.first()));
+        }
+        if let Some(left) = position.checked_sub(page) {
+            sum = sum.saturating_sub(bytes(members.get(left)));
+        }
+        sum > i64::from(BucketShape::MIN_BYTES)
+    })
+}
+
+/// What a page holds at most.
+#[derive(Clone, Copy)]
+struct Room {
+    max_items: u32,
+    max_bytes: i64,
+}
+
+/// An empty page takes an item of any size.
+fn within<'a>(
+    room: Room,
+    (mut count, mut bytes): (u32, i64),
+    coming: impl Iterator<Item = (usize, &'a Member)>,
+) -> Vec<usize> {
+    let fitting = coming.take_while(|(_, member)| {
+        let fits = count == 0 || bytes.saturating_add(member.item.bytes()) <= room.max_bytes;
+        let fits = fits && count < room.max_items;
+        count = count.saturating_add(1);
+        bytes = bytes.saturating_add(member.item.bytes());
+        fits
+    });
+    fitting.map(|(position, _)| position).collect()
+}

@@ -1,0 +1,146 @@
+//! Announcing the page behind one that takes no more: see `docs/decisions/0013-pages-are-announced.md`.
+
+use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf, cstr};
+
+use super::key_batch::{Announcement, Announcing, KeyBatch};
+use super::statement::{InsertStatement, StatementKind, as_upsert_that_cannot_insert, page_query};
+use crate::command::document::{put, single};
+use crate::pattern::bucket::expression::{call, field, literal};
+use crate::pattern::bucket::key::Key;
+use crate::pattern::bucket::layout::{PageHeader, VERSION, path};
+use crate::pattern::shapes::BucketShape;
+
+/// Announces a page behind one that takes no more. Demanded is all that the page to be begun relies on: a page that has
+/// announced another is not removed, and nothing of it but its items changes.
+pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, (page, nonce): (&PageHeader, i64)) -> RawDocumentBuf {
+    let mut query = page_query(shape, key, page);
+    if page.short {
+        put(&mut query, path::SHORT, true);
+        // Whether it is empty decides what the times of the next are compared with.
+        put(
+            &mut query,
+            shape.count(),
+            single(if page.count == 0 { "$eq" } else { "$gt" }, 0),
+        );
+    } else {
+        put(&mut query, shape.count(), i64::from(page.count));
+    }
+    append_as_known(shape, page, &mut query);
+    as_upsert_that_cannot_insert(&query, single("$push", single(path::NEXT, nonce)))
+}
+
+/// Whether it is for [`announce_together`], which can demand of the page what the next relies on.
+#[must_use]
+pub fn is_announced_together(shape: &BucketShape, groups: &[KeyBatch], statement: &InsertStatement) -> bool {
+    let page = &statement.after;
+    let group = groups.get(statement.group);
+    statement.kind == StatementKind::Announce
+        && group.is_some_and(|group| group.announcing == Announcing::Together)
+        && !page.short
+        && (shape.time().is_none() || page.to.is_some())
+}
+
+/// The announcements of several groups, which have one nonce, as one element of `updates`: for mongod a third of the work.
+/// How many of the pages still are what they are known to be is all that its answer tells.
+#[must_use]
+pub fn announce_together(shape: &BucketShape, groups: &[KeyBatch], statements: &[&InsertStatement]) -> RawDocumentBuf {
+    let mut ids = RawArrayBuf::new();
+    let mut known = RawArrayBuf::new();
+    for statement in statements {
+        let item = groups.get(statement.group).and_then(|group| group.item(0));
+        if let Some(item) = item {
+            ids.push(statement.after.id.as_raw_bson_ref());
+            known.push(as_known(shape, item.key(), &statement.after));
+        }
+    }
+    let nonce = statements.iter().find_map(|statement| statement.announces);
+    let mut query = single("_id", single("$in", &ids));
+    put(&mut query, "$expr", call("$in", known_of(shape), literal(&known)));
+    let mut statement = RawDocumentBuf::new();
+    statement.append(cstr!("q"), &query);
+    statement.append(
+        cstr!("u"),
+        single("$push", single(path::NEXT, nonce.unwrap_or_default())),
+    );
+    statement.append(cstr!("multi"), true);
+    statement
+}
+
+/// An expression for what is known of a full page, in an array, where what is missing is null. None of it is ever stored as null.
+fn known_of(shape: &BucketShape) -> RawArrayBuf {
+    let key = shape.key().iter().map(String::as_str);
+    let page = [shape.count(), path::VERSION, path::PAGE, path::SHORT, path::NONCE];
+    let time = [path::TO, path::LATE, path::UNORDERED];
+    let time = time.into_iter().filter(|_| shape.time().is_some());
+    std::iter::once("_id")
+        .chain(key)
+        .chain(page)
+        .chain(time)
+        .map(field)
+        .collect()
+}
+
+/// What [`known_of`] is of that page.
+fn as_known(shape: &BucketShape, key: &Key, page: &PageHeader) -> RawArrayBuf {
+    let mut known = RawArrayBuf::new();
+    let mut push = |value: Option<RawBson>| known.push(value.unwrap_or(RawBson::Null));
+    push(Some(page.id.clone()));
+    key.lifted().iter().cloned().for_each(&mut push);
+    push(Some(RawBson::Int64(page.count.into())));
+    push(Some(RawBson::Int32(VERSION)));
+    push(Some(RawBson::Int32(page.page)));
+    push(None);
+    push(page.nonce.map(RawBson::Int64));
+    if shape.time().is_some() {
+        push(page.to.map(RawBson::DateTime));
+        push(page.late.then_some(RawBson::Boolean(true)));
+        push(page.unordered.then_some(RawBson::Boolean(true)));
+    }
+    known
+}
+
+/// Demands what a page behind this one relies on.
+fn append_as_known(shape: &BucketShape, page: &PageHeader, query: &mut RawDocumentBuf) {
+    if let Some(nonce) = page.nonce {
+        put(query, path::NONCE, nonce);
+    }
+    if shape.time().is_none() {
+        return;
+    }
+    put(query, path::LATE, single("$exists", page.late));
+    put(query, path::UNORDERED, single("$exists", page.unordered));
+    match page.to {
+        Some(to) => put(query, path::TO, to),
+        None => put(query, path::TO, single("$not", single("$type", "date"))),
+    }
+}
+
+/// Closes a page that has no room for an item of `bytes`; `None`: whatever room it has. It announces the next.
+pub(super) fn close(
+    shape: &BucketShape,
+    key: Option<&Key>,
+    (page, nonce): (&PageHeader, i64),
+    bytes: Option<i64>,
+) -> RawDocumentBuf {
+    let mut query = page_query(shape, key, page);
+    // As it is known, so that what is known of it stays true.
+    put(&mut query, shape.count(), i64::from(page.count));
+    if let Some(bytes) = bytes {
+        let room = i64::from(shape.max_bytes()).saturating_sub(bytes);
+        put(&mut query, path::BYTES, single("$gt", room));
+    }
+    let mut marks = single(path::EXCEPTION, true);
+    put(&mut marks, path::SHORT, true);
+    append_as_known(shape, page, &mut query);
+    let mut change = single("$set", &marks);
+    put(&mut change, "$push", single(path::NEXT, nonce));
+    as_upsert_that_cannot_insert(&query, change)
+}
+
+/// Takes back that a page was announced which was not begun.
+#[must_use]
+pub fn withdraw(announced: &Announcement) -> RawDocumentBuf {
+    let mut statement = single("q", single("_id", single("$eq", &announced.before)));
+    statement.append(cstr!("u"), single("$pull", single(path::NEXT, announced.nonce)));
+    statement
+}

@@ -1,0 +1,285 @@
+//! Which items match, and where they lie: what a write that is not of one item by its `_id` begins with.
+//!
+//! mongod unpacks the buckets and runs the client's own filter and sort on the items, as for a read. Where each lies goes along in
+//! one field beside the item's own, which the filter must not see; the item itself is then taken from what is stored.
+
+use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::item_decoder::ItemDecoder;
+use super::layout::{PageHeader, VERSION, path};
+use super::predicate_pushdown::BucketPredicate;
+use super::projection::Projection;
+use super::unwind::{self, FieldOrder};
+use crate::command::document::{array_of, as_whole_number, get, put, single};
+use crate::pattern::shapes::BucketShape;
+use crate::pattern::unwound::{self, match_documents, unsupported_operator};
+
+/// The field that goes along, unless the client's words have it in them.
+const PLACE: &str = "mongoshapePlace";
+
+/// What items are looked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ItemSelector<'a> {
+    /// What they match; `None`: all.
+    pub filter: Option<&'a RawDocument>,
+    /// In which order. Among equals of one bucket, and without a sort, the one that lies before the others is first.
+    pub sort: Option<&'a RawDocument>,
+    /// How strings compare.
+    pub collation: Option<&'a RawDocument>,
+    /// The variables of the filter.
+    pub let_variables: Option<&'a RawDocument>,
+    /// How many at most.
+    pub limit: Option<u64>,
+    /// What is demanded of their buckets beside.
+    pub of_bucket: Option<&'a RawDocument>,
+    /// What is demanded of the items beside.
+    pub of_item: Option<&'a RawDocument>,
+    /// Whether to bring all items of their buckets.
+    pub all_items: bool,
+}
+
+/// An item, and where it lies.
+#[derive(Clone, Debug)]
+pub struct LocatedItem {
+    /// The bucket's `_id`.
+    pub bucket: RawBson,
+    /// The bucket's page number.
+    pub page: i32,
+    /// How many items the bucket has.
+    pub count: u32,
+    /// The item's place among them, from 0.
+    pub place: usize,
+    /// The bucket's key fields.
+    pub key: RawDocumentBuf,
+    /// The bucket's `control`.
+    pub control: RawDocumentBuf,
+    /// The item's element in the bucket.
+    pub stored: RawDocumentBuf,
+    /// The item as the application knows it.
+    pub item: RawDocumentBuf,
+    /// All items of the bucket as stored, if they were asked for.
+    pub all_items: Option<RawArrayBuf>,
+}
+
+/// What in a filter cannot be run where an item has one field more than the application knows of: for a message.
+#[must_use]
+pub fn unsupported(filter: &RawDocument) -> Option<String> {
+    if let Some(operator) = unsupported_operator(filter) {
+        return Some(format!("{operator} in a filter"));
+    }
+    ["$$ROOT", "$$CURRENT"]
+        .into_iter()
+        .find(|variable| names(filter, variable))
+        .map(|variable| format!("{variable} in a write's filter"))
+        .or_else(|| {
+            counts_fields(RawBsonRef::Document(filter))
+                .then(|| "$jsonSchema of all fields in a write's filter".to_owned())
+        })
+}
+
+/// Whether a filter holds a `$jsonSchema` that says something of fields which it does not name.
+fn counts_fields(value: RawBsonRef<'_>) -> bool {
+    const OF_ALL: [&str; 4] = [
+        "additionalProperties",
+        "patternProperties",
+        "minProperties",
+        "maxProperties",
+    ];
+    match value {
+        RawBsonRef::Document(document) => document.iter().flatten().any(|(name, value)| match value {
+            RawBsonRef::Document(schema) if name.as_str() == "$jsonSchema" => {
+                OF_ALL.iter().any(|word| names(schema, word))
+            }
+            value => counts_fields(value),
+        }),
+        RawBsonRef::Array(array) => array.into_iter().flatten().any(counts_fields),
+        _ => false,
+    }
+}
+
+/// Whether the bytes of a document have a word in them, wherever.
+fn names(document: &RawDocument, word: &str) -> bool {
+    let mut parts = document.as_bytes().windows(word.len());
+    parts.any(|part| part == word.as_bytes())
+}
+
+/// The `aggregate` that finds them, without the fields that every command carries; [`unsupported`] has been asked.
+#[must_use]
+pub fn command(shape: &BucketShape, collection: &str, wanted: ItemSelector<'_>) -> RawDocumentBuf {
+    let narrowing = BucketPredicate::of(shape, wanted.filter);
+    let mut stages: Vec<RawDocumentBuf> = Vec::new();
+    stages.extend(wanted.of_bucket.map(|condition| single("$match", condition)));
+    stages.push(narrowing.write_match());
+    if narrowing.one_key().is_some() && wanted.sort.is_none() {
+        stages.push(single("$sort", single(path::PAGE, 1)));
+    }
+    stages.extend(of_items(shape, wanted));
+    // One more than there can be, and the cursor is at its end with the first batch.
+    let batch_size = wanted.limit.map(|limit| limit.saturating_add(1));
+    let mut command = unwound::aggregate(collection, &stages, batch_size);
+    append_options(&mut command, wanted);
+    command
+}
+
+/// The same of one bucket that is given as it was, instead of those that are there.
+#[must_use]
+pub fn command_in_image(shape: &BucketShape, image: &RawDocument, wanted: ItemSelector<'_>) -> RawDocumentBuf {
+    let image = single("$literal", array_of(&[image.to_owned()]));
+    let mut stages = vec![single("$documents", &image)];
+    stages.extend(of_items(shape, wanted));
+    let mut command = single("aggregate", 1);
+    command.append(cstr!("pipeline"), array_of(&stages));
+    command.append(cstr!("cursor"), RawDocumentBuf::new());
+    append_options(&mut command, wanted);
+    command
+}
+
+fn append_options(command: &mut RawDocumentBuf, wanted: ItemSelector<'_>) {
+    for (name, value) in [("collation", wanted.collation), ("let", wanted.let_variables)] {
+        if let Some(value) = value {
+            put(command, name, value);
+        }
+    }
+}
+
+/// The stages from buckets to what [`LocatedItem::parse`] reads.
+fn of_items(shape: &BucketShape, wanted: ItemSelector<'_>) -> Vec<RawDocumentBuf> {
+    let place = place_field(shape, wanted);
+    let items = format!("${}", shape.items());
+    let mut unwind = single("path", items.as_str());
+    put(&mut unwind, "includeArrayIndex", place.as_str());
+    let mut lies = single("bucket", "$_id");
+    put(&mut lies, "page", format!("${}", path::PAGE));
+    put(&mut lies, "count", format!("${}", shape.count()));
+    put(&mut lies, "place", format!("${place}"));
+    let mut key = RawDocumentBuf::new();
+    for field in shape.key() {
+        put(&mut key, field, format!("${field}"));
+    }
+    put(&mut lies, "key", &key);
+    put(&mut lies, "control", format!("${}", BucketShape::CONTROL));
+    put(&mut lies, "stored", items.as_str());
+    let all = format!("{place}All");
+    if wanted.all_items {
+        put(&mut lies, "all", format!("${all}"));
+    }
+    let mut parts = RawArrayBuf::new();
+    parts.push(unwind::item(shape, &items, FieldOrder::of_query(wanted.filter)));
+    parts.push(single(&place, &lies));
+    let root = single("newRoot", single("$mergeObjects", &parts));
+    let mut stages = Vec::new();
+    if wanted.all_items {
+        stages.push(single("$addFields", single(&all, items.as_str())));
+    }
+    stages.extend([single("$unwind", &unwind), single("$replaceRoot", &root)]);
+    stages.extend(wanted.filter.map(match_documents));
+    stages.extend(wanted.of_item.map(match_documents));
+    if let Some(sort) = wanted.sort.filter(|sort| !sort.is_empty()) {
+        let mut sort = sort.to_owned();
+        put(&mut sort, &format!("{place}.place"), 1);
+        stages.push(single("$sort", &sort));
+    }
+    if let Some(limit) = wanted.limit {
+        stages.push(single("$limit", i64::try_from(limit).unwrap_or(i64::MAX)));
+    }
+    stages.push(single("$replaceRoot", single("newRoot", format!("${place}"))));
+    stages
+}
+
+/// A name that is nowhere in the client's words, and none of the bucket's fields.
+fn place_field(shape: &BucketShape, wanted: ItemSelector<'_>) -> String {
+    let mut name = PLACE.to_owned();
+    let words = [wanted.filter, wanted.sort, wanted.let_variables, wanted.of_item];
+    let of_bucket = |name: &str| {
+        let own = [shape.items(), shape.count(), BucketShape::CONTROL];
+        own.contains(&name) || shape.key().iter().any(|field| field == name)
+    };
+    while of_bucket(&name) || words.iter().flatten().any(|words| names(words, &name)) {
+        name.push('x');
+    }
+    name
+}
+
+impl LocatedItem {
+    /// Reads an answer's document. `None` for what is no bucket's of this layout.
+    #[must_use]
+    pub fn parse(shape: &BucketShape, found: &RawDocument) -> Option<Self> {
+        let number = |name| get(found, name).and_then(as_whole_number);
+        let key = get(found, "key")?.as_document()?;
+        let stored = get(found, "stored")?.as_document()?;
+        let control = get(found, "control")?.as_document()?;
+        if get(control, "v").and_then(as_whole_number)? != i64::from(VERSION) {
+            return None;
+        }
+        let mut item = Vec::new();
+        ItemDecoder::new(shape, &Projection::All, key).append(stored, &mut item);
+        Some(Self {
+            bucket: get(found, "bucket")?.into(),
+            page: i32::try_from(number("page")?).ok()?,
+            count: u32::try_from(number("count")?).ok()?,
+            place: usize::try_from(number("place")?).ok()?,
+            key: key.to_owned(),
+            control: control.to_owned(),
+            stored: stored.to_owned(),
+            item: RawDocumentBuf::from_bytes(item).ok()?,
+            all_items: get(found, "all").and_then(RawBsonRef::as_array).map(RawArray::to_owned),
+        })
+    }
+
+    /// The item that a bucket, as it was, says was [claimed](crate::pattern::bucket::update_by_position::claim).
+    #[must_use]
+    pub fn claimed(shape: &BucketShape, image: &RawDocument) -> Option<Self> {
+        let control = get(image, BucketShape::CONTROL)?.as_document()?;
+        let (_, field) = path::CHANGED.split_once('.')?;
+        let place = get(control, field).and_then(as_whole_number)?;
+        let items = get(image, shape.items())?.as_array()?;
+        let stored = items.into_iter().nth(usize::try_from(place).ok()?)?.ok()?;
+        let mut key = RawDocumentBuf::new();
+        for field in shape.key() {
+            if let Some(value) = get(image, field) {
+                put(&mut key, field, value);
+            }
+        }
+        let number = |name: &str| {
+            name.split_once('.')
+                .and_then(|(_, field)| get(control, field))
+                .and_then(as_whole_number)
+        };
+        let mut found = single("key", &key);
+        put(&mut found, "stored", stored);
+        put(&mut found, "bucket", get(image, "_id")?);
+        put(&mut found, "page", number(path::PAGE)?);
+        put(&mut found, "count", i64::try_from(items.into_iter().count()).ok()?);
+        put(&mut found, "place", place);
+        put(&mut found, "control", control);
+        Self::parse(shape, &found)
+    }
+
+    /// What is known of its page.
+    #[must_use]
+    pub fn page_facts(&self, shape: &BucketShape) -> Option<PageHeader> {
+        let mut bucket = single("_id", &self.bucket);
+        put(&mut bucket, shape.count(), i64::from(self.count));
+        bucket.append(cstr!("control"), &self.control);
+        PageHeader::parse(shape, &bucket)
+    }
+
+    /// The item's `_id`, where it has one.
+    #[must_use]
+    pub fn id(&self) -> Option<RawBsonRef<'_>> {
+        get(&self.item, "_id")
+    }
+
+    /// What is kept of it, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let documents = [&self.key, &self.control, &self.stored, &self.item];
+        documents
+            .iter()
+            .map(|document| document.as_bytes().len())
+            .fold(0, usize::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests;

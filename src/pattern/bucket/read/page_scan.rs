@@ -1,0 +1,366 @@
+//! A walk along buckets, which takes items out of them.
+//!
+//! Buckets are walked along by their numbers, which never change; so none is missed and none met twice, whatever is
+//! written meanwhile. Numbers follow time where no page of the key is late. What a walk by time begins with tells whether
+//! that is so (see [`Bucket::says_ascending`]), or the key's exceptions have told it. Items that are older than one before
+//! them were then inserted since, or got another time since, and may be left out: a naive collection's reader, who had passed
+//! their place, would not meet them either.
+
+mod concurrent_late;
+
+use bson::DateTime;
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+
+use self::concurrent_late::is_disturbed;
+use super::BucketSource;
+use super::bucket::{Bucket, time_of};
+use super::bucket_query::{BucketQuery, Keys};
+use super::documents::DocumentBuffer;
+use super::range::TimeRange;
+use crate::command::document::{get, single};
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::item_decoder::ItemDecoder;
+use crate::pattern::bucket::key::{canonical, same_bytes};
+use crate::pattern::bucket::layout::path;
+use crate::pattern::bucket::page_locator::Location;
+use crate::pattern::bucket::projection::Projection;
+use crate::pattern::shapes::BucketShape;
+
+/// Which way a walk goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanDirection {
+    /// To higher pages.
+    Forward,
+    /// To lower ones.
+    Backward,
+}
+
+/// Where a walk along one key's pages begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At the end of the key that it goes away from.
+    End,
+    /// At a page, forward behind the first `offset` items there, backward with the item at `offset`.
+    At(Location),
+    /// At a page, which must lie before the range of time, unless it is the first.
+    Before(u64),
+}
+
+/// Whether the times of the key's pages are known to ascend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ascending {
+    /// It does not matter.
+    Whatever,
+    /// The bucket that is met first tells.
+    FirstTells,
+    /// They do.
+    Known,
+}
+
+/// What came of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanStep {
+    /// The walk goes on.
+    More,
+    /// All that was asked for was found.
+    Done,
+    /// Positions and times do not go together in this key: it is to be read another way.
+    OutOfOrder,
+    /// The document is no bucket.
+    Stray,
+}
+
+/// A walk that has come so far.
+#[derive(Clone, Debug)]
+pub struct PageScan {
+    keys: Keys,
+    direction: ScanDirection,
+    start: Start,
+    /// The highest page that may hold something; the walk's own, where no other is known.
+    last: Option<u64>,
+    ascending: Ascending,
+    range: TimeRange,
+    skip: u64,
+    left: Option<u64>,
+    projection: Projection,
+    /// The page that was met last, and whether it takes no more items.
+    met: Option<(u64, bool)>,
+    /// The time that a walk by time has come to: what lies behind it was passed.
+    reached: Option<DateTime>,
+}
+
+impl PageScan {
+    /// One that begins at the question's own end of its keys.
+    #[must_use]
+    pub fn of(question: &BucketQuery, direction: ScanDirection) -> Self {
+        Self {
+            keys: question.keys.clone(),
+            direction,
+            start: Start::End,
+            last: None,
+            ascending: if question.is_by_time() {
+                Ascending::FirstTells
+            } else {
+                Ascending::Whatever
+            },
+            range: question.range,
+            skip: question.skip,
+            left: question.limit,
+            projection: question.projection.clone(),
+            met: None,
+            reached: None,
+        }
+    }
+
+    /// One that begins at a page; `skip` items are still to be passed over there. The times are known to ascend.
+    #[must_use]
+    pub fn beginning(self, start: Start, skip: u64) -> Self {
+        let ascending = match self.ascending {
+            Ascending::FirstTells => Ascending::Known,
+            other => other,
+        };
+        Self {
+            start,
+            ascending,
+            skip,
+            ..self
+        }
+    }
+
+    /// One that ends at that page.
+    #[must_use]
+    pub fn ending(self, last: Option<u64>) -> Self {
+        Self { last, ..self }
+    }
+
+    /// How many buckets hold so many more items, as far as is known: not more than are needed if all are full.
+    #[must_use]
+    pub fn buckets_for(&self, shape: &BucketShape, items: u64) -> u64 {
+        let offset = match (self.start, self.met) {
+            (Start::At(location), None) => match self.direction {
+                ScanDirection::Forward => location.offset,
+                ScanDirection::Backward => {
+                    u64::from(shape.max_items()).saturating_sub(location.offset.saturating_add(1))
+                }
+            },
+            (Start::Before(_), None) => u64::from(shape.max_items()),
+            // The highest page is not full, usually.
+            (Start::End, None) if self.direction == ScanDirection::Backward => u64::from(shape.max_items()).div_ceil(2),
+            _ => 0,
+        };
+        let items = items.saturating_add(offset).saturating_add(self.skip);
+        items.div_ceil(u64::from(shape.max_items()).max(1)).max(1)
+    }
+
+    /// Whether its place after a few buckets can be found again.
+    #[must_use]
+    pub fn can_go_on(&self) -> bool {
+        matches!(self.keys, Keys::One(_) | Keys::Item(..))
+    }
+
+    /// Whether it met a bucket, and took nothing of it.
+    #[must_use]
+    pub fn missed_its_item(&self) -> bool {
+        matches!(self.keys, Keys::Item(..)) && self.met.is_some() && self.left == Some(1)
+    }
+
+    /// How many items it still takes at most.
+    #[must_use]
+    pub fn left(&self) -> Option<u64> {
+        self.left
+    }
+
+    /// The `find` for the buckets from where the walk is.
+    #[must_use]
+    pub fn query(&self, source: BucketSource<'_>) -> RawDocumentBuf {
+        let mut find = single("find", source.collection);
+        match &self.keys {
+            Keys::All => find.append(cstr!("hint"), single("$natural", 1)),
+            Keys::Several(filter) => {
+                find.append(cstr!("filter"), filter);
+                find.append(cstr!("hint"), index::PAGE);
+            }
+            Keys::Item(filter, _) => {
+                find.append(cstr!("filter"), filter);
+                find.append(cstr!("hint"), index::ITEM_ID);
+            }
+            Keys::One(key) => {
+                let (from, before) = self.pages();
+                find = source.pages(key, from, before);
+                if self.direction == ScanDirection::Backward {
+                    find.append(cstr!("sort"), single(path::PAGE, -1));
+                }
+            }
+        }
+        find
+    }
+
+    /// The number of the first page that is still to be met, and of the one before which all are.
+    fn pages(&self) -> (u64, Option<u64>) {
+        let begin = match self.start {
+            Start::End => None,
+            Start::At(location) => Some(location.page),
+            Start::Before(page) => Some(page),
+        };
+        let met = self.met.map(|(page, _)| page);
+        let behind = |page: u64| page.saturating_add(1);
+        match self.direction {
+            ScanDirection::Forward => (met.map(behind).or(begin).unwrap_or_default(), self.last.map(behind)),
+            ScanDirection::Backward => (self.last.unwrap_or_default(), met.or(begin.map(behind))),
+        }
+    }
+
+    /// Whether there can be no other page behind the one that was met last.
+    #[must_use]
+    pub fn is_at_the_end(&self) -> bool {
+        match (&self.keys, self.met) {
+            (Keys::One(_), Some((page, closed))) => match self.direction {
+                // An open page is the highest.
+                ScanDirection::Forward => !closed || self.last == Some(page),
+                ScanDirection::Backward => page == 0 || self.last == Some(page),
+            },
+            // No two buckets hold it.
+            (Keys::Item(..), met) => met.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Takes the items of the next bucket that are asked for.
+    pub fn take(&mut self, shape: &BucketShape, document: &RawDocument, to: &mut DocumentBuffer) -> ScanStep {
+        if self.left == Some(0) {
+            return ScanStep::Done;
+        }
+        let Some(bucket) = Bucket::open(shape, document) else {
+            return ScanStep::Stray;
+        };
+        if !self.is_in_order(&bucket) {
+            return ScanStep::OutOfOrder;
+        }
+        let first = self.met.is_none();
+        self.met = Some((bucket.page, bucket.is_closed(shape)));
+        let by_time = self.ascending != Ascending::Whatever;
+        if by_time && !bucket.is_late && self.lies_behind(&bucket) {
+            return ScanStep::Done;
+        }
+        let is_disturbed = by_time && is_disturbed(&bucket);
+        let needs_times = by_time && (is_disturbed || !self.holds_all(&bucket));
+        let mut items: Vec<(Option<DateTime>, &RawDocument)> = Vec::new();
+        for stored in bucket.stored().filter(|stored| self.is_meant(stored)) {
+            items.push((if needs_times { time_of(shape, stored) } else { None }, stored));
+        }
+        self.cut(first, &mut items);
+        if is_disturbed {
+            self.put_in_order(&bucket, &mut items);
+        }
+        if needs_times {
+            items.retain(|(time, _)| time.is_some_and(|time| self.range.contains(time)));
+        }
+        if self.direction == ScanDirection::Backward {
+            items.reverse();
+        }
+        if is_disturbed {
+            self.reach(items.last().and_then(|(time, _)| *time));
+        } else if by_time {
+            self.reach(match self.direction {
+                ScanDirection::Forward => bucket.to,
+                ScanDirection::Backward => bucket.from,
+            });
+        }
+        self.hand_out(shape, &bucket, &items, to)
+    }
+
+    fn hand_out(
+        &mut self,
+        shape: &BucketShape,
+        bucket: &Bucket<'_>,
+        items: &[(Option<DateTime>, &RawDocument)],
+        to: &mut DocumentBuffer,
+    ) -> ScanStep {
+        let mut unpacker = None;
+        for (_, stored) in items {
+            if self.skip > 0 {
+                self.skip = self.skip.saturating_sub(1);
+                continue;
+            }
+            if self.left == Some(0) {
+                return ScanStep::Done;
+            }
+            let unpacker = unpacker.get_or_insert_with(|| ItemDecoder::new(shape, &self.projection, bucket.document));
+            to.add(|bytes| unpacker.append(stored, bytes));
+            self.left = self.left.map(|left| left.saturating_sub(1));
+        }
+        if self.left == Some(0) {
+            ScanStep::Done
+        } else {
+            ScanStep::More
+        }
+    }
+
+    /// Whether an item is the one that is looked for.
+    fn is_meant(&self, stored: &RawDocument) -> bool {
+        match &self.keys {
+            Keys::Item(_, id) => get(stored, "_id").is_some_and(|own| {
+                let own = canonical(own);
+                same_bytes(own.as_raw_bson_ref(), id.as_raw_bson_ref())
+            }),
+            _ => true,
+        }
+    }
+
+    /// Whether what is met fits to an order by time, where one is asked for.
+    fn is_in_order(&mut self, bucket: &Bucket<'_>) -> bool {
+        if self.met.is_none() && self.ascending == Ascending::FirstTells {
+            let tells = self.direction == ScanDirection::Backward || bucket.page == 0;
+            if !tells || !bucket.says_ascending() {
+                return false;
+            }
+            self.ascending = Ascending::Known;
+        }
+        if self.met.is_none() && self.ascending == Ascending::Known && bucket.is_late {
+            // Since that was known.
+            return false;
+        }
+        if self.met.is_none()
+            && let Start::Before(page) = self.start
+            && page == bucket.page
+            && page > 0
+        {
+            // Of pages of one and the same time, the index may have named any.
+            return match self.direction {
+                ScanDirection::Forward => bucket.to.is_some_and(|to| self.range.is_after(to)),
+                ScanDirection::Backward => bucket.from.is_some_and(|from| self.range.is_before(from)),
+            };
+        }
+        true
+    }
+
+    /// Whether nothing in this bucket or behind it is in the range.
+    fn lies_behind(&self, bucket: &Bucket<'_>) -> bool {
+        match self.direction {
+            ScanDirection::Forward => bucket.from.is_some_and(|from| self.range.is_before(from)),
+            ScanDirection::Backward => bucket.to.is_some_and(|to| self.range.is_after(to)),
+        }
+    }
+
+    /// Whether all of a bucket is in the range.
+    fn holds_all(&self, bucket: &Bucket<'_>) -> bool {
+        let inside = |time: Option<DateTime>| time.is_some_and(|time| self.range.contains(time));
+        self.range.is_open() || (inside(bucket.from) && inside(bucket.to))
+    }
+
+    /// Leaves what lies before the place where the walk begins.
+    fn cut(&self, first: bool, items: &mut Vec<(Option<DateTime>, &RawDocument)>) {
+        let Start::At(location) = self.start else { return };
+        if !first || self.met.is_some_and(|(page, _)| page != location.page) {
+            return;
+        }
+        let offset = usize::try_from(location.offset).unwrap_or(usize::MAX);
+        match self.direction {
+            ScanDirection::Forward => drop(items.drain(..offset.min(items.len()))),
+            ScanDirection::Backward => items.truncate(offset.saturating_add(1)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,304 @@
+use bson::raw::RawArrayBuf;
+use bson::rawdoc;
+use proptest::prelude::*;
+
+use super::*;
+use crate::command::find::Find;
+use crate::pattern::bucket::page_locator::PageExceptions;
+use crate::pattern::bucket::read::Reach;
+use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+const MAX_ITEMS: usize = 4;
+
+fn shape() -> BucketShape {
+    let options = BucketOptions {
+        time: Some("t".to_owned()),
+        max_items: u32::try_from(MAX_ITEMS).unwrap(),
+        ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
+    };
+    BucketShape::new(options).unwrap()
+}
+
+fn date(millis: i32) -> DateTime {
+    DateTime::from_millis(i64::from(millis))
+}
+
+/// Pages with that many items each, numbered and dated through; all but the last that are not full are short.
+fn pages(counts: &[usize]) -> Vec<RawDocumentBuf> {
+    let mut next = 0;
+    let last = counts.len() - 1;
+    let page = |(page, count): (usize, &usize)| {
+        let first = next;
+        let item = |_| {
+            next += 1;
+            rawdoc! { "_id": next - 1, "t": date(next - 1) }
+        };
+        let items: RawArrayBuf = (0..*count).map(item).collect();
+        let mut control = rawdoc! { "v": 1, "page": i32::try_from(page).unwrap(), "bytes": 1 };
+        if *count > 0 {
+            control.append(cstr!("from"), date(first));
+            control.append(cstr!("to"), date(next - 1));
+        }
+        if page < last && *count < MAX_ITEMS {
+            control.append(cstr!("exception"), true);
+            control.append(cstr!("short"), true);
+        }
+        rawdoc! { "_id": "x", "k": 1, "count": i32::try_from(*count).unwrap(), "history": items, "control": control }
+    };
+    counts.iter().enumerate().map(page).collect()
+}
+
+fn question(body: &RawDocument) -> Option<BucketQuery> {
+    BucketQuery::of(&shape(), &Find::parse(body).unwrap())
+}
+
+/// What a walk takes of pages, asked for a few at a time as its queries say.
+fn taken(walk: &mut PageScan, pages: &[RawDocumentBuf]) -> Vec<i32> {
+    let source = BucketSource {
+        collection: "c",
+        reach: Reach::Bounds,
+    };
+    let mut found = DocumentBuffer::default();
+    'asking: loop {
+        let query = walk.query(source);
+        if query.get_document("min").is_err() {
+            // Bounds of nothing.
+            break;
+        }
+        let bound = |name: &str| query.get_document(name).unwrap().get_i64("control.page").ok();
+        let meant = |(number, _): &(usize, &RawDocumentBuf)| {
+            let number = i64::try_from(*number).unwrap();
+            bound("min").is_none_or(|from| number >= from) && bound("max").is_none_or(|before| number < before)
+        };
+        let mut meant: Vec<_> = pages.iter().enumerate().filter(meant).map(|(_, page)| page).collect();
+        if query.get_document("sort").is_ok() {
+            meant.reverse();
+        }
+        if meant.is_empty() || walk.is_at_the_end() {
+            break;
+        }
+        let few = usize::try_from(walk.buckets_for(&shape(), 3)).unwrap();
+        for page in meant.into_iter().take(few) {
+            match walk.take(&shape(), page, &mut found) {
+                ScanStep::More => {}
+                ScanStep::Done => break 'asking,
+                step => panic!("{step:?}"),
+            }
+        }
+    }
+    let mut ids = Vec::new();
+    while let Some(item) = found.first() {
+        ids.push(RawDocument::from_bytes(item).unwrap().get_i32("_id").unwrap());
+        found.advance();
+    }
+    ids
+}
+
+proptest! {
+    /// Any stretch, from the front or the back, over pages short and full, is the stretch of the items in a row.
+    #[test]
+    fn a_walk_takes_a_stretch_of_the_items(
+        counts in prop::collection::vec(0..=MAX_ITEMS, 1..8),
+        skip in 0_i32..30,
+        limit in 0_i32..30,
+        from in prop::option::of(0_i32..25),
+        to in prop::option::of(0_i32..25),
+        sort in prop::option::of(0_usize..3),
+    ) {
+        let shape = shape();
+        let pages = pages(&counts);
+        let total = i32::try_from(counts.iter().sum::<usize>()).unwrap();
+        let sorts = [rawdoc! { "t": 1 }, rawdoc! { "t": -1 }, rawdoc! { "k": -1 }];
+        let sort = sort.map(|sort| sorts[sort].clone());
+        let newest_first = sort == Some(sorts[1].clone());
+        let mut filter = rawdoc! { "k": 1 };
+        let mut range = RawDocumentBuf::new();
+        if let Some(from) = from { range.append(cstr!("$gte"), date(from)); }
+        if let Some(to) = to { range.append(cstr!("$lt"), date(to)); }
+        if !range.is_empty() { filter.append(cstr!("t"), range); }
+        let mut body = rawdoc! { "find": "c", "filter": filter, "skip": skip, "limit": limit };
+        if let Some(sort) = sort { body.append(cstr!("sort"), sort); }
+        let question = question(&body).unwrap();
+
+        let marked = pages.iter().filter(|page| page.get_document("control").unwrap().get("short").unwrap().is_some());
+        let exceptions = PageExceptions::parse(&shape, marked.map(AsRef::as_ref));
+        let wanted: Vec<i32> = (0..total)
+            .filter(|time| from.is_none_or(|from| *time >= from) && to.is_none_or(|to| *time < to))
+            .collect();
+        let skipped = u64::try_from(skip).unwrap();
+        let position = if newest_first {
+            let end = wanted.last().map_or(0, |last| u64::try_from(last + 1).unwrap());
+            end.checked_sub(skipped + 1)
+        } else {
+            wanted.first().map(|first| u64::try_from(*first).unwrap() + skipped)
+        };
+        if let Some(position) = position {
+            let walk = PageScan::of(&question, if newest_first { ScanDirection::Backward } else { ScanDirection::Forward });
+            let mut walk = walk.beginning(Start::At(exceptions.locate(&shape, position)), 0);
+            let mut expected = wanted.clone();
+            if newest_first { expected.reverse(); }
+            let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap() };
+            let expected: Vec<i32> = expected.into_iter().skip(usize::try_from(skip).unwrap()).take(limit).collect();
+            prop_assert_eq!(taken(&mut walk, &pages), expected);
+        }
+    }
+}
+
+#[test]
+fn what_came_late_since_a_walk_began_is_put_in_its_place_or_left_out() {
+    let shape = shape();
+    let mut pages = pages(&[4, 4, 2]);
+    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
+    let mut walk = PageScan::of(&question, ScanDirection::Forward);
+    let mut found = DocumentBuffer::default();
+    assert_eq!(walk.take(&shape, &pages[0], &mut found), ScanStep::More);
+    assert_eq!(walk.take(&shape, &pages[1], &mut found), ScanStep::More);
+    let items: RawArrayBuf = [9, 2, 8]
+        .into_iter()
+        .map(|number| rawdoc! { "_id": number, "t": date(number) })
+        .collect();
+    let control = rawdoc! { "v": 1, "page": 2, "from": date(2), "to": date(9), "late": true };
+    pages[2] = rawdoc! { "k": 1, "count": 3, "history": items, "control": control };
+    assert_eq!(walk.take(&shape, &pages[2], &mut found), ScanStep::More);
+    assert_eq!(found.count(), 10);
+}
+
+/// Four pages of four items; on the second two items have got other times since: far behind, and far before all others.
+#[test]
+fn what_got_another_time_since_a_walk_began_is_left_out() {
+    let mut pages = pages(&[4, 4, 4, 2]);
+    let items: RawArrayBuf = [(4, 90), (5, 5), (6, -7), (7, 7)]
+        .into_iter()
+        .map(|(number, time)| rawdoc! { "_id": number, "t": date(time) })
+        .collect();
+    let control = rawdoc! {
+        "v": 1, "page": 1, "from": date(-7), "to": date(90), "late": true, "kept": { "from": date(4), "to": date(7) },
+    };
+    pages[1] = rawdoc! { "k": 1, "count": 4, "history": items, "control": control };
+    for (sort, direction) in [(1, ScanDirection::Forward), (-1, ScanDirection::Backward)] {
+        let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": sort } }).unwrap();
+        let mut walk = PageScan::of(&question, direction);
+        let mut expected = vec![0, 1, 2, 3, 5, 7, 8, 9, 10, 11, 12, 13];
+        if sort < 0 {
+            expected.reverse();
+        }
+        assert_eq!(taken(&mut walk, &pages), expected);
+    }
+}
+
+/// What was known of the times no longer is, and nothing has been taken yet.
+#[test]
+fn a_first_page_that_has_become_late_says_that_there_is_another_way() {
+    let shape = shape();
+    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
+    let place = Location { page: 3, offset: 0 };
+    let mut walk = PageScan::of(&question, ScanDirection::Forward).beginning(Start::At(place), 0);
+    let control = rawdoc! { "v": 1, "page": 3, "late": true };
+    let bucket = rawdoc! { "k": 1, "count": 0, "history": [], "control": control };
+    assert_eq!(
+        walk.take(&shape, &bucket, &mut DocumentBuffer::default()),
+        ScanStep::OutOfOrder
+    );
+}
+
+/// Items newer than all came, and then others, since a walk began: the first of the pages behind tells that it is late, the
+/// others that one before them is.
+#[test]
+fn what_is_behind_a_page_that_came_late_is_not_out_of_order() {
+    let mut pages = pages(&[4, 4, 4, 4]);
+    let items: RawArrayBuf = [8, 9, 10, 90]
+        .into_iter()
+        .map(|number| rawdoc! { "_id": number, "t": date(number) })
+        .collect();
+    let control = rawdoc! { "v": 1, "page": 2, "from": date(8), "to": date(90) };
+    pages[2] = rawdoc! { "k": 1, "count": 4, "history": items, "control": control };
+    for mark in ["late", "unordered"] {
+        let items: RawArrayBuf = [12, 13, 14, 95]
+            .into_iter()
+            .map(|number| rawdoc! { "_id": number, "t": date(number) })
+            .collect();
+        let mut control = rawdoc! { "v": 1, "page": 3, "from": date(12), "to": date(95) };
+        control.append(<&bson::raw::CStr>::try_from(mark).unwrap(), true);
+        pages[3] = rawdoc! { "k": 1, "count": 4, "history": items, "control": control };
+        let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
+        let taken = taken(&mut PageScan::of(&question, ScanDirection::Forward), &pages);
+        assert_eq!(taken, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 90, 95]);
+    }
+}
+
+#[test]
+fn a_mark_on_the_first_page_met_says_that_there_is_another_way() {
+    let shape = shape();
+    for (sort, page) in [(1, 0), (-1, 7)] {
+        for mark in ["late", "unordered"] {
+            let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": sort } }).unwrap();
+            let mut walk = PageScan::of(
+                &question,
+                if sort == 1 {
+                    ScanDirection::Forward
+                } else {
+                    ScanDirection::Backward
+                },
+            );
+            let mut control = rawdoc! { "v": 1, "page": page };
+            control.append(<&bson::raw::CStr>::try_from(mark).unwrap(), true);
+            let bucket = rawdoc! { "k": 1, "count": 0, "history": [], "control": control };
+            assert_eq!(
+                walk.take(&shape, &bucket, &mut DocumentBuffer::default()),
+                ScanStep::OutOfOrder
+            );
+        }
+    }
+}
+
+#[test]
+fn what_buckets_answer() {
+    let find = |more: RawDocumentBuf| {
+        let mut body = rawdoc! { "find": "c" };
+        for (name, value) in more.iter().flatten() {
+            body.append(name, value);
+        }
+        question(&body).is_some()
+    };
+    assert!(find(rawdoc! {}));
+    assert!(find(rawdoc! { "filter": { "k": 1 } }));
+    assert!(find(
+        rawdoc! { "filter": { "k": { "$in": [1, 2] } }, "projection": { "a": 1 } }
+    ));
+    assert!(find(
+        rawdoc! { "filter": { "k": 1, "t": { "$gt": date(1) } }, "sort": { "k": 1, "t": -1 } }
+    ));
+    assert!(find(rawdoc! { "filter": { "_id": 5 } }));
+    assert!(!find(rawdoc! { "filter": { "k": 1, "a": 1 }, "limit": 10 }));
+    assert!(!find(rawdoc! { "filter": { "t": { "$gt": date(1) } } }));
+    assert!(!find(
+        rawdoc! { "filter": { "k": { "$in": [1, 2] } }, "sort": { "t": 1 } }
+    ));
+    assert!(!find(rawdoc! { "filter": { "k": 1 }, "sort": { "a": 1 } }));
+    assert!(!find(rawdoc! { "filter": { "k": 1 }, "sort": { "t": 1, "a": 1 } }));
+    assert!(!find(rawdoc! { "filter": { "k": 1 }, "collation": { "locale": "en" } }));
+    assert!(!find(rawdoc! { "filter": { "k": 1 }, "projection": { "a.b": 1 } }));
+    assert!(!find(rawdoc! { "filter": { "_id": { "$gt": 5 } } }));
+}
+
+/// mongod takes a lower bound that is not below the upper one for a mistake.
+#[test]
+fn bounds_of_nothing_are_conditions() {
+    let source = BucketSource {
+        collection: "c",
+        reach: Reach::Bounds,
+    };
+    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
+    let walk = |from: u64, last: u64| {
+        PageScan::of(&question, ScanDirection::Forward)
+            .beginning(Start::Before(from), 0)
+            .ending(Some(last))
+            .query(source)
+    };
+    assert!(walk(3, 3).get_document("min").is_ok());
+    assert!(walk(4, 3).get_document("min").is_err());
+    assert_eq!(
+        walk(4, 3).get_document("filter").unwrap().to_owned(),
+        rawdoc! { "k": { "$eq": 1 }, "control.page": { "$gte": 4_i64, "$lt": 4_i64 } }
+    );
+}

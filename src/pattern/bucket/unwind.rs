@@ -1,0 +1,207 @@
+//! Reading by pipeline: mongod unpacks the buckets, then runs the client's own words on the items.
+
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::expression::{call, literal};
+use super::layout::path;
+use super::predicate_pushdown::BucketPredicate;
+use crate::command::document::{as_flag, as_whole_number, first_field, put, single};
+use crate::command::find::Find;
+use crate::pattern::shapes::BucketShape;
+use crate::pattern::unwound::{self, match_documents, number_stage, only_match};
+
+/// The order in which fields come that are stored under another name. Of other shapes it is always the stored one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldOrder {
+    /// As stored: for whoever sees whole documents. It takes mongod about three times as long.
+    Stored,
+    /// Before all other fields.
+    Any,
+}
+
+impl FieldOrder {
+    /// Which is needed for a client's stages on items.
+    #[must_use]
+    pub fn of_stages(stages: &[impl AsRef<RawDocument>]) -> Self {
+        for stage in stages {
+            let stage = stage.as_ref();
+            if names_whole_document(RawBsonRef::Document(stage)) {
+                return Self::Stored;
+            }
+            match first_field(stage).map(|(name, _)| name) {
+                Some("$group" | "$count" | "$sortByCount" | "$bucket" | "$bucketAuto") => return Self::Any,
+                Some(
+                    "$match" | "$sort" | "$skip" | "$limit" | "$sample" | "$set" | "$addFields" | "$unset" | "$unwind",
+                ) => {}
+                _ => return Self::Stored,
+            }
+        }
+        Self::Stored
+    }
+
+    /// Which is needed where nothing but a query sees the items.
+    #[must_use]
+    pub fn of_query(query: Option<&RawDocument>) -> Self {
+        if query.is_some_and(|query| names_whole_document(RawBsonRef::Document(query))) {
+            Self::Stored
+        } else {
+            Self::Any
+        }
+    }
+}
+
+/// Whether an expression in it may be a whole document.
+fn names_whole_document(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::String(text) => text.starts_with("$$ROOT") || text.starts_with("$$CURRENT"),
+        RawBsonRef::Document(document) => document.iter().flatten().any(|(_, value)| names_whole_document(value)),
+        RawBsonRef::Array(array) => array.into_iter().flatten().any(names_whole_document),
+        _ => false,
+    }
+}
+
+/// The stages that turn buckets into items: `_id`, key fields, the rest.
+#[must_use]
+pub fn unpack(shape: &BucketShape, order: FieldOrder) -> Vec<RawDocumentBuf> {
+    let items = format!("${}", shape.items());
+    let root = single("newRoot", item(shape, &items, order));
+    vec![single("$unwind", items), single("$replaceRoot", &root)]
+}
+
+/// The expression for a bucket's items as an array.
+#[must_use]
+pub fn items(shape: &BucketShape) -> RawDocumentBuf {
+    let mut map = single("input", format!("${}", shape.items()));
+    map.append(cstr!("as"), "item");
+    map.append(cstr!("in"), item(shape, "$$item", FieldOrder::Stored));
+    single("$map", &map)
+}
+
+/// The expression for an item, given the one for what is stored of it.
+pub(super) fn item(shape: &BucketShape, stored: &str, order: FieldOrder) -> RawDocumentBuf {
+    let mut outer = RawDocumentBuf::new();
+    outer.append(cstr!("_id"), format!("{stored}._id"));
+    for field in shape.key() {
+        put(&mut outer, field, format!("${field}"));
+    }
+    let inner = match order {
+        FieldOrder::Stored => renamed_in_place(shape, stored),
+        FieldOrder::Any => renamed_beside(shape, stored, &mut outer),
+    };
+    // Later documents win, so an item that has kept a key value of its own shows that one.
+    let mut parts = RawArrayBuf::new();
+    parts.push(&outer);
+    parts.push(&inner);
+    single("$mergeObjects", &parts)
+}
+
+/// The item as stored, without the fields that are stored under another name; those go beside it.
+fn renamed_beside(shape: &BucketShape, stored: &str, beside: &mut RawDocumentBuf) -> RawBson {
+    let mut inner = RawBson::String(stored.to_owned());
+    for (name, stored_name) in shape.rename().pairs() {
+        put(beside, name, format!("{stored}.{stored_name}"));
+        let mut unset = single("field", stored_name);
+        unset.append(cstr!("input"), &inner);
+        inner = RawBson::Document(single("$unsetField", &unset));
+    }
+    inner
+}
+
+/// The item as stored, with every field under its own name.
+fn renamed_in_place(shape: &BucketShape, stored: &str) -> RawBson {
+    if shape.rename().pairs().next().is_none() {
+        return RawBson::String(stored.to_owned());
+    }
+    let mut name = RawBson::String("$$field.k".to_owned());
+    for (item_name, stored_name) in shape.rename().pairs() {
+        let is_this = call("$eq", "$$field.k", literal(stored_name));
+        let branches = [RawBson::Document(is_this), RawBson::Document(literal(item_name)), name];
+        name = RawBson::Document(single("$cond", branches.into_iter().collect::<RawArrayBuf>()));
+    }
+    let mut field = RawDocumentBuf::new();
+    field.append(cstr!("k"), &name);
+    field.append(cstr!("v"), "$$field.v");
+    let mut fields = single("input", single("$objectToArray", stored));
+    fields.append(cstr!("as"), "field");
+    fields.append(cstr!("in"), &field);
+    RawBson::Document(single("$arrayToObject", single("$map", &fields)))
+}
+
+/// The stages that answer a `find`, as the server's own conversion for views has them.
+///
+/// # Errors
+/// What in its projection cannot be done, for a message.
+pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBuf>, &'static str> {
+    let narrowing = BucketPredicate::of(shape, find.filter);
+    let mut stages = vec![narrowing.bucket_match()];
+    if narrowing.one_key().is_some() && find.sort.is_none() {
+        // One key's items come in the order of their insertion, as a naive collection has them; the page index has it too.
+        stages.push(single("$sort", single(path::PAGE, 1)));
+    }
+    stages.extend(unpack(shape, FieldOrder::Stored));
+    stages.extend(unwound::of_find(find, |field| {
+        shape.key().iter().any(|key| key == field)
+    })?);
+    Ok(stages)
+}
+
+/// The stages that count the items which match, up to a limit, as a last one that gives `n`.
+#[must_use]
+pub fn of_count(shape: &BucketShape, query: Option<&RawDocument>, limit: Option<u64>) -> Vec<RawDocumentBuf> {
+    let narrowing = BucketPredicate::of(shape, query);
+    let mut stages = vec![narrowing.bucket_match()];
+    stages.extend(unpack(shape, FieldOrder::of_query(query)));
+    stages.extend(query.map(match_documents));
+    stages.extend(limit.and_then(|limit| number_stage("$limit", limit)));
+    stages.push(single("$count", "n"));
+    stages
+}
+
+/// The stages that add up the counts of the pages that a filter may mean.
+#[must_use]
+pub fn sum_of_counts(shape: &BucketShape, narrowing: &BucketPredicate) -> Vec<RawDocumentBuf> {
+    let mut group = RawDocumentBuf::new();
+    group.append(cstr!("_id"), RawBson::Null);
+    group.append(cstr!("n"), single("$sum", format!("${}", shape.count())));
+    vec![narrowing.bucket_match(), single("$group", &group)]
+}
+
+/// The stages that answer a client's own pipeline on items.
+///
+/// # Errors
+/// What in it cannot be run on items, for a message.
+pub fn of_aggregate(shape: &BucketShape, pipeline: &[impl AsRef<RawDocument>]) -> Result<Vec<RawDocumentBuf>, String> {
+    let narrowing = check(shape, pipeline)?;
+    let mut stages = vec![narrowing.bucket_match()];
+    if narrowing.one_key().is_some() {
+        stages.push(single("$sort", single(path::PAGE, 1)));
+    }
+    stages.extend(unpack(shape, FieldOrder::of_stages(pipeline)));
+    stages.extend(unwound::behind(pipeline));
+    Ok(stages)
+}
+
+/// What a client's own pipeline on items says of the buckets.
+///
+/// # Errors
+/// Those of [`of_aggregate`].
+pub fn check(shape: &BucketShape, pipeline: &[impl AsRef<RawDocument>]) -> Result<BucketPredicate, String> {
+    unwound::check(pipeline)?;
+    let filter = pipeline.first().and_then(|stage| only_match(stage.as_ref()));
+    Ok(BucketPredicate::of(shape, filter))
+}
+
+/// Whether a sort is on one field, and if so on which and whether ascending.
+#[must_use]
+pub fn single_sort(sort: &RawDocument) -> Option<(&str, bool)> {
+    let mut fields = sort.iter().flatten();
+    let (name, direction) = fields.next()?;
+    if fields.next().is_some() || as_flag(direction).is_none() {
+        return None;
+    }
+    match as_whole_number(direction)? {
+        1 => Some((name.as_str(), true)),
+        -1 => Some((name.as_str(), false)),
+        _ => None,
+    }
+}

@@ -1,0 +1,264 @@
+//! The client's own operators, on the paths that the item's fields have in its bucket.
+
+use bson::raw::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::rename::{RenameEffect, renamed};
+use super::replacement::{is_same, of_computed};
+use super::{InPlace, Planned, element};
+use crate::command::document::{get, put};
+use crate::command::error::{ErrorCode, WriteError};
+use crate::pattern::bucket::field_names::is_positional;
+use crate::pattern::bucket::item::IdSource;
+use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::predicate_pushdown::key_position;
+use crate::pattern::bucket::upsert::{UpsertError, changed};
+use crate::pattern::shapes::BucketShape;
+
+/// Operators that compare what is in an item.
+const COMPARING: [&str; 6] = ["$addToSet", "$max", "$min", "$pull", "$pullAll", "$push"];
+
+/// Why what operators make of an item is computed here.
+const OF_PLACE: &str = "an update of a key field or of the time";
+const OF_NAME: &str = "an update of a field whose name begins with $";
+const OF_ORDER: &str = "an update that adds several fields, in the order of their names, of which one is renamed,";
+
+/// Operators, with the array filters and the collation that they have beside.
+type OperatorUpdate<'a> = (&'a RawDocument, Option<&'a RawArray>, Option<&'a RawDocument>);
+
+/// The operators on the item. mongod has found nothing wrong with them by themselves.
+///
+/// # Errors
+/// What cannot be done, for a message.
+pub fn of_operators(
+    shape: &BucketShape,
+    found: &LocatedItem,
+    (operators, array_filters, collation): OperatorUpdate<'_>,
+    mint: &mut dyn IdSource,
+) -> Result<Planned, String> {
+    let mut translation = Translation {
+        shape,
+        found,
+        operators: Vec::new(),
+        added: Vec::new(),
+        is_of_place: false,
+        is_of_name: false,
+    };
+    for (operator, paths) in operators.iter().flatten() {
+        let paths = paths.as_document().into_iter().flat_map(RawDocument::iter).flatten();
+        for (path, value) in paths {
+            let failed = if operator.as_str() == "$rename" {
+                translation.rename(path.as_str(), value)?
+            } else {
+                translation.one(operator.as_str(), path.as_str(), value)?
+            };
+            if let Some(error) = failed {
+                return Ok(Planned::Failed(error));
+            }
+        }
+    }
+    if translation.is_of_place {
+        return computed(shape, found, (operators, array_filters, collation), (OF_PLACE, mint));
+    }
+    if translation.is_of_name {
+        return computed(shape, found, (operators, array_filters, collation), (OF_NAME, mint));
+    }
+    if !translation.keeps_order() {
+        return computed(shape, found, (operators, array_filters, collation), (OF_ORDER, mint));
+    }
+    let update = translation.update();
+    if update.is_empty() {
+        return Ok(Planned::Unchanged { counted: false });
+    }
+    let compares = array_filters.is_some_and(|filters| !filters.is_empty())
+        || COMPARING.iter().any(|operator| get(operators, operator).is_some());
+    let change = InPlace::new(update);
+    Ok(Planned::InPlace(InPlace {
+        array_filters: array_filters.map(RawArray::to_owned),
+        collation: collation.filter(|_| compares).map(RawDocument::to_owned),
+        ..change
+    }))
+}
+
+/// What the operators make of the item, where mongod cannot do it in its place: the whole item, which may lie elsewhere.
+fn computed(
+    shape: &BucketShape,
+    found: &LocatedItem,
+    asked: OperatorUpdate<'_>,
+    (reason, mint): (&str, &mut dyn IdSource),
+) -> Result<Planned, String> {
+    match changed(&found.item, asked, mint) {
+        Ok(item) => {
+            let planned = of_computed(shape, found, &item, mint)?;
+            Ok(match planned {
+                Planned::Unchanged { .. } => Planned::Unchanged {
+                    counted: computes_with_nan(&found.item, asked.0),
+                },
+                planned => planned,
+            })
+        }
+        Err(UpsertError::Mongod(error)) => Ok(Planned::Failed(error)),
+        Err(UpsertError::Unsupported(what)) => Err(match what.strip_prefix("an upsert ") {
+            Some(rest) => format!("{reason} {rest}"),
+            None => format!("{reason} ({what})"),
+        }),
+    }
+}
+
+/// Whether an operator computes with a `NaN`: mongod takes what comes of it for another value, since it is not equal to itself.
+fn computes_with_nan(item: &RawDocument, operators: &RawDocument) -> bool {
+    let paths = ["$inc", "$mul"]
+        .into_iter()
+        .filter_map(|name| get(operators, name)?.as_document());
+    let mut paths = paths.flat_map(RawDocument::iter).flatten();
+    paths.any(|(path, _)| get_path(item, path.as_str()).is_some_and(is_nan))
+}
+
+fn get_path<'a>(item: &'a RawDocument, path: &str) -> Option<RawBsonRef<'a>> {
+    match path.split_once('.') {
+        Some((root, rest)) => get_path(get(item, root)?.as_document()?, rest),
+        None => get(item, path),
+    }
+}
+
+fn is_nan(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Double(number) => number.is_nan(),
+        RawBsonRef::Decimal128(number) => number.to_string() == "NaN",
+        _ => false,
+    }
+}
+
+struct Translation<'a> {
+    shape: &'a BucketShape,
+    found: &'a LocatedItem,
+    /// By operator, paths in the bucket.
+    operators: Vec<(String, RawDocumentBuf)>,
+    /// The fields of the item that may be added: their names, and their stored names.
+    added: Vec<(String, String)>,
+    /// Whether a key field or the time may change.
+    is_of_place: bool,
+    /// Whether a field at the top may change whose name mongod would check there, but not in a bucket.
+    is_of_name: bool,
+}
+
+impl Translation<'_> {
+    /// One path of an operator. `Some`: mongod's error.
+    fn one(&mut self, operator: &str, path: &str, value: RawBsonRef<'_>) -> Result<Option<WriteError>, String> {
+        check_path(path)?;
+        let root = root(path);
+        self.is_of_name |= root.starts_with('$');
+        if !self.is_of_the_items_place(root) {
+            self.put(operator, path, value.into());
+            return Ok(None);
+        }
+        let now = get(&self.found.item, root);
+        let stays = match operator {
+            // Nothing is inserted.
+            "$setOnInsert" => true,
+            "$set" if path == root => is_same(Some(value), now),
+            // A naive item has one, whatever is kept of it.
+            "$unset" => now.is_none() && root != "_id",
+            _ => false,
+        };
+        if stays {
+            return Ok(None);
+        }
+        if root == "_id" {
+            if path == root && (operator == "$unset" || (operator == "$set" && now.is_some())) {
+                return Ok(Some(immutable_id()));
+            }
+            return Err(format!("{operator} of '{path}'"));
+        }
+        self.is_of_place = true;
+        Ok(None)
+    }
+
+    fn rename(&mut self, from: &str, to: RawBsonRef<'_>) -> Result<Option<WriteError>, String> {
+        let to = to.as_str().unwrap_or_default();
+        check_path(from)?;
+        check_path(to)?;
+        self.is_of_name |= from.starts_with('$') || to.starts_with('$');
+        if from == "_id" {
+            // A naive item has one, whatever is kept of it.
+            return Ok(Some(immutable_id()));
+        }
+        let RenameEffect::To(value) = renamed(&self.found.item, from, to)? else {
+            return Ok(None);
+        };
+        let roots = [root(from), root(to)];
+        if roots.contains(&"_id") {
+            return if self.found.id().is_some() && [from, to].contains(&"_id") {
+                Ok(Some(immutable_id()))
+            } else {
+                Err("$rename of '_id'".to_owned())
+            };
+        }
+        if roots.into_iter().any(|root| self.is_of_the_items_place(root)) {
+            self.is_of_place = true;
+            return Ok(None);
+        }
+        self.put("$set", to, value);
+        self.put("$unset", from, RawBson::Boolean(true));
+        Ok(None)
+    }
+
+    /// Whether the bucket's place, bounds or index go by the field.
+    fn is_of_the_items_place(&self, root: &str) -> bool {
+        root == "_id" || self.shape.time() == Some(root) || key_position(self.shape, root).is_some()
+    }
+
+    fn put(&mut self, operator: &str, path: &str, value: RawBson) {
+        let root = root(path);
+        let stored = self.shape.rename().stored(root);
+        if get(&self.found.item, root).is_none() {
+            self.added.push((root.to_owned(), stored.to_owned()));
+        }
+        let behind = path.get(root.len()..).unwrap_or_default();
+        let path = format!("{}.{stored}{behind}", element(self.shape, self.found));
+        let position = self.operators.iter().position(|(name, _)| name == operator);
+        if let Some((_, paths)) = position.and_then(|position| self.operators.get_mut(position)) {
+            put(paths, &path, value);
+            return;
+        }
+        let mut paths = RawDocumentBuf::new();
+        put(&mut paths, &path, value);
+        self.operators.push((operator.to_owned(), paths));
+    }
+
+    /// mongod adds fields in the order of their names: those here must come in the order that the application's have.
+    fn keeps_order(&mut self) -> bool {
+        if self.added.iter().all(|(root, stored)| root == stored) {
+            return true;
+        }
+        self.added.sort_unstable();
+        self.added.dedup();
+        self.added.is_sorted_by_key(|(_, stored)| stored)
+    }
+
+    fn update(self) -> RawDocumentBuf {
+        let mut update = RawDocumentBuf::new();
+        for (operator, paths) in &self.operators {
+            put(&mut update, operator, paths);
+        }
+        update
+    }
+}
+
+fn root(path: &str) -> &str {
+    path.split('.').next().unwrap_or_default()
+}
+
+fn check_path(path: &str) -> Result<(), String> {
+    if path.split('.').any(str::is_empty) {
+        return Err("an update of a field without a name".to_owned());
+    }
+    if is_positional(root(path)) {
+        return Err("an update of a positional operator".to_owned());
+    }
+    Ok(())
+}
+
+fn immutable_id() -> WriteError {
+    let message = "Performing an update on the path '_id' would modify the immutable field '_id'";
+    WriteError::new(ErrorCode::ImmutableField, message)
+}

@@ -1,0 +1,151 @@
+//! An item that is given anew as a whole: by a replacement, or as a pipeline has made it.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::{Elsewhere, InPlace, Planned, element};
+use crate::command::document::{array_of, first_field, get, single};
+use crate::command::error::{ErrorCode, WriteError};
+use crate::command::value_text::value_text;
+use crate::pattern::bucket::field_names::{check_changed, check_id};
+use crate::pattern::bucket::item::{IdSource, Item, KeepsTimestamps, with_timestamp};
+use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::key::{Key, canonical, same_bytes};
+use crate::pattern::shapes::BucketShape;
+
+/// The item as a replacement has it.
+///
+/// # Errors
+/// What cannot be done, for a message.
+pub fn of_replacement(
+    shape: &BucketShape,
+    found: &LocatedItem,
+    replacement: &RawDocument,
+    mint: &mut dyn IdSource,
+) -> Result<Planned, String> {
+    if let Err(error) = check_changed(replacement, |_| true) {
+        return Ok(Planned::Failed(error));
+    }
+    // mongod compares it as it was given, and adds or moves the `_id` afterwards.
+    let counted = first_field(replacement).is_none_or(|(name, _)| name != "_id");
+    become_whole(shape, found, (replacement, counted), mint)
+}
+
+/// The item as a pipeline has made it.
+///
+/// # Errors
+/// What cannot be done, for a message.
+pub fn of_pipeline(
+    shape: &BucketShape,
+    found: &LocatedItem,
+    made: &RawDocument,
+    mint: &mut dyn IdSource,
+) -> Result<Planned, String> {
+    if made.as_bytes() == found.item.as_bytes() {
+        return Ok(Planned::Unchanged { counted: false });
+    }
+    become_whole(shape, found, (made, true), &mut KeepsTimestamps(mint))
+}
+
+/// The item as its operators have made it, where that was computed here.
+///
+/// # Errors
+/// What cannot be done, for a message.
+pub(super) fn of_computed(
+    shape: &BucketShape,
+    found: &LocatedItem,
+    made: &RawDocument,
+    mint: &mut dyn IdSource,
+) -> Result<Planned, String> {
+    if made.as_bytes() == found.item.as_bytes() {
+        // Though what is stored may have its fields in another order.
+        return Ok(Planned::Unchanged { counted: false });
+    }
+    become_whole(shape, found, (made, false), &mut KeepsTimestamps(mint))
+}
+
+fn dollar_field(document: &RawDocument) -> Option<&str> {
+    let mut names = document.iter().flatten().map(|(name, _)| name.as_str());
+    names.find(|name| name.starts_with('$'))
+}
+
+fn become_whole(
+    shape: &BucketShape,
+    found: &LocatedItem,
+    (new, counted): (&RawDocument, bool),
+    mint: &mut dyn IdSource,
+) -> Result<Planned, String> {
+    let mut whole = RawDocumentBuf::new();
+    match (get(new, "_id"), found.id()) {
+        (Some(_), None) => return Err("an update that gives an item an `_id` where none is kept".to_owned()),
+        (Some(new), Some(old)) if !are_equal(new, old) => {
+            if let Err(error) = check_id(new) {
+                return Ok(Planned::Failed(error));
+            }
+            let message = format!(
+                "After applying the update, the (immutable) field '_id' was found to have been altered to _id: {}",
+                value_text(new)
+            );
+            return Ok(Planned::Failed(WriteError::new(ErrorCode::ImmutableField, message)));
+        }
+        (Some(id), _) | (None, Some(id)) => whole.append(cstr!("_id"), id),
+        (None, None) => {}
+    }
+    for (name, value) in new.iter().flatten() {
+        if name.as_str() != "_id" {
+            whole.append(name, with_timestamp((name.as_str(), value), mint));
+        }
+    }
+    let item = Item::prepare(shape, 0, &whole, &mut KeepsTimestamps(mint))
+        .map_err(|error| format!("an update ({})", error.message))?;
+    let key = Key::of(shape, &found.item).map_err(|error| error.message)?;
+    if item.key().identity() != key.identity() {
+        return Ok(Planned::Elsewhere(Elsewhere::Key(whole)));
+    }
+    if let Some(time) = shape.time()
+        && !is_same(get(&whole, time), get(&found.item, time))
+    {
+        return Ok(Planned::Elsewhere(Elsewhere::Time(whole)));
+    }
+    if item.stored().as_bytes() == found.stored.as_bytes() {
+        return Ok(Planned::Unchanged { counted });
+    }
+    let change = if dollar_field(item.stored()).is_some() {
+        // Which `$set` takes for an operator.
+        InPlace::by_stages(array_of(&[in_place(shape, found, item.stored())]))
+    } else {
+        InPlace::new(single("$set", single(&element(shape, found), item.stored())))
+    };
+    Ok(Planned::InPlace(InPlace { counted, ..change }))
+}
+
+/// The stage that puts an item in the place of another.
+pub(super) fn in_place(shape: &BucketShape, found: &LocatedItem, stored: &RawDocument) -> RawDocumentBuf {
+    let items = format!("${}", shape.items());
+    let slice = |from: usize, length: usize| {
+        let mut slice = RawArrayBuf::new();
+        slice.push(items.as_str());
+        slice.push(i64::try_from(from).unwrap_or(i64::MAX));
+        slice.push(i64::try_from(length).unwrap_or(i64::MAX));
+        single("$slice", &slice)
+    };
+    let most = usize::try_from(shape.max_items()).unwrap_or(usize::MAX);
+    let mut parts = Vec::new();
+    parts.extend((found.place > 0).then(|| slice(0, found.place)));
+    parts.push(single("$literal", array_of(&[stored.to_owned()])));
+    parts.push(slice(found.place.saturating_add(1), most));
+    single("$set", single(shape.items(), single("$concatArrays", array_of(&parts))))
+}
+
+/// Whether MongoDB takes two values for equal.
+fn are_equal(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> bool {
+    same_bytes(canonical(one).as_raw_bson_ref(), canonical(other).as_raw_bson_ref())
+}
+
+/// Whether a field is there, or not there, alike and in every bit.
+pub(super) fn is_same(one: Option<RawBsonRef<'_>>, other: Option<RawBsonRef<'_>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => same_bytes(one, other),
+        (None, None) => true,
+        _ => false,
+    }
+}

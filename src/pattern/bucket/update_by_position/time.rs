@@ -1,0 +1,65 @@
+//! Another time of an item where it lies: where its page, and the pages around it, stay in their order.
+
+use bson::DateTime;
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
+
+use super::{Demand, compare_and_set, element};
+use crate::command::document::{array_of, put, single};
+use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::layout::path;
+use crate::pattern::shapes::BucketShape;
+
+/// The element of `updates` that puts `stored` in the item's place if its time goes there: between those of the items beside it,
+/// and between the page's bounds or, on the highest page, behind them. Where the page is late its items have no order to keep.
+///
+/// # Errors
+/// What of the item cannot be demanded, for a message.
+pub fn with_time(
+    shape: &BucketShape,
+    found: &LocatedItem,
+    (stored, time): (RawBsonRef<'_>, DateTime),
+) -> Result<RawDocumentBuf, String> {
+    let field = shape.rename().stored(shape.time().unwrap_or_default());
+    let beside = |place: usize, operator: &str| {
+        let path = format!("{}.{place}.{field}", shape.items());
+        single(&path, single(operator, time))
+    };
+    let behind = found.place.saturating_add(1);
+    let none_behind = single(&format!("{}.{behind}", shape.items()), single("$exists", false));
+    let before = found.place.checked_sub(1).map(|place| beside(place, "$lte"));
+    let next = [beside(behind, "$gte"), none_behind.clone()];
+    let in_order = before.iter().cloned().chain([single("$or", array_of(&next))]);
+    let at_the_end = before.iter().cloned().chain([none_behind]);
+    let within = all(&[
+        single(path::FROM, single("$lte", time)),
+        single(path::TO, single("$gte", time)),
+        late_or(in_order),
+    ]);
+    let mut none: RawArrayBuf = RawArrayBuf::new();
+    none.push(RawBsonRef::Null);
+    none.push(RawArrayBuf::new());
+    let grown = all(&[
+        single(path::NEXT, single("$in", &none)),
+        single(path::FROM, single("$lte", time)),
+        single(path::TO, single("$lt", time)),
+        late_or(at_the_end),
+    ]);
+    let place = single("$or", array_of(&[within, grown]));
+    let filter = compare_and_set::filter(shape, found, (Demand::Item, false))?;
+    let mut statement = single("q", all(&[filter, place]));
+    let mut change = single("$set", single(&element(shape, found), stored));
+    put(&mut change, "$max", single(path::TO, time));
+    put(&mut statement, "u", &change);
+    put(&mut statement, "collation", single("locale", "simple"));
+    Ok(statement)
+}
+
+fn late_or(conditions: impl Iterator<Item = RawDocumentBuf>) -> RawDocumentBuf {
+    let conditions: Vec<RawDocumentBuf> = conditions.collect();
+    let branches = [single(path::LATE, true), single("$and", array_of(&conditions))];
+    single("$or", array_of(&branches))
+}
+
+fn all(conditions: &[RawDocumentBuf]) -> RawDocumentBuf {
+    single("$and", array_of(conditions))
+}

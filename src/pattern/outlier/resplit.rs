@@ -1,0 +1,148 @@
+//! Splitting a document that is there: one with more elements than a base document may hold, or one that was split by hand.
+//!
+//! A typical document is made an outlier first, with nothing behind it. From then on nothing changes its array but what gives it
+//! another generation, and what is pushed goes to its tail. So its elements can be copied into pages of a new generation for as
+//! long as it takes; then one statement counts them, and leaves the base with the first few. That statement demands the
+//! generation before and its count, or, of a document split by hand, that nobody has adopted it.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::layout::{DocumentState, Extras, VERSION, field, is_of_generation, tail};
+use super::page::begun;
+use super::reassemble::counted;
+use crate::command::document::{array_of, get, put, single};
+use crate::pattern::exact_match::call;
+use crate::pattern::shapes::OutlierShape;
+
+/// The filter for documents that may have more elements than they should.
+#[must_use]
+pub fn overlong(shape: &OutlierShape) -> RawDocumentBuf {
+    let beyond = format!("{}.{}", shape.array(), shape.threshold());
+    single(&beyond, single("$exists", true))
+}
+
+/// The filter for base documents that may have been split by hand.
+#[must_use]
+pub fn flagged_by_hand(shape: &OutlierShape) -> RawDocumentBuf {
+    let mut filter = single(shape.control(), single("$exists", false));
+    put(&mut filter, shape.flag(), true);
+    filter
+}
+
+/// The filter for a document that nobody has adopted yet.
+#[must_use]
+pub fn still_by_hand(shape: &OutlierShape, id: RawBsonRef<'_>) -> RawDocumentBuf {
+    let mut filter = single("_id", single("$eq", id));
+    for (name, value) in flagged_by_hand(shape).iter().flatten() {
+        filter.append(name, value);
+    }
+    filter
+}
+
+/// The filter for the documents of extras that were written by hand for one document.
+#[must_use]
+pub fn by_hand(shape: &OutlierShape, reference: RawBsonRef<'_>) -> RawDocumentBuf {
+    let mut filter = single(shape.reference(), single("$eq", reference));
+    put(&mut filter, field::CONTROL, single("$exists", false));
+    filter
+}
+
+/// The element of `deletes` for these.
+#[must_use]
+pub fn removal_by_hand(shape: &OutlierShape, reference: RawBsonRef<'_>) -> RawDocumentBuf {
+    let mut statement = single("q", by_hand(shape, reference));
+    put(&mut statement, "limit", 0);
+    statement
+}
+
+/// Whether a stored document has more elements than it should.
+#[must_use]
+pub fn is_overlong(shape: &OutlierShape, stored: &RawDocument) -> bool {
+    let array = get(stored, shape.array()).and_then(RawBsonRef::as_array);
+    array.is_some_and(|array| super::layout::is_long(shape, array))
+}
+
+/// The elements behind the first few, but for those of the tail: of the base document, then of its pages, or of the documents
+/// that were written by hand for it. `None` where something of it is missing, or is no array.
+#[must_use]
+pub fn elements<'a>(
+    shape: &OutlierShape,
+    (stored, state): (&'a RawDocument, &DocumentState),
+    pages: &[&'a RawDocument],
+) -> Option<Vec<RawBsonRef<'a>>> {
+    let threshold = usize::try_from(shape.threshold()).ok()?;
+    let array = get(stored, shape.array())?.as_array()?;
+    let mut elements: Vec<_> = array.into_iter().flatten().skip(threshold).collect();
+    match state {
+        DocumentState::Outlier(extras) => elements.extend(counted(shape, extras.count, pages)?),
+        DocumentState::Unmanaged => {
+            for page in pages {
+                elements.extend(get(page, shape.extras_array())?.as_array()?.into_iter().flatten());
+            }
+        }
+        DocumentState::Inline | DocumentState::Invalid => return None,
+    }
+    Some(elements)
+}
+
+/// The pages of elements of which so many are in pages already.
+#[must_use]
+pub fn pages(
+    shape: &OutlierShape,
+    reference: RawBsonRef<'_>,
+    generation: ObjectId,
+    (written, elements): (usize, &[RawBsonRef<'_>]),
+) -> Vec<RawDocumentBuf> {
+    let rest = elements.iter().skip(written).copied();
+    let from = u64::try_from(written).unwrap_or(u64::MAX);
+    begun(shape, reference, generation, (from, rest))
+}
+
+/// The element of `updates` that counts the pages of a new generation in a document that is of this state. `None` where it has
+/// none to demand.
+#[must_use]
+pub fn counting(
+    shape: &OutlierShape,
+    (stored, state): (&RawDocument, &DocumentState),
+    (generation, count): (ObjectId, usize),
+) -> Option<RawDocumentBuf> {
+    let mut query = single("_id", single("$eq", get(stored, "_id")?));
+    let tail_then = match state {
+        DocumentState::Outlier(Extras { generation, count, .. }) => {
+            for (name, value) in is_of_generation(shape, *generation).iter().flatten() {
+                query.append(name, value);
+            }
+            let path = format!("{}.{}", shape.control(), field::COUNT);
+            put(&mut query, &path, i64::try_from(*count).ok()?);
+            Some(format!("${}", tail(shape)))
+        }
+        DocumentState::Unmanaged => {
+            put(&mut query, shape.control(), single("$exists", false));
+            put(&mut query, shape.flag(), true);
+            None
+        }
+        DocumentState::Inline | DocumentState::Invalid => return None,
+    };
+    put(&mut query, shape.array(), single("$type", "array"));
+    let mut control = single(field::VERSION, single("$literal", VERSION));
+    put(&mut control, field::GENERATION, single("$literal", generation));
+    put(
+        &mut control,
+        field::COUNT,
+        single("$literal", i64::try_from(count).ok()?),
+    );
+    match tail_then {
+        Some(path) => put(&mut control, field::TAIL, path.as_str()),
+        None => put(&mut control, field::TAIL, RawArrayBuf::new()),
+    }
+    let array = format!("${}", shape.array());
+    let threshold = i64::from(shape.threshold());
+    let mut changes = single(shape.array(), call("$slice", [array.as_str().into(), threshold.into()]));
+    put(&mut changes, shape.flag(), single("$literal", true));
+    put(&mut changes, shape.control(), &control);
+    let mut statement = single("q", query);
+    put(&mut statement, "u", array_of(&[single("$set", changes)]));
+    put(&mut statement, "collation", single("locale", "simple"));
+    Some(statement)
+}

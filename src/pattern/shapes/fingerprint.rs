@@ -1,0 +1,156 @@
+//! What of a shape's options documents are stored by: who reads them by others reads them wrongly. A stored format, as the collection
+//! [says it](crate::pattern::shape_marker): an option that is added later, and must not change either, is left out where it has the value that it
+//! had before.
+
+use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
+
+use super::{BucketOptions, ExtrasOptions, ItemIds, OutlierOptions};
+
+/// Of a bucket collection: what its pages are.
+pub(super) fn of_bucket(options: &BucketOptions) -> RawDocumentBuf {
+    // Each of them is named here, so that none is forgotten.
+    let BucketOptions {
+        namespace: _,
+        mode: _,
+        // A page that was closed by it is marked short, whatever it is now.
+        max_bytes: _,
+        key,
+        time,
+        items,
+        count,
+        max_items,
+        rename,
+        item_ids,
+    } = options;
+    let mut stored = RawDocumentBuf::new();
+    stored.append(cstr!("key"), array(key));
+    if let Some(time) = time {
+        stored.append(cstr!("time"), time.as_str());
+    }
+    stored.append(cstr!("items"), items.as_str());
+    stored.append(cstr!("count"), count.as_str());
+    stored.append(cstr!("max_items"), i64::from(*max_items));
+    if !rename.is_empty() {
+        // Names may be any text, which fields of documents may not.
+        let mut pairs = RawArrayBuf::new();
+        for (item, stored) in rename {
+            pairs.push(array([item, stored]));
+        }
+        stored.append(cstr!("rename"), pairs);
+    }
+    let item_ids = match item_ids {
+        ItemIds::Unique => "unique",
+        ItemIds::Stored => "stored",
+        ItemIds::Dropped => "dropped",
+    };
+    stored.append(cstr!("item_ids"), item_ids);
+    stored
+}
+
+fn array<'a>(texts: impl IntoIterator<Item = &'a String>) -> RawArrayBuf {
+    texts.into_iter().map(String::as_str).collect()
+}
+
+/// Of an outlier collection: what its outliers and their extras are. The collection of extras says it.
+pub(super) fn of_outlier(options: &OutlierOptions) -> RawDocumentBuf {
+    let OutlierOptions {
+        namespace: _,
+        mode: _,
+        reads: _,
+        array,
+        threshold,
+        flag,
+        extras,
+    } = options;
+    let ExtrasOptions {
+        // Where this is said.
+        collection: _,
+        reference,
+        array: extras_array,
+        max_items,
+    } = extras;
+    let mut stored = RawDocumentBuf::new();
+    stored.append(cstr!("array"), array.as_str());
+    stored.append(cstr!("threshold"), i64::from(*threshold));
+    stored.append(cstr!("flag"), flag.as_str());
+    // Named as the configuration names them, but for the dot that no stored name should have.
+    stored.append(cstr!("extras_ref"), reference.as_str());
+    stored.append(cstr!("extras_array"), extras_array.as_str());
+    stored.append(cstr!("extras_max_items"), i64::from(*max_items));
+    stored
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::pattern::shape_marker::{differing, index};
+    use crate::pattern::shapes::{Mode, NamespacePattern, Reads};
+
+    fn options() -> BucketOptions {
+        let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
+        BucketOptions {
+            time: Some("at".to_owned()),
+            rename: [("quantity".to_owned(), "qty".to_owned())].into(),
+            ..options
+        }
+    }
+
+    #[test]
+    fn it_is_a_stored_format() {
+        let expected = rawdoc! {
+            "key": ["k"], "time": "at", "items": "history", "count": "count", "max_items": 10_i64, "rename": [["quantity", "qty"]],
+            "item_ids": "unique",
+        };
+        assert_eq!(of_bucket(&options()), expected);
+        let outlier = OutlierOptions {
+            namespace: NamespacePattern::parse("d.c").unwrap(),
+            array: "buyers".to_owned(),
+            threshold: 50,
+            flag: "has_extras".to_owned(),
+            reads: Reads::Base,
+            mode: Mode::Rewrite,
+            extras: ExtrasOptions {
+                collection: "extra_c".to_owned(),
+                reference: "book".to_owned(),
+                array: "more".to_owned(),
+                max_items: 1000,
+            },
+        };
+        let expected = rawdoc! {
+            "array": "buyers", "threshold": 50_i64, "flag": "has_extras", "extras_ref": "book", "extras_array": "more",
+            "extras_max_items": 1000_i64,
+        };
+        assert_eq!(of_outlier(&outlier), expected);
+    }
+
+    #[test]
+    fn what_differs_is_named_and_what_does_not_matter_is_not() {
+        let check = |options: BucketOptions, expected: &[&str]| {
+            let there = index(&of_bucket(&self::options()));
+            assert_eq!(differing(&of_bucket(&options), &there), expected);
+        };
+        check(
+            BucketOptions {
+                max_bytes: 1024,
+                ..options()
+            },
+            &[],
+        );
+        let other = BucketOptions {
+            time: None,
+            item_ids: ItemIds::Dropped,
+            max_items: 20,
+            ..options()
+        };
+        check(
+            other,
+            &[
+                "item_ids is \"unique\" there",
+                "max_items is 10 there",
+                "time is \"at\" there",
+            ],
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! `aggregate`: the unpacking stages, then the client's own.
+
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
+
+use super::explain::Explained;
+use super::referenced_shapes::refuse;
+use super::{BucketCommand, find, statistics};
+use crate::command::aggregate::{Aggregate, as_find};
+use crate::command::arguments::{InheritedOptions, with_replaced};
+use crate::command::document::{array_of, get, single};
+use crate::command::error::CommandError;
+use crate::command::header::CommandHeader;
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::read::bucket_query::BucketQuery;
+use crate::pattern::bucket::{count_pushdown, unwind};
+use crate::pattern::pipeline::{PipelinePosition, Pipelines, documents};
+use crate::pattern::unwound::of_no_document;
+use crate::session::error::RunError;
+use crate::session::metrics::Strategy;
+use crate::session::outlier::put_together;
+use crate::session::upstream_connection::UpstreamConnection;
+
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let body = run.head.body();
+    let aggregate = match Aggregate::parse(body) {
+        Ok(aggregate) => aggregate,
+        Err(error) => return Err(judged(run.link, run.head, error).await),
+    };
+    if statistics::begins_with_statistics(&aggregate) {
+        return statistics::aggregate(run, &aggregate).await;
+    }
+    if let Some(find) = as_find(body, &aggregate).filter(|_| !aggregate.explain)
+        && let Some(question) = BucketQuery::of(run.shape, &find)
+    {
+        run.ensure_readable(aggregate.hint).await?;
+        // Unlike `find`, mongod opens a cursor for a batch of none where the collection is not there.
+        if run.collection.is_some()
+            && let Some(reply) = find::from_buckets(run, &find, &question).await?
+        {
+            return Ok(reply);
+        }
+    }
+    let stages = stored(run, &aggregate).await?;
+    let replaced = [("pipeline", Some(RawBsonRef::Array(&stages))), ("hint", None)];
+    let command = with_replaced(body, &replaced);
+    run.shared.metrics.read(&run.label(), Strategy::Pipeline);
+    let reply = put_together(run.link, &command).await?;
+    if aggregate.explain {
+        return Ok(explanation(run, &stages).told_in(reply));
+    }
+    if let Some(cursor) = CursorReply::parse(&reply) {
+        run.shared.cursors.opened(cursor.id);
+    }
+    Ok(reply)
+}
+
+/// What mongod refuses an `aggregate` for in which this error was found: it may find another one first. The pipeline is not the client's,
+/// so whatever mongod answers shows nothing of what is stored.
+pub(in crate::session) async fn judged(
+    link: &mut UpstreamConnection,
+    head: &CommandHeader<'_>,
+    error: CommandError,
+) -> RunError {
+    let body = head.body();
+    let nothing = array_of(&[single("$match", of_no_document())]);
+    // Any other is refused.
+    let is_one = documents(get(body, "pipeline")).is_some();
+    let replaced = [("pipeline", Some(RawBsonRef::Array(&nothing)))];
+    let command = with_replaced(body, if is_one { &replaced } else { &[] });
+    let reply = match link.run(&command).await {
+        Ok(reply) => reply,
+        Err(error) => return error,
+    };
+    if let Some(id) = CursorReply::parse(&reply).map(|cursor| cursor.id).filter(|id| *id != 0) {
+        let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
+        let mut kill = single("killCursors", head.target.unwrap_or_default());
+        kill.append(cstr!("cursors"), &ids);
+        InheritedOptions::of(body).append_to_get_more(&mut kill);
+        if let Err(error) = link.run(&kill).await {
+            return error;
+        }
+    }
+    error.into()
+}
+
+/// What is sent for it.
+pub(super) async fn explained(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<Explained, RunError> {
+    let stages = stored(run, aggregate).await?;
+    Ok(explanation(run, &stages))
+}
+
+fn explanation(run: &BucketCommand<'_>, stages: &RawArray) -> Explained {
+    let mut command = single("aggregate", run.namespace.collection);
+    command.append(cstr!("pipeline"), stages);
+    command.append(cstr!("cursor"), RawDocumentBuf::new());
+    Explained {
+        strategy: Strategy::Pipeline,
+        command,
+    }
+}
+
+/// The pipeline on buckets, of collections that are ready to be read.
+async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<RawArrayBuf, RunError> {
+    let mut pipelines = Pipelines::new(&run.settings.shapes, run.head.database);
+    let metrics = &run.shared.metrics;
+    let stages = pipelines
+        .stages(&aggregate.pipeline, PipelinePosition::Open)
+        .map_err(|refused| refuse(metrics, &refused))?;
+    let stages = match count_pushdown::of_aggregate(run.shape, &stages) {
+        Some(counted) => counted,
+        None => unwind::of_aggregate(run.shape, &stages).map_err(|what| run.unsupported(&what))?,
+    };
+    run.reaching().prepare(&pipelines.into_reached()).await?;
+    run.ensure_readable(aggregate.hint).await?;
+    Ok(array_of(&stages))
+}

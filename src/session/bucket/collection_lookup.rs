@@ -1,0 +1,114 @@
+//! What `listCollections` tells the proxy itself, and the view of a collection's items where that is of no use any more.
+
+use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::arguments::InheritedOptions;
+use crate::command::document::single;
+use crate::command::namespace::Namespace;
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::items_view;
+use crate::pattern::shapes::BucketShape;
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamConnection;
+
+/// The collection that cursors of `listCollections` are on.
+const CURSORS: &str = "$cmd.listCollections";
+
+/// All collections and views that meet a filter.
+pub(super) async fn list(
+    link: &mut UpstreamConnection,
+    asker: InheritedOptions<'_>,
+    filter: RawDocumentBuf,
+) -> Result<Vec<RawDocumentBuf>, RunError> {
+    let mut command = single("listCollections", 1);
+    command.append(cstr!("filter"), filter);
+    let mut found = Vec::new();
+    loop {
+        asker.append_to_inspect(&mut command);
+        let reply = link.run(&command).await?;
+        let Some(cursor) = CursorReply::parse(&reply) else {
+            return Ok(found);
+        };
+        found.extend(cursor.documents().map(ToOwned::to_owned));
+        if cursor.id == 0 {
+            return Ok(found);
+        }
+        command = single("getMore", cursor.id);
+        command.append(cstr!("collection"), CURSORS);
+    }
+}
+
+/// All views of a database.
+pub(super) async fn views(
+    link: &mut UpstreamConnection,
+    asker: InheritedOptions<'_>,
+) -> Result<Vec<RawDocumentBuf>, RunError> {
+    list(link, asker, single("type", "view")).await
+}
+
+/// Drops the view of the items of a collection that is gone, unless another view reads it. What goes wrong on the way is no
+/// failure of the command that the collection went by: the view stays, and shows nothing.
+pub(super) async fn drop_items_view(
+    link: &mut UpstreamConnection,
+    asker: InheritedOptions<'_>,
+    shape: &BucketShape,
+    namespace: Namespace<'_>,
+) -> Result<(), RunError> {
+    match try_drop_items_view(link, asker, shape, namespace).await {
+        Err(RunError::Link(error)) => Err(RunError::Link(error)),
+        Err(RunError::Command(_)) | Ok(()) => Ok(()),
+    }
+}
+
+async fn try_drop_items_view(
+    link: &mut UpstreamConnection,
+    asker: InheritedOptions<'_>,
+    shape: &BucketShape,
+    namespace: Namespace<'_>,
+) -> Result<(), RunError> {
+    let name = items_view::name(namespace.collection);
+    let is_read = |views: &[RawDocumentBuf]| views.iter().any(|view| items_view::is_read_by(&name, view));
+    let found = views(link, asker).await?;
+    let is_there = found
+        .iter()
+        .any(|view| says(view, "name", &name) && items_view::is(shape, namespace.collection, view));
+    if !is_there || is_read(&found) {
+        return Ok(());
+    }
+    let mut drop = single("drop", name.as_str());
+    asker.append_identity(&mut drop);
+    link.run(&drop).await?;
+    // A view that was made meanwhile counts on it. One that is made later sees to it by itself.
+    if is_read(&views(link, asker).await?) {
+        let mut create = items_view::create(shape, namespace.collection);
+        asker.append_identity(&mut create);
+        link.run(&create).await?;
+    }
+    Ok(())
+}
+
+/// Whether what was found is the view of one of these collections' items.
+pub(super) fn is_items_view(buckets: &[(&str, &BucketShape)], found: &RawDocument) -> bool {
+    let name = found.get_str("name").unwrap_or_default();
+    let mut buckets = buckets.iter();
+    buckets.any(|(collection, shape)| items_view::name(collection) == name && items_view::is(shape, collection, found))
+}
+
+/// Whether a field of what was found is this text.
+pub(super) fn says(found: &RawDocument, field: &str, text: &str) -> bool {
+    found.get_str(field).is_ok_and(|value| value == text)
+}
+
+/// The filter for those with one of these names.
+pub(super) fn named_one_of(names: &[String]) -> RawDocumentBuf {
+    single("name", single("$in", array_of_names(names)))
+}
+
+/// The filter for those with none of these names.
+pub(super) fn named_none_of(names: &[String]) -> RawDocumentBuf {
+    single("name", single("$nin", array_of_names(names)))
+}
+
+fn array_of_names(names: &[String]) -> RawArrayBuf {
+    names.iter().map(String::as_str).collect()
+}

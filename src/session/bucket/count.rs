@@ -1,0 +1,125 @@
+//! `count`: from the buckets' own counts where that is exact, else over unpacked items.
+
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+
+use super::BucketCommand;
+use super::explain::Explained;
+use super::upstream_query::{ask, complete, documents, first_bucket};
+use crate::command::count::{Count, all_of};
+use crate::command::document::single;
+use crate::command::error::{CommandError, ErrorCode};
+use crate::pattern::bucket::page_locator::PageExceptions;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
+use crate::pattern::bucket::read::Queries;
+use crate::pattern::bucket::unwind;
+use crate::pattern::unwound;
+use crate::session::error::RunError;
+use crate::session::metrics::Strategy;
+
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    if run.head.in_transaction() {
+        let message = "Cannot run 'count' in a multi-document transaction.";
+        return Err(CommandError::new(ErrorCode::OperationNotSupportedInTransaction, message).into());
+    }
+    let count = Count::parse(run.head.body())?;
+    check(run, &count).await?;
+    if let Some((all, answer)) = of_one_key(run, &count).await? {
+        return Ok(count.reply(all, &answer));
+    }
+    let mut command = by_pipeline(run, &count);
+    run.carried().append_to_read(&mut command);
+    let answer = run.link.run(&command).await?;
+    Ok(count.reply(all_of(&answer), &answer))
+}
+
+/// What is sent for it.
+pub(super) async fn explained(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<Explained, RunError> {
+    check(run, count).await?;
+    Ok(match only_key(run, count) {
+        Some(key) => Explained {
+            strategy: Strategy::Page,
+            command: queries(run, &key).highest(run.shape),
+        },
+        None => Explained {
+            strategy: Strategy::Pipeline,
+            command: by_pipeline(run, count),
+        },
+    })
+}
+
+async fn check(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<(), RunError> {
+    if let Some(operator) = count.query.and_then(unwound::unsupported_operator) {
+        return Err(run.unsupported(&format!("{operator} in a filter")).into());
+    }
+    run.ensure_readable(count.hint).await?;
+    let mut command = single("count", run.namespace.collection);
+    command.append(cstr!("limit"), 1);
+    judge_variable(run, command, count.query).await
+}
+
+/// Has mongod judge a variable of its own in the query of a `count` or `distinct`.
+pub(super) async fn judge_variable(
+    run: &mut BucketCommand<'_>,
+    command: RawDocumentBuf,
+    query: Option<&RawDocument>,
+) -> Result<(), RunError> {
+    let narrowing = BucketPredicate::of(run.shape, query);
+    if let Some(mut command) = unwound::variable_judgement(command, narrowing.clauses(), query) {
+        run.carried().append_to_read(&mut command);
+        run.link.run(&command).await?;
+    }
+    Ok(())
+}
+
+/// The key whose items are counted, where that is all.
+fn only_key(run: &BucketCommand<'_>, count: &Count<'_>) -> Option<RawDocumentBuf> {
+    let key = BucketPredicate::of(run.shape, count.query).only_one_key();
+    // A collation may make several keys out of one; two queries have no snapshot in common.
+    key.filter(|_| count.collation.is_none() && !run.head.wants_snapshot())
+}
+
+fn queries<'q>(run: &'q BucketCommand<'_>, key: &'q RawDocument) -> Queries<'q> {
+    Queries {
+        source: run.source(),
+        key,
+    }
+}
+
+/// From the numbers of the key's pages, with the answer that they were read from. `None` where there is more to it.
+async fn of_one_key(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<Option<(u64, RawDocumentBuf)>, RunError> {
+    let Some(key) = only_key(run, count) else {
+        return Ok(None);
+    };
+    let queries = queries(run, &key);
+    // Exceptions read after the highest page tell of every short page before it.
+    let queries = [queries.highest(run.shape), queries.exceptions(run.shape)].map(|query| complete(run, query));
+    let Some([highest, answer]) = ask(run, queries).await? else {
+        return Ok(None);
+    };
+    if run.is_strict() && !run.is_still_the_same().await? {
+        return Ok(None);
+    }
+    let exceptions = PageExceptions::parse(run.shape, documents(&answer));
+    let all = exceptions.total(run.shape, first_bucket(run, &highest)?.as_ref());
+    Ok((!exceptions.too_many).then_some((all, answer)))
+}
+
+fn by_pipeline(run: &BucketCommand<'_>, count: &Count<'_>) -> RawDocumentBuf {
+    let mut command = unwound::aggregate(run.namespace.collection, &stages(run, count), None);
+    if let Some(collation) = count.collation {
+        command.append(cstr!("collation"), collation);
+    }
+    command
+}
+
+/// The stages that count all that match.
+fn stages(run: &BucketCommand<'_>, count: &Count<'_>) -> Vec<RawDocumentBuf> {
+    let narrowing = BucketPredicate::of(run.shape, count.query);
+    // Under a collation a key's equality takes in other keys; their buckets' counts are right all the same.
+    if narrowing.is_of_key_alone() {
+        return unwind::sum_of_counts(run.shape, &narrowing);
+    }
+    // No more than will be told.
+    let limit = (count.limit > 0).then(|| count.limit.saturating_add(count.skip));
+    unwind::of_count(run.shape, count.query, limit)
+}

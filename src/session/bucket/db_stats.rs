@@ -1,0 +1,121 @@
+//! `dbStats`: mongod's answer, with items where it has buckets, and without the indexes and views that are the proxy's.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::collection_lookup;
+use super::cross_collection::CrossCollectionCommand;
+use crate::command::arguments::InheritedOptions;
+use crate::command::document::{array_of, as_whole_number, get, single};
+use crate::command::namespace::Namespace;
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
+use crate::pattern::bucket::statistics::{self, Hidden};
+use crate::pattern::bucket::{index, unwind};
+use crate::pattern::shapes::{BucketShape, Shapes};
+use crate::pattern::unwound;
+use crate::session::collection_catalog::CatalogSession;
+use crate::session::error::RunError;
+use crate::session::upstream::UpstreamKind;
+
+/// The collection in which mongod keeps views; there is one as soon as there is a view.
+pub(super) const VIEWS: &str = "system.views";
+
+/// Whether there may be shaped collections in the database of a `dbStats`.
+pub(super) fn may_count_buckets(shapes: &Shapes, name: &str, database: &str) -> bool {
+    matches!(name, "dbStats" | "dbstats") && shapes.buckets_in(database).next().is_some()
+}
+
+pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let reply = across.link.run(across.head.body()).await?;
+    if across.upstream == UpstreamKind::Mongos {
+        return Ok(reply);
+    }
+    let hidden = hidden(across).await?;
+    Ok(statistics::of_database(&reply, hidden))
+}
+
+async fn hidden(across: &mut CrossCollectionCommand<'_>) -> Result<Hidden, RunError> {
+    let shapes = &across.settings.shapes;
+    let database = across.head.database;
+    let asker = InheritedOptions::of(across.head.body());
+    let buckets: Vec<_> = shapes.buckets_in(database).collect();
+    let mut names: Vec<String> = buckets.iter().map(|(name, _)| (*name).to_owned()).collect();
+    names.push(VIEWS.to_owned());
+    let views_or_named = [single("type", "view"), collection_lookup::named_one_of(&names)];
+    let filter = single("$or", array_of(&views_or_named));
+    let found = collection_lookup::list(across.link, asker, filter).await?;
+    let mut hidden = of_views(&found, &buckets);
+    for (collection, shape) in buckets {
+        let is_there = |found: &RawDocumentBuf| {
+            collection_lookup::says(found, "name", collection) && collection_lookup::says(found, "type", "collection")
+        };
+        if found.iter().any(is_there) {
+            add_collection(across, Namespace::new(database, collection), shape, &mut hidden).await?;
+        }
+    }
+    Ok(hidden)
+}
+
+/// What the views of items are in the numbers of a database.
+fn of_views(found: &[RawDocumentBuf], buckets: &[(&str, &BucketShape)]) -> Hidden {
+    let (ours, others): (Vec<_>, Vec<_>) = found
+        .iter()
+        .filter(|found| collection_lookup::says(found, "type", "view"))
+        .partition(|found| collection_lookup::is_items_view(buckets, found));
+    let views = i64::try_from(ours.len()).unwrap_or(i64::MAX);
+    let is_kept = found.iter().any(|found| collection_lookup::says(found, "name", VIEWS));
+    let collections = i64::from(is_kept && others.is_empty());
+    Hidden {
+        views,
+        collections,
+        // That collection's own on `_id`.
+        indexes: collections,
+        // Each is a document there.
+        objects: views,
+    }
+}
+
+async fn add_collection(
+    across: &mut CrossCollectionCommand<'_>,
+    namespace: Namespace<'_>,
+    shape: &BucketShape,
+    hidden: &mut Hidden,
+) -> Result<(), RunError> {
+    let carried = InheritedOptions::of(across.head.body());
+    let mut asker = CatalogSession {
+        metrics: None,
+        link: across.link,
+        shape,
+        namespace,
+        carried,
+        transaction: None,
+    };
+    match across.settings.readiness.for_reading(&mut asker).await {
+        Ok(_) => {}
+        // What is no buckets is counted as what it is.
+        Err(RunError::Command(_)) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    let mut statistics = single("collStats", namespace.collection);
+    carried.append_to_read(&mut statistics);
+    let statistics = across.link.run(&statistics).await?;
+    let mut sum = unwound::aggregate(
+        namespace.collection,
+        &unwind::sum_of_counts(shape, &BucketPredicate::of(shape, None)),
+        None,
+    );
+    carried.append_to_read(&mut sum);
+    let sum = across.link.run(&sum).await?;
+    let items = CursorReply::parse(&sum)
+        .and_then(|cursor| cursor.documents().next())
+        .and_then(|sum| get(sum, "n"))
+        .and_then(as_whole_number)
+        .unwrap_or(0);
+    let stored = get(&statistics, "count").and_then(as_whole_number).unwrap_or(0);
+    let sizes = get(&statistics, "indexSizes").and_then(RawBsonRef::as_document);
+    let names = sizes.into_iter().flat_map(RawDocument::iter).flatten();
+    let own = names.filter(|(name, _)| index::is_own(name.as_str())).count();
+    hidden.objects = hidden.objects.saturating_add(stored.saturating_sub(items));
+    hidden.indexes = hidden.indexes.saturating_add(i64::try_from(own).unwrap_or(i64::MAX));
+    Ok(())
+}

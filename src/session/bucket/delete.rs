@@ -1,0 +1,201 @@
+//! `delete`: items taken out of their pages.
+//!
+//! [`one`] deletes a single item, [`many`] all that match, [`remove_empty_pages`] removes the pages that are left empty.
+
+mod batch_delete;
+mod many;
+mod one;
+pub(super) mod remove_empty_pages;
+
+use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
+
+pub(super) use self::one::{ItemToDelete, condition, sweep_page, take, taking_out, target, target_by_id};
+use super::item_update::end_running_transaction;
+use super::retry_on_swap::{self, is_met_by, may_go_on, wait};
+use super::{BucketCommand, indexes, item_lookup, write_concern};
+use crate::command::delete::DeleteStatement;
+use crate::command::document::{array_of, single};
+use crate::command::error::{CommandError, ErrorCode, WriteError, is_retryable, label_retryable};
+use crate::command::reply::copy_cluster_time;
+use crate::command::write_batch::WriteBatch;
+use crate::pattern::bucket::item_lookup::ItemSelector;
+use crate::session::error::RunError;
+
+/// What was deleted so far.
+#[derive(Debug, Default)]
+struct DeleteTally {
+    n: i64,
+    errors: Vec<RawDocumentBuf>,
+    resent: Vec<i32>,
+    concern_error: Option<RawDocumentBuf>,
+    last_answer: RawDocumentBuf,
+}
+
+impl DeleteTally {
+    /// Takes in mongod's answer to a statement of the client's own.
+    fn add(&mut self, n: i64, answer: RawDocumentBuf) {
+        self.n = self.n.saturating_add(n);
+        if let Ok(error) = answer.get_document("writeConcernError") {
+            self.concern_error = Some(error.to_owned());
+        }
+        self.last_answer = answer;
+    }
+
+    fn reply(mut self, retryable: bool) -> RawDocumentBuf {
+        let mut reply = RawDocumentBuf::new();
+        reply.append(cstr!("n"), i32::try_from(self.n).unwrap_or(i32::MAX));
+        if !self.errors.is_empty() {
+            reply.append(cstr!("writeErrors"), array_of(&self.errors));
+        }
+        if let Some(error) = &self.concern_error {
+            reply.append(cstr!("writeConcernError"), error);
+        }
+        if !self.resent.is_empty() {
+            self.resent.sort_unstable();
+            reply.append(
+                cstr!("retriedStmtIds"),
+                self.resent.into_iter().collect::<RawArrayBuf>(),
+            );
+        }
+        reply.append(cstr!("ok"), 1.0);
+        copy_cluster_time(&mut reply, &self.last_answer);
+        let code = self.concern_error.map(|error| error.get_i32("code"));
+        if retryable && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
+            label_retryable(&mut reply);
+        }
+        reply
+    }
+}
+
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let mut let_variables = None;
+    let batch = WriteBatch::parse(run.head, ("delete", "delete.deletes"), |name, field| {
+        match name {
+            "let" => let_variables = field.document()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let statements = batch
+        .statements
+        .iter()
+        .map(|statement| DeleteStatement::parse(statement));
+    let statements = statements.collect::<Result<Vec<_>, _>>()?;
+    let retryable = run.is_retryable()?;
+    // Nothing is deleted of a command that cannot be done whole.
+    for statement in &statements {
+        item_lookup::check(run, Some(statement.filter))?;
+    }
+    run.ensure_readable(None)
+        .await
+        .map_err(|error| of_write(error, retryable))?;
+    let mut deleted = DeleteTally::default();
+    for (index, statement) in statements.iter().enumerate() {
+        let id = retryable.then(|| batch.statement_ids.of(index));
+        let before = deleted.n;
+        match until_executed(run, (statement, let_variables), id, &mut deleted).await {
+            Ok(()) => {}
+            Err(RunError::Command(told)) if is_executed_in_part(run, &told) => {
+                let error = match deleted.n.saturating_sub(before) {
+                    0 => retry_on_swap::not_executed(run),
+                    items => retry_on_swap::deleted_in_part(run, items),
+                };
+                deleted.errors.push(error.to_document(index));
+                if batch.ordered {
+                    break;
+                }
+            }
+            Err(RunError::Command(told)) if let Some(error) = of_statement(&told, index) => {
+                deleted.errors.push(error.to_document(index));
+                if matches!(told, CommandError::Own { .. }) {
+                    end_running_transaction(run).await?;
+                }
+                if batch.ordered || run.head.in_transaction() {
+                    break;
+                }
+            }
+            Err(error) => return Err(of_write(error, retryable)),
+        }
+    }
+    if deleted.errors.is_empty()
+        && deleted.last_answer.is_empty()
+        && let Some(answer) = write_concern::wait_after_no_write(run)
+            .await
+            .map_err(|error| of_write(error, retryable))?
+    {
+        deleted.add(0, answer);
+    }
+    if batch.unacknowledged {
+        // What mongod says to it.
+        let mut reply = single("n", 0);
+        reply.append(cstr!("ok"), 1.0);
+        return Ok(reply);
+    }
+    Ok(deleted.reply(retryable))
+}
+
+/// Whether the collection was replaced, or stayed frozen, when something had been executed: the client is told how much.
+fn is_executed_in_part(run: &BucketCommand<'_>, error: &CommandError) -> bool {
+    let is_of_replacing = is_met_by(error) || error.is(ErrorCode::WriteConflict);
+    is_of_replacing && run.executed > 0 && !run.head.in_transaction()
+}
+
+/// Executes a statement, and again where the collection is replaced before it has done anything.
+async fn until_executed(
+    run: &mut BucketCommand<'_>,
+    (statement, variables): (&DeleteStatement<'_>, Option<&RawDocument>),
+    id: Option<i32>,
+    deleted: &mut DeleteTally,
+) -> Result<(), RunError> {
+    let before = run.executed;
+    for _ in 0..retry_on_swap::MAX_RUNS {
+        match execute(run, (statement, variables), id, deleted).await {
+            Err(RunError::Command(error)) if is_met_by(&error) && may_go_on(run, before) => wait(run).await?,
+            done => return done,
+        }
+    }
+    execute(run, (statement, variables), id, deleted).await
+}
+
+async fn execute(
+    run: &mut BucketCommand<'_>,
+    (statement, variables): (&DeleteStatement<'_>, Option<&RawDocument>),
+    id: Option<i32>,
+    deleted: &mut DeleteTally,
+) -> Result<(), RunError> {
+    if id.is_some() && !statement.one {
+        let message = "Cannot use (or request) retryable writes with limit=0";
+        return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
+    }
+    indexes::check_hint(run, statement.hint).await?;
+    let wanted = ItemSelector {
+        filter: Some(statement.filter),
+        collation: statement.collation,
+        let_variables: variables,
+        ..ItemSelector::default()
+    };
+    if statement.one {
+        return one::delete(run, wanted, id, deleted).await;
+    }
+    many::delete(run, wanted, deleted).await
+}
+
+/// The error as that of a statement, unless it is of the server, or says before anything was done that it cannot be.
+fn of_statement(error: &CommandError, index: usize) -> Option<WriteError> {
+    let is_first = index == 0;
+    match error {
+        CommandError::Own {
+            code: ErrorCode::CommandNotSupported,
+            ..
+        } if is_first => None,
+        error => WriteError::of_command(error),
+    }
+}
+
+/// The error of a delete, from wherever in it.
+pub(super) fn of_write(error: RunError, retryable: bool) -> RunError {
+    error.map_command(|error| {
+        let error = error.of_write();
+        if retryable { error.labelled() } else { error }
+    })
+}

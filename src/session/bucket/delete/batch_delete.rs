@@ -1,0 +1,158 @@
+//! Items that match, wherever they lie: taken out page by page.
+
+use std::collections::BTreeMap;
+
+use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf};
+
+use super::one::{ItemToDelete, condition};
+use super::{DeleteTally, remove_empty_pages};
+use crate::command::document::single;
+use crate::pattern::bucket::delete::take_out;
+use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
+use crate::pattern::bucket::layout::PageHeader;
+use crate::session::bucket::item_lookup::Matches;
+use crate::session::bucket::write_statement::{Origin, WriteCommand, lost_too_often, send_counting};
+use crate::session::bucket::{BucketCommand, MAX_ATTEMPTS, pause};
+use crate::session::error::RunError;
+
+/// What of a page is to be taken out.
+struct PageSelection {
+    key: RawDocumentBuf,
+    facts: PageHeader,
+    /// By their places, ascending.
+    items: BTreeMap<usize, RawDocumentBuf>,
+}
+
+pub(super) async fn delete(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    deleted: &mut DeleteTally,
+) -> Result<(), RunError> {
+    let mut emptied = Emptied::default();
+    // Where the collection was replaced meanwhile, items lie elsewhere than they were found.
+    while !all_that_match(run, wanted, deleted, &mut emptied).await? && !run.is_still_the_same().await? {}
+    for key in emptied.keys.into_values() {
+        remove_empty_pages::key(run, &key).await?;
+    }
+    Ok(())
+}
+
+/// Takes out all items that match; whether each was as it was found.
+async fn all_that_match(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    deleted: &mut DeleteTally,
+    emptied: &mut Emptied,
+) -> Result<bool, RunError> {
+    let mut missed = round(run, wanted, deleted, emptied).await?;
+    let all = missed.is_empty();
+    for attempt in 0..MAX_ATTEMPTS {
+        if missed.is_empty() {
+            return Ok(all);
+        }
+        pause(attempt).await;
+        // What was not as it was found is looked at again where it was; what came meanwhile elsewhere is not meant.
+        let again = pages(&missed);
+        let again = ItemSelector {
+            of_bucket: Some(&again),
+            ..wanted
+        };
+        missed = round(run, again, deleted, emptied).await?;
+    }
+    Err(lost_too_often().into())
+}
+
+/// The keys that pages were emptied of.
+#[derive(Default)]
+struct Emptied {
+    keys: BTreeMap<Vec<u8>, RawDocumentBuf>,
+}
+
+impl Emptied {
+    fn add(&mut self, key: &RawDocument) {
+        self.keys
+            .entry(key.as_bytes().to_vec())
+            .or_insert_with(|| key.to_owned());
+    }
+}
+
+fn pages(ids: &[RawBson]) -> RawDocumentBuf {
+    let ids: RawArrayBuf = ids.iter().map(RawBson::as_raw_bson_ref).collect();
+    single("_id", single("$in", &ids))
+}
+
+/// Takes out all items that match now; the `_id`s of the pages that were not as they were found.
+async fn round(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    deleted: &mut DeleteTally,
+    emptied: &mut Emptied,
+) -> Result<Vec<RawBson>, RunError> {
+    let mut matches = Matches::of(run, wanted).await?;
+    let mut missed = Vec::new();
+    // A page may go on in the next batch.
+    let mut rest: Option<PageSelection> = None;
+    while let Some(batch) = matches.next_batch(run).await? {
+        let mut chosen = by_page(run, rest.take(), batch)?;
+        rest = chosen.pop();
+        missed.extend(take(run, &chosen, deleted, emptied).await?);
+    }
+    let rest: Vec<PageSelection> = rest.into_iter().collect();
+    missed.extend(take(run, &rest, deleted, emptied).await?);
+    Ok(missed)
+}
+
+fn by_page(
+    run: &BucketCommand<'_>,
+    rest: Option<PageSelection>,
+    batch: Vec<LocatedItem>,
+) -> Result<Vec<PageSelection>, RunError> {
+    let mut chosen: Vec<PageSelection> = rest.into_iter().collect();
+    for found in batch {
+        let target = ItemToDelete::of(run.shape, found).ok_or_else(|| run.corrupt_bucket_error())?;
+        match chosen.last_mut() {
+            Some(last) if last.facts.id == target.page.id => {
+                last.items.insert(target.place, target.stored);
+            }
+            _ => chosen.push(PageSelection {
+                key: condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?,
+                facts: target.page,
+                items: [(target.place, target.stored)].into(),
+            }),
+        }
+    }
+    Ok(chosen)
+}
+
+async fn take(
+    run: &mut BucketCommand<'_>,
+    chosen: &[PageSelection],
+    deleted: &mut DeleteTally,
+    emptied: &mut Emptied,
+) -> Result<Vec<RawBson>, RunError> {
+    if chosen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let statements = chosen.iter().map(|page| {
+        let items: Vec<(usize, &RawDocument)> = page.items.iter().map(|(place, item)| (*place, &**item)).collect();
+        take_out(run.shape, &page.facts, &items)
+    });
+    let statements: Vec<RawDocumentBuf> = statements.collect();
+    let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
+    let told = send_counting(run, WriteCommand::Update, (&statements, false), Origin::Client(None)).await?;
+    let mut missed = Vec::new();
+    let mut n = 0_usize;
+    for (position, page) in chosen.iter().enumerate() {
+        if told.missed.contains(&position) {
+            missed.push(page.facts.id.clone());
+            continue;
+        }
+        n = n.saturating_add(page.items.len());
+        if usize::try_from(page.facts.count).is_ok_and(|count| count <= page.items.len()) {
+            emptied.add(&page.key);
+        }
+    }
+    deleted.add(i64::try_from(n).unwrap_or(i64::MAX), told.answer.clone());
+    told.unless_replaced()?;
+    Ok(missed)
+}

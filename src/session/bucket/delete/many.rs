@@ -1,0 +1,159 @@
+//! All items that match: where only keys say which, the pages of these keys.
+
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+
+use super::{DeleteTally, batch_delete, remove_empty_pages};
+use crate::command::document::{array_of, put, single};
+use crate::pattern::bucket::delete::{empty, has_announced_only};
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::item_lookup::ItemSelector;
+use crate::pattern::bucket::key::Key;
+use crate::pattern::bucket::layout::{PageHeader, path};
+use crate::pattern::bucket::predicate_pushdown::{BucketPredicate, is_page_of_any_layout};
+use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_met_by, wait};
+use crate::session::bucket::upstream_query::{documents, more};
+use crate::session::bucket::write_statement::{Origin, WriteCommand, lost_too_often, send_counting};
+use crate::session::bucket::{BucketCommand, MAX_ATTEMPTS, pause};
+use crate::session::error::RunError;
+
+/// Pages taken together.
+const PAGES: i64 = 1000;
+
+/// Deletes them. Where the collection is replaced meanwhile the rest is found and deleted in the one that takes its place.
+pub(super) async fn delete(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    deleted: &mut DeleteTally,
+) -> Result<(), RunError> {
+    for _ in 0..MAX_RUNS {
+        match all(run, wanted, deleted).await {
+            Err(RunError::Command(error)) if is_met_by(&error) && !run.head.in_transaction() => wait(run).await?,
+            done => return done,
+        }
+    }
+    all(run, wanted, deleted).await
+}
+
+async fn all(run: &mut BucketCommand<'_>, wanted: ItemSelector<'_>, deleted: &mut DeleteTally) -> Result<(), RunError> {
+    let narrowing = BucketPredicate::of(run.shape, wanted.filter);
+    match narrowing.only_keys().filter(|_| wanted.collation.is_none()) {
+        Some(condition) => whole_pages(run, &condition, deleted).await,
+        None => batch_delete::delete(run, wanted, deleted).await,
+    }
+}
+
+/// A page of a key, of which all items are to go.
+struct PageToDelete {
+    key: Key,
+    facts: PageHeader,
+}
+
+/// All items of the pages that meet a condition.
+async fn whole_pages(
+    run: &mut BucketCommand<'_>,
+    condition: &RawDocument,
+    deleted: &mut DeleteTally,
+) -> Result<(), RunError> {
+    for round in 0..MAX_ATTEMPTS {
+        pause(round).await;
+        let mut answer = run.link.run(&pages_of(run, condition)).await?;
+        let mut missed = false;
+        loop {
+            let pages = pages(run, &answer)?;
+            missed |= empty_and_remove(run, &pages, deleted).await?;
+            match more(run, &answer).await? {
+                Some(next) => answer = next,
+                None => break,
+            }
+        }
+        if !missed {
+            return Ok(());
+        }
+    }
+    Err(lost_too_often().into())
+}
+
+/// The pages from each key's highest on, without their items.
+fn pages_of(run: &BucketCommand<'_>, condition: &RawDocument) -> RawDocumentBuf {
+    let mut order = RawDocumentBuf::new();
+    for field in run.shape.key() {
+        put(&mut order, field, -1);
+    }
+    put(&mut order, path::PAGE, -1);
+    let mut find = single("find", run.namespace.collection);
+    find.append(
+        cstr!("filter"),
+        single("$and", array_of(&[is_page_of_any_layout(), condition.to_owned()])),
+    );
+    find.append(cstr!("sort"), &order);
+    find.append(cstr!("hint"), index::PAGE);
+    find.append(cstr!("projection"), single(run.shape.items(), 0));
+    find.append(cstr!("batchSize"), PAGES);
+    run.carried().append_to_internal_read(&mut find);
+    find
+}
+
+fn pages(run: &BucketCommand<'_>, answer: &RawDocument) -> Result<Vec<PageToDelete>, RunError> {
+    let pages = documents(answer).map(|page| {
+        let key = Key::of(run.shape, page).ok()?;
+        PageHeader::parse(run.shape, page).map(|facts| PageToDelete { key, facts })
+    });
+    pages
+        .collect::<Option<_>>()
+        .ok_or_else(|| run.corrupt_bucket_error().into())
+}
+
+/// Empties pages and removes those that can be; whether some were not as they were known.
+async fn empty_and_remove(
+    run: &mut BucketCommand<'_>,
+    pages: &[PageToDelete],
+    deleted: &mut DeleteTally,
+) -> Result<bool, RunError> {
+    let full: Vec<&PageToDelete> = pages.iter().filter(|page| page.facts.count > 0).collect();
+    let statements: Vec<RawDocumentBuf> = full.iter().map(|page| empty(run.shape, &page.facts)).collect();
+    let mut missed = Vec::new();
+    if !statements.is_empty() {
+        let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
+        let told = send_counting(run, WriteCommand::Update, (&statements, false), Origin::Client(None)).await?;
+        missed.clone_from(&told.missed);
+        let emptied = full.iter().enumerate().filter(|(place, _)| !missed.contains(place));
+        let n: i64 = emptied.map(|(_, page)| i64::from(page.facts.count)).sum();
+        deleted.add(n, told.answer.clone());
+        told.unless_replaced()?;
+    }
+    let missed_pages: Vec<&PageHeader> = missed
+        .iter()
+        .filter_map(|place| Some(&full.get(*place)?.facts))
+        .collect();
+    for of_key in pages.chunk_by(|one, next| one.key.identity() == next.key.identity()) {
+        remove_of_key(run, of_key, &missed_pages).await?;
+    }
+    Ok(!missed.is_empty())
+}
+
+/// Removes those pages of a key, from the highest on, that can be.
+async fn remove_of_key(
+    run: &mut BucketCommand<'_>,
+    pages: &[PageToDelete],
+    missed: &[&PageHeader],
+) -> Result<(), RunError> {
+    let mut empty: Vec<PageHeader> = Vec::new();
+    for page in pages {
+        let facts = &page.facts;
+        if missed.iter().any(|missed| missed.id == facts.id) || !has_announced_only(facts, empty.last()) {
+            break;
+        }
+        empty.push(PageHeader {
+            count: 0,
+            ..facts.clone()
+        });
+    }
+    let Some(first) = pages.first() else { return Ok(()) };
+    let mut key = RawDocumentBuf::new();
+    first.key.append_filter(run.shape, &mut key);
+    let removed = remove_empty_pages::remove_all(run, &key, &empty).await?;
+    match removed.checked_sub(1).and_then(|last| empty.get(last)) {
+        Some(last) => remove_empty_pages::below(run, &key, last).await,
+        None => remove_empty_pages::key(run, &key).await,
+    }
+}

@@ -1,0 +1,126 @@
+//! Pages that are left empty. A packed copy has none, so what is not done since the collection is replaced need not be done.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::document::{array_of, get, single};
+use crate::command::reply::{CursorReply, succeeded};
+use crate::pattern::bucket::delete::{forget_next, removable, remove};
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::layout::{PageHeader, path};
+use crate::pattern::bucket::predicate_pushdown::is_page;
+use crate::pattern::bucket::update_by_position::retime::tell_before;
+use crate::session::bucket::BucketCommand;
+use crate::session::bucket::retry_on_swap::unless_replaced;
+use crate::session::bucket::write_statement::{Origin, WriteCommand, beside, send};
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// Pages looked at together.
+const PAGES: i64 = 1000;
+
+/// Removes the empty pages at the end of a key.
+pub(in crate::session::bucket) async fn key(run: &mut BucketCommand<'_>, key: &RawDocument) -> Result<(), RunError> {
+    let mut find = single("find", run.namespace.collection);
+    find.append(cstr!("filter"), single("$and", array_of(&[is_page(), key.to_owned()])));
+    find.append(cstr!("sort"), single(path::PAGE, -1));
+    find.append(cstr!("projection"), single(run.shape.items(), 0));
+    find.append(cstr!("limit"), PAGES);
+    find.append(cstr!("batchSize"), PAGES);
+    find.append(cstr!("singleBatch"), true);
+    run.carried().append_to_internal_read(&mut find);
+    let answer = run.link.run(&find).await?;
+    let pages = CursorReply::parse(&answer).map(|cursor| {
+        let pages = cursor.documents().map(|page| PageHeader::parse(run.shape, page));
+        pages.collect::<Option<Vec<_>>>()
+    });
+    let pages = pages.flatten().ok_or_else(|| run.corrupt_bucket_error())?;
+    let empty = pages.get(..removable(&pages)).unwrap_or_default();
+    let removed = remove_all(run, key, empty).await?;
+    if let Some(last) = removed.checked_sub(1).and_then(|last| pages.get(last)) {
+        below(run, key, last).await?;
+    }
+    Ok(())
+}
+
+/// Removes pages of a key that are empty, from the highest down, until one is not as it was known; how many are gone.
+pub(super) async fn remove_all(
+    run: &mut BucketCommand<'_>,
+    key: &RawDocument,
+    pages: &[PageHeader],
+) -> Result<usize, RunError> {
+    let pages = pass_on(run, key, pages).await?;
+    if pages.is_empty() {
+        return Ok(0);
+    }
+    let statements: Vec<RawDocumentBuf> = pages.iter().map(|page| remove(run.shape, page)).collect();
+    let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
+    let told = send(run, WriteCommand::Delete, (&statements, true), Origin::Internal).await;
+    let Some(told) = unless_replaced(run, told)? else {
+        return Ok(0);
+    };
+    Ok(told.missed.first().copied().unwrap_or(pages.len()))
+}
+
+/// Lets the page before each that is to be removed tell what that page tells of those before it. Those that may be removed.
+async fn pass_on(
+    run: &mut BucketCommand<'_>,
+    key: &RawDocument,
+    pages: &[PageHeader],
+) -> Result<Vec<PageHeader>, RunError> {
+    let Some(first) = pages.iter().position(PageHeader::tells_for_others) else {
+        return Ok(pages.to_vec());
+    };
+    let (others, telling) = pages.split_at_checked(first).unwrap_or_default();
+    let mut removable = others.to_vec();
+    let behind = telling.iter().filter(|page| page.page > 0);
+    let statements: Option<Vec<RawDocumentBuf>> = behind.map(|page| tell_before(key, page)).collect();
+    let Some(statements) = statements else {
+        return Ok(removable);
+    };
+    let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
+    let told = send(run, WriteCommand::Update, (&statements, true), Origin::Internal).await;
+    let Some(told) = unless_replaced(run, told)? else {
+        return Ok(removable);
+    };
+    if usize::try_from(told.n).is_ok_and(|told| told == statements.len()) {
+        removable.extend(telling.iter().map(|page| PageHeader {
+            anchor: true,
+            ..page.clone()
+        }));
+    }
+    Ok(removable)
+}
+
+/// Lets the page before one that is gone forget it, and removes that page too if it is empty, and so on.
+pub(super) async fn below(
+    run: &mut BucketCommand<'_>,
+    key: &RawDocument,
+    removed: &PageHeader,
+) -> Result<(), RunError> {
+    let mut removed = removed.clone();
+    while let Some((query, update)) = forget_next(key, &removed) {
+        let mut command = single("findAndModify", run.namespace.collection);
+        command.append(cstr!("query"), &query);
+        command.append(cstr!("update"), &update);
+        command.append(cstr!("new"), true);
+        command.append(cstr!("fields"), single(run.shape.items(), 0));
+        command.append(cstr!("hint"), index::PAGE);
+        beside(run).append_to_write(&mut command);
+        let answer = succeeded(run.link.call(UpstreamRequest::plain(&command)).await?);
+        let Some(answer) = unless_replaced(run, answer.map_err(Into::into))? else {
+            return Ok(());
+        };
+        let page = get(&answer, "value").and_then(RawBsonRef::as_document);
+        let Some(page) = page.and_then(|page| PageHeader::parse(run.shape, page)) else {
+            return Ok(());
+        };
+        if removable(std::slice::from_ref(&page)) == 0 {
+            return Ok(());
+        }
+        if remove_all(run, key, std::slice::from_ref(&page)).await? == 0 {
+            return Ok(());
+        }
+        removed = page;
+    }
+    Ok(())
+}

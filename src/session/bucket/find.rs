@@ -1,0 +1,261 @@
+//! `find`: from the buckets that hold the answer, or by a pipeline.
+
+mod access_path;
+mod first_page;
+pub(super) mod item_cursor;
+mod merge;
+
+use bson::raw::{RawDocumentBuf, cstr};
+
+use self::access_path::{AccessPath, BatchTerms};
+use self::item_cursor::{BatchLimit, BatchStatus, ItemCursor};
+use super::BucketCommand;
+use super::cursor_source::CursorSource;
+use super::explain::Explained;
+use super::upstream_query::{complete, kill};
+use crate::command::batch::{BatchKind, ReplyBatch};
+use crate::command::document::get;
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::find::Find;
+use crate::command::reply::{CursorReply, copy_cluster_time, with_closed_cursor};
+use crate::pattern::bucket::read::bucket_query::BucketQuery;
+use crate::pattern::bucket::read::page_scan::{PageScan, ScanDirection};
+use crate::pattern::bucket::unwind;
+use crate::pattern::unwound;
+use crate::session::error::RunError;
+use crate::session::metrics::Strategy;
+
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let find = Find::parse(run.head.body())?;
+    check(run, &find)?;
+    run.ensure_readable(find.hint).await?;
+    if let Some(question) = BucketQuery::of(run.shape, &find)
+        && let Some(reply) = from_buckets(run, &find, &question).await?
+    {
+        return Ok(reply);
+    }
+    run.shared.metrics.read(&run.label(), Strategy::Pipeline);
+    by_pipeline(run, &find).await
+}
+
+/// What is sent for it.
+pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Explained, RunError> {
+    check(run, find)?;
+    run.ensure_readable(find.hint).await?;
+    if let Some(question) = BucketQuery::of(run.shape, find)
+        && let Some(explained) = buckets_explained(run, find, &question).await?
+    {
+        return Ok(explained);
+    }
+    judge(run, find).await?;
+    let command = pipeline_of(run, find)?;
+    let strategy = Strategy::Pipeline;
+    Ok(Explained { strategy, command })
+}
+
+async fn buckets_explained(
+    run: &mut BucketCommand<'_>,
+    find: &Find<'_>,
+    question: &BucketQuery,
+) -> Result<Option<Explained>, RunError> {
+    let terms = BatchTerms::of(find, question);
+    let (mut stream, first) = match access_path::plan(run, question, terms).await? {
+        AccessPath::Walk(stream, first) => (stream, first),
+        AccessPath::Nothing(_) => return Ok(merge::explained(run, question).filter(|_| terms.single_batch)),
+        AccessPath::Merge => return Ok(merge::explained(run, question).filter(|_| terms.may_merge_sort)),
+        AccessPath::Pipeline => return Ok(None),
+    };
+    let command = stream.query(run, terms.measure);
+    // The first bucket tells whether it is the way.
+    let (_, filled) = stream
+        .fill(run, run.shape, (BatchKind::First, BatchLimit::of(Some(0))), first)
+        .await?;
+    stream.close(run).await?;
+    if filled == BatchStatus::OutOfOrder {
+        return Ok(merge::explained(run, question).filter(|_| terms.may_merge_sort));
+    }
+    let strategy = terms.strategy();
+    Ok(Some(Explained { strategy, command }))
+}
+
+/// `None` where buckets alone do not give the answer: the pipeline will.
+pub(super) async fn from_buckets(
+    run: &mut BucketCommand<'_>,
+    find: &Find<'_>,
+    question: &BucketQuery,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let terms = BatchTerms::of(find, question);
+    let (measure, closes) = (terms.measure, terms.single_batch);
+    // What a cursor may still tell when its transaction has ended is mongod's to say; several queries have no snapshot in
+    // common.
+    if (!closes && run.head.in_transaction()) || run.head.wants_snapshot() {
+        return Ok(None);
+    }
+    if run.link.is_dry_run() {
+        run.shared.metrics.read(&run.label(), terms.strategy());
+    }
+    let (mut stream, first) = match access_path::plan(run, question, terms).await? {
+        AccessPath::Walk(stream, first) => (stream, first),
+        AccessPath::Nothing(answer) => {
+            run.shared.metrics.read(&run.label(), Strategy::Page);
+            let id = if measure.is_nothing() && leaves_open(run, find) {
+                let ended = ItemCursor::ended(PageScan::of(question, ScanDirection::Forward), &answer);
+                run.keep(CursorSource::Buckets(Box::new(ended))).await?
+            } else {
+                0
+            };
+            let mut reply = ReplyBatch::new(BatchKind::First).into_reply(run.namespace, id);
+            copy_cluster_time(&mut reply, &answer);
+            return Ok(Some(reply));
+        }
+        AccessPath::Merge => return merged(run, question, terms).await,
+        AccessPath::Pipeline => return Ok(None),
+    };
+    let (batch, filled) = match stream.fill(run, run.shape, (BatchKind::First, measure), first).await {
+        Ok(filled) => filled,
+        // As for an index that is not there: a pipeline needs none.
+        Err(RunError::Command(error)) if error.is(ErrorCode::BadValue) => return Ok(None),
+        // Replaced since another query was asked.
+        Err(RunError::Command(error)) if error.is(ErrorCode::CollectionUuidMismatch) => {
+            run.settings.readiness.forget(run.namespace);
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    if run.is_strict() && !run.is_still_the_same().await? {
+        stream.close(run).await?;
+        return Ok(None);
+    }
+    if let Some(bucket) = stream.first_page() {
+        first_page::learn(run, question, &bucket);
+    }
+    if filled == BatchStatus::OutOfOrder {
+        stream.close(run).await?;
+        return merged(run, question, terms).await;
+    }
+    if stream.missed_its_item() {
+        return Ok(None);
+    }
+    let leaves_open = filled == BatchStatus::More && leaves_open(run, find);
+    if closes && leaves_open {
+        // More bytes than one reply can hold.
+        stream.close(run).await?;
+        return Ok(None);
+    }
+    run.shared.metrics.read(&run.label(), terms.strategy());
+    let gossip = stream.gossip().to_owned();
+    let id = if leaves_open {
+        run.keep(CursorSource::Buckets(stream)).await?
+    } else {
+        stream.close(run).await?;
+        0
+    };
+    let mut reply = batch.into_reply(run.namespace, id);
+    copy_cluster_time(&mut reply, &gossip);
+    Ok(Some(reply))
+}
+
+/// Whether a cursor may stay open behind the first batch: that of a collection which is not there is closed at once.
+fn leaves_open(run: &BucketCommand<'_>, find: &Find<'_>) -> bool {
+    run.collection.is_some() && !find.single_batch
+}
+
+/// Only where all of the answer fits in one reply: mongod sorts the rest.
+async fn merged(
+    run: &mut BucketCommand<'_>,
+    question: &BucketQuery,
+    terms: BatchTerms,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    if !terms.may_merge_sort {
+        return Ok(None);
+    }
+    let Some((mut items, gossip)) = merge::run(run, question).await? else {
+        return Ok(None);
+    };
+    if run.is_strict() && !run.is_still_the_same().await? {
+        return Ok(None);
+    }
+    let mut batch = ReplyBatch::new(BatchKind::First);
+    while let Some(item) = items.first().filter(|_| !terms.measure.is_full(&batch)) {
+        if !batch.has_space_for(item.len()) {
+            return Ok(None);
+        }
+        batch.push(item);
+        items.advance();
+    }
+    run.shared.metrics.read(&run.label(), Strategy::Page);
+    let mut reply = batch.into_reply(run.namespace, 0);
+    copy_cluster_time(&mut reply, &gossip);
+    Ok(Some(reply))
+}
+
+fn check(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), CommandError> {
+    if find
+        .beyond_aggregation
+        .iter()
+        .any(|option| matches!(*option, "tailable" | "awaitData"))
+    {
+        let message = "error processing query: tailable cursor requested on non capped collection";
+        return Err(CommandError::new(ErrorCode::BadValue, message));
+    }
+    if let Some(option) = find.beyond_aggregation.first() {
+        return Err(run.unsupported(&format!("find with '{option}'")));
+    }
+    if let Some(operator) = find.filter.and_then(unwound::unsupported_operator) {
+        return Err(run.unsupported(&format!("{operator} in a filter")));
+    }
+    if find.sort.is_some_and(|sort| get(sort, "$natural").is_some()) {
+        return Err(run.unsupported("a sort by $natural"));
+    }
+    Ok(())
+}
+
+async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
+    judge(run, find).await?;
+    let command = pipeline_of(run, find)?;
+    let command = complete(run, command);
+    let reply = run.link.run(&command).await?;
+    let Some(cursor) = CursorReply::parse(&reply) else {
+        return Ok(reply);
+    };
+    let returned = u64::try_from(cursor.documents().count()).unwrap_or(u64::MAX);
+    // As `find` does and an aggregation does not: the cursor is closed with the last document that was asked for, and none is opened
+    // where the collection is not there.
+    let is_at_the_end = find.limit > 0 && returned >= find.limit;
+    if cursor.id != 0 && (is_at_the_end || !leaves_open(run, find)) {
+        kill(run, cursor.id).await?;
+        return Ok(with_closed_cursor(&reply));
+    }
+    run.shared.cursors.opened(cursor.id);
+    Ok(reply)
+}
+
+/// Has mongod judge a projection as only `find` has it: what is wrong in it is answered in mongod's own words.
+async fn judge(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
+    let command = unwound::judgement(run.namespace.collection, find).map_err(|what| not_in_projection(run, what))?;
+    if let Some(command) = command {
+        let command = complete(run, command);
+        run.link.run(&command).await?;
+    }
+    Ok(())
+}
+
+/// The aggregation that does the same.
+fn pipeline_of(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, CommandError> {
+    let stages = unwind::of_find(run.shape, find).map_err(|form| not_in_projection(run, form))?;
+    let mut command = unwound::aggregate(run.namespace.collection, &stages, find.batch_size);
+    if let Some(collation) = find.collation {
+        command.append(cstr!("collation"), collation);
+    }
+    if let Some(variables) = find.let_variables {
+        command.append(cstr!("let"), variables);
+    }
+    if let Some(allowed) = find.allow_disk_use {
+        command.append(cstr!("allowDiskUse"), allowed);
+    }
+    Ok(command)
+}
+
+fn not_in_projection(run: &BucketCommand<'_>, form: &str) -> CommandError {
+    run.unsupported(&format!("{form} in a projection"))
+}

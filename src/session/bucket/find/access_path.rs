@@ -1,0 +1,360 @@
+//! Where to read the items that were asked for.
+//!
+//! Several queries make one answer while writers go on, so their order matters. Before a page is begun, all pages before it
+//! are closed and, if short, marked. So exceptions that are read *after* a page was seen tell of every short page before it,
+//! and an answer is only given when the exceptions read after the buckets lead to those same buckets. Likewise, before an
+//! item comes late, page 0 is marked: where that is read without a mark *after* pages were found by their times, those had
+//! not moved.
+
+use bson::raw::RawDocumentBuf;
+
+use super::first_page;
+use super::item_cursor::{BatchLimit, ItemCursor};
+use crate::command::find::Find;
+use crate::pattern::bucket::page_locator::{Location, PageExceptions};
+use crate::pattern::bucket::read::Queries;
+use crate::pattern::bucket::read::bucket::{Bucket, time_of};
+use crate::pattern::bucket::read::bucket_query::{BucketQuery, Keys, Order};
+use crate::pattern::bucket::read::page_scan::{PageScan, ScanDirection, Start};
+use crate::session::bucket::BucketCommand;
+use crate::session::bucket::upstream_query::{ask, ask_all, complete, documents, first_bucket, kill_all};
+use crate::session::error::RunError;
+use crate::session::metrics::Strategy;
+
+/// Looks at the buckets before the pipeline is asked instead. A second is needed where pages are short; a third where one
+/// was closed meanwhile.
+const MAX_LOOKS: usize = 4;
+
+/// Documents in a first batch when the client names no size (`query.h`, `kDefaultBatchSize`).
+const DEFAULT_BATCH_SIZE: u64 = 101;
+
+/// How a question is answered.
+pub(super) enum AccessPath {
+    /// There is nothing to read, as this answer tells.
+    Nothing(RawDocumentBuf),
+    /// By this walk. The answer to its first query, if that was asked already.
+    Walk(Box<ItemCursor>, Option<RawDocumentBuf>),
+    /// Pages overlap in time.
+    Merge,
+    /// Not by looking at buckets.
+    Pipeline,
+}
+
+/// How its batches are to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BatchTerms {
+    /// What the first holds.
+    pub(super) measure: BatchLimit,
+    /// Whether it is the only one.
+    pub(super) single_batch: bool,
+    /// Whether pages that overlap in time may be merged: where a sort by time is asked for, and no more than fits in a reply.
+    /// Without one, items of such a key come as inserted.
+    pub(super) may_merge_sort: bool,
+}
+
+impl BatchTerms {
+    /// Those of a command.
+    pub(super) fn of(find: &Find<'_>, question: &BucketQuery) -> Self {
+        let size = find.batch_size.unwrap_or(DEFAULT_BATCH_SIZE);
+        let is_all = question.limit.is_some_and(|limit| limit <= size);
+        let closes = find.single_batch || is_all;
+        Self {
+            measure: BatchLimit::of(Some(size)),
+            single_batch: closes,
+            may_merge_sort: closes && question.limit.is_some() && question.order != Order::Insertion,
+        }
+    }
+
+    /// What the way is called.
+    pub(super) fn strategy(&self) -> Strategy {
+        if self.single_batch {
+            Strategy::Page
+        } else {
+            Strategy::Stream
+        }
+    }
+}
+
+/// Finds out.
+pub(super) async fn plan(
+    run: &mut BucketCommand<'_>,
+    question: &BucketQuery,
+    terms: BatchTerms,
+) -> Result<AccessPath, RunError> {
+    let Keys::One(key) = &question.keys else {
+        return Ok(walk(PageScan::of(question, ScanDirection::Forward), terms));
+    };
+    let finder = AccessPathPlanner {
+        queries: Queries {
+            source: run.source(),
+            key,
+        },
+        question,
+        terms,
+    };
+    let forward = question.order != Order::TimeDescending;
+    // The end of the range that reading begins at.
+    let near = if forward {
+        question.range.from
+    } else {
+        question.range.to
+    };
+    match (question.skip, near, forward) {
+        (0, ..) if question.range.is_open() => finder.at_an_end(run).await,
+        (0, _, _) => finder.in_range(run).await,
+        (_, None, true) => finder.at_the_front(run).await,
+        (_, None, false) => finder.at_the_back(run).await,
+        (_, Some(_), _) => finder.at_an_end_of_the_range(run).await,
+    }
+}
+
+fn walk(walk: PageScan, terms: BatchTerms) -> AccessPath {
+    AccessPath::Walk(Box::new(ItemCursor::new(walk, terms.single_batch)), None)
+}
+
+struct AccessPathPlanner<'a> {
+    queries: Queries<'a>,
+    question: &'a BucketQuery,
+    terms: BatchTerms,
+}
+
+impl AccessPathPlanner<'_> {
+    fn direction(&self) -> ScanDirection {
+        match self.question.order {
+            Order::TimeDescending => ScanDirection::Backward,
+            Order::Insertion | Order::TimeAscending => ScanDirection::Forward,
+        }
+    }
+
+    fn walk(&self) -> PageScan {
+        PageScan::of(self.question, self.direction())
+    }
+
+    /// Reads from an end of the key on. Where the first page may be all that is needed, its `_id` may be known.
+    async fn at_an_end(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
+        let stream = Box::new(ItemCursor::new(self.walk(), self.terms.single_batch));
+        let is_short = self
+            .question
+            .limit
+            .is_some_and(|limit| limit <= run.shape.max_items().into());
+        if self.direction() == ScanDirection::Backward || !self.terms.single_batch || !is_short {
+            return Ok(AccessPath::Walk(stream, None));
+        }
+        let answer = first_page::known(run, self.queries).await?;
+        Ok(match answer {
+            Some(answer) => AccessPath::Walk(stream, Some(answer)),
+            None => AccessPath::Walk(Box::new(stream.watching_for_the_first_page()), None),
+        })
+    }
+
+    /// Reads where the items are if no page is short, and the exceptions with them in one round trip; where those say
+    /// otherwise, once more.
+    async fn at_the_front(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
+        let position = self.question.skip;
+        self.at_position(run, PageExceptions::default().locate(run.shape, position), |_| position)
+            .await
+    }
+
+    /// Looks where the position leads to that the exceptions give, beginning with a guess.
+    async fn at_position(
+        &self,
+        run: &mut BucketCommand<'_>,
+        mut guess: Location,
+        position: impl Fn(&PageExceptions) -> u64,
+    ) -> Result<AccessPath, RunError> {
+        for _ in 0..MAX_LOOKS {
+            let stream = self.stream(Start::At(guess));
+            let queries = [
+                complete(run, stream.query(run, self.terms.measure)),
+                self.exceptions(run),
+            ];
+            let Some([buckets, exceptions]) = ask(run, queries).await? else {
+                return Ok(AccessPath::Pipeline);
+            };
+            let exceptions = PageExceptions::parse(run.shape, documents(&exceptions));
+            let found = exceptions.locate(run.shape, position(&exceptions));
+            if found == guess && !self.is_in_the_way(&exceptions) {
+                return Ok(AccessPath::Walk(Box::new(stream), Some(buckets)));
+            }
+            kill_all(run, &[buckets]).await?;
+            if self.is_in_the_way(&exceptions) {
+                return Ok(self.other_way(&exceptions));
+            }
+            guess = found;
+        }
+        Ok(AccessPath::Pipeline)
+    }
+
+    /// Counts from the key's highest page, which is read before the exceptions; what is inserted from then on lies behind.
+    async fn at_the_back(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
+        for _ in 0..MAX_LOOKS {
+            let queries = [complete(run, self.queries.highest(run.shape)), self.exceptions(run)];
+            let Some([highest, answer]) = ask(run, queries).await? else {
+                return Ok(AccessPath::Pipeline);
+            };
+            let exceptions = PageExceptions::parse(run.shape, documents(&answer));
+            if self.is_in_the_way(&exceptions) {
+                return Ok(self.other_way(&exceptions));
+            }
+            let highest = first_bucket(run, &highest)?;
+            let total = exceptions.total(run.shape, highest.as_ref());
+            let Some((highest, position)) = highest.zip(self.position_back(total)) else {
+                return Ok(AccessPath::Nothing(answer));
+            };
+            if let Some(way) = self.back_from(run, (&exceptions, &highest), position).await? {
+                return Ok(way);
+            }
+        }
+        Ok(AccessPath::Pipeline)
+    }
+
+    /// The last item that is asked for, behind so many of which the last are passed over; `None` where there are no others.
+    fn position_back(&self, end: u64) -> Option<u64> {
+        end.checked_sub(self.question.skip)?.checked_sub(1)
+    }
+
+    /// A walk backward from an item on, which was counted from this page; `None` where its page has fewer items than that: some
+    /// of those that were counted have been deleted since.
+    async fn back_from(
+        &self,
+        run: &mut BucketCommand<'_>,
+        (exceptions, from): (&PageExceptions, &Bucket<'_>),
+        position: u64,
+    ) -> Result<Option<AccessPath>, RunError> {
+        let location = exceptions.locate(run.shape, position);
+        let stream = self.stream(Start::At(location));
+        let query = complete(run, stream.query(run, self.terms.measure));
+        let Some([buckets]) = ask(run, [query]).await? else {
+            return Ok(Some(AccessPath::Pipeline));
+        };
+        let counted = exceptions.count_on(run.shape, location.page, from);
+        let is_as_counted = first_bucket(run, &buckets)
+            .map(|first| first.is_some_and(|bucket| bucket.page == location.page && bucket.count >= counted));
+        if matches!(is_as_counted, Ok(true)) {
+            return Ok(Some(AccessPath::Walk(Box::new(stream), Some(buckets))));
+        }
+        kill_all(run, &[buckets]).await?;
+        is_as_counted.map(|_| None)
+    }
+
+    /// Finds the pages at the ends of the range, and reads what lies between.
+    async fn in_range(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
+        let oldest = self.queries.oldest_in_range(self.question);
+        let newest = self.queries.newest_in_range(self.question);
+        let (has_oldest, has_newest) = (oldest.is_some(), newest.is_some());
+        let queries = [oldest, newest, Some(self.queries.first(run.shape))];
+        let queries = queries
+            .into_iter()
+            .flatten()
+            .map(|query| complete(run, query))
+            .collect();
+        let Some(answers) = ask_all(run, queries).await? else {
+            return Ok(AccessPath::Pipeline);
+        };
+        let buckets: Vec<_> = answers
+            .iter()
+            .map(|answer| first_bucket(run, answer))
+            .collect::<Result<_, _>>()?;
+        let mut buckets = buckets.into_iter();
+        let oldest = has_oldest.then(|| buckets.next().flatten());
+        let newest = has_newest.then(|| buckets.next().flatten());
+        // Nothing in the range, unless something has come since.
+        let nothing = matches!(oldest, Some(None)) || matches!(newest, Some(None));
+        let Some(first) = buckets.next().flatten().filter(|_| !nothing) else {
+            return Ok(AccessPath::Nothing(answers.last().cloned().unwrap_or_default()));
+        };
+        if !first.says_ascending() {
+            return Ok(AccessPath::Merge);
+        }
+        let (oldest, newest) = (oldest.flatten(), newest.flatten());
+        let (near, far) = match self.direction() {
+            ScanDirection::Forward => (oldest.map(|page| page.page.saturating_sub(1)), newest),
+            ScanDirection::Backward => (newest.map(|page| page.page.saturating_add(1)), oldest),
+        };
+        let walk = match near {
+            Some(page) => self.walk().beginning(Start::Before(page), 0),
+            None => self.walk(),
+        };
+        // Of pages of one and the same time, the index may have named any.
+        let last = far.filter(|page| page.from < page.to).map(|page| page.page);
+        let stream = ItemCursor::new(walk.ending(last), self.terms.single_batch);
+        Ok(AccessPath::Walk(Box::new(stream), None))
+    }
+
+    /// Counts from the first item in the range that reading begins at.
+    async fn at_an_end_of_the_range(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
+        let forward = self.direction() == ScanDirection::Forward;
+        let end = if forward {
+            self.queries.oldest_in_range(self.question)
+        } else {
+            self.queries.newest_in_range(self.question)
+        };
+        let Some(end) = end.map(|query| complete(run, query)) else {
+            return Ok(AccessPath::Pipeline);
+        };
+        let queries = [end, self.exceptions(run)];
+        let Some([end, answer]) = ask(run, queries).await? else {
+            return Ok(AccessPath::Pipeline);
+        };
+        let exceptions = PageExceptions::parse(run.shape, documents(&answer));
+        if self.is_in_the_way(&exceptions) {
+            return Ok(self.other_way(&exceptions));
+        }
+        let Some(page) = first_bucket(run, &end)? else {
+            return Ok(AccessPath::Nothing(answer));
+        };
+        if page.from >= page.to {
+            // Of pages of one and the same time, the index may have named any.
+            return Ok(AccessPath::Pipeline);
+        }
+        let range = self.question.range;
+        let before = page.stored().take_while(|stored| {
+            time_of(run.shape, stored).is_some_and(|time| {
+                if forward {
+                    range.is_after(time)
+                } else {
+                    !range.is_before(time)
+                }
+            })
+        });
+        let offset = u64::try_from(before.count()).unwrap_or_default();
+        if !forward {
+            let end = exceptions.before(run.shape, page.page).saturating_add(offset);
+            let Some(position) = self.position_back(end) else {
+                return Ok(AccessPath::Nothing(answer));
+            };
+            let back = self.back_from(run, (&exceptions, &page), position).await?;
+            return Ok(back.unwrap_or(AccessPath::Pipeline));
+        }
+        let (number, skip, shape) = (page.page, self.question.skip, run.shape);
+        let position = move |exceptions: &PageExceptions| {
+            exceptions
+                .before(shape, number)
+                .saturating_add(offset)
+                .saturating_add(skip)
+        };
+        let guess = exceptions.locate(run.shape, position(&exceptions));
+        self.at_position(run, guess, position).await
+    }
+
+    fn stream(&self, start: Start) -> ItemCursor {
+        ItemCursor::new(self.walk().beginning(start, 0), self.terms.single_batch)
+    }
+
+    fn exceptions(&self, run: &BucketCommand<'_>) -> RawDocumentBuf {
+        complete(run, self.queries.exceptions(run.shape))
+    }
+
+    /// Whether positions do not lead to the items that were asked for.
+    fn is_in_the_way(&self, exceptions: &PageExceptions) -> bool {
+        exceptions.too_many || (exceptions.late && self.question.is_by_time())
+    }
+
+    fn other_way(&self, exceptions: &PageExceptions) -> AccessPath {
+        if exceptions.late && self.question.is_by_time() {
+            AccessPath::Merge
+        } else {
+            AccessPath::Pipeline
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! A key's first page, found by the `_id` that it had when it was read last.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use crate::command::document::get;
+use crate::pattern::bucket::key::Key;
+use crate::pattern::bucket::read::Queries;
+use crate::pattern::bucket::read::bucket::Bucket;
+use crate::pattern::bucket::read::bucket_query::{BucketQuery, Keys};
+use crate::session::bucket::BucketCommand;
+use crate::session::bucket::upstream_query::{ask, complete, documents};
+use crate::session::error::RunError;
+use crate::session::first_page_cache::FirstPageKey;
+
+/// The answer that holds it, if its `_id` is known and still its own.
+pub(super) async fn known(
+    run: &mut BucketCommand<'_>,
+    queries: Queries<'_>,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let Some(place) = place(run, queries) else {
+        return Ok(None);
+    };
+    let pages = &run.settings.first_pages;
+    let Some(id) = pages.get(&place) else {
+        return Ok(None);
+    };
+    let query = complete(run, queries.named(&id));
+    let Some([answer]) = ask(run, [query]).await? else {
+        return Ok(None);
+    };
+    if documents(&answer)
+        .next()
+        .is_some_and(|bucket| is_at(run, &place, bucket))
+    {
+        return Ok(Some(answer));
+    }
+    pages.forget(&place);
+    Ok(None)
+}
+
+/// Remembers the `_id` of a bucket if that is the first page of the key that is asked for.
+pub(super) fn learn(run: &BucketCommand<'_>, question: &BucketQuery, bucket: &RawDocument) {
+    let Keys::One(key) = &question.keys else { return };
+    let source = run.source();
+    let place = place(run, Queries { source, key }).filter(|place| is_at(run, place, bucket));
+    let id = get(bucket, "_id").and_then(RawBsonRef::as_str);
+    if let Some((place, id)) = place.zip(id) {
+        run.settings.first_pages.learn(place, id.to_owned());
+    }
+}
+
+fn place(run: &BucketCommand<'_>, queries: Queries<'_>) -> Option<FirstPageKey> {
+    Some(FirstPageKey::new(run.namespace, queries.identity(run.shape)?))
+}
+
+/// Whether a bucket is the first page of the key at that place.
+fn is_at(run: &BucketCommand<'_>, place: &FirstPageKey, bucket: &RawDocument) -> bool {
+    let is_first = Bucket::open(run.shape, bucket).is_some_and(|bucket| bucket.page == 0);
+    let key = Key::of(run.shape, bucket).ok();
+    is_first && key.is_some_and(|key| FirstPageKey::new(run.namespace, key.identity()) == *place)
+}

@@ -1,0 +1,271 @@
+//! Items by their time, of a key whose pages overlap.
+//!
+//! The bounds of pages below the highest stand still, whatever is deleted from them, so they are read in the order of their
+//! bounds. The highest, whose bounds move, is read first and for itself; pages begun since are left out.
+//!
+//! On a standalone bounds further in move as well, where an item gets a time that belongs elsewhere: page 0 tells so before they
+//! do. So it is asked when pages were read by their bounds, and where it tells, those whose bounds have moved are read once more.
+
+use std::collections::BTreeMap;
+
+use bson::raw::{RawDocument, RawDocumentBuf};
+
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::read::Queries;
+use crate::pattern::bucket::read::bucket::Bucket;
+use crate::pattern::bucket::read::bucket_query::{BucketQuery, Keys, Order};
+use crate::pattern::bucket::read::documents::DocumentBuffer;
+use crate::pattern::bucket::read::merge::{PageBounds, Unread, choose, merge};
+use crate::session::bucket::BucketCommand;
+use crate::session::bucket::explain::Explained;
+use crate::session::bucket::upstream_query::{ask, ask_all, complete, documents, first_bucket, kill_all, more};
+use crate::session::error::RunError;
+use crate::session::metrics::Strategy;
+use crate::session::upstream::UpstreamKind;
+
+/// The most items to pass over by reading them.
+const NEAR_ITEMS: u64 = 200;
+/// The most pages to read at once.
+const MAX_PAGES: usize = 1000;
+/// Pages whose bounds have moved, from which on they are not read beside others.
+const MAX_MOVED: usize = 50;
+/// The most pages whose bounds are looked at.
+const MAX_BOUNDS: usize = 200_000;
+
+/// The query that brings items, if the answer is near that end of the order that it begins with.
+pub(super) fn explained(run: &BucketCommand<'_>, question: &BucketQuery) -> Option<Explained> {
+    let Keys::One(key) = &question.keys else { return None };
+    let queries = Queries {
+        source: run.source(),
+        key,
+    };
+    Some(Explained {
+        strategy: Strategy::Page,
+        command: queries.by_bounds(question, pages_for(run, question)),
+    })
+}
+
+/// How many pages are read of one end of a key: twice as many as if none overlapped.
+fn pages_for(run: &BucketCommand<'_>, question: &BucketQuery) -> u64 {
+    let items = question.skip.saturating_add(question.limit.unwrap_or(1));
+    let pages = items.div_ceil(u64::from(run.shape.max_items()).max(1));
+    pages.saturating_mul(2).saturating_add(2)
+}
+
+/// `None` where the pipeline will do better.
+pub(super) async fn run(
+    run: &mut BucketCommand<'_>,
+    question: &BucketQuery,
+) -> Result<Option<(DocumentBuffer, RawDocumentBuf)>, RunError> {
+    let Keys::One(key) = &question.keys else {
+        return Ok(None);
+    };
+    let queries = Queries {
+        source: run.source(),
+        key,
+    };
+    let merging = Merging { queries, question };
+    let end = question.skip.saturating_add(question.limit.unwrap_or(u64::MAX));
+    if end <= NEAR_ITEMS {
+        let pages = pages_for(run, question);
+        if let Some(found) = merging.at_the_end(run, pages).await? {
+            return Ok(Some(found));
+        }
+    }
+    merging.by_rank(run).await
+}
+
+struct Merging<'a> {
+    queries: Queries<'a>,
+    question: &'a BucketQuery,
+}
+
+impl Merging<'_> {
+    /// Reads so many pages from the end that the order begins with. `None` where that is not enough.
+    async fn at_the_end(
+        &self,
+        run: &mut BucketCommand<'_>,
+        pages: u64,
+    ) -> Result<Option<(DocumentBuffer, RawDocumentBuf)>, RunError> {
+        let shape = run.shape;
+        let mut queries = vec![
+            self.queries.whole_highest(),
+            self.queries.by_bounds(self.question, pages),
+        ];
+        let may_move = run.upstream == UpstreamKind::Standalone;
+        queries.extend(may_move.then(|| self.queries.first(run.shape)));
+        let queries = queries.into_iter().map(|query| complete(run, query)).collect();
+        let Some(answers) = ask_all(run, queries).await? else {
+            return Ok(None);
+        };
+        let [highest, answer, first @ ..] = answers.as_slice() else {
+            return Ok(None);
+        };
+        if !is_all(run, answer).await? {
+            return Ok(None);
+        }
+        let is_unsteady = first.first().is_some_and(|first| tells_of_moves(run, first));
+        let Some(moved) = self.moved(run, is_unsteady).await? else {
+            return Ok(None);
+        };
+        let mut items = DocumentBuffer::default();
+        let Some(highest) = first_bucket(run, highest)? else {
+            return Ok(Some((items, answer.clone())));
+        };
+        let read: Vec<Bucket<'_>> = documents(answer)
+            .filter_map(|bucket| Bucket::open(shape, bucket))
+            .collect();
+        let all = u64::try_from(read.len()).unwrap_or(u64::MAX) < pages;
+        let last = read.last().and_then(|last| match self.question.order {
+            Order::TimeDescending => last.to,
+            _ => last.from,
+        });
+        let unread = match (all, last) {
+            (true, _) => Unread::None,
+            (false, Some(time)) => Unread::From(time),
+            (false, None) => return Ok(None),
+        };
+        let moved = moved.iter().filter_map(|bucket| Bucket::open(shape, bucket));
+        let others = read
+            .into_iter()
+            .chain(moved)
+            .filter(|bucket| bucket.page < highest.page);
+        // Of two readings of a page the later one.
+        let others: BTreeMap<u64, Bucket<'_>> = others.map(|bucket| (bucket.page, bucket)).collect();
+        let mut buckets: Vec<Bucket<'_>> = others.into_values().collect();
+        buckets.push(highest);
+        let found = merge(
+            (shape, self.question),
+            (self.question.skip, unread),
+            &buckets,
+            &mut items,
+        );
+        Ok(found.then(|| (items, answer.clone())))
+    }
+
+    /// The pages whose bounds may have moved. `None` where they are too many to be read beside the others.
+    async fn moved(
+        &self,
+        run: &mut BucketCommand<'_>,
+        is_unsteady: bool,
+    ) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
+        if !is_unsteady {
+            return Ok(Some(Vec::new()));
+        }
+        let query = complete(run, self.queries.moved(MAX_MOVED));
+        let Some([answer]) = ask(run, [query]).await? else {
+            return Ok(None);
+        };
+        if !is_all(run, &answer).await? {
+            return Ok(None);
+        }
+        let moved: Vec<RawDocumentBuf> = documents(&answer).map(RawDocument::to_owned).collect();
+        Ok((moved.len() < MAX_MOVED).then_some(moved))
+    }
+
+    /// Looks at the bounds of all pages, and reads those that may hold what is asked for.
+    async fn by_rank(&self, run: &mut BucketCommand<'_>) -> Result<Option<(DocumentBuffer, RawDocumentBuf)>, RunError> {
+        let shape = run.shape;
+        let query = complete(run, self.queries.whole_highest());
+        let Some([highest]) = ask(run, [query]).await? else {
+            return Ok(None);
+        };
+        let Some(highest) = first_bucket(run, &highest)? else {
+            return Ok(Some((DocumentBuffer::default(), highest.clone())));
+        };
+        let query = complete(run, self.queries.bounds((shape, self.question), highest.page));
+        let Some(mut bounds) = all_bounds(run, query).await? else {
+            return Ok(None);
+        };
+        let Some(own) = PageBounds::of(&highest) else {
+            return Ok(None);
+        };
+        let range = self.question.range;
+        if !range.is_after(own.to) && !range.is_before(own.from) {
+            bounds.push(own);
+        }
+        let chosen = choose(self.question, &bounds);
+        let others: Vec<u64> = chosen.pages.iter().copied().filter(|page| *page != own.page).collect();
+        if others.len() > MAX_PAGES {
+            return Ok(None);
+        }
+        let query = complete(run, self.queries.pages(&others));
+        let Some(answers) = all_answers(run, query).await? else {
+            return Ok(None);
+        };
+        let mut buckets: Vec<Bucket<'_>> = answers
+            .iter()
+            .flat_map(|answer| documents(answer))
+            .filter_map(|bucket| Bucket::open(shape, bucket))
+            .collect();
+        let all = buckets.len() == others.len();
+        if chosen.pages.contains(&own.page) {
+            buckets.push(highest);
+        }
+        // What changed since its bounds were read has other ranks, and what is gone had some.
+        let same = all
+            && buckets.iter().all(|bucket| {
+                bucket.page == own.page || bounds.iter().any(|known| PageBounds::of(bucket) == Some(*known))
+            });
+        let mut items = DocumentBuffer::default();
+        let skip = self.question.skip.saturating_sub(chosen.passed);
+        let found = same && merge((shape, self.question), (skip, Unread::None), &buckets, &mut items);
+        let gossip = answers.into_iter().next_back().unwrap_or_default();
+        Ok(found.then_some((items, gossip)))
+    }
+}
+
+/// Whether an answer holds all that was asked for; the cursor is closed of one that does not.
+async fn is_all(run: &mut BucketCommand<'_>, answer: &RawDocumentBuf) -> Result<bool, RunError> {
+    let is_all = CursorReply::parse(answer).is_some_and(|cursor| cursor.id == 0);
+    kill_all(run, std::slice::from_ref(answer)).await?;
+    Ok(is_all)
+}
+
+/// Whether page 0 tells that bounds of the key's pages move.
+fn tells_of_moves(run: &BucketCommand<'_>, first: &RawDocument) -> bool {
+    documents(first)
+        .next()
+        .and_then(|first| Bucket::open(run.shape, first))
+        .is_none_or(|first| first.tells_of_moves())
+}
+
+/// The bounds that an answer and those after it tell of. `None` where a page has none, or there are too many.
+async fn all_bounds(run: &mut BucketCommand<'_>, query: RawDocumentBuf) -> Result<Option<Vec<PageBounds>>, RunError> {
+    let mut bounds = Vec::new();
+    let Some([mut answer]) = ask(run, [query]).await? else {
+        return Ok(None);
+    };
+    loop {
+        for bucket in documents(&answer) {
+            let found = Bucket::open(run.shape, bucket).as_ref().and_then(PageBounds::of);
+            let Some(found) = found.filter(|_| bounds.len() < MAX_BOUNDS) else {
+                kill_all(run, std::slice::from_ref(&answer)).await?;
+                return Ok(None);
+            };
+            bounds.push(found);
+        }
+        match more(run, &answer).await? {
+            Some(next) => answer = next,
+            None => return Ok(Some(bounds)),
+        }
+    }
+}
+
+async fn all_answers(
+    run: &mut BucketCommand<'_>,
+    query: RawDocumentBuf,
+) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
+    let Some([mut answer]) = ask(run, [query]).await? else {
+        return Ok(None);
+    };
+    let mut answers = Vec::new();
+    loop {
+        let next = more(run, &answer).await?;
+        answers.push(answer);
+        match next {
+            Some(next) => answer = next,
+            None => return Ok(Some(answers)),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! `findAndModify` that removes: an item taken out of its page, of whose image it is answered.
+//!
+//! mongod keeps that image for a command that is sent again. Versions before this one removed a page together with its last
+//! item: asked for a change when it did that, mongod says so, and is asked again.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::delete::{ItemToDelete, condition, of_write, sweep_page, taking_out, target, target_by_id};
+use super::write_statement::lost_too_often;
+use super::{BucketCommand, MAX_ATTEMPTS, item_lookup, pause, write_concern};
+use crate::command::document::{get, put, single};
+use crate::command::error::CommandError;
+use crate::command::find_and_modify::FindAndModify;
+use crate::command::reply::{copy_cluster_time, succeeded};
+use crate::pattern::bucket::delete::{as_find_and_modify, take_out_by_id};
+use crate::pattern::bucket::insert::no_statement;
+use crate::pattern::bucket::item_decoder::ItemDecoder;
+use crate::pattern::bucket::item_lookup::ItemSelector;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
+use crate::pattern::bucket::projection::Projection;
+use crate::pattern::bucket::update_by_id::{element_of, only_item};
+use crate::pattern::shapes::ItemIds;
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// What came of a statement.
+enum RemoveReply {
+    /// The page's image before it, where there was one.
+    Image(Option<RawDocumentBuf>, RawDocumentBuf),
+    /// The page is not as it was known.
+    Missed,
+    /// What was done before under its number is of the other kind.
+    OtherKind,
+}
+
+pub(super) async fn run(run: &mut BucketCommand<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
+    let projection = Projection::parse(command.projection);
+    let projection = projection.ok_or_else(|| run.unsupported("findAndModify with such a projection"))?;
+    item_lookup::check(run, command.filter)?;
+    let retryable = run.is_retryable()?;
+    run.ensure_readable(command.hint).await?;
+    let wanted = ItemSelector {
+        filter: command.filter,
+        sort: command.sort,
+        collation: command.collation,
+        let_variables: get(run.head.body(), "let").and_then(RawBsonRef::as_document),
+        ..ItemSelector::default()
+    };
+    let id = retryable.then(|| command.statement_id.unwrap_or_default());
+    let (stored, answer) = delete(run, wanted, id)
+        .await
+        .map_err(|error| of_write(error, retryable))?;
+    let item = stored.and_then(|(bucket, stored)| {
+        let mut bytes = Vec::new();
+        ItemDecoder::new(run.shape, &projection, &bucket).append(&stored, &mut bytes);
+        RawDocumentBuf::from_bytes(bytes).ok()
+    });
+    Ok(reply(item.as_deref(), &answer))
+}
+
+fn reply(item: Option<&RawDocument>, answer: &RawDocument) -> RawDocumentBuf {
+    let mut reply = RawDocumentBuf::new();
+    let n = i32::from(item.is_some());
+    reply.append(cstr!("lastErrorObject"), single("n", n));
+    reply.append(cstr!("value"), item.map_or(RawBsonRef::Null, RawBsonRef::Document));
+    for name in ["retriedStmtId", "writeConcernError", "errorLabels"] {
+        if let Some(value) = get(answer, name) {
+            put(&mut reply, name, value);
+        }
+    }
+    reply.append(cstr!("ok"), 1.0);
+    copy_cluster_time(&mut reply, answer);
+    reply
+}
+
+/// The deleted item as it was stored, with a document that has its key; and mongod's answer.
+type RemovedItem = (Option<(RawDocumentBuf, RawDocumentBuf)>, RawDocumentBuf);
+
+async fn delete(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    id: Option<i32>,
+) -> Result<RemovedItem, RunError> {
+    let shape = run.shape;
+    let narrowing = BucketPredicate::of(shape, wanted.filter);
+    // The stable API has no sparse indexes, and no name for a collection in a statement with the client's words.
+    let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none() && !run.is_strict();
+    let item = narrowing.exactly_one_id().filter(|_| is_simple);
+    let mut none = RawDocumentBuf::new();
+    if let Some(item) = item
+        && !run.head.in_transaction()
+    {
+        let in_place = take_out_by_id(shape, &narrowing.on_buckets(), item);
+        let mut arguments = as_find_and_modify(&in_place, &RawDocumentBuf::new());
+        arguments.append(cstr!("fields"), only_item(shape, item));
+        match send(run, &arguments, id).await? {
+            RemoveReply::Image(Some(image), answer) => {
+                let stored = element_of(shape, &image, item).map(RawDocument::to_owned);
+                let stored = stored.ok_or_else(|| run.corrupt_bucket_error())?;
+                return Ok((Some((image, stored)), answer));
+            }
+            // Where none was met, one may have been passed, since it was moved there meanwhile.
+            RemoveReply::Image(None, answer) => none = answer,
+            RemoveReply::Missed | RemoveReply::OtherKind => {}
+        }
+    }
+    for attempt in 0..MAX_ATTEMPTS {
+        pause(attempt).await;
+        let target = match item {
+            Some(item) => target_by_id(run, &narrowing, item).await?,
+            None => target(run, wanted).await?,
+        };
+        let taken = match &target {
+            Some(target) => take(run, target, id).await?,
+            None => RemoveOutcome::Before,
+        };
+        match (taken, target) {
+            (RemoveOutcome::Now(answer), Some(target)) => return Ok((Some((target.bucket, target.stored)), answer)),
+            (RemoveOutcome::Resent(image, answer), _) => return of_image(run, wanted, (image, answer)).await,
+            (RemoveOutcome::Before, target) => {
+                let before = match id {
+                    Some(id) => before(run, wanted, id).await?,
+                    None => None,
+                };
+                match before {
+                    Some(before) => return Ok(before),
+                    None if target.is_none() => {
+                        if none.is_empty()
+                            && let Some(answer) = write_concern::wait_after_no_write(run).await?
+                        {
+                            none = answer;
+                        }
+                        return Ok((None, none));
+                    }
+                    None => {}
+                }
+            }
+            (RemoveOutcome::Now(_) | RemoveOutcome::Missed, _) => {}
+        }
+    }
+    Err(lost_too_often().into())
+}
+
+/// What came of taking an item out.
+enum RemoveOutcome {
+    Now(RawDocumentBuf),
+    /// An earlier attempt has taken one out, perhaps another: of this image.
+    Resent(RawDocumentBuf, RawDocumentBuf),
+    /// If any has, an earlier attempt.
+    Before,
+    /// It is not as it was found.
+    Missed,
+}
+
+/// Takes an item out.
+async fn take(run: &mut BucketCommand<'_>, target: &ItemToDelete, id: Option<i32>) -> Result<RemoveOutcome, RunError> {
+    let statement = taking_out(run.shape, target);
+    // Of another key by then, if the collection is replaced meanwhile: this command cannot name its UUID.
+    let key = condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?;
+    let mut arguments = as_find_and_modify(&statement, &key);
+    arguments.append(cstr!("fields"), single("_id", 1));
+    match send(run, &arguments, id).await? {
+        RemoveReply::Image(Some(image), answer) if get(&answer, "retriedStmtId").is_some() => {
+            Ok(RemoveOutcome::Resent(image, answer))
+        }
+        RemoveReply::Image(Some(_), answer) => {
+            sweep_page(run, target).await?;
+            Ok(RemoveOutcome::Now(answer))
+        }
+        RemoveReply::Image(None, _) | RemoveReply::Missed => Ok(RemoveOutcome::Missed),
+        RemoveReply::OtherKind => Ok(RemoveOutcome::Before),
+    }
+}
+
+async fn of_image(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    (image, answer): (RawDocumentBuf, RawDocumentBuf),
+) -> Result<RemovedItem, RunError> {
+    let found = item_lookup::first_in_image(run, &image, wanted).await?;
+    let found = found.ok_or_else(|| run.corrupt_bucket_error())?;
+    Ok((Some((found.key, found.stored)), answer))
+}
+
+/// What an earlier attempt at the command has deleted.
+async fn before(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    id: i32,
+) -> Result<Option<RemovedItem>, RunError> {
+    let update = as_find_and_modify(&no_statement(), &RawDocumentBuf::new());
+    let mut remove = single("query", single("_id", single("$in", RawArrayBuf::new())));
+    remove.append(cstr!("remove"), true);
+    for arguments in [update, remove] {
+        if let RemoveReply::Image(Some(image), answer) = send(run, &arguments, Some(id)).await? {
+            return of_image(run, wanted, (image, answer)).await.map(Some);
+        }
+    }
+    Ok(None)
+}
+
+async fn send(run: &mut BucketCommand<'_>, arguments: &RawDocument, id: Option<i32>) -> Result<RemoveReply, RunError> {
+    const CONVERSION_FAILURE: i32 = 241;
+    /// A retry whose write was of another kind (`retryable_writes`: 40606 to 40612).
+    const OTHER_KIND: std::ops::RangeInclusive<i32> = 40606..=40612;
+    let mut body = single("findAndModify", run.namespace.collection);
+    for (name, value) in arguments.iter().flatten() {
+        body.append(name, value);
+    }
+    if let Some(id) = id {
+        body.append(cstr!("stmtId"), id);
+    }
+    run.carried().append_to_write(&mut body);
+    match succeeded(run.link.call(UpstreamRequest::plain(&body)).await?) {
+        Ok(answer) => {
+            run.record_executed(&answer);
+            let image = get(&answer, "value").and_then(RawBsonRef::as_document);
+            Ok(RemoveReply::Image(image.map(RawDocument::to_owned), answer))
+        }
+        Err(CommandError::Upstream(reply)) => match reply.get_i32("code") {
+            Ok(CONVERSION_FAILURE) => Ok(RemoveReply::Missed),
+            Ok(code) if OTHER_KIND.contains(&code) => Ok(RemoveReply::OtherKind),
+            _ if id.is_some() => Err(CommandError::Upstream(reply).with_labels_of_write().into()),
+            _ => Err(CommandError::Upstream(reply).into()),
+        },
+        Err(error) => Err(error.into()),
+    }
+}

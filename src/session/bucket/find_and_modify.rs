@@ -1,0 +1,129 @@
+//! `findAndModify`: of one item by its `_id` on its bucket, of whose image the item is answered; else of an item that is found
+//! first.
+
+mod located;
+
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::item_update::{ItemUpdate, Memory};
+use super::update::{may_be_tried, may_match};
+use super::{BucketCommand, find_and_delete, item_lookup};
+use crate::command::arguments::with_replaced;
+use crate::command::document::{get, single};
+use crate::command::error::CommandError;
+use crate::command::find_and_modify::FindAndModify;
+use crate::command::reply::succeeded;
+use crate::pattern::bucket::item_decoder::ItemDecoder;
+use crate::pattern::bucket::projection::Projection;
+use crate::pattern::bucket::update_by_id::{ItemUpdateById, UpdateRequest, element_of, in_terms_of_items, only_item};
+use crate::pattern::bucket::upsert::check_filter;
+use crate::session::error::RunError;
+use crate::session::id_source::SystemIdSource;
+use crate::session::upstream_connection::UpstreamRequest;
+
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let is_retryable = run.head.is_retryable_write();
+    let executed = execute(run).await;
+    executed.map_err(|error| error.map_command(|error| if is_retryable { error.labelled() } else { error }))
+}
+
+async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let command = FindAndModify::parse(run.head.body())?;
+    let Some(change) = command.change.filter(|_| !command.remove) else {
+        return find_and_delete::run(run, &command).await;
+    };
+    let projection = Projection::parse(command.projection);
+    let projection = projection.ok_or_else(|| run.unsupported("findAndModify with such a projection"))?;
+    let asked = UpdateRequest {
+        filter: command.filter,
+        change,
+        array_filters: command.array_filters,
+        collation: command.collation,
+    };
+    let mut mint = SystemIdSource::new(&run.shared.timestamps);
+    // The stable API has no sparse indexes.
+    let change = ItemUpdateById::of(run.shape, asked, &mut mint)
+        .ok()
+        .filter(|_| !run.is_strict());
+    if change.is_none() {
+        item_lookup::check(run, command.filter)?;
+    }
+    run.ensure_readable(command.hint).await?;
+    let mut task = ItemUpdate::new(asked, command.let_variables, None);
+    task.sort = command.sort;
+    task.memory = Memory::Image;
+    if run.head.is_retryable_write() {
+        task.statement_id = Some(command.statement_id.unwrap_or(0));
+    }
+    if let Some(reply) = located::before(run, &command, (&task, &projection)).await? {
+        return Ok(reply);
+    }
+    let is_right = !command.upsert || command.filter.is_none_or(|filter| check_filter(filter).is_ok());
+    let creates = command.upsert && run.collection.is_none();
+    if let Some(change) = change.filter(|change| is_right && !creates && may_be_tried(run, change, command.upsert))
+        && let Some(reply) = by_id(run, &command, (&change, &projection)).await?
+    {
+        return Ok(reply);
+    }
+    located::run(run, &command, (&task, &projection)).await
+}
+
+/// `None` where it must be found out what is to be done: nothing has been done yet.
+async fn by_id(
+    run: &mut BucketCommand<'_>,
+    command: &FindAndModify<'_>,
+    (change, projection): (&ItemUpdateById, &Projection),
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let body = body(run, command, change);
+    let answer = run.link.call(UpstreamRequest::plain(&body)).await?;
+    let answer = match succeeded(answer) {
+        Ok(answer) => answer,
+        Err(CommandError::Upstream(reply)) => return Ok(Some(in_words_of_the_application(run, &reply, &change.id))),
+        Err(error) => return Err(error.into()),
+    };
+    run.record_executed(&answer);
+    let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
+        let is_all = !command.upsert && !may_match(run, change).await?;
+        return Ok(is_all.then_some(answer));
+    };
+    let item = item(run, (bucket, &change.id), projection).ok_or_else(|| run.corrupt_bucket_error())?;
+    let value = [("value", Some(RawBsonRef::Document(&item)))];
+    Ok(Some(with_replaced(&answer, &value)))
+}
+
+fn body(run: &BucketCommand<'_>, command: &FindAndModify<'_>, change: &ItemUpdateById) -> RawDocumentBuf {
+    let mut body = single("findAndModify", run.namespace.collection);
+    body.append(cstr!("query"), &change.filter);
+    body.append(cstr!("update"), &change.update);
+    body.append(cstr!("new"), command.new);
+    body.append(cstr!("fields"), only_item(run.shape, &change.id));
+    change.append_options(&mut body);
+    if let Some(variables) = command.let_variables {
+        body.append(cstr!("let"), variables);
+    }
+    if let Some(id) = command.statement_id.filter(|_| run.head.is_retryable_write()) {
+        body.append(cstr!("stmtId"), id);
+    }
+    run.carried().append_to_write(&mut body);
+    body
+}
+
+/// The item of an image of its bucket: mongod answers a command that is sent again with all of the image.
+fn item(
+    run: &BucketCommand<'_>,
+    (bucket, id): (&RawDocument, &RawBson),
+    projection: &Projection,
+) -> Option<RawDocumentBuf> {
+    let stored = element_of(run.shape, bucket, id)?;
+    let mut bytes = Vec::new();
+    ItemDecoder::new(run.shape, projection, bucket).append(stored, &mut bytes);
+    RawDocumentBuf::from_bytes(bytes).ok()
+}
+
+fn in_words_of_the_application(run: &BucketCommand<'_>, reply: &RawDocument, id: &RawBson) -> RawDocumentBuf {
+    let Some(message) = get(reply, "errmsg").and_then(RawBsonRef::as_str) else {
+        return reply.to_owned();
+    };
+    let message = in_terms_of_items(run.shape, message, id.as_raw_bson_ref());
+    with_replaced(reply, &[("errmsg", Some(RawBsonRef::String(&message)))])
+}

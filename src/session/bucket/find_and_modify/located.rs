@@ -1,0 +1,436 @@
+//! `findAndModify` of an item that is found first.
+//!
+//! mongod remembers of a retryable one what its bucket was before, or became, but not which of the items it was about. What has
+//! become of a bucket therefore says it itself, and what was before must be all of what was found: among these items the filter
+//! finds the same one again.
+
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::arguments::with_replaced;
+use crate::command::document::{get, put, single};
+use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::find_and_modify::FindAndModify;
+use crate::command::reply::{copy_cluster_time, succeeded};
+use crate::pattern::bucket::item::{Item, KeepsTimestamps};
+use crate::pattern::bucket::item_decoder::ItemDecoder;
+use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
+use crate::pattern::bucket::projection::Projection;
+use crate::pattern::bucket::update_by_position::{Demand, InPlace, Planned};
+use crate::pattern::bucket::upsert::check_filter;
+use crate::pattern::shapes::BucketShape;
+use crate::session::bucket::item_update::{ItemUpdate, end_transaction, given_up, in_words_of_the_application};
+use crate::session::bucket::move_item::{self, MoveOutcome};
+use crate::session::bucket::relocate::claimed;
+use crate::session::bucket::update::is_relocated;
+use crate::session::bucket::upsert::{self, Upserted};
+use crate::session::bucket::{BucketCommand, MAX_ATTEMPTS, item_lookup, pause};
+use crate::session::error::RunError;
+use crate::session::id_source::SystemIdSource;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// What goes before mongod's words for an error that it met in an item.
+const PREFIX: &str = "Plan executor error during findAndModify :: caused by :: ";
+
+/// A command's bytes.
+const MAX_COMMAND_BYTES: usize = 16 * 1024 * 1024;
+
+pub(super) async fn run(
+    run: &mut BucketCommand<'_>,
+    command: &FindAndModify<'_>,
+    (task, projection): (&ItemUpdate<'_>, &Projection),
+) -> Result<RawDocumentBuf, RunError> {
+    let finding = LocatedFindAndModify {
+        command,
+        task,
+        projection,
+    };
+    let judged = finding.judge(run).await?;
+    if get(&judged, "retriedStmtId").is_some() {
+        return finding.of_image(run, &judged).await;
+    }
+    if command.upsert
+        && let Some(Err(error)) = task.asked.filter.map(check_filter)
+    {
+        end_transaction(run).await?;
+        return Err(CommandError::new(ErrorCode::QueryFeatureNotAllowed, error.message).into());
+    }
+    if command.upsert && run.collection.is_none() {
+        run.ensure_created().await?;
+        run.ensure_readable(command.hint).await?;
+    }
+    // The pre-image must tell by itself which item it was.
+    let all_items = task.statement_id.is_some() && !command.new;
+    let wanted = ItemSelector {
+        all_items,
+        ..task.wanted()
+    };
+    for round in 0..=MAX_ATTEMPTS {
+        let reply = match item_lookup::first(run, wanted).await? {
+            Some(found) => {
+                let planned = task.plan(run, &found).await?;
+                finding.go_on(run, &judged, (&found, planned)).await?
+            }
+            None => finding.none_matched(run, &judged).await?,
+        };
+        if let Some(reply) = reply {
+            return Ok(reply);
+        }
+        pause(round).await;
+    }
+    Err(given_up(run).into_command_error().into())
+}
+
+/// What an earlier attempt at the command has done, where that is not under its own number.
+pub(super) async fn before(
+    run: &mut BucketCommand<'_>,
+    command: &FindAndModify<'_>,
+    (task, projection): (&ItemUpdate<'_>, &Projection),
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let finding = LocatedFindAndModify {
+        command,
+        task,
+        projection,
+    };
+    if let Some(attempt) = is_relocated(run, task).await? {
+        return finding.relocated_before(run, attempt).await.map(Some);
+    }
+    if !command.upsert {
+        return Ok(None);
+    }
+    let Some((id, made, answer)) = upsert::before(run, task).await? else {
+        return Ok(None);
+    };
+    // What is made of a command is always the same, and others may have changed the item since.
+    let item = with_replaced(&made, &[("_id", Some(id.as_raw_bson_ref()))]);
+    let mut made = finding.made(run, &item, &answer)?;
+    made.append(cstr!("retriedStmtId"), task.statement_id.unwrap_or_default());
+    Ok(Some(made))
+}
+
+struct LocatedFindAndModify<'t> {
+    command: &'t FindAndModify<'t>,
+    task: &'t ItemUpdate<'t>,
+    projection: &'t Projection,
+}
+
+impl LocatedFindAndModify<'_> {
+    /// Does what was planned for the item; `None` where it is not as it was found.
+    async fn go_on(
+        &self,
+        run: &mut BucketCommand<'_>,
+        judged: &RawDocument,
+        (found, planned): (&LocatedItem, Planned),
+    ) -> Result<Option<RawDocumentBuf>, RunError> {
+        match planned {
+            Planned::InPlace(change) => {
+                // What was found may be what another attempt has made of it, which may have been under way when it was last
+                // asked for.
+                match self.before(run).await? {
+                    Some(reply) => Ok(Some(reply)),
+                    None => self.change(run, found, change).await,
+                }
+            }
+            Planned::Unchanged { .. } => match self.before(run).await? {
+                Some(reply) => Ok(Some(reply)),
+                None => self.unchanged(run, judged, found).map(Some),
+            },
+            Planned::Elsewhere(where_to) => {
+                let stays = self.task.statement_id.is_none();
+                match move_item::move_item(run, self.task, found, (where_to, stays)).await? {
+                    MoveOutcome::Stayed(item, answer) | MoveOutcome::Away(item, answer) => {
+                        self.went(run, (found, &item), &answer).map(Some)
+                    }
+                    MoveOutcome::Before(attempt) => self.relocated_before(run, attempt).await.map(Some),
+                    MoveOutcome::Missed => Ok(None),
+                    MoveOutcome::Failed(error) => Err(fail(run, &error).await?.into()),
+                }
+            }
+            Planned::Failed(error) => Err(fail(run, &error).await?.into()),
+        }
+    }
+
+    /// What is told where no item matches; `None` where one does by now.
+    async fn none_matched(
+        &self,
+        run: &mut BucketCommand<'_>,
+        judged: &RawDocument,
+    ) -> Result<Option<RawDocumentBuf>, RunError> {
+        if !self.command.upsert {
+            let before = self.before(run).await?;
+            return Ok(Some(before.unwrap_or_else(|| judged.to_owned())));
+        }
+        match upsert::insert_missing(run, self.task).await? {
+            Upserted::Made(item, answer) => self.made(run, &item, &answer).map(Some),
+            Upserted::Overtaken => Ok(None),
+            Upserted::Failed(error) => Err(fail(run, &error).await?.into()),
+        }
+    }
+
+    async fn before(&self, run: &mut BucketCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
+        before(run, self.command, (self.task, self.projection)).await
+    }
+
+    /// Lets mongod judge the client's command, and say whether it has executed it before.
+    async fn judge(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+        let mut body = single("findAndModify", run.namespace.collection);
+        body.append(cstr!("query"), self.task.no_filter());
+        body.append(cstr!("update"), self.task.asked.change);
+        body.append(cstr!("new"), self.command.new);
+        let documents = [
+            ("fields", self.command.projection),
+            ("sort", self.task.sort),
+            ("let", self.task.let_variables),
+        ];
+        for (name, document) in documents {
+            if let Some(document) = document {
+                put(&mut body, name, document);
+            }
+        }
+        self.task.append_own_options(&mut body);
+        self.complete(run, &mut body);
+        Ok(succeeded(run.link.call(UpstreamRequest::plain(&body)).await?)?)
+    }
+
+    fn complete(&self, run: &BucketCommand<'_>, body: &mut RawDocumentBuf) {
+        if let Some(id) = self.task.statement_id {
+            body.append(cstr!("stmtId"), id);
+        }
+        run.carried().append_to_write(body);
+    }
+
+    /// Changes the item; `None` where it is not as it was found.
+    async fn change(
+        &self,
+        run: &mut BucketCommand<'_>,
+        found: &LocatedItem,
+        mut change: InPlace,
+    ) -> Result<Option<RawDocumentBuf>, RunError> {
+        if self.task.statement_id.is_some() && self.command.new {
+            change.tell_place(found);
+        }
+        let demand = found.all_items.as_deref().map_or(Demand::Item, Demand::Items);
+        let filter = change.filter(run.shape, found, demand);
+        let mut body = single("findAndModify", run.namespace.collection);
+        body.append(cstr!("query"), filter.map_err(|what| run.unsupported(&what))?);
+        body.append(cstr!("update"), change.update());
+        body.append(cstr!("new"), self.command.new);
+        body.append(cstr!("fields"), only_place(run.shape, found));
+        change.append_options(&mut body);
+        self.complete(run, &mut body);
+        if body.as_bytes().len() > MAX_COMMAND_BYTES {
+            let what = "findAndModify, other than by its `_id`, of an item of that size, or of one beside such";
+            return Err(run.unsupported(what).into());
+        }
+        let answer = match succeeded(run.link.call(UpstreamRequest::plain(&body)).await?) {
+            Ok(answer) => answer,
+            Err(CommandError::Upstream(reply)) => return Ok(Some(told(run, &reply, found))),
+            Err(error) => return Err(error.into()),
+        };
+        run.record_executed(&answer);
+        let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
+            return Ok(None);
+        };
+        if get(&answer, "retriedStmtId").is_some() {
+            return self.of_image(run, &answer).await.map(Some);
+        }
+        let stored = items(run.shape, bucket).and_then(|items| element(items, 0));
+        let item = stored.and_then(|stored| self.item(run, bucket, stored));
+        let item = item.ok_or_else(|| run.corrupt_bucket_error())?;
+        let value = [("value", Some(RawBsonRef::Document(&item)))];
+        Ok(Some(with_replaced(&answer, &value)))
+    }
+
+    /// The answer of a command that has been executed before, from all of its bucket.
+    async fn of_image(&self, run: &mut BucketCommand<'_>, answer: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+        let Some(image) = get(answer, "value").and_then(RawBsonRef::as_document) else {
+            return Ok(answer.to_owned());
+        };
+        let place = if self.command.new {
+            LocatedItem::claimed(run.shape, image).map(|found| found.place)
+        } else {
+            let found = item_lookup::first_in_image(run, image, self.task.wanted()).await?;
+            found.map(|found| found.place)
+        };
+        let items = items(run.shape, image);
+        let stored = items.zip(place).and_then(|(items, place)| element(items, place));
+        let item = stored.and_then(|stored| self.item(run, image, stored));
+        let item = item.ok_or_else(cannot_be_told)?;
+        Ok(with_replaced(answer, &[("value", Some(RawBsonRef::Document(&item)))]))
+    }
+
+    /// The answer of a command that has relocated its item before, from the page on which it claimed it.
+    async fn relocated_before(&self, run: &mut BucketCommand<'_>, attempt: u32) -> Result<RawDocumentBuf, RunError> {
+        let id = self.task.statement_id.unwrap_or_default();
+        let number = id.saturating_add(i32::try_from(attempt).unwrap_or(i32::MAX));
+        let image = claimed(run, number).await?.ok_or_else(cannot_be_told)?;
+        let found = LocatedItem::claimed(run.shape, &image).ok_or_else(cannot_be_told)?;
+        let item = match self.task.plan(run, &found).await? {
+            _ if !self.command.new => found.item.clone(),
+            Planned::Elsewhere(to) => to.into_item(),
+            _ => return Err(cannot_be_told().into()),
+        };
+        let mut last = single("n", 1);
+        last.append(cstr!("updatedExisting"), true);
+        let shown = self.shown(run, &item)?;
+        let mut reply = reply(&last, Some(&shown), &RawDocumentBuf::new());
+        reply.append(cstr!("retriedStmtId"), id);
+        Ok(reply)
+    }
+
+    /// The answer where the item was made.
+    fn made(
+        &self,
+        run: &BucketCommand<'_>,
+        item: &RawDocument,
+        answer: &RawDocument,
+    ) -> Result<RawDocumentBuf, RunError> {
+        let mut last = single("n", 1);
+        last.append(cstr!("updatedExisting"), false);
+        put(&mut last, "upserted", get(item, "_id").unwrap_or(RawBsonRef::Null));
+        let item = if self.command.new {
+            Some(self.shown(run, item)?)
+        } else {
+            None
+        };
+        Ok(reply(&last, item.as_deref(), answer))
+    }
+
+    /// The answer where the item has gone elsewhere.
+    fn went(
+        &self,
+        run: &BucketCommand<'_>,
+        (found, item): (&LocatedItem, &RawDocument),
+        answer: &RawDocument,
+    ) -> Result<RawDocumentBuf, RunError> {
+        let mut last = single("n", 1);
+        last.append(cstr!("updatedExisting"), true);
+        let shown = self.shown(run, if self.command.new { item } else { &found.item })?;
+        Ok(reply(&last, Some(&shown), answer))
+    }
+
+    /// An item as the client asked to see it.
+    fn shown(&self, run: &BucketCommand<'_>, item: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+        let mut mint = SystemIdSource::new(&run.shared.timestamps);
+        let prepared = Item::prepare(run.shape, 0, item, &mut KeepsTimestamps(&mut mint));
+        let prepared = prepared.map_err(WriteError::into_command_error)?;
+        let mut bucket = RawDocumentBuf::new();
+        for (field, value) in run.shape.key().iter().zip(prepared.key().lifted()) {
+            if let Some(value) = value {
+                put(&mut bucket, field, value);
+            }
+        }
+        self.item(run, &bucket, prepared.stored())
+            .ok_or_else(|| run.corrupt_bucket_error().into())
+    }
+
+    /// The answer where the item was already what it would become.
+    fn unchanged(
+        &self,
+        run: &BucketCommand<'_>,
+        judged: &RawDocument,
+        found: &LocatedItem,
+    ) -> Result<RawDocumentBuf, RunError> {
+        let item = self
+            .item(run, &found.key, &found.stored)
+            .ok_or_else(|| run.corrupt_bucket_error())?;
+        let mut last = single("n", 1);
+        last.append(cstr!("updatedExisting"), true);
+        let replaced = [
+            ("lastErrorObject", Some(RawBsonRef::Document(&last))),
+            ("value", Some(RawBsonRef::Document(&item))),
+        ];
+        Ok(with_replaced(judged, &replaced))
+    }
+
+    fn item(&self, run: &BucketCommand<'_>, bucket: &RawDocument, stored: &RawDocument) -> Option<RawDocumentBuf> {
+        let mut bytes = Vec::new();
+        ItemDecoder::new(run.shape, self.projection, bucket).append(stored, &mut bytes);
+        RawDocumentBuf::from_bytes(bytes).ok()
+    }
+}
+
+fn reply(last: &RawDocument, value: Option<&RawDocument>, answer: &RawDocument) -> RawDocumentBuf {
+    let mut reply = single("lastErrorObject", last);
+    reply.append(cstr!("value"), value.map_or(RawBsonRef::Null, RawBsonRef::Document));
+    if let Some(error) = get(answer, "writeConcernError") {
+        put(&mut reply, "writeConcernError", error);
+    }
+    reply.append(cstr!("ok"), 1.0);
+    copy_cluster_time(&mut reply, answer);
+    reply
+}
+
+/// mongod keeps the last image of a session, and not for ever.
+fn cannot_be_told() -> CommandError {
+    let message = "which item this findAndModify has changed when it was first sent cannot be told any more";
+    CommandError::new(ErrorCode::IllegalOperation, message)
+}
+
+/// The projection that leaves of a bucket its key and the item.
+fn only_place(shape: &BucketShape, found: &LocatedItem) -> RawDocumentBuf {
+    let mut slice = RawArrayBuf::new();
+    slice.push(i64::try_from(found.place).unwrap_or(i64::MAX));
+    slice.push(1);
+    let mut projection = single(shape.items(), single("$slice", &slice));
+    for field in shape.key() {
+        put(&mut projection, field, 1);
+    }
+    projection
+}
+
+fn items<'a>(shape: &BucketShape, bucket: &'a RawDocument) -> Option<&'a RawArray> {
+    get(bucket, shape.items())?.as_array()
+}
+
+fn element(items: &RawArray, place: usize) -> Option<&RawDocument> {
+    items.into_iter().nth(place)?.ok()?.as_document()
+}
+
+/// The command's error for what mongod says of the item. It ends a transaction.
+async fn fail(run: &mut BucketCommand<'_>, error: &WriteError) -> Result<CommandError, RunError> {
+    end_transaction(run).await?;
+    Ok(failed(error))
+}
+
+fn failed(error: &WriteError) -> CommandError {
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("ok"), 0.0);
+    reply.append(cstr!("errmsg"), format!("{PREFIX}{}", error.message));
+    reply.append(cstr!("code"), error.code);
+    // Errors of expressions have numbers of their own, and no names.
+    let name = match error.code {
+        2 => "BadValue".to_owned(),
+        9 => "FailedToParse".to_owned(),
+        14 => "TypeMismatch".to_owned(),
+        code => {
+            let known = [
+                ErrorCode::ConflictingUpdateOperators,
+                ErrorCode::DollarPrefixedFieldName,
+                ErrorCode::DuplicateKey,
+                ErrorCode::ImmutableField,
+                ErrorCode::InvalidDbRef,
+                ErrorCode::InvalidIdField,
+                ErrorCode::NotExactValueField,
+                ErrorCode::NotSingleValueField,
+                ErrorCode::PathNotViable,
+            ];
+            let known = known.into_iter().find(|known| known.number() == code);
+            known.map_or_else(|| format!("Location{code}"), |known| known.name().to_owned())
+        }
+    };
+    reply.append(cstr!("codeName"), name);
+    for (name, value) in error.detail.iter().flatten() {
+        reply.append(name, value);
+    }
+    CommandError::Upstream(reply)
+}
+
+/// mongod's error, in terms of the item.
+fn told(run: &BucketCommand<'_>, reply: &RawDocument, found: &LocatedItem) -> RawDocumentBuf {
+    let Some(RawBsonRef::String(message)) = get(reply, "errmsg") else {
+        return reply.to_owned();
+    };
+    let error = WriteError::new(ErrorCode::BadValue, message);
+    let message = in_words_of_the_application(run, error, found).message;
+    with_replaced(reply, &[("errmsg", Some(RawBsonRef::String(&message)))])
+}

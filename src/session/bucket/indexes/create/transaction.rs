@@ -1,0 +1,84 @@
+//! `createIndexes` in a transaction: only on a collection that it has made itself, or where nothing is to be made.
+
+use std::sync::atomic::Ordering;
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::{error_of, in_items_terms, is_lost_race, note, there, without_others};
+use crate::command::arguments::with_replaced;
+use crate::command::document::{array_of, get, put, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::item_index::{Conflict, Indexes, conflict};
+use crate::session::bucket::BucketCommand;
+use crate::session::error::RunError;
+
+pub(super) async fn run(
+    run: &mut BucketCommand<'_>,
+    wanted: &[&RawDocument],
+    stored: &[RawDocumentBuf],
+) -> Result<RawDocumentBuf, RunError> {
+    // As it is outside: no command in a transaction tells what indexes there are.
+    let there = there(run).await?;
+    let conflict = there.as_ref().and_then(|there| conflict(there, wanted));
+    let made = match &there {
+        Some(_) => None,
+        None => Some(run.asker().make_in_transaction().await?),
+    };
+    let mut command = single("createIndexes", run.namespace.collection);
+    put(&mut command, "indexes", array_of(stored));
+    for (name, value) in run.head.body().iter().flatten().skip(1) {
+        let name = name.as_str();
+        let is_said = run.txn_started.load(Ordering::Relaxed) && matches!(name, "startTransaction" | "readConcern");
+        if name != "indexes" && !is_said {
+            put(&mut command, name, value);
+        }
+    }
+    run.txn_started.store(true, Ordering::Relaxed);
+    let reply = match run.link.run(&command).await {
+        Err(RunError::Command(error)) if is_lost_race(&error) => return Err(conflicting(run, conflict).into()),
+        Err(error) => return Err(error.map_command(|error| in_items_terms(run, error))),
+        Ok(reply) => reply,
+    };
+    let others = match &there {
+        Some(Indexes { others, .. }) => others.len(),
+        None => index::specs(run.shape).len(),
+    };
+    let after = without_others(&reply, "numIndexesAfter", others);
+    if let Some(made) = made.filter(|made| get(made, "numIndexesBefore") != get(made, "numIndexesAfter")) {
+        return Ok(new(&made, after, wanted));
+    }
+    let before = without_others(&reply, "numIndexesBefore", others);
+    Ok(with_replaced(&reply, &numbers(before, after)))
+}
+
+/// The answer where the collection was made on the way: as mongod gives it of the client's indexes alone.
+fn new(made: &RawDocument, after: i32, wanted: &[&RawDocument]) -> RawDocumentBuf {
+    let mut reply = RawDocumentBuf::new();
+    for (name, value) in with_replaced(made, &numbers(1, after)).iter().flatten() {
+        if name == "ok"
+            && let Some(note) = note(wanted)
+        {
+            put(&mut reply, "note", note);
+        }
+        reply.append(name, value);
+    }
+    reply
+}
+
+fn numbers(before: i32, after: i32) -> [(&'static str, Option<RawBsonRef<'static>>); 2] {
+    [("numIndexesBefore", before), ("numIndexesAfter", after)]
+        .map(|(name, number)| (name, Some(RawBsonRef::Int32(number))))
+}
+
+/// mongod's own words for it would be of what is stored.
+fn conflicting(run: &BucketCommand<'_>, conflict: Option<Conflict>) -> CommandError {
+    if let Some(conflict) = conflict {
+        return error_of(run, &conflict);
+    }
+    let message = format!(
+        "another index of {} is in the way of one that a transaction was to make",
+        run.namespace
+    );
+    CommandError::new(ErrorCode::IndexOptionsConflict, message)
+}

@@ -1,0 +1,104 @@
+//! `dropIndexes`: those that the application knows of, by name.
+
+use std::collections::HashSet;
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::{MAX_ATTEMPTS, given_up, not_in_transaction, there, without_others};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::indexes::{self, Dropped};
+use crate::pattern::bucket::item_index::{ID, Indexes, is_clustered, name};
+use crate::session::bucket::BucketCommand;
+use crate::session::error::RunError;
+
+pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    not_in_transaction(run, "dropIndexes")?;
+    let body = run.head.body();
+    let dropped = Dropped::parse(body)?;
+    let settings = run.settings;
+    settings.readiness.for_reading(&mut run.asker()).await?;
+    for _ in 0..MAX_ATTEMPTS {
+        let Some(there) = there(run).await? else {
+            // mongod says so, unless it is there by now.
+            run.link.run(&indexes::drop(body, &[])).await?;
+            continue;
+        };
+        let names = match names(&there, &dropped) {
+            Ok(names) => names,
+            Err(error) => {
+                // What else is wrong with the command, mongod finds first.
+                run.link.run(&indexes::drop(body, &[])).await?;
+                return Err(error.into());
+            }
+        };
+        match run.link.run(&indexes::drop(body, &names)).await {
+            Ok(reply) => return Ok(told(&reply, &dropped, there.others.len())),
+            // Somebody has dropped one of them meanwhile.
+            Err(RunError::Command(error)) if error.is(ErrorCode::IndexNotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(given_up(run))
+}
+
+/// The names of the indexes to be dropped.
+fn names<'a>(there: &'a Indexes, dropped: &Dropped<'a>) -> Result<Vec<&'a str>, CommandError> {
+    match dropped {
+        Dropped::All => {
+            let others = there.known.iter().filter(|spec| of_id(spec).is_none());
+            Ok(others.map(|spec| name(spec)).collect())
+        }
+        Dropped::Names(names) => {
+            let mut found = names.iter().filter_map(|name| there.named(name));
+            // Before one that is not there.
+            if found.any(is_clustered) {
+                return Err(indexes::cannot_drop_clustered());
+            }
+            if let Some(wrong) = names.iter().find_map(|name| wrong(there, name)) {
+                return Err(wrong);
+            }
+            let mut seen = HashSet::new();
+            match names.iter().find(|name| !seen.insert(**name)) {
+                Some(twice) => Err(indexes::not_found(twice)),
+                None => Ok(names.clone()),
+            }
+        }
+        Dropped::Key(key) => match there.with_key(key) {
+            Some(spec) => of_id(spec).map_or_else(|| Ok(vec![name(spec)]), Err),
+            None => Err(indexes::no_such_key(key)),
+        },
+    }
+}
+
+fn wrong(there: &Indexes, name: &str) -> Option<CommandError> {
+    match there.named(name) {
+        Some(spec) => of_id(spec),
+        None => Some(indexes::not_found(name)),
+    }
+}
+
+/// mongod's answer where it is the index on `_id`, which is never dropped.
+fn of_id(spec: &RawDocument) -> Option<CommandError> {
+    if is_clustered(spec) {
+        Some(indexes::cannot_drop_clustered())
+    } else {
+        (name(spec) == ID).then(indexes::cannot_drop_id)
+    }
+}
+
+/// The reply, of indexes that the application knows of.
+fn told(reply: &RawDocument, dropped: &Dropped<'_>, others: usize) -> RawDocumentBuf {
+    let was = without_others(reply, "nIndexesWas", others);
+    let mut told = RawDocumentBuf::new();
+    for (name, value) in reply.iter().flatten() {
+        if name.as_str() != "nIndexesWas" {
+            told.append(name, value);
+            continue;
+        }
+        told.append(name, RawBsonRef::Int32(was));
+        if matches!(dropped, Dropped::All) {
+            told.append(cstr!("msg"), "non-_id indexes dropped for collection");
+        }
+    }
+    told
+}

@@ -1,0 +1,61 @@
+//! `listIndexes`: all are read at once, and told in batches of the size that the client wants.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::not_in_transaction;
+use crate::command::arguments::with_replaced;
+use crate::command::document::get;
+use crate::command::indexes;
+use crate::command::reply::{CursorReply, copy_cluster_time};
+use crate::pattern::bucket::item_index::as_application_sees;
+use crate::pattern::shapes::BucketShape;
+use crate::session::bucket::BucketCommand;
+use crate::session::bucket::cursor_source::{CursorSource, MaterializedList};
+use crate::session::error::RunError;
+
+pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    not_in_transaction(run, "listIndexes")?;
+    let settings = run.settings;
+    settings.readiness.for_reading(&mut run.asker()).await?;
+    let (command, size) = indexes::list(run.head.body());
+    let reply = run.link.run(&command).await?;
+    let Some(listed) = CursorReply::parse(&reply) else {
+        return Ok(reply);
+    };
+    let size = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX);
+    let mut batch = RawArrayBuf::new();
+    let mut rest = Vec::new();
+    let known = listed.documents().filter_map(|spec| seen(run.shape, spec));
+    for (place, spec) in known.enumerate() {
+        if place < size {
+            batch.push(spec);
+        } else {
+            rest.push(spec);
+        }
+    }
+    let id = if rest.is_empty() {
+        0
+    } else {
+        let mut gossip = RawDocumentBuf::new();
+        copy_cluster_time(&mut gossip, &reply);
+        run.keep(CursorSource::Listed(MaterializedList::new(rest, gossip)))
+            .await?
+    };
+    let mut cursor = RawDocumentBuf::new();
+    cursor.append(cstr!("id"), id);
+    cursor.append(cstr!("ns"), run.namespace.to_string());
+    cursor.append(cstr!("firstBatch"), &batch);
+    Ok(with_replaced(
+        &reply,
+        &[("cursor", Some(RawBsonRef::Document(&cursor)))],
+    ))
+}
+
+/// What is told of an index: its specification, or (`includeBuildUUIDs`) a document that has it.
+fn seen(shape: &BucketShape, told: &RawDocument) -> Option<RawDocumentBuf> {
+    let Some(spec) = get(told, "spec").and_then(RawBsonRef::as_document) else {
+        return as_application_sees(shape, told);
+    };
+    let spec = as_application_sees(shape, spec)?;
+    Some(with_replaced(told, &[("spec", Some(RawBsonRef::Document(&spec)))]))
+}

@@ -1,0 +1,353 @@
+//! The items of one command, and what became of them.
+
+use std::collections::{HashMap, HashSet};
+
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf, cstr};
+
+use super::write_concern::Concern;
+use crate::command::document::{array_of, as_flag, get, single};
+use crate::command::duplicate::{duplicate_id, duplicate_id_in_clustered, duplicate_of};
+use crate::command::error::{ErrorCode, WriteError, is_retryable, label_retryable};
+use crate::command::insert::Insert;
+use crate::command::namespace::Namespace;
+use crate::command::reply::copy_cluster_time;
+use crate::pattern::bucket::insert::{
+    Groups, Hits, InsertStatement, KeyBatch, Planner, StatementKind, StatementOutcome, WriteGuarantee, page_as_upsert,
+};
+use crate::pattern::bucket::item::{Item, KeepsTimestamps};
+use crate::pattern::bucket::key::canonical;
+use crate::pattern::bucket::layout::PageHeader;
+use crate::pattern::shapes::ItemIds;
+use crate::session::bucket::{BucketCommand, EmptyTimestamps};
+use crate::session::collection_catalog::ReadyCollection;
+use crate::session::head_page_cache::KnownHeadPage;
+use crate::session::id_source::SystemIdSource;
+use crate::session::metrics::{InsertMetrics, Placing};
+
+/// Bytes of an `_id`, with its name, that a clustered collection takes for certain: 8 MiB in a form in which it may be twice as long.
+const MAX_CLUSTERED_ID_BYTES: usize = 4 << 20;
+
+/// Where an item of a command is: in which group, and where there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Placed {
+    pub(super) group: usize,
+    pub(super) position: usize,
+}
+
+/// The items of one command, and what became of them.
+pub(super) struct InsertBatch<'a> {
+    pub(super) groups: Vec<KeyBatch>,
+    pub(super) ordered: bool,
+    pub(super) care: WriteGuarantee,
+    pub(super) strict_api: bool,
+    pub(super) concern: Concern,
+    /// Failures, by the client's index. In an ordered command there is one at most, and nothing behind it is placed.
+    pub(super) failed: Vec<(usize, WriteError)>,
+    /// The pages that this attempt has put items on, where an ordered command may have to take them back.
+    pub(super) placed: HashMap<Placed, RawBson>,
+    /// The client's indexes of what an earlier attempt had stored.
+    pub(super) resent: Vec<usize>,
+    /// What mongod could not wait for, whichever statement said so.
+    pub(super) concern_error: Option<RawDocumentBuf>,
+    /// Whether the collection is known to be clustered.
+    is_clustered: bool,
+    /// mongod's last answer, for what a reply repeats of it.
+    pub(super) last_answer: RawDocumentBuf,
+    mint: SystemIdSource<'a>,
+}
+
+impl<'a> InsertBatch<'a> {
+    pub(super) fn prepare(run: &BucketCommand<'a>, command: &Insert<'_>) -> Self {
+        let care = if run.head.in_transaction() {
+            WriteGuarantee::Transaction
+        } else if run.head.is_retryable_write() {
+            WriteGuarantee::ExactlyOnce
+        } else {
+            WriteGuarantee::AtLeastOnce
+        };
+        let mut batch = Self {
+            groups: Vec::new(),
+            ordered: command.ordered,
+            care,
+            strict_api: get(run.head.body(), "apiStrict").and_then(as_flag).unwrap_or(false),
+            concern: Concern::of(run),
+            failed: Vec::new(),
+            placed: HashMap::new(),
+            resent: Vec::new(),
+            concern_error: None,
+            is_clustered: false,
+            last_answer: RawDocumentBuf::new(),
+            mint: SystemIdSource::new(&run.shared.timestamps),
+        };
+        batch.gather(run, command);
+        batch
+    }
+
+    /// Items under one key each, but for those that cannot be stored. What is left out only depends on the command.
+    fn gather(&mut self, run: &BucketCommand<'a>, command: &Insert<'_>) {
+        let mut groups = Groups::default();
+        let mut ids = Hits::default();
+        for (index, document) in command.documents.iter().enumerate() {
+            let item = match run.timestamps {
+                EmptyTimestamps::Filled => Item::prepare(run.shape, index, document, &mut self.mint),
+                EmptyTimestamps::Kept => {
+                    Item::prepare(run.shape, index, document, &mut KeepsTimestamps(&mut self.mint))
+                }
+            };
+            match item {
+                Ok(item) => {
+                    let taken = run.shape.item_ids() == ItemIds::Unique
+                        && item.id().is_some_and(|id| !ids.add(id.as_raw_bson_ref()));
+                    if taken && let Some(id) = item.id() {
+                        self.failed
+                            .push((index, duplicate_id(run.namespace, id.as_raw_bson_ref())));
+                    } else {
+                        groups.add(item, command.statement_id(index));
+                        continue;
+                    }
+                }
+                Err(error) => self.failed.push((index, error)),
+            }
+            if self.ends_with_first_failure() {
+                break;
+            }
+        }
+        self.groups = groups.into_vec();
+        // Of a single item mongod itself says whether its `_id` is taken, but that would end a transaction.
+        let look_first = self.in_transaction() || self.pending() > 1;
+        if run.shape.item_ids() == ItemIds::Unique && look_first {
+            self.groups.iter_mut().for_each(|group| group.suspect_ids(true));
+        }
+    }
+
+    pub(super) fn in_transaction(&self) -> bool {
+        self.care == WriteGuarantee::Transaction
+    }
+
+    fn ends_with_first_failure(&self) -> bool {
+        self.ordered || self.in_transaction()
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        self.groups.iter().any(KeyBatch::has_work)
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.groups.iter().map(|group| group.pending().count()).sum()
+    }
+
+    /// How many items the command has stored, in this attempt or an earlier one.
+    pub(super) fn stored(&self) -> u64 {
+        let stored: usize = self.groups.iter().map(KeyBatch::stored).sum();
+        u64::try_from(stored).unwrap_or(u64::MAX)
+    }
+
+    /// How many of them in this attempt.
+    pub(super) fn stored_now(&self) -> u64 {
+        let before = u64::try_from(self.resent.len()).unwrap_or(u64::MAX);
+        self.stored().saturating_sub(before)
+    }
+
+    /// The identity of a group's key.
+    pub(super) fn identity(&self, group: usize) -> &[u8] {
+        self.groups.get(group).map(KeyBatch::identity).unwrap_or_default()
+    }
+
+    /// What a group leaves to the next writer of its key.
+    pub(super) fn hint(&self, group: usize) -> KnownHeadPage {
+        let highest = self.groups.get(group).and_then(KeyBatch::highest);
+        highest.map(Option::<&PageHeader>::cloned)
+    }
+
+    /// Takes in what the collection is. A clustered one takes no `_id` that is too long for the number of a record.
+    pub(super) fn learn(&mut self, run: &BucketCommand<'_>, ready: &ReadyCollection) {
+        self.is_clustered = ready.is_clustered == Some(true);
+        if ready.is_clustered == Some(false) {
+            return;
+        }
+        let mut refused = Vec::new();
+        for group in &mut self.groups {
+            let is_long = |position: &usize| {
+                let id = group.item(*position).and_then(Item::id);
+                id.is_some_and(|id| single("_id", id).as_bytes().len() > MAX_CLUSTERED_ID_BYTES)
+            };
+            let long: Vec<usize> = group.pending().filter(is_long).collect();
+            for position in long {
+                group.refuse(position);
+                let what = "an _id of more than 4 MiB where it is clustered, or may be,";
+                let error = run.unsupported(what);
+                let error = WriteError::new(ErrorCode::CommandNotSupported, error.message());
+                refused.extend(group.item(position).map(|item| (item.index(), error)));
+            }
+        }
+        self.refuse(refused);
+    }
+
+    /// What each group is at next.
+    pub(super) fn plan(&self, run: &BucketCommand<'_>) -> Vec<InsertStatement> {
+        let mut planner = Planner::new(run.shape, &self.mint, self.care);
+        let mut statements = Vec::new();
+        for (number, group) in self.groups.iter().enumerate() {
+            planner.plan(number, group, &mut statements);
+        }
+        if self.strict_api {
+            // Where a command cannot name the collection's UUID, a page index that is missing tells one that was made anew.
+            let pages = statements
+                .iter_mut()
+                .filter(|statement| statement.kind == StatementKind::Page);
+            pages.for_each(|page| page.document = page_as_upsert(run.shape, &page.document));
+        }
+        statements
+    }
+
+    /// Takes in what came of a statement.
+    pub(super) fn apply(&mut self, metrics: &InsertMetrics, statement: &InsertStatement, outcome: StatementOutcome) {
+        match &outcome {
+            StatementOutcome::Stored => {
+                count(metrics, statement);
+                if self.ordered {
+                    let placed = statement.items.iter().map(|position| Placed {
+                        group: statement.group,
+                        position: *position,
+                    });
+                    self.placed
+                        .extend(placed.map(|placed| (placed, statement.after.id.clone())));
+                }
+            }
+            StatementOutcome::Resent => {}
+            StatementOutcome::Failed(_) | StatementOutcome::Unclear => metrics.conflicts.inc(),
+        }
+        let Some(group) = self.groups.get_mut(statement.group) else {
+            return;
+        };
+        let resent = matches!(outcome, StatementOutcome::Resent);
+        let error = group.apply(statement, outcome);
+        let first = statement.items.first();
+        let index = first.and_then(|position| Some(group.item(*position)?.index()));
+        if resent && !group.has_work() {
+            metrics.resent_items.inc();
+            self.resent.extend(index);
+        }
+        if let (Some(index), Some(error)) = (index, error) {
+            if self.care == WriteGuarantee::ExactlyOnce && self.ordered {
+                // An earlier attempt may have been cut short before it took back what it had stored behind this item.
+                self.groups.iter_mut().for_each(KeyBatch::suspect_resend);
+            }
+            self.refuse(vec![(index, error)]);
+        }
+    }
+
+    /// Records refused items, by the client's index; in an ordered command nothing behind the first is placed. A
+    /// transaction ends with any.
+    pub(super) fn refuse(&mut self, refused: Vec<(usize, WriteError)>) {
+        self.failed.extend(refused);
+        if !self.ends_with_first_failure() {
+            return;
+        }
+        if let Some(first) = self.failed.iter().map(|(index, _)| *index).min() {
+            self.failed.retain(|(index, _)| *index == first);
+            for group in &mut self.groups {
+                group.refuse_behind(first);
+            }
+        }
+    }
+
+    /// What is stored behind an item of the client's command.
+    pub(super) fn stored_behind(&self, index: usize) -> Vec<Placed> {
+        let groups = self.groups.iter().enumerate();
+        groups
+            .flat_map(|(group, of_key)| {
+                let stored = of_key.stored_behind(index);
+                stored.map(move |position| Placed { group, position })
+            })
+            .collect()
+    }
+
+    /// Whether mongod has answered a statement.
+    pub(super) fn has_sent(&self) -> bool {
+        !self.last_answer.is_empty()
+    }
+
+    /// An item, by where it is in the command.
+    pub(super) fn item(&self, placed: Placed) -> Option<&Item> {
+        self.groups.get(placed.group)?.item(placed.position)
+    }
+
+    /// Ends with an error for each item that is left.
+    pub(super) fn give_up(&mut self) {
+        let mut refused = Vec::new();
+        for group in &mut self.groups {
+            let left: Vec<usize> = group.pending().collect();
+            for position in left {
+                group.refuse(position);
+                let message = "mongoshape lost the race for a page too often; nothing was stored of this document";
+                let error = WriteError::new(ErrorCode::WriteConflict, message);
+                refused.extend(group.item(position).map(|item| (item.index(), error)));
+            }
+        }
+        self.refuse(refused);
+    }
+
+    pub(super) fn reply(mut self, namespace: Namespace<'_>, command: &Insert<'_>) -> RawDocumentBuf {
+        self.failed.sort_by_key(|(index, _)| *index);
+        if self.is_clustered {
+            for (_, error) in &mut self.failed {
+                // mongod knows it from the number of a record, which has no types of numbers.
+                if let Some(id) = duplicate_of(error).map(canonical) {
+                    *error = duplicate_id_in_clustered(namespace, id.as_raw_bson_ref());
+                }
+            }
+        }
+        let mut reply = RawDocumentBuf::new();
+        if command.unacknowledged {
+            reply.append(cstr!("n"), 0);
+            reply.append(cstr!("ok"), 1.0);
+            return reply;
+        }
+        let stored = self.stored();
+        reply.append(cstr!("n"), i32::try_from(stored).unwrap_or(i32::MAX));
+        if !self.failed.is_empty() {
+            let errors: Vec<_> = self
+                .failed
+                .iter()
+                .map(|(index, error)| error.to_document(*index))
+                .collect();
+            reply.append(cstr!("writeErrors"), array_of(&errors));
+        }
+        let concern = get(&self.last_answer, "writeConcernError").and_then(RawBsonRef::as_document);
+        let concern = concern.or(self.concern_error.as_deref());
+        if let Some(error) = concern {
+            reply.append(cstr!("writeConcernError"), error);
+        }
+        if !self.resent.is_empty() {
+            let unique: HashSet<usize> = self.resent.drain(..).collect();
+            let mut ids: Vec<i32> = unique.into_iter().map(|index| command.statement_id(index)).collect();
+            ids.sort_unstable();
+            reply.append(cstr!("retriedStmtIds"), ids.into_iter().collect::<RawArrayBuf>());
+        }
+        reply.append(cstr!("ok"), 1.0);
+        copy_cluster_time(&mut reply, &self.last_answer);
+        let code = concern.map(|error| error.get_i32("code"));
+        if self.care == WriteGuarantee::ExactlyOnce && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
+            label_retryable(&mut reply);
+        }
+        reply
+    }
+}
+
+fn count(metrics: &InsertMetrics, statement: &InsertStatement) {
+    metrics.late_items.inc_by(statement.late.into());
+    metrics.placed(match statement.kind {
+        StatementKind::Push => Placing::Push,
+        StatementKind::Page => Placing::Page,
+        StatementKind::Announce => Placing::Announce,
+        StatementKind::Close => Placing::Close,
+        StatementKind::Mark => Placing::Mark,
+    });
+    if statement.kind == StatementKind::Page {
+        metrics.buckets_opened.inc();
+        if let Some(items) = statement.closed {
+            metrics.bucket_fill.observe(items.into());
+        }
+    }
+}

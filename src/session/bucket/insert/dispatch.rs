@@ -1,0 +1,293 @@
+//! The planned statements on their way: as few commands as can be, back to back.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use bson::Binary;
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::batch::InsertBatch;
+use super::write_concern::Concern;
+use crate::command::document::{array_of, as_whole_number, get, single};
+use crate::command::error::{CommandError, WriteError};
+use crate::command::reply::succeeded;
+use crate::command::write_batch::command_ranges;
+use crate::pattern::bucket::insert::{
+    Failure, InsertStatement, StatementKind, StatementOutcome, WriteGuarantee, announce_together, failure,
+    is_announced_together,
+};
+use crate::session::bucket::BucketCommand;
+use crate::session::collection_catalog::uncommitted;
+use crate::session::error::RunError;
+use crate::session::head_page_cache::KeyLease;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// Announcements in one statement, each of which is compared with all pages that are found.
+const MAX_TOGETHER: usize = 50;
+
+/// A command of some statements of one kind.
+struct Command<'a> {
+    kind: StatementKind,
+    statements: Vec<&'a InsertStatement>,
+    body: RawDocumentBuf,
+    /// The statements; `None`: the body has them all in one.
+    sequence: Option<(&'static str, Vec<&'a RawDocument>)>,
+    ordered: bool,
+}
+
+impl Command<'_> {
+    fn request(&self) -> UpstreamRequest<'_> {
+        let sequence = self.sequence.as_ref();
+        UpstreamRequest {
+            body: &self.body,
+            sequence: sequence.map(|(field, elements)| (*field, elements.as_slice())),
+        }
+    }
+}
+
+/// Sends statements and lets the batch know what came of each.
+pub(super) async fn send(
+    run: &mut BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
+    statements: &[InsertStatement],
+    (uuid, turns): (&Binary, &[KeyLease]),
+) -> Result<(), RunError> {
+    if statements.is_empty() {
+        return Ok(());
+    }
+    let at_once = at_once(batch, statements, turns);
+    if at_once {
+        batch.concern.owe();
+    }
+    let mut together = Vec::new();
+    let mut later = Vec::new();
+    for kind in [
+        StatementKind::Mark,
+        StatementKind::Announce,
+        StatementKind::Close,
+        StatementKind::Push,
+        StatementKind::Page,
+    ] {
+        let chosen = statements.iter().filter(|statement| statement.kind == kind);
+        let (announced, mut chosen): (Vec<&InsertStatement>, Vec<&InsertStatement>) =
+            chosen.partition(|statement| is_announced_together(run.shape, &batch.groups, statement));
+        for part in announced.chunks(MAX_TOGETHER) {
+            match part {
+                [alone] => chosen.push(alone),
+                _ => together.push(as_one(run, batch, part, (uuid, at_once))),
+            }
+        }
+        for (number, range) in cut(&chosen).into_iter().enumerate() {
+            let part = chosen.get(range).unwrap_or_default();
+            let command = command(run, batch, (kind, part), (uuid, at_once));
+            // Behind pages that failed there must be no others of the same keys.
+            if kind == StatementKind::Page && number > 0 {
+                later.push(command);
+            } else {
+                together.push(command);
+            }
+        }
+    }
+    let requests: Vec<UpstreamRequest<'_>> = together.iter().map(Command::request).collect();
+    let answers = run.link.call_all(&requests).await?;
+    let mut failed = Ok(());
+    let mut pages_failed = false;
+    for (command, answer) in together.iter().zip(answers) {
+        match settle(run, batch, command, answer) {
+            Ok(all) => pages_failed |= command.kind == StatementKind::Page && !all,
+            Err(error) => failed = Err(error),
+        }
+    }
+    failed?;
+    for command in later {
+        if pages_failed {
+            break;
+        }
+        let answer = run.link.call(command.request()).await?;
+        pages_failed = !settle(run, batch, &command, answer)?;
+    }
+    Ok(())
+}
+
+/// Whether what the client waits for is left to the end. A command of a single statement that nobody else waits for does
+/// best to wait for all of it at once.
+fn at_once(batch: &InsertBatch<'_>, statements: &[InsertStatement], turns: &[KeyLease]) -> bool {
+    let items: usize = statements.iter().map(|statement| statement.items.len()).sum();
+    let single = statements.len() == 1 && items == batch.pending();
+    match batch.concern {
+        Concern::Each => false,
+        Concern::AtEnd => !single || turns.iter().any(KeyLease::is_waited_for),
+        Concern::Owed => true,
+    }
+}
+
+/// As few commands as there may be, as ranges of the statements.
+fn cut(statements: &[&InsertStatement]) -> Vec<Range<usize>> {
+    command_ranges(statements.iter().map(|statement| statement.document.as_bytes().len()))
+}
+
+fn command<'a>(
+    run: &BucketCommand<'_>,
+    batch: &InsertBatch<'_>,
+    (kind, statements): (StatementKind, &[&'a InsertStatement]),
+    (uuid, at_once): (&Binary, bool),
+) -> Command<'a> {
+    let inserts = kind == StatementKind::Page && !batch.strict_api;
+    let (name, field) = if inserts {
+        ("insert", "documents")
+    } else {
+        ("update", "updates")
+    };
+    let mut seen = HashSet::new();
+    let ordered = !statements.iter().all(|statement| seen.insert(statement.group));
+    let mut body = single(name, run.namespace.collection);
+    body.append(cstr!("ordered"), ordered);
+    append_options(run, batch, (kind, statements), (uuid, at_once), &mut body);
+    let elements = statements.iter().map(|statement| &*statement.document).collect();
+    Command {
+        kind,
+        body,
+        sequence: Some((field, elements)),
+        statements: statements.to_vec(),
+        ordered,
+    }
+}
+
+/// A command that announces the pages of several keys by one statement.
+fn as_one<'a>(
+    run: &BucketCommand<'_>,
+    batch: &InsertBatch<'_>,
+    statements: &[&'a InsertStatement],
+    (uuid, at_once): (&Binary, bool),
+) -> Command<'a> {
+    let kind = StatementKind::Announce;
+    let statement = announce_together(run.shape, &batch.groups, statements);
+    let mut body = single("update", run.namespace.collection);
+    body.append(cstr!("updates"), array_of(&[statement]));
+    append_options(run, batch, (kind, statements), (uuid, at_once), &mut body);
+    Command {
+        kind,
+        body,
+        sequence: None,
+        statements: statements.to_vec(),
+        ordered: false,
+    }
+}
+
+/// Appends what all commands have, of the client's and of ours.
+fn append_options(
+    run: &BucketCommand<'_>,
+    batch: &InsertBatch<'_>,
+    (kind, statements): (StatementKind, &[&InsertStatement]),
+    (uuid, at_once): (&Binary, bool),
+    body: &mut RawDocumentBuf,
+) {
+    let mut carried = run.carried();
+    // All of a transaction is either under the stable API alone or not.
+    if !(batch.strict_api && batch.in_transaction()) && *uuid != uncommitted() {
+        body.append(cstr!("collectionUUID"), uuid);
+        if batch.strict_api {
+            // The client's words are judged by now. The stable API has no name for a collection but one that another may have.
+            carried = carried.without_api_strict();
+        }
+    }
+    if at_once {
+        carried = carried.without_wait();
+    }
+    if kind.is_repeatable() {
+        carried = carried.not_retryable();
+    } else if batch.care == WriteGuarantee::ExactlyOnce {
+        let ids: RawArrayBuf = statements.iter().map(|statement| statement.id).collect();
+        body.append(cstr!("stmtIds"), &ids);
+    }
+    carried.append_to_write(body);
+}
+
+/// Lets the batch know what came of a command's statements; whether all were executed, now or before.
+fn settle(
+    run: &BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
+    command: &Command<'_>,
+    answer: RawDocumentBuf,
+) -> Result<bool, RunError> {
+    let numbered = run.head.is_retryable_write() && !command.kind.is_repeatable();
+    let answer = succeeded(answer).map_err(|error| if numbered { error.with_labels_of_write() } else { error })?;
+    let resent = retried(&answer);
+    if command.sequence.is_none() {
+        return settle_as_one(run, batch, command, answer);
+    }
+    let mut errors = write_errors(&answer).peekable();
+    let mut all = true;
+    for (position, statement) in command.statements.iter().enumerate() {
+        let outcome = match errors.next_if(|(failed, _)| *failed == position) {
+            Some((_, error)) => {
+                all = false;
+                StatementOutcome::Failed(failure_of(run, error)?)
+            }
+            None if resent.contains(&statement.id) && !command.kind.is_repeatable() => StatementOutcome::Resent,
+            None => StatementOutcome::Stored,
+        };
+        batch.apply(&run.shared.metrics.inserts, statement, outcome);
+        if command.ordered && !all {
+            break;
+        }
+    }
+    drop(errors);
+    keep(batch, answer);
+    Ok(all)
+}
+
+/// The same of several statements in one.
+fn settle_as_one(
+    run: &BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
+    command: &Command<'_>,
+    answer: RawDocumentBuf,
+) -> Result<bool, RunError> {
+    if let Some((_, error)) = write_errors(&answer).next() {
+        failure_of(run, error)?;
+    }
+    let matched = get(&answer, "n").and_then(as_whole_number);
+    let all = matched == i64::try_from(command.statements.len()).ok();
+    for statement in &command.statements {
+        let outcome = if all {
+            StatementOutcome::Stored
+        } else {
+            StatementOutcome::Unclear
+        };
+        batch.apply(&run.shared.metrics.inserts, statement, outcome);
+    }
+    keep(batch, answer);
+    Ok(all)
+}
+
+fn keep(batch: &mut InsertBatch<'_>, answer: RawDocumentBuf) {
+    if let Ok(error) = answer.get_document("writeConcernError") {
+        batch.concern_error = Some(error.to_owned());
+    }
+    batch.last_answer = answer;
+}
+
+fn failure_of(run: &BucketCommand<'_>, error: WriteError) -> Result<Failure, CommandError> {
+    if error.is_of_server() {
+        return Err(error.into_command_error());
+    }
+    let failure = failure(run.shape, error);
+    if matches!(failure, Failure::NotReady) {
+        run.settings.readiness.forget(run.namespace);
+    }
+    Ok(failure)
+}
+
+/// Ids of statements that had been executed before.
+pub(super) fn retried(answer: &RawDocument) -> HashSet<i32> {
+    let ids = answer.get_array("retriedStmtIds").ok();
+    let ids = ids.into_iter().flatten().flatten();
+    ids.filter_map(|id| i32::try_from(as_whole_number(id)?).ok()).collect()
+}
+
+fn write_errors(answer: &RawDocument) -> impl Iterator<Item = (usize, WriteError)> + '_ {
+    let errors = answer.get_array("writeErrors").ok();
+    let errors = errors.into_iter().flatten().flatten();
+    errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse)
+}

@@ -1,0 +1,27 @@
+//! Taking back announcements of pages that were not begun: another writer was faster, or the items were refused. A page that
+//! has announced one is not removed when it is emptied.
+
+use bson::raw::{RawDocumentBuf, cstr};
+
+use super::batch::InsertBatch;
+use crate::command::document::{array_of, single};
+use crate::command::reply::succeeded;
+use crate::pattern::bucket::insert::{KeyBatch, withdraw};
+use crate::session::bucket::BucketCommand;
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
+
+pub(super) async fn withdraw_all(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
+    let announced = batch.groups.iter_mut().flat_map(KeyBatch::abandon);
+    let statements: Vec<RawDocumentBuf> = announced.map(|announced| withdraw(&announced)).collect();
+    // A transaction that has ended has announced nothing.
+    if statements.is_empty() || (batch.in_transaction() && !batch.failed.is_empty()) {
+        return Ok(());
+    }
+    let mut body = single("update", run.namespace.collection);
+    body.append(cstr!("updates"), array_of(&statements));
+    body.append(cstr!("ordered"), false);
+    run.carried().not_retryable().without_wait().append_to_write(&mut body);
+    succeeded(run.link.call(UpstreamRequest::plain(&body)).await?)?;
+    Ok(())
+}

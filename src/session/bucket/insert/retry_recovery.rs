@@ -1,0 +1,134 @@
+//! What an earlier attempt at the same command has stored.
+
+use std::collections::HashMap;
+
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, cstr};
+
+use super::batch::InsertBatch;
+use super::dispatch::retried;
+use super::prefetch::{Suspects, refuse};
+use crate::command::document::{as_whole_number, get, single};
+use crate::command::reply::succeeded;
+use crate::pattern::bucket::insert::{Recorded, no_statement};
+use crate::session::bucket::BucketCommand;
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// Statements in one command.
+const MAX_STATEMENTS: usize = 10_000;
+
+/// Asks mongod which statements of the groups in question it has executed, and takes over what they stored. An item whose
+/// `_id` is taken and that was not stored by them is refused: this was asked after that was looked up.
+pub(super) async fn recover(
+    run: &mut BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
+    suspects: Suspects,
+) -> Result<(), RunError> {
+    for (number, _) in &suspects {
+        if let Some(group) = batch.groups.get_mut(*number) {
+            group.suspect_resend();
+        }
+    }
+    recover_groups(run, batch).await?;
+    for (number, mut taken) in suspects {
+        if let Some(group) = batch.groups.get(number) {
+            let pending: Vec<usize> = group.pending().collect();
+            taken.retain(|position| pending.binary_search(position).is_ok());
+        }
+        refuse(run, batch, number, &taken);
+    }
+    Ok(())
+}
+
+/// A statement that an earlier attempt may have sent, and the item that it begins with.
+struct SuspectStatement {
+    group: usize,
+    position: usize,
+    id: i32,
+}
+
+async fn recover_groups(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
+    let groups = batch.groups.iter().enumerate();
+    let resent: Vec<usize> = groups
+        .filter(|(_, group)| group.is_resent())
+        .map(|(number, _)| number)
+        .collect();
+    if resent.is_empty() {
+        return Ok(());
+    }
+    let asked: Vec<SuspectStatement> = resent
+        .iter()
+        .filter_map(|group| Some((*group, batch.groups.get(*group)?)))
+        .flat_map(|(group, of_key)| {
+            let ids = of_key.statement_ids();
+            ids.map(move |(position, id)| SuspectStatement { group, position, id })
+        })
+        .collect();
+    let ids: Vec<i32> = asked.iter().map(|asked| asked.id).collect();
+    let executed = remembered(run, &ids).await?;
+    let mut recorded: HashMap<usize, Vec<(usize, Recorded)>> = HashMap::new();
+    for asked in &asked {
+        if let Some(what) = executed.get(&asked.id) {
+            let of_group = recorded.entry(asked.group).or_default();
+            of_group.push((asked.position, what.clone()));
+        }
+    }
+    for number in resent {
+        let recorded = recorded.remove(&number).unwrap_or_default();
+        take_over(run, batch, number, &recorded);
+    }
+    // What stands behind a failure was left pending until this was known.
+    batch.refuse(Vec::new());
+    Ok(())
+}
+
+fn take_over(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, number: usize, recorded: &[(usize, Recorded)]) {
+    let Some(group) = batch.groups.get_mut(number) else {
+        return;
+    };
+    let found = group.recover(run.shape, recorded);
+    let indexes = found.iter().filter_map(|position| Some(group.item(*position)?.index()));
+    batch.resent.extend(indexes);
+    let count = u64::try_from(found.len()).unwrap_or(u64::MAX);
+    run.shared.metrics.inserts.resent_items.inc_by(count);
+    // It waits for what the earlier attempt may not have waited for.
+    if !found.is_empty() {
+        batch.concern.owe();
+    }
+}
+
+/// Which of these statements mongod has executed for this command, and what it remembers of each.
+pub(super) async fn remembered(run: &mut BucketCommand<'_>, ids: &[i32]) -> Result<HashMap<i32, Recorded>, RunError> {
+    let mut recorded = HashMap::new();
+    for asked in ids.chunks(MAX_STATEMENTS) {
+        let ids: RawArrayBuf = asked.iter().copied().collect();
+        let mut body = single("update", run.namespace.collection);
+        body.append(cstr!("ordered"), false);
+        body.append(cstr!("stmtIds"), &ids);
+        run.carried().without_wait().append_to_write(&mut body);
+        let nothing = no_statement();
+        let nothing: Vec<&RawDocument> = vec![&nothing; asked.len()];
+        let request = UpstreamRequest {
+            body: &body,
+            sequence: Some(("updates", &nothing)),
+        };
+        let answer = succeeded(run.link.call(request).await?)?;
+        let executed = retried(&answer);
+        for (place, id) in asked.iter().enumerate() {
+            if executed.contains(id) {
+                let what = inserted(&answer, place).map_or(Recorded::Update, Recorded::Insert);
+                recorded.insert(*id, what);
+            }
+        }
+    }
+    Ok(recorded)
+}
+
+/// The `_id` of the document that a statement inserted, if it was an insert.
+fn inserted(answer: &RawDocument, place: usize) -> Option<RawBson> {
+    let upserted = answer.get_array("upserted").ok()?;
+    let mut elements = upserted.into_iter().flatten().filter_map(RawBsonRef::as_document);
+    let place = i64::try_from(place).ok()?;
+    let of_place = elements.find(|element| get(element, "index").and_then(as_whole_number) == Some(place))?;
+    get(of_place, "_id").map(RawBson::from)
+}

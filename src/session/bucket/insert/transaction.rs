@@ -1,0 +1,80 @@
+//! What is different in a client's transaction: nothing may be tried there that can fail, since that ends it, and what fails
+//! must end it, as it does with mongod.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
+
+use super::batch::InsertBatch;
+use crate::command::document::{get, single};
+use crate::command::error::ErrorCode;
+use crate::command::reply::{CursorReply, succeeded};
+use crate::pattern::bucket::insert::{Hits, InsertStatement, StatementKind};
+use crate::session::bucket::BucketCommand;
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// The statements, planned again for as long as a page would get a name that is taken.
+pub(super) async fn with_free_names(
+    run: &mut BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
+    mut statements: Vec<InsertStatement>,
+) -> Result<Vec<InsertStatement>, RunError> {
+    if !batch.in_transaction() {
+        return Ok(statements);
+    }
+    loop {
+        let taken = taken_names(run, &statements).await?;
+        if taken.is_empty() {
+            return Ok(statements);
+        }
+        for statement in &statements {
+            if taken.contains(statement.after.id.as_raw_bson_ref())
+                && statement.kind == StatementKind::Page
+                && let Some(group) = batch.groups.get_mut(statement.group)
+            {
+                group.name_is_taken();
+            }
+        }
+        statements = batch.plan(run);
+    }
+}
+
+async fn taken_names(run: &mut BucketCommand<'_>, statements: &[InsertStatement]) -> Result<Hits, RunError> {
+    let pages = statements
+        .iter()
+        .filter(|statement| statement.kind == StatementKind::Page);
+    let names: RawArrayBuf = pages.map(|page| page.after.id.as_raw_bson_ref()).collect();
+    let mut hits = Hits::default();
+    if names.is_empty() {
+        return Ok(hits);
+    }
+    let mut find = single("find", run.namespace.collection);
+    find.append(cstr!("filter"), single("_id", single("$in", &names)));
+    find.append(cstr!("projection"), single("_id", 1));
+    find.append(cstr!("limit"), 1000);
+    find.append(cstr!("singleBatch"), true);
+    find.append(cstr!("batchSize"), 1000);
+    run.carried().append_to_internal_read(&mut find);
+    let answer = run.link.run(&find).await?;
+    let found = CursorReply::parse(&answer);
+    for bucket in found.iter().flat_map(CursorReply::documents) {
+        if let Some(id) = get(bucket, "_id") {
+            hits.add(id);
+        }
+    }
+    Ok(hits)
+}
+
+/// Ends the transaction where an item was refused: an insert that fails does so. Any error does, and this one is certain;
+/// another one says that there is no transaction to end.
+pub(super) async fn end_if_failed(run: &mut BucketCommand<'_>, batch: &InsertBatch<'_>) -> Result<(), RunError> {
+    if !batch.in_transaction() || batch.failed.is_empty() {
+        return Ok(());
+    }
+    let mut find: RawDocumentBuf = single("find", run.namespace.collection);
+    find.append(cstr!("filter"), single("$mongoshape", RawBsonRef::Null));
+    run.carried().append_to_internal_read(&mut find);
+    match succeeded(run.link.call(UpstreamRequest::plain(&find)).await?) {
+        Err(error) if !error.is(ErrorCode::BadValue) => Err(error.into()),
+        _ => Ok(()),
+    }
+}

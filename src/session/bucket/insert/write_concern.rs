@@ -1,0 +1,109 @@
+//! The client's `writeConcern`.
+//!
+//! An insert may take several statements. Were each to wait until other members have it, the next writer of a key would
+//! wait as well, and the command for each of them in turn. So statements are written with `w: 1`, and one that changes nothing
+//! waits at the end, for all of them: mongod makes it wait for the newest write that there is.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::batch::InsertBatch;
+use crate::command::document::{as_whole_number, get, put};
+use crate::command::error::CommandError;
+use crate::session::bucket::{BucketCommand, write_concern};
+use crate::session::error::RunError;
+use crate::session::upstream::UpstreamKind;
+
+/// When it is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Concern {
+    /// By each statement.
+    Each,
+    /// At the end; nothing has been written yet.
+    AtEnd,
+    /// At the end, and something has been written.
+    Owed,
+}
+
+impl Concern {
+    /// Before a mongod that stands alone there is nobody to wait for; a write concern that may be refused must be seen by
+    /// mongod before anything is written.
+    pub(super) fn of(run: &BucketCommand<'_>) -> Self {
+        if run.upstream == UpstreamKind::Member && !run.head.in_transaction() && is_well_formed(run) {
+            Self::AtEnd
+        } else {
+            Self::Each
+        }
+    }
+
+    /// Whether it is waited for at the end, by one that changes nothing.
+    pub(super) fn is_owed(self) -> bool {
+        self == Self::Owed
+    }
+
+    /// Something has been written that was not waited for.
+    pub(super) fn owe(&mut self) {
+        if *self == Self::AtEnd {
+            *self = Self::Owed;
+        }
+    }
+}
+
+/// Has mongod check a write concern that may be malformed, before the collection is created. Costs one round trip where it may.
+pub(super) async fn check(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
+    if !is_well_formed(run) {
+        write_concern::wait(run).await?;
+    }
+    Ok(())
+}
+
+/// Whether mongod accepts the write concern for certain.
+fn is_well_formed(run: &BucketCommand<'_>) -> bool {
+    let concern = match get(run.head.body(), "writeConcern") {
+        None => return true,
+        Some(RawBsonRef::Document(concern)) => concern,
+        Some(_) => return false,
+    };
+    let mut fields = concern.iter();
+    fields.all(|field| match field {
+        Ok((name, value)) => match (name.as_str(), value) {
+            ("w", RawBsonRef::String(mode)) => mode == "majority",
+            ("w", value) => as_whole_number(value).is_some_and(|members| (0..=50).contains(&members)),
+            ("j", value) => matches!(value, RawBsonRef::Boolean(_)),
+            ("wtimeout", value) => as_whole_number(value).is_some_and(|millis| i32::try_from(millis).is_ok()),
+            _ => false,
+        },
+        Err(_) => false,
+    })
+}
+
+/// Waits for what the client's write concern asks, if that is still to be done.
+pub(super) async fn settle(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
+    // Where a command stores nothing, mongod waits for the newest write that there is.
+    let has_stored_nothing = !batch.has_sent() && !run.head.in_transaction();
+    let is_named = get(run.head.body(), "writeConcern").is_some();
+    let is_due = batch.concern == Concern::Owed || (has_stored_nothing && is_named);
+    if !is_due || !write_concern::asks_for_more(run) {
+        return Ok(());
+    }
+    batch.last_answer = match write_concern::wait(run).await {
+        Ok(answer) => answer,
+        // What was written is written: mongod says of one that it could not wait for that as well.
+        Err(RunError::Command(CommandError::Upstream(error))) if batch.has_sent() => {
+            as_concern_error(&batch.last_answer, &error)
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(())
+}
+
+fn as_concern_error(answer: &RawDocument, error: &RawDocument) -> RawDocumentBuf {
+    let mut told = RawDocumentBuf::new();
+    for name in ["code", "codeName", "errmsg"] {
+        if let Some(value) = get(error, name) {
+            put(&mut told, name, value);
+        }
+    }
+    let mut answer = answer.to_owned();
+    answer.append(cstr!("writeConcernError"), &told);
+    answer
+}

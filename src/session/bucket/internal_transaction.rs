@@ -1,0 +1,222 @@
+//! A transaction of the proxy's own, for a change of two documents that must not come apart: on a session beside the client's.
+//!
+//! Where the client may send its command again, session and number follow from the client's own, so that another attempt,
+//! perhaps through another proxy, can ask what became of the first: `abortTransaction` says of one that was committed that it
+//! was (256), and ends one that still runs. See `docs/decisions/0014-moves-are-transactions.md`.
+
+use bson::Binary;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::spec::BinarySubtype;
+
+use super::BucketCommand;
+use crate::command::arguments::with_replaced;
+use crate::command::document::{array_of, as_whole_number, get, put, single};
+use crate::command::error::CommandError;
+use crate::command::reply::succeeded;
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// What client's sessions are told apart from ours by.
+const MASK: u128 = 0x6d6f_6e67_6f73_6861_7065_2072_656c_6f63;
+/// Attempts that a statement has room for.
+const ATTEMPTS: i64 = 1 << 8;
+/// Statements that one number of the client's has room for: more than a command may have.
+const STATEMENTS: i64 = 1 << 17;
+
+/// Which transaction.
+#[derive(Clone, Debug)]
+pub(super) struct OwnTransaction {
+    lsid: RawDocumentBuf,
+    number: i64,
+}
+
+/// What is known of one that may have been begun before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// It was committed.
+    Committed,
+    /// It was begun, and nothing came of it.
+    Spent,
+    /// One of a greater number was begun: of this one mongod knows nothing any more.
+    Superseded,
+    /// There was none, or nothing came of it: mongod does not tell these apart until it is asked to begin one.
+    Nothing,
+}
+
+impl OwnTransaction {
+    /// One that nobody asks for again.
+    pub(super) fn unnumbered(run: &mut BucketCommand<'_>) -> Self {
+        let (session, number) = run.link.own_transaction();
+        Self {
+            lsid: lsid(session),
+            number,
+        }
+    }
+
+    /// A write of the client's as one that mongod remembers under this number. No transaction, for once.
+    pub(super) fn numbered(&self, body: &RawDocument) -> RawDocumentBuf {
+        let mut numbered = with_replaced(body, &[("lsid", None)]);
+        numbered.append(cstr!("lsid"), &self.lsid);
+        numbered.append(cstr!("txnNumber"), self.number);
+        numbered
+    }
+
+    /// The attempt of that number at the client's statement: all of a client's session are on one session, in the order of the client's
+    /// numbers, of its statements, and of the attempts. `None` where the client's session is not known, or its numbers leave no room.
+    pub(super) fn of_statement(run: &BucketCommand<'_>, statement: i32, attempt: u32) -> Option<Self> {
+        let body = run.head.body();
+        let session = get(body, "lsid")?.as_document()?;
+        let RawBsonRef::Binary(id) = get(session, "id")? else {
+            return None;
+        };
+        let id = u128::from_be_bytes(id.bytes.try_into().ok()?);
+        let statement = i64::from(statement);
+        if !(0..STATEMENTS).contains(&statement) {
+            return None;
+        }
+        let number = get(body, "txnNumber").and_then(as_whole_number)?;
+        let number = number.checked_mul(STATEMENTS)?.checked_add(statement)?;
+        let number = number.checked_mul(ATTEMPTS)?.checked_add(i64::from(attempt))?;
+        Some(Self {
+            lsid: lsid(id ^ MASK),
+            number,
+        })
+    }
+
+    /// The client's fields for a command within it, and whatever says that it is.
+    pub(super) fn append_to(&self, run: &BucketCommand<'_>, command: &mut RawDocumentBuf, begins: bool) {
+        let kept = [
+            "$clusterTime",
+            "apiVersion",
+            "apiStrict",
+            "apiDeprecationErrors",
+            "comment",
+            "$db",
+        ];
+        for (name, value) in run.head.body().iter().flatten() {
+            if kept.contains(&name.as_str()) {
+                command.append(name, value);
+            }
+        }
+        self.append_number(command);
+        if begins {
+            command.append(cstr!("startTransaction"), true);
+        }
+    }
+
+    fn append_number(&self, command: &mut RawDocumentBuf) {
+        command.append(cstr!("lsid"), &self.lsid);
+        command.append(cstr!("txnNumber"), self.number);
+        command.append(cstr!("autocommit"), false);
+    }
+
+    /// Sees to it that nobody can begin it any more; what is known of it.
+    pub(super) async fn burn(&self, run: &mut BucketCommand<'_>) -> Result<Before, RunError> {
+        let mut find = single("find", run.namespace.collection);
+        find.append(cstr!("limit"), 1);
+        find.append(cstr!("projection"), single("_id", 1));
+        self.append_to(run, &mut find, true);
+        match succeeded(run.link.call(UpstreamRequest::plain(&find)).await?) {
+            Err(error) if !is_spent(&error) => Err(error.into()),
+            _ => self.abort(run).await,
+        }
+    }
+
+    /// Commits it, as the client's write concern says; mongod's answer.
+    pub(super) async fn commit(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+        let mut command = self.ending(run, "commitTransaction");
+        if let Some(concern) = get(run.head.body(), "writeConcern") {
+            put(&mut command, "writeConcern", concern);
+        }
+        Ok(succeeded(run.link.call(UpstreamRequest::plain(&command)).await?)?)
+    }
+
+    /// Ends it without a trace, if it still runs; what is known of it.
+    pub(super) async fn abort(&self, run: &mut BucketCommand<'_>) -> Result<Before, RunError> {
+        const TRANSACTION_TOO_OLD: i32 = 225;
+        const NO_SUCH_TRANSACTION: i32 = 251;
+        const TRANSACTION_COMMITTED: i32 = 256;
+        let command = self.ending(run, "abortTransaction");
+        match succeeded(run.link.call(UpstreamRequest::plain(&command)).await?) {
+            Ok(_) => Ok(Before::Spent),
+            Err(CommandError::Upstream(reply)) => match reply.get_i32("code") {
+                Ok(TRANSACTION_COMMITTED) => Ok(Before::Committed),
+                Ok(TRANSACTION_TOO_OLD) => Ok(Before::Superseded),
+                Ok(NO_SUCH_TRANSACTION) => Ok(Before::Nothing),
+                _ => Err(CommandError::Upstream(reply).into()),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn ending(&self, run: &BucketCommand<'_>, name: &str) -> RawDocumentBuf {
+        let mut command = single(name, 1);
+        for field in ["$clusterTime", "apiVersion", "apiStrict", "apiDeprecationErrors"] {
+            if let Some(value) = get(run.head.body(), field) {
+                put(&mut command, field, value);
+            }
+        }
+        self.append_number(&mut command);
+        put(&mut command, "$db", "admin");
+        command
+    }
+}
+
+/// Whether a transaction could not be begun since one of its number, or of a greater one, was begun before.
+pub(super) fn is_spent(error: &CommandError) -> bool {
+    const TRANSACTION_TOO_OLD: i32 = 225;
+    const CONFLICTING_OPERATION_IN_PROGRESS: i32 = 117;
+    let CommandError::Upstream(reply) = error else {
+        return false;
+    };
+    let code = reply.get_i32("code");
+    code.is_ok_and(|code| matches!(code, TRANSACTION_TOO_OLD | CONFLICTING_OPERATION_IN_PROGRESS))
+}
+
+/// Whether a transaction that failed so may be begun again.
+pub(super) fn is_transient(error: &CommandError) -> bool {
+    let CommandError::Upstream(reply) = error else {
+        return false;
+    };
+    let labels = get(reply, "errorLabels").and_then(RawBsonRef::as_array);
+    let labels = labels.into_iter().flatten().flatten();
+    let is_conflict = reply
+        .get_i32("code")
+        .is_ok_and(|code| matches!(code, 112 | 251 | 24 | 246));
+    is_conflict
+        && labels
+            .filter_map(RawBsonRef::as_str)
+            .any(|label| label == "TransientTransactionError")
+}
+
+/// The error as that of a command that is no transaction.
+pub(super) fn unlabelled(error: CommandError) -> CommandError {
+    match error {
+        CommandError::Upstream(reply) => CommandError::Upstream(with_replaced(&reply, &[("errorLabels", None)])),
+        own @ CommandError::Own { .. } => own,
+    }
+}
+
+fn lsid(id: u128) -> RawDocumentBuf {
+    let id = Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: id.to_be_bytes().to_vec(),
+    };
+    single("id", id)
+}
+
+/// The `insert` of one document within it, of which a head can be made.
+pub(super) fn insert_of(
+    run: &BucketCommand<'_>,
+    transaction: Option<&OwnTransaction>,
+    document: &RawDocument,
+    begins: bool,
+) -> RawDocumentBuf {
+    let mut body = single("insert", run.namespace.collection);
+    body.append(cstr!("documents"), array_of(&[document.to_owned()]));
+    match transaction {
+        Some(transaction) => transaction.append_to(run, &mut body, begins),
+        None => run.carried().append_to_write(&mut body),
+    }
+    body
+}

@@ -1,0 +1,103 @@
+//! The items that a write is about: found before it is sent, and read in batches.
+
+use bson::raw::{RawDocument, RawDocumentBuf};
+
+use super::BucketCommand;
+use super::upstream_query::{documents, kill, more};
+use crate::command::error::CommandError;
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::item_lookup::{self, ItemSelector, LocatedItem};
+use crate::session::error::RunError;
+
+/// The items that match, batch by batch.
+pub(super) struct Matches {
+    answer: Option<RawDocumentBuf>,
+}
+
+/// Refuses a filter that cannot be run on items which have one field more.
+pub(super) fn check(run: &BucketCommand<'_>, filter: Option<&RawDocument>) -> Result<(), CommandError> {
+    match filter.and_then(item_lookup::unsupported) {
+        Some(what) => Err(run.unsupported(&what)),
+        None => Ok(()),
+    }
+}
+
+/// The first item that matches.
+pub(super) async fn first(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+) -> Result<Option<LocatedItem>, RunError> {
+    let wanted = ItemSelector {
+        limit: Some(1),
+        ..wanted
+    };
+    let mut matches = Matches::of(run, wanted).await?;
+    let first = matches
+        .next_batch(run)
+        .await?
+        .and_then(|batch| batch.into_iter().next());
+    matches.close(run).await?;
+    Ok(first)
+}
+
+/// The first item that matches in a bucket as it was.
+pub(super) async fn first_in_image(
+    run: &mut BucketCommand<'_>,
+    image: &RawDocument,
+    wanted: ItemSelector<'_>,
+) -> Result<Option<LocatedItem>, RunError> {
+    let wanted = ItemSelector {
+        limit: Some(1),
+        ..wanted
+    };
+    let mut command = item_lookup::command_in_image(run.shape, image, wanted);
+    run.carried().append_to_internal_read(&mut command);
+    let answer = run.link.run(&command).await?;
+    let found = documents(&answer).next();
+    let found = found.map(|found| LocatedItem::parse(run.shape, found).ok_or_else(|| run.corrupt_bucket_error()));
+    Ok(found.transpose()?)
+}
+
+impl Matches {
+    /// Begins to read them.
+    pub(super) async fn of(run: &mut BucketCommand<'_>, wanted: ItemSelector<'_>) -> Result<Self, RunError> {
+        let mut command = item_lookup::command(run.shape, run.namespace.collection, wanted);
+        run.carried().append_to_internal_read(&mut command);
+        let answer = Some(run.link.run(&command).await?);
+        Ok(Self { answer })
+    }
+
+    /// The next of them, as many as mongod puts in a batch; `None` at the end. One that is empty may have others behind it.
+    pub(super) async fn next_batch(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+    ) -> Result<Option<Vec<LocatedItem>>, RunError> {
+        let Some(answer) = self.answer.take() else {
+            return Ok(None);
+        };
+        let batch = documents(&answer)
+            .map(|found| LocatedItem::parse(run.shape, found).ok_or_else(|| run.corrupt_bucket_error()));
+        let batch: Result<Vec<LocatedItem>, CommandError> = batch.collect();
+        let batch = match batch {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.answer = Some(answer);
+                self.close(run).await?;
+                return Err(error.into());
+            }
+        };
+        self.answer = more(run, &answer).await?;
+        Ok(Some(batch))
+    }
+
+    /// Closes the cursor, if it is still open.
+    pub(super) async fn close(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
+        if let Some(answer) = self.answer.take()
+            && let Some(cursor) = CursorReply::parse(&answer)
+            && cursor.id != 0
+        {
+            kill(run, cursor.id).await?;
+        }
+        Ok(())
+    }
+}

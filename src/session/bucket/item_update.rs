@@ -1,0 +1,387 @@
+//! What a client asks to be done to items that must be found first: what `update` and `findAndModify` have in common.
+//!
+//! mongod judges the client's own words before anything else, in a statement that matches nothing: it answers in the words of a
+//! naive collection what is wrong with them, and, where it has executed the statement before, what it did then.
+
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::BucketCommand;
+use super::upstream_query::documents;
+use crate::command::document::{array_of, get, put, single};
+use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::reply::{CursorReply, succeeded};
+use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
+use crate::pattern::bucket::predicate_pushdown::key_position;
+use crate::pattern::bucket::update_by_id::{UpdateRequest, in_terms_of_items};
+use crate::pattern::bucket::update_by_position::{self, Planned, Positional, Probe, Wish};
+use crate::pattern::shapes::BucketShape;
+use crate::session::error::RunError;
+use crate::session::id_source::SystemIdSource;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// What goes before an error that an aggregation met in an item, or before it looked at one.
+const OF_AGGREGATION: [&str; 2] = [
+    "PlanExecutor error during aggregation :: caused by :: ",
+    "Failed to optimize pipeline :: caused by :: ",
+];
+
+/// What another attempt at a command must find of a statement that has relocated an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Memory {
+    /// The transaction: no other of the same session follows it before the command has been answered.
+    Transaction,
+    /// That it was executed: other statements follow it.
+    Statement,
+    /// What its item was.
+    Image,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(super) struct ItemUpdate<'a> {
+    pub(super) asked: UpdateRequest<'a>,
+    /// Which of those that match.
+    pub(super) sort: Option<&'a RawDocument>,
+    pub(super) let_variables: Option<&'a RawDocument>,
+    pub(super) constants: Option<&'a RawDocument>,
+    /// By what mongod remembers it, if it does.
+    pub(super) statement_id: Option<i32>,
+    /// What must be remembered of it beside, where its item is relocated.
+    pub(super) memory: Memory,
+    /// The variables and the constants.
+    variables: Option<RawDocumentBuf>,
+}
+
+impl<'a> ItemUpdate<'a> {
+    pub(super) fn new(
+        asked: UpdateRequest<'a>,
+        let_variables: Option<&'a RawDocument>,
+        constants: Option<&'a RawDocument>,
+    ) -> Self {
+        Self {
+            asked,
+            sort: None,
+            let_variables,
+            constants,
+            statement_id: None,
+            memory: Memory::Transaction,
+            variables: variables(let_variables, constants),
+        }
+    }
+
+    /// The items that it is about.
+    pub(super) fn wanted(&self) -> ItemSelector<'_> {
+        ItemSelector {
+            filter: self.asked.filter,
+            sort: self.sort,
+            collation: self.asked.collation,
+            let_variables: self.variables.as_deref(),
+            ..ItemSelector::default()
+        }
+    }
+
+    /// The client's filter, met by nothing.
+    pub(super) fn no_filter(&self) -> RawDocumentBuf {
+        let mut clauses = vec![single("_id", single("$in", RawArrayBuf::new()))];
+        clauses.extend(self.asked.filter.map(RawDocument::to_owned));
+        single("$and", array_of(&clauses))
+    }
+
+    /// Appends the client's own options, which `update` has in a statement and `findAndModify` in its body.
+    pub(super) fn append_own_options(&self, to: &mut RawDocumentBuf) {
+        if let Some(filters) = self.asked.array_filters {
+            to.append(cstr!("arrayFilters"), filters);
+        }
+        if let Some(collation) = self.asked.collation {
+            to.append(cstr!("collation"), collation);
+        }
+        // Planned by the page index, a condition on a key field may fail in mongod (`$geoWithin` in a `$nor`, on 6.0.5).
+        to.append(cstr!("hint"), single("_id", 1));
+    }
+
+    /// What is to be done for an item.
+    pub(super) async fn plan(&self, run: &mut BucketCommand<'_>, found: &LocatedItem) -> Result<Planned, RunError> {
+        let mut planned = self.plan_all(run, std::slice::from_ref(found)).await?;
+        planned.pop().ok_or_else(|| run.corrupt_bucket_error().into())
+    }
+
+    /// What is to be done for each of some items; fewer, where the last of what is planned is a failure.
+    pub(super) async fn plan_all(
+        &self,
+        run: &mut BucketCommand<'_>,
+        found: &[LocatedItem],
+    ) -> Result<Vec<Planned>, RunError> {
+        if let Some(Wish::Pipeline(stages)) = Wish::of(self.asked.change) {
+            return self.plan_pipeline(run, found, stages).await;
+        }
+        if let Some(Wish::Operators(operators)) = Wish::of(self.asked.change)
+            && let Some(positional) = Positional::of(operators).map_err(|what| run.unsupported(&what))?
+        {
+            return self.plan_positional(run, found, (operators, &positional)).await;
+        }
+        let mut mint = SystemIdSource::new(&run.shared.timestamps);
+        let asked = self.asked;
+        let planned = found.iter().map(|found| match Wish::of(asked.change) {
+            Some(Wish::Operators(operators)) => {
+                let operators = (operators, asked.array_filters, asked.collation);
+                update_by_position::of_operators(run.shape, found, operators, &mut mint)
+            }
+            Some(Wish::Replacement(replacement)) => {
+                update_by_position::of_replacement(run.shape, found, replacement, &mut mint)
+            }
+            Some(Wish::Pipeline(_)) | None => Err("such an update".to_owned()),
+        });
+        let planned: Result<Vec<Planned>, String> = planned.collect();
+        planned.map_err(|what| run.unsupported(&what).into())
+    }
+
+    /// Operators on the element that the filter has met.
+    async fn plan_positional(
+        &self,
+        run: &mut BucketCommand<'_>,
+        found: &[LocatedItem],
+        (operators, positional): (&RawDocument, &Positional),
+    ) -> Result<Vec<Planned>, RunError> {
+        let asked = self.asked;
+        let mut planned = Vec::new();
+        for found in found {
+            let element = self.element(run, found, positional).await?;
+            let mut mint = SystemIdSource::new(&run.shared.timestamps);
+            let mut plan = |operators| {
+                let operators = (operators, asked.array_filters, asked.collation);
+                update_by_position::of_operators(run.shape, found, operators, &mut mint)
+            };
+            match element {
+                Ok(number) => {
+                    let of_one = plan(&positional.resolved(operators, number));
+                    planned.push(of_one.map_err(|what| run.unsupported(&what))?);
+                }
+                Err(error) => {
+                    // Unless a path that mongod comes to before is wrong, too, which it finds out itself in the bucket.
+                    planned.push(match plan(operators) {
+                        Ok(change @ Planned::InPlace(_)) => change,
+                        _ => match plan(&positional.before(operators)) {
+                            Ok(failed @ Planned::Failed(_)) => failed,
+                            _ => Planned::Failed(error),
+                        },
+                    });
+                    break;
+                }
+            }
+        }
+        Ok(planned)
+    }
+
+    /// Which element of an item the filter has met.
+    async fn element(
+        &self,
+        run: &mut BucketCommand<'_>,
+        found: &LocatedItem,
+        positional: &Positional,
+    ) -> Result<Result<i32, WriteError>, RunError> {
+        let probe = positional.probe(&found.item, self.asked.filter);
+        let mut command = match probe.map_err(|what| run.unsupported(&what))? {
+            Probe::Ask(command) => command,
+            Probe::Failed(error) => return Ok(Err(error)),
+        };
+        for (name, value) in [("let", self.variables.as_deref()), ("collation", self.asked.collation)] {
+            if let Some(value) = value {
+                put(&mut command, name, value);
+            }
+        }
+        run.carried().append_to_internal_read(&mut command);
+        let answer = run.link.run(&command).await?;
+        let number = documents(&answer).next().and_then(Positional::number);
+        Ok(number.ok_or_else(update_by_position::not_found))
+    }
+
+    async fn plan_pipeline(
+        &self,
+        run: &mut BucketCommand<'_>,
+        found: &[LocatedItem],
+        stages: &RawArray,
+    ) -> Result<Vec<Planned>, RunError> {
+        let items = found.iter().map(|found| found.item.clone()).collect();
+        let (made, failed) = match self.make(run, items, stages).await? {
+            Ok(made) => (made, None),
+            // One at a time, to know which. A transaction has ended with it.
+            Err(_) if found.len() > 1 && !run.head.in_transaction() => {
+                let mut all = Vec::new();
+                for found in found {
+                    let planned = Box::pin(self.plan_pipeline(run, std::slice::from_ref(found), stages)).await?;
+                    let is_failed = matches!(planned.last(), Some(Planned::Failed(_)));
+                    all.extend(planned);
+                    if is_failed {
+                        break;
+                    }
+                }
+                return Ok(all);
+            }
+            Err(error) => (Vec::new(), Some(Planned::Failed(error))),
+        };
+        let mut mint = SystemIdSource::new(&run.shared.timestamps);
+        let mut planned = Vec::new();
+        for (found, made) in found.iter().zip(&made) {
+            let of_one = update_by_position::of_pipeline(run.shape, found, made, &mut mint);
+            planned.push(of_one.map_err(|what| run.unsupported(&what))?);
+        }
+        planned.extend(failed);
+        Ok(planned)
+    }
+
+    /// What mongod makes of one item by the client's stages.
+    pub(super) async fn make_one(
+        &self,
+        run: &mut BucketCommand<'_>,
+        item: &RawDocument,
+    ) -> Result<Result<RawDocumentBuf, WriteError>, RunError> {
+        let Some(Wish::Pipeline(stages)) = Wish::of(self.asked.change) else {
+            return Err(run.corrupt_bucket_error().into());
+        };
+        let made = self.make(run, vec![item.to_owned()], stages).await?;
+        match made.map(|mut made| made.pop()) {
+            Ok(Some(made)) => Ok(Ok(made)),
+            Ok(None) => Err(run.corrupt_bucket_error().into()),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// Whether it may give items another key or time.
+    pub(super) fn may_relocate(&self, shape: &BucketShape) -> bool {
+        let Some(Wish::Operators(operators)) = Wish::of(self.asked.change) else {
+            return true;
+        };
+        let is_of_place = |path: &str| {
+            let root = path.split('.').next();
+            key_position(shape, path).is_some() || (root.is_some() && shape.time() == root)
+        };
+        operators.iter().flatten().any(|(_, paths)| {
+            let paths = paths.as_document().into_iter().flat_map(RawDocument::iter).flatten();
+            paths
+                .into_iter()
+                .any(|(path, value)| is_of_place(path.as_str()) || value.as_str().is_some_and(is_of_place))
+        })
+    }
+
+    /// What mongod makes of items by the client's stages, each of which makes one document of one.
+    async fn make(
+        &self,
+        run: &mut BucketCommand<'_>,
+        items: Vec<RawDocumentBuf>,
+        stages: &RawArray,
+    ) -> Result<Result<Vec<RawDocumentBuf>, WriteError>, RunError> {
+        let mut pipeline = RawArrayBuf::new();
+        pipeline.push(single("$documents", single("$literal", array_of(&items))));
+        for stage in stages.into_iter().flatten() {
+            pipeline.push(stage);
+        }
+        let mut command = single("aggregate", 1);
+        command.append(cstr!("pipeline"), &pipeline);
+        let size = i64::try_from(items.len().saturating_add(1)).unwrap_or(i64::MAX);
+        command.append(cstr!("cursor"), single("batchSize", size));
+        if let Some(variables) = &self.variables {
+            command.append(cstr!("let"), variables);
+        }
+        if let Some(collation) = self.asked.collation {
+            command.append(cstr!("collation"), collation);
+        }
+        run.carried().append_to_internal_read(&mut command);
+        let mut made = Vec::new();
+        let mut answer = match succeeded(run.link.call(UpstreamRequest::plain(&command)).await?) {
+            Ok(answer) => answer,
+            Err(error) => return of_item(error).map(Err).map_err(RunError::from),
+        };
+        loop {
+            made.extend(documents(&answer).map(RawDocument::to_owned));
+            let Some(id) = CursorReply::parse(&answer)
+                .map(|cursor| cursor.id)
+                .filter(|id| *id != 0)
+            else {
+                return Ok(Ok(made));
+            };
+            let mut more = single("getMore", id);
+            more.append(cstr!("collection"), "$cmd.aggregate");
+            run.carried().append_to_get_more(&mut more);
+            answer = match succeeded(run.link.call(UpstreamRequest::plain(&more)).await?) {
+                Ok(answer) => answer,
+                Err(error) => return of_item(error).map(Err).map_err(RunError::from),
+            };
+        }
+    }
+}
+
+/// The error that an aggregation met in an item; any other is that of the command.
+fn of_item(error: CommandError) -> Result<WriteError, CommandError> {
+    if let CommandError::Upstream(reply) = &error
+        && let Some(RawBsonRef::String(message)) = get(reply, "errmsg")
+        && let Some(message) = OF_AGGREGATION.iter().find_map(|prefix| message.strip_prefix(prefix))
+        && let Some(RawBsonRef::Int32(code)) = get(reply, "code")
+    {
+        let failed = WriteError {
+            code,
+            message: message.to_owned(),
+            detail: RawDocumentBuf::new(),
+        };
+        if !failed.is_of_server() {
+            return Ok(failed);
+        }
+    }
+    Err(error)
+}
+
+/// Both as the variables of an aggregation. Constants are taken as they are, and before the others.
+fn variables(given: Option<&RawDocument>, constants: Option<&RawDocument>) -> Option<RawDocumentBuf> {
+    let mut variables = RawDocumentBuf::new();
+    for (name, value) in given.into_iter().flat_map(RawDocument::iter).flatten() {
+        if constants.is_none_or(|constants| get(constants, name.as_str()).is_none()) {
+            variables.append(name, value);
+        }
+    }
+    for (name, value) in constants.into_iter().flat_map(RawDocument::iter).flatten() {
+        put(&mut variables, name.as_str(), single("$literal", value));
+    }
+    (!variables.is_empty()).then_some(variables)
+}
+
+/// mongod's error of an item's statement, in terms of the item.
+pub(super) fn in_words_of_the_application(
+    run: &BucketCommand<'_>,
+    mut error: WriteError,
+    found: &LocatedItem,
+) -> WriteError {
+    let id = found.id().unwrap_or(RawBsonRef::Null);
+    error.message = in_terms_of_items(run.shape, &error.message, id);
+    error
+}
+
+/// The races that were lost.
+pub(super) fn given_up(run: &BucketCommand<'_>) -> WriteError {
+    let message = format!(
+        "an item of {} was changed by others each time it was to be changed",
+        run.namespace
+    );
+    WriteError::new(ErrorCode::WriteConflict, message)
+}
+
+/// Ends the client's transaction, as an error of mongod does: one that the proxy has answered must do the same. Where that error
+/// came from mongod, which the proxy had asked something of its own, it has ended already.
+pub(super) async fn end_transaction(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
+    match end_running_transaction(run).await {
+        Err(RunError::Command(error)) if error.is(ErrorCode::NoSuchTransaction) => Ok(()),
+        ended => ended,
+    }
+}
+
+/// The same where nothing was asked in it yet: of one that has ended before, mongod says that.
+pub(super) async fn end_running_transaction(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
+    if !run.head.in_transaction() {
+        return Ok(());
+    }
+    let mut find = single("find", run.namespace.collection);
+    find.append(cstr!("filter"), single("$mongoshape", RawBsonRef::Null));
+    run.carried().append_to_internal_read(&mut find);
+    match succeeded(run.link.call(UpstreamRequest::plain(&find)).await?) {
+        Err(error) if !error.is(ErrorCode::BadValue) => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,121 @@
+//! `listCollections`: mongod's own answer, with a filter that leaves out the views of items, packed copies and extras, which are the
+//! proxy's.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::collection_lookup;
+use super::cross_collection::CrossCollectionCommand;
+use super::db_stats::VIEWS;
+use crate::command::arguments::{InheritedOptions, with_replaced};
+use crate::command::document::{array_of, get, single};
+use crate::pattern::bucket::{compact, items_view, pack};
+use crate::pattern::outlier::orphans::scratch_prefix;
+use crate::pattern::shapes::Shapes;
+use crate::session::error::RunError;
+use crate::session::upstream::UpstreamKind;
+
+/// Whether the answer may tell of what is the proxy's.
+pub(super) fn may_tell_of_ours(shapes: &Shapes, database: &str, body: &RawDocument) -> bool {
+    let buckets = shapes.buckets_in(database);
+    let ours = buckets.flat_map(|(collection, _)| [vec![items_view::name(collection)], copies_of(collection)].concat());
+    let mut ours = ours.chain(extras_in(shapes, database));
+    let filter = get(body, "filter").and_then(RawBsonRef::as_document);
+    match filter.and_then(|filter| get(filter, "name")) {
+        // What drivers ask before they make one: nothing but that one is looked up.
+        Some(RawBsonRef::String(name)) if name != VIEWS => ours.any(|ours| ours == name),
+        _ => ours.next().is_some(),
+    }
+}
+
+pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let body = across.head.body();
+    let filter = match get(body, "filter") {
+        None | Some(RawBsonRef::Null) => None,
+        Some(RawBsonRef::Document(filter)) => Some(filter),
+        // mongod's to refuse.
+        Some(_) => return across.link.run(body).await,
+    };
+    if across.upstream == UpstreamKind::Mongos || across.head.in_transaction() {
+        return across.link.run(body).await;
+    }
+    let mut without = vec![without_ours(across).await?];
+    without.extend(without_scratches(&across.settings.shapes, across.head.database));
+    let without_ours = single("$and", array_of(&without));
+    let Some(filter) = filter else {
+        let mut command = with_replaced(body, &[("filter", None)]);
+        command.append(cstr!("filter"), without_ours);
+        return across.link.run(&command).await;
+    };
+    let both = single("$and", array_of(&[filter.to_owned(), without_ours]));
+    let command = with_replaced(body, &[("filter", Some(RawBsonRef::Document(&both)))]);
+    across.link.run(&command).await
+}
+
+/// The copies that may be about to take a collection's place. What plain documents are kept in is the user's, to be dropped.
+fn copies_of(collection: &str) -> Vec<String> {
+    let names = [compact::copy_name, compact::stopped_name, pack::copy_name];
+    names.iter().map(|name| name(collection)).collect()
+}
+
+/// The collections that extras of a database are in.
+fn extras_in<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator<Item = String> {
+    let outliers = shapes.outliers_in(database);
+    outliers.map(|shape| shape.extras_collection().to_owned())
+}
+
+/// The conditions that leave out the collections in which changes of outliers are worked out.
+fn without_scratches<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator<Item = RawDocumentBuf> {
+    shapes.outliers_in(database).map(|shape| {
+        let prefix: String = scratch_prefix(shape)
+            .chars()
+            .flat_map(|character| {
+                let is_plain = character.is_alphanumeric() || character == '_';
+                (!is_plain).then_some('\\').into_iter().chain([character])
+            })
+            .collect();
+        let begins = single("$regex", format!("^{prefix}"));
+        single("name", single("$not", begins))
+    })
+}
+
+/// The filter that leaves out what is the proxy's: whatever has such a name, also when it is made this moment, but what is found
+/// there and is somebody else's.
+async fn without_ours(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let shapes = &across.settings.shapes;
+    let database = across.head.database;
+    let buckets: Vec<_> = shapes.buckets_in(database).collect();
+    let of_views = buckets.iter().map(|(collection, _)| items_view::name(collection));
+    let mut names: Vec<String> = of_views.collect();
+    let views_or_named = [single("type", "view"), collection_lookup::named_one_of(&names)];
+    let filter = single("$or", array_of(&views_or_named));
+    let asker = InheritedOptions::of(across.head.body());
+    let found = match collection_lookup::list(across.link, asker, filter).await {
+        Ok(found) => found,
+        // Who may see names alone cannot tell whose they are.
+        Err(RunError::Command(_)) => {
+            let views = [single("type", "view"), collection_lookup::named_one_of(&names)];
+            let copies = buckets.iter().flat_map(|(collection, _)| copies_of(collection));
+            let copies: Vec<String> = copies.chain(extras_in(shapes, database)).collect();
+            let ours = [
+                single("$and", array_of(&views)),
+                collection_lookup::named_one_of(&copies),
+            ];
+            return Ok(single("$nor", array_of(&ours)));
+        }
+        Err(error) => return Err(error),
+    };
+    let of_copies = buckets.iter().flat_map(|(collection, _)| copies_of(collection));
+    let is_other = |found: &&RawDocumentBuf| !collection_lookup::is_items_view(&buckets, found);
+    let others: Vec<&RawDocumentBuf> = found.iter().filter(is_other).collect();
+    names.retain(|name| !others.iter().any(|other| collection_lookup::says(other, "name", name)));
+    // A naive database has it only when the application has made a view.
+    if !others
+        .iter()
+        .any(|other| collection_lookup::says(other, "type", "view"))
+    {
+        names.push(VIEWS.to_owned());
+    }
+    names.extend(of_copies);
+    names.extend(extras_in(shapes, database));
+    Ok(collection_lookup::named_none_of(&names))
+}

@@ -1,0 +1,88 @@
+//! An item that a change gives another key or time: put in its place where that is where it lies, or [relocated](super::relocate).
+//! On a standalone it keeps its place with [whatever time](super::retime).
+
+use bson::DateTime;
+use bson::raw::{RawBsonRef, RawDocumentBuf};
+
+use super::BucketCommand;
+use super::item_update::ItemUpdate;
+use super::relocate::{RelocateOutcome, relocate, was_relocated};
+use super::retime::shift;
+use super::write_statement::{Origin, WriteCommand, send_one};
+use crate::command::document::get;
+use crate::command::error::WriteError;
+use crate::pattern::bucket::item::{Item, KeepsTimestamps};
+use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::update_by_position::{Elsewhere, with_time};
+use crate::session::error::RunError;
+use crate::session::id_source::SystemIdSource;
+use crate::session::upstream::UpstreamKind;
+
+/// What came of it.
+pub(super) enum MoveOutcome {
+    /// It was changed to this where it lies; mongod's answer.
+    Stayed(RawDocumentBuf, RawDocumentBuf),
+    /// It was changed to this, and left its page; mongod's last answer.
+    Away(RawDocumentBuf, RawDocumentBuf),
+    /// An earlier attempt at the command has relocated an item, with the transaction of this number.
+    Before(u32),
+    /// It is not as it was found.
+    Missed,
+    /// mongod's error for the change.
+    Failed(WriteError),
+}
+
+/// Changes the item. Where `stays` is false mongod must remember more of it than that it was changed.
+pub(super) async fn move_item(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    found: &LocatedItem,
+    (elsewhere, stays): (Elsewhere, bool),
+) -> Result<MoveOutcome, RunError> {
+    let is_time = matches!(elsewhere, Elsewhere::Time(_));
+    let item = elsewhere.into_item();
+    let mut mint = SystemIdSource::new(&run.shared.timestamps);
+    let stored = match Item::prepare(run.shape, 0, &item, &mut KeepsTimestamps(&mut mint)) {
+        Ok(stored) => stored,
+        Err(error) => return Ok(MoveOutcome::Failed(error)),
+    };
+    // Another attempt may have moved it to where it was found.
+    if let Some(attempt) = was_relocated(run, task).await? {
+        return Ok(MoveOutcome::Before(attempt));
+    }
+    if is_time
+        && stays
+        && let Some(time) = stored.time()
+        && let Some(answer) = in_place(run, task, found, (&stored, time)).await?
+    {
+        return Ok(MoveOutcome::Stayed(item, answer));
+    }
+    if is_time && run.upstream == UpstreamKind::Standalone {
+        return Ok(match shift(run, found, &stored).await? {
+            Some(answer) => MoveOutcome::Stayed(item, answer),
+            None => MoveOutcome::Missed,
+        });
+    }
+    Ok(match relocate(run, task, found, &item).await? {
+        RelocateOutcome::Now(answer) => MoveOutcome::Away(item, answer),
+        RelocateOutcome::Before(attempt) => MoveOutcome::Before(attempt),
+        RelocateOutcome::Missed => MoveOutcome::Missed,
+    })
+}
+
+/// `None` where its new time is not where it lies, or it is not as it was found.
+async fn in_place(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    found: &LocatedItem,
+    (item, time): (&Item, DateTime),
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    // Its key may be written otherwise.
+    if get(&found.item, "_id").is_none() && item.id().is_some() {
+        return Ok(None);
+    }
+    let statement = with_time(run.shape, found, (RawBsonRef::Document(item.stored()), time));
+    let statement = statement.map_err(|what| run.unsupported(&what))?;
+    let told = send_one(run, WriteCommand::Update, &statement, Origin::Client(task.statement_id)).await?;
+    Ok((told.n > 0).then_some(told.answer))
+}

@@ -1,0 +1,146 @@
+//! The shaped collections that a pipeline reads beside its own are made sure of before it runs.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::arguments::InheritedOptions;
+use crate::command::document::{get, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::header::CommandHeader;
+use crate::command::namespace::Namespace;
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::items_view;
+use crate::pattern::pipeline::{PipelineRefusal, ReferencedCollection};
+use crate::pattern::shapes::{BucketShape, Shape};
+use crate::session::collection_catalog::CatalogSession;
+use crate::session::error::RunError;
+use crate::session::metrics::{RefusalReason, SessionMetrics, Strategy};
+use crate::session::outlier::StoredAsker;
+use crate::session::upstream_connection::UpstreamConnection;
+use crate::session::{Settings, Shared};
+
+/// Who asks.
+pub(in crate::session) struct ReferencedShapes<'a, 'l> {
+    pub(in crate::session) shared: &'a Shared,
+    pub(in crate::session) settings: &'a Settings,
+    pub(in crate::session) link: &'l mut UpstreamConnection,
+    pub(in crate::session) head: &'a CommandHeader<'a>,
+}
+
+/// The error for what a pipeline cannot do with a shaped collection, counted.
+pub(in crate::session) fn refuse(metrics: &SessionMetrics, refused: &PipelineRefusal) -> CommandError {
+    metrics.rejected(&refused.configured, RefusalReason::Mention, &refused.what);
+    let namespace = Namespace::new(&refused.database, &refused.collection);
+    CommandError::unsupported((namespace, refused.pattern), &refused.what)
+}
+
+impl ReferencedShapes<'_, '_> {
+    /// Refuses collections that hold what their shape cannot read, and makes the views that are needed.
+    pub(in crate::session) async fn prepare(&mut self, reached: &[ReferencedCollection]) -> Result<(), RunError> {
+        for reached in reached {
+            let namespace = Namespace::new(self.head.database, &reached.collection);
+            let shape = match reached.shape() {
+                Shape::Bucket(shape) => shape,
+                Shape::Outlier(shape) => {
+                    let asker = StoredAsker {
+                        metrics: &self.shared.metrics,
+                        link: self.link,
+                        shape,
+                        namespace,
+                        carried: InheritedOptions::of(self.head.body()),
+                    };
+                    self.settings.stored_shapes.check(asker).await?;
+                    continue;
+                }
+            };
+            let mut asker = CatalogSession {
+                metrics: Some(&self.shared.metrics),
+                link: self.link,
+                shape,
+                namespace,
+                carried: InheritedOptions::of(self.head.body()),
+                transaction: None,
+            };
+            self.settings.readiness.for_reading(&mut asker).await?;
+            self.shared
+                .metrics
+                .read(&shape.namespace().to_string(), Strategy::Pipeline);
+            if reached.needs_view {
+                self.ensure_view(shape, namespace).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the views again that were dropped, as nobody read them, before the view was there which the command has made.
+    pub(super) async fn keep_views(&mut self, reached: &[ReferencedCollection]) -> Result<(), RunError> {
+        for reached in reached.iter().filter(|reached| reached.needs_view) {
+            let Shape::Bucket(shape) = reached.shape() else {
+                continue;
+            };
+            let namespace = Namespace::new(self.head.database, &reached.collection);
+            match self.ensure_view(shape, namespace).await {
+                // The command is done.
+                Ok(()) | Err(RunError::Command(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn ensure_view(&mut self, shape: &BucketShape, namespace: Namespace<'_>) -> Result<(), RunError> {
+        // A view has a collation of its own.
+        let collation = get(self.head.body(), "collation").and_then(RawBsonRef::as_document);
+        if collation.is_some_and(|collation| get(collation, "locale") != Some(RawBsonRef::String("simple"))) {
+            let what = "with a collation, a stage that reads it through the view of its items";
+            return Err(self.unsupported(shape, namespace, what).into());
+        }
+        if self.has_view(shape, namespace).await? {
+            return Ok(());
+        }
+        if self.head.in_transaction() {
+            let what = "in a transaction, a stage that reads it through the view of its items, which is not there yet,";
+            return Err(self.unsupported(shape, namespace, what).into());
+        }
+        let mut create = items_view::create(shape, namespace.collection);
+        self.identity().append_identity(&mut create);
+        match self.link.run(&create).await {
+            Ok(_) => {
+                tracing::info!(%namespace, "created the view of its items");
+                Ok(())
+            }
+            // Another one was faster; what is there now is looked at again.
+            Err(_) if self.has_view(shape, namespace).await? => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn has_view(&mut self, shape: &BucketShape, namespace: Namespace<'_>) -> Result<bool, RunError> {
+        let name = items_view::name(namespace.collection);
+        let mut command = single("listCollections", 1);
+        command.append(cstr!("filter"), single("name", name.as_str()));
+        self.identity().append_to_inspect(&mut command);
+        let reply: RawDocumentBuf = self.link.run(&command).await?;
+        let found: Option<&RawDocument> = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next());
+        match found {
+            None => Ok(false),
+            Some(found) if items_view::is(shape, namespace.collection, found) => Ok(true),
+            Some(_) => {
+                let message = format!(
+                    "mongoshape reads {namespace} through a view of its items here, but {name} is not that view: \
+                     drop or rename it"
+                );
+                Err(CommandError::new(ErrorCode::InvalidOptions, message).into())
+            }
+        }
+    }
+
+    fn unsupported(&self, shape: &BucketShape, namespace: Namespace<'_>, what: &str) -> CommandError {
+        let label = shape.namespace().to_string();
+        self.shared.metrics.rejected(&label, RefusalReason::Mention, what);
+        CommandError::unsupported((namespace, BucketShape::PATTERN), what)
+    }
+
+    fn identity(&self) -> InheritedOptions<'_> {
+        InheritedOptions::of(self.head.body())
+    }
+}

@@ -1,0 +1,231 @@
+//! An item that goes to another page: under another key, or to where its new time belongs. It is taken out of the one page and
+//! inserted anew, in one transaction: the client's, or one of [our own](super::internal_transaction).
+
+mod memory;
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+pub(super) use self::memory::claimed;
+use self::memory::{ItemClaim, attempt_number, claim, is_recorded, pages, remember};
+use super::delete::{ItemToDelete, take};
+use super::internal_transaction::{Before, OwnTransaction, insert_of, is_spent, is_transient, unlabelled};
+use super::item_update::{ItemUpdate, Memory};
+use super::write_statement::{Origin, lost_too_often};
+use super::{BucketCommand, MAX_ATTEMPTS, insert, pause};
+use crate::command::document::get;
+use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::header::CommandHeader;
+use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::session::error::RunError;
+use crate::session::upstream::UpstreamKind;
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) enum RelocateOutcome {
+    /// It lies there now; mongod's answer to the last command.
+    Now(RawDocumentBuf),
+    /// An earlier attempt at the client's statement has relocated one, with the transaction of this number.
+    Before(u32),
+    /// It is not as it was found.
+    Missed,
+}
+
+/// Takes the item out and inserts `item`, which is what becomes of it as the application knows it.
+pub(super) async fn relocate(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    found: &LocatedItem,
+    item: &RawDocument,
+) -> Result<RelocateOutcome, RunError> {
+    let target = ItemToDelete::of(run.shape, found.clone()).ok_or_else(|| run.corrupt_bucket_error())?;
+    if run.head.in_transaction() {
+        return within(run, None, &target, item).await.map(|done| match done {
+            Some(answer) => RelocateOutcome::Now(answer),
+            None => RelocateOutcome::Missed,
+        });
+    }
+    may_relocate(run)?;
+    let mut attempt = 0;
+    for tries in 0..MAX_ATTEMPTS {
+        pause(tries).await;
+        let transaction = match task.statement_id {
+            None => OwnTransaction::unnumbered(run),
+            Some(id) => match next_attempt(run, (task.memory, id), &mut attempt).await? {
+                Next::Begin(transaction) => transaction,
+                Next::Relocated => return Ok(RelocateOutcome::Before(attempt)),
+                Next::Late => return Err(too_late().into()),
+            },
+        };
+        if let (Some(id), Memory::Image) = (task.statement_id, task.memory) {
+            match claim(run, found, id.saturating_add(attempt_number(attempt))).await? {
+                ItemClaim::Made => {}
+                ItemClaim::Missed => return Ok(RelocateOutcome::Missed),
+                ItemClaim::Before => {
+                    // The transaction of that number is another's, which is not to be overtaken.
+                    if transaction.burn(run).await? == Before::Committed {
+                        return Ok(RelocateOutcome::Before(attempt));
+                    }
+                    attempt += 1;
+                    continue;
+                }
+            }
+        }
+        match in_own(run, &transaction, &target, item).await {
+            Ok(Some(answer)) => {
+                let pages = pages(run, item);
+                record(run, task, &pages).await?;
+                return Ok(RelocateOutcome::Now(answer));
+            }
+            Ok(None) => return Ok(RelocateOutcome::Missed),
+            // Another attempt at the client's statement may have begun it, ended ours, or go on where we are.
+            Err(RunError::Command(error))
+                if is_transient(&error) || (task.statement_id.is_some() && is_spent(&error)) =>
+            {
+                if transaction.abort(run).await? == Before::Committed {
+                    record(run, task, &[]).await?;
+                    return Ok(RelocateOutcome::Before(attempt));
+                }
+            }
+            Err(RunError::Command(error)) => {
+                transaction.abort(run).await?;
+                return Err(unlabelled(error).into());
+            }
+            Err(error) => return Err(error),
+        }
+        attempt += 1;
+    }
+    Err(lost_too_often().into())
+}
+
+/// Records that the statement has relocated its item, where the transactions of others follow.
+async fn record(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
+    match (task.statement_id, task.memory) {
+        (Some(id), Memory::Statement) => remember(run, id, pages).await,
+        _ => Ok(()),
+    }
+}
+
+/// Refuses it where there are no transactions.
+pub(super) fn may_relocate(run: &BucketCommand<'_>) -> Result<(), CommandError> {
+    if run.upstream == UpstreamKind::Standalone {
+        let what = "an update that moves an item to another page, of another key, which takes a transaction and so a \
+                    replica set,";
+        return Err(run.unsupported(what));
+    }
+    Ok(())
+}
+
+/// Whether an earlier attempt at the client's statement has relocated an item: the number of its transaction.
+pub(super) async fn was_relocated(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>) -> Result<Option<u32>, RunError> {
+    let Some(id) = task.statement_id else { return Ok(None) };
+    let mut attempt = 0;
+    let next = next_attempt(run, (task.memory, id), &mut attempt).await?;
+    Ok(matches!(next, Next::Relocated).then_some(attempt))
+}
+
+/// The same where the statement has met no item. Where others follow it, no attempt at it relocates one from now on: the
+/// transaction of a later statement would hide that.
+pub(super) async fn was_relocated_before_others(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+) -> Result<Option<u32>, RunError> {
+    let Some(id) = task.statement_id else { return Ok(None) };
+    let mut attempt = 0;
+    Ok(match next_attempt(run, (task.memory, id), &mut attempt).await? {
+        Next::Relocated => Some(attempt),
+        Next::Begin(transaction)
+            if task.memory == Memory::Statement && transaction.burn(run).await? == Before::Committed =>
+        {
+            record(run, task, &[]).await?;
+            Some(attempt)
+        }
+        Next::Begin(_) | Next::Late => None,
+    })
+}
+
+/// What is known of a statement's transactions.
+enum Next {
+    /// None was committed: this one may be begun.
+    Begin(OwnTransaction),
+    /// One was committed.
+    Relocated,
+    /// None was committed, and none can be any more: one of a later statement was begun.
+    Late,
+}
+
+/// What is known of the transactions of the client's statement, from an attempt on, which then is that of the answer.
+async fn next_attempt(
+    run: &mut BucketCommand<'_>,
+    (memory, id): (Memory, i32),
+    attempt: &mut u32,
+) -> Result<Next, RunError> {
+    while *attempt < MAX_ATTEMPTS {
+        let transaction = of_statement(run, id, *attempt)?;
+        match transaction.abort(run).await? {
+            Before::Committed => {
+                if memory == Memory::Statement {
+                    remember(run, id, &[]).await?;
+                }
+                return Ok(Next::Relocated);
+            }
+            Before::Nothing => return Ok(Next::Begin(transaction)),
+            // By another attempt at this statement, or at a later one, which follows what is recorded of this.
+            Before::Superseded if of_statement(run, id, MAX_ATTEMPTS)?.abort(run).await? == Before::Superseded => {
+                let is_relocated = memory == Memory::Statement && is_recorded(run, id).await?;
+                return Ok(if is_relocated { Next::Relocated } else { Next::Late });
+            }
+            Before::Superseded | Before::Spent => *attempt += 1,
+        }
+    }
+    Err(lost_too_often().into())
+}
+
+fn of_statement(run: &BucketCommand<'_>, id: i32, attempt: u32) -> Result<OwnTransaction, CommandError> {
+    let transaction = OwnTransaction::of_statement(run, id, attempt);
+    transaction.ok_or_else(|| run.unsupported("a move in such a session"))
+}
+
+/// The error of a statement that has met no item when it was first sent, and would relocate one now.
+fn too_late() -> CommandError {
+    let message = "this statement was sent before, and met no item then; it has not moved the one that it meets now, since a later \
+                   statement of the command has been executed";
+    CommandError::new(ErrorCode::WriteConflict, message)
+}
+
+async fn in_own(
+    run: &mut BucketCommand<'_>,
+    transaction: &OwnTransaction,
+    target: &ItemToDelete,
+    item: &RawDocument,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    if within(run, Some(transaction), target, item).await?.is_none() {
+        transaction.abort(run).await?;
+        return Ok(None);
+    }
+    let answer = transaction.commit(run).await?;
+    run.executed = run.executed.saturating_add(1);
+    Ok(Some(answer))
+}
+
+/// Both statements, in a transaction.
+async fn within(
+    run: &mut BucketCommand<'_>,
+    transaction: Option<&OwnTransaction>,
+    target: &ItemToDelete,
+    item: &RawDocument,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let body = insert_of(run, transaction, item, true);
+    let head = CommandHeader::of_body(&body)?;
+    // The client's own has begun when its item was looked for.
+    let mut inner = run.for_internal_command(&head, transaction.is_none());
+    if take(&mut inner, target, Origin::Client(None)).await?.is_none() {
+        return Ok(None);
+    }
+    let reply = insert::run(&mut inner).await?;
+    let errors = get(&reply, "writeErrors").and_then(RawBsonRef::as_array);
+    let error = errors.and_then(|errors| WriteError::parse(errors.into_iter().next()?.ok()?.as_document()?));
+    match error {
+        Some((_, error)) => Err(error.into_command_error().into()),
+        None => Ok(Some(reply)),
+    }
+}

@@ -1,0 +1,148 @@
+//! What mongod remembers of a relocated item under the client's own number, beside what it remembers of the proxy's transaction.
+//!
+//! All transactions of a client's session are on one session of the proxy's, which knows only of the last of them. So a statement
+//! among others is recorded once its item is relocated, before the next statement is executed. And a `findAndModify` claims its
+//! item before it is relocated: mongod keeps the image of the page, from which the item is answered again
+//! (`docs/decisions/0014-moves-are-transactions.md`).
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::document::{get, put, single};
+use crate::command::error::CommandError;
+use crate::command::reply::succeeded;
+use crate::pattern::bucket::delete::as_find_and_modify;
+use crate::pattern::bucket::insert::no_statement;
+use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::layout::path;
+use crate::pattern::bucket::update_by_position;
+use crate::session::bucket::write_statement::{Origin, WriteCommand, is_remembered, send_one};
+use crate::session::bucket::{BucketCommand, pause};
+use crate::session::error::RunError;
+use crate::session::id_source::SystemIdSource;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// What is between a statement's number and that of what is recorded of it: behind those of upserts' inserts.
+const BESIDE: i32 = 1 << 18;
+
+/// How often an image is asked for that is not there yet.
+const MAX_LOOKS: u32 = 5;
+/// From which round on it is waited in between.
+const MIN_PAUSE: u32 = 3;
+
+/// What came of claiming an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ItemClaim {
+    /// mongod keeps the image of its page.
+    Made,
+    /// Another attempt at the command has claimed one under that number.
+    Before,
+    /// It is not as it was found.
+    Missed,
+}
+
+pub(super) fn attempt_number(attempt: u32) -> i32 {
+    i32::try_from(attempt).unwrap_or(i32::MAX)
+}
+
+/// Records that the statement was executed: mongod remembers a write that changes something, on whichever page, rather on one that
+/// such conditions lead to.
+pub(super) async fn remember(run: &mut BucketCommand<'_>, id: i32, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
+    let any = RawDocumentBuf::new();
+    for page in pages.iter().chain([&any]) {
+        let mut statement = single("q", page);
+        statement.append(cstr!("u"), single("$inc", single(path::CHANGED, 1)));
+        let id = id.saturating_add(BESIDE);
+        let told = send_one(run, WriteCommand::Update, &statement, Origin::Client(Some(id))).await?;
+        if told.n > 0 || told.resent {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The conditions that lead to the page of an item, and to one of its key.
+pub(super) fn pages(run: &BucketCommand<'_>, item: &RawDocument) -> Vec<RawDocumentBuf> {
+    let mut mint = SystemIdSource::new(&run.shared.timestamps);
+    let Ok(item) = Item::prepare(run.shape, 0, item, &mut mint) else {
+        return Vec::new();
+    };
+    let mut of_key = RawDocumentBuf::new();
+    item.key().append_filter(run.shape, &mut of_key);
+    let mut own = of_key.clone();
+    match get(item.stored(), "_id") {
+        Some(id) => {
+            put(&mut own, &format!("{}._id", run.shape.items()), single("$eq", id));
+            vec![own, of_key]
+        }
+        None => vec![of_key],
+    }
+}
+
+/// Whether it was recorded that the statement was executed.
+pub(super) async fn is_recorded(run: &mut BucketCommand<'_>, id: i32) -> Result<bool, RunError> {
+    Ok(is_remembered(run, id.saturating_add(BESIDE)).await?.is_some())
+}
+
+/// Claims an item for the `findAndModify`'s attempt of that number.
+pub(super) async fn claim(
+    run: &mut BucketCommand<'_>,
+    found: &LocatedItem,
+    number: i32,
+) -> Result<ItemClaim, RunError> {
+    let arguments = update_by_position::claim(run.shape, found).map_err(|what| run.unsupported(&what))?;
+    let answer = match find_and_modify(run, &arguments, number).await? {
+        Err(error) if has_no_image(&error) => return Ok(ItemClaim::Before),
+        answer => answer?,
+    };
+    Ok(if get(&answer, "retriedStmtId").is_some() {
+        ItemClaim::Before
+    } else if get(&answer, "value").is_some_and(|value| value.as_document().is_some()) {
+        ItemClaim::Made
+    } else {
+        ItemClaim::Missed
+    })
+}
+
+/// The page of the item that the `findAndModify`'s attempt of that number has claimed, as it was then, if mongod still has it.
+pub(in crate::session::bucket) async fn claimed(
+    run: &mut BucketCommand<'_>,
+    number: i32,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let arguments = as_find_and_modify(&no_statement(), &RawDocumentBuf::new());
+    for round in 0..MAX_LOOKS {
+        match find_and_modify(run, &arguments, number).await? {
+            Ok(answer) => {
+                let image = get(&answer, "value").and_then(RawBsonRef::as_document);
+                return Ok(image.map(RawDocument::to_owned));
+            }
+            // Measured: right after another attempt has claimed the item, mongod may not see the image yet.
+            Err(error) if has_no_image(&error) => pause(MIN_PAUSE.saturating_add(round)).await,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}
+
+/// Whether mongod says of a `findAndModify` that it was executed before, and that it does not have its image (`retryable_writes`:
+/// 5637601 to 5637604).
+fn has_no_image(error: &CommandError) -> bool {
+    const CODES: std::ops::RangeInclusive<i32> = 5_637_601..=5_637_604;
+    matches!(error, CommandError::Upstream(reply) if reply.get_i32("code").is_ok_and(|code| CODES.contains(&code)))
+}
+
+async fn find_and_modify(
+    run: &mut BucketCommand<'_>,
+    arguments: &RawDocument,
+    number: i32,
+) -> Result<Result<RawDocumentBuf, CommandError>, RunError> {
+    let mut body = single("findAndModify", run.namespace.collection);
+    for (name, value) in arguments.iter().flatten() {
+        body.append(name, value);
+    }
+    body.append(cstr!("new"), true);
+    body.append(cstr!("fields"), single("_id", 1));
+    body.append(cstr!("stmtId"), number.saturating_add(BESIDE));
+    run.carried().append_to_write(&mut body);
+    Ok(succeeded(run.link.call(UpstreamRequest::plain(&body)).await?))
+}

@@ -1,0 +1,95 @@
+//! `renameCollection`: from one name to another under which the same is stored, and nowhere else.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::cross_collection::CrossCollectionCommand;
+use super::{collection_lookup, unknown_upstream};
+use crate::command::arguments::{InheritedOptions, with_replaced};
+use crate::command::document::get;
+use crate::command::error::CommandError;
+use crate::command::namespace::Namespace;
+use crate::pattern::shapes::{BucketShape, Shape};
+use crate::session::collection_catalog::CatalogSession;
+use crate::session::error::RunError;
+use crate::session::metrics::RefusalReason;
+use crate::session::upstream::UpstreamKind;
+
+pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let body = across.head.body();
+    let named = |field| get(body, field).and_then(RawBsonRef::as_str).and_then(Namespace::parse);
+    let (Some(from), Some(to)) = (named("renameCollection"), named("to")) else {
+        // mongod's to refuse.
+        return across.link.run(body).await;
+    };
+    let settings = across.settings;
+    let shape = alike(across, from, to)?;
+    match across.upstream {
+        UpstreamKind::Mongos => return Err(refuse(across, from, "a sharded cluster").into()),
+        UpstreamKind::Unknown => return Err(unknown_upstream(across.head).into()),
+        UpstreamKind::Standalone | UpstreamKind::Member => {}
+    }
+    // What is no buckets would be taken for them under a name that was found ready.
+    let there = in_database(body, from.database);
+    settings.readiness.forget(from);
+    let mut asker = CatalogSession {
+        metrics: Some(&across.shared.metrics),
+        link: across.link,
+        shape,
+        namespace: from,
+        carried: InheritedOptions::of(&there),
+        transaction: None,
+    };
+    settings.readiness.for_reading(&mut asker).await?;
+    let renamed = across.link.run(body).await;
+    settings.readiness.forget(from);
+    settings.readiness.forget(to);
+    let reply = renamed?;
+    collection_lookup::drop_items_view(across.link, InheritedOptions::of(&there), shape, from).await?;
+    Ok(reply)
+}
+
+/// The shape of both, if they are stored alike.
+fn alike<'a>(
+    across: &CrossCollectionCommand<'a>,
+    from: Namespace<'_>,
+    to: Namespace<'_>,
+) -> Result<&'a BucketShape, CommandError> {
+    let settings = across.settings;
+    let is_outlier = |namespace: &Namespace<'_>| {
+        let shape = settings.shapes.lookup(*namespace);
+        shape.is_some_and(|shape| matches!(**shape, Shape::Outlier(_)))
+    };
+    if let Some(outlier) = [from, to].into_iter().find(is_outlier) {
+        // Its extras would stay behind under the other name.
+        return Err(refuse(across, outlier, "renameCollection"));
+    }
+    let [shape, other] = [from, to].map(|namespace| settings.shapes.bucket(namespace));
+    match (shape, other) {
+        (Some(shape), Some(other)) if shape.stored_as() == other.stored_as() => Ok(shape),
+        (Some(_), _) => {
+            let what = format!("renameCollection to {to}, which is not stored alike,");
+            Err(refuse(across, from, &what))
+        }
+        _ => {
+            let what = format!("renameCollection from {from}, which is not stored alike,");
+            Err(refuse(across, to, &what))
+        }
+    }
+}
+
+fn refuse(across: &CrossCollectionCommand<'_>, namespace: Namespace<'_>, what: &str) -> CommandError {
+    let shape = across.settings.shapes.lookup(namespace);
+    if let Some(shape) = shape {
+        across
+            .shared
+            .metrics
+            .rejected(&shape.namespace().to_string(), RefusalReason::Collection, what);
+    }
+    let pattern = shape.map_or(BucketShape::PATTERN, |shape| shape.pattern());
+    CommandError::unsupported((namespace, pattern), what)
+}
+
+/// The command, as what asks in another database is made from it.
+fn in_database(body: &RawDocument, database: &str) -> RawDocumentBuf {
+    with_replaced(body, &[("$db", Some(RawBsonRef::String(database)))])
+}

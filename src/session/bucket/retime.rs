@@ -1,0 +1,76 @@
+//! An item that gets another time on a standalone, which has no transactions to move it: changed where it lies. What other
+//! pages are to tell of it is told before; see `docs/decisions/0015-times-change-in-place.md`.
+
+use bson::raw::{RawDocument, RawDocumentBuf};
+
+use super::upstream_query::documents;
+use super::write_statement::{Origin, WriteCommand, send, send_one};
+use super::{BucketCommand, MAX_ATTEMPTS, pause};
+use crate::command::document::single;
+use crate::command::error::{CommandError, ErrorCode};
+use crate::pattern::bucket::insert::append_facts_query;
+use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::layout::PageHeader;
+use crate::pattern::bucket::update_by_position::retime::{
+    RetimeReadiness, is_told, readiness, tell_first, tell_highest, with_any_time,
+};
+use crate::session::error::RunError;
+
+/// Puts `item` in the place of what was found; mongod's answer. `None` where that is not as it was found.
+pub(super) async fn shift(
+    run: &mut BucketCommand<'_>,
+    found: &LocatedItem,
+    item: &Item,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    for round in 0..MAX_ATTEMPTS {
+        pause(round).await;
+        let highest = if is_told(found) {
+            None
+        } else {
+            highest(run, item).await?
+        };
+        let (told, expected) = match readiness(found, highest.as_ref()) {
+            RetimeReadiness::Gone => return Ok(None),
+            RetimeReadiness::NotYet => continue,
+            RetimeReadiness::Ready => (Vec::new(), 0),
+            RetimeReadiness::First => (vec![tell_first(run.shape, item.key())], 1),
+            RetimeReadiness::FirstAndHighest => {
+                let mut told = vec![tell_first(run.shape, item.key())];
+                let of_highest = highest
+                    .as_ref()
+                    .map(|highest| tell_highest(run.shape, item.key(), highest));
+                told.extend(of_highest);
+                (told, 2)
+            }
+        };
+        if !told.is_empty() {
+            let told: Vec<&RawDocument> = told.iter().map(RawDocumentBuf::as_ref).collect();
+            if send(run, WriteCommand::Update, (&told, true), Origin::Internal)
+                .await?
+                .n
+                < expected
+            {
+                continue;
+            }
+        }
+        let statement = with_any_time(run.shape, found, (item.stored(), item.time()), highest.as_ref());
+        let statement = statement.map_err(|what| run.unsupported(&what))?;
+        let told = send_one(run, WriteCommand::Update, &statement, Origin::Client(None)).await?;
+        return Ok((told.n > 0).then_some(told.answer));
+    }
+    let message = "another page is about to be begun behind an item that is to get another time, each time that was looked at; \
+                   nothing was changed of it";
+    Err(CommandError::new(ErrorCode::WriteConflict, message).into())
+}
+
+/// What is known of the item's key's highest page.
+async fn highest(run: &mut BucketCommand<'_>, item: &Item) -> Result<Option<PageHeader>, RunError> {
+    let mut find = single("find", run.namespace.collection);
+    append_facts_query(run.shape, item, &mut find);
+    run.carried().append_to_internal_read(&mut find);
+    let answer = run.link.run(&find).await?;
+    let highest = documents(&answer).next();
+    let highest = highest.map(|page| PageHeader::parse(run.shape, page).ok_or_else(|| run.corrupt_bucket_error()));
+    Ok(highest.transpose()?)
+}

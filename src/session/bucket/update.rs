@@ -1,0 +1,195 @@
+//! `update`: where all statements are about one item each by its `_id`, they are sent as they are on the items' buckets; else
+//! each is run by itself, on items that are found first.
+
+mod by_id;
+mod many;
+mod one;
+mod outcome;
+mod relocate_item;
+mod statement;
+
+use bson::raw::{RawBsonRef, RawDocumentBuf};
+
+pub(super) use self::by_id::{may_be_tried, may_match};
+pub(super) use self::one::is_relocated;
+use self::outcome::{UpdateOutcome, UpdateReply};
+use super::item_update::{ItemUpdate, Memory, end_transaction};
+use super::retry_on_swap::{self, is_met_by, is_met_by_statement, may_go_on, wait};
+use super::{BucketCommand, indexes, item_lookup, upsert};
+use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::update::{Update, UpdateStatement};
+use crate::pattern::bucket::update_by_id::UpdateRequest;
+use crate::pattern::bucket::upsert::check_filter;
+use crate::session::error::RunError;
+use crate::session::malformed_pipeline;
+
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let is_retryable = run.head.is_retryable_write();
+    let executed = execute(run).await;
+    executed.map_err(|error| error.map_command(|error| if is_retryable { error.labelled() } else { error }))
+}
+
+async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let command = Update::parse(run.head)?;
+    let changes = by_id::translate(run, &command);
+    if changes.is_none() {
+        for statement in &command.statements {
+            item_lookup::check(run, Some(statement.filter))?;
+        }
+    }
+    run.ensure_readable(None).await?;
+    let creates = run.collection.is_none() && command.statements.iter().any(|statement| statement.upsert);
+    if let Some(changes) = changes.filter(|_| !creates)
+        && are_right(run, &command.statements).await?
+        && let Some(reply) = by_id::run(run, &command, &changes).await?
+    {
+        return Ok(reply);
+    }
+    one_after_the_other(run, &command).await
+}
+
+/// Whether no statement is wrong by itself: then it alone fails.
+async fn are_right(run: &mut BucketCommand<'_>, statements: &[UpdateStatement<'_>]) -> Result<bool, RunError> {
+    for statement in statements {
+        if mistake(run, statement).await?.is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What is wrong with a statement, whether anything matches or not: the form of its hint apart.
+async fn mistake(run: &mut BucketCommand<'_>, statement: &UpdateStatement<'_>) -> Result<Option<WriteError>, RunError> {
+    if let Some(error) = check_filter(statement.filter).err().filter(|_| statement.upsert) {
+        return Ok(Some(error));
+    }
+    match indexes::check_hint(run, statement.hint).await {
+        Ok(()) => Ok(None),
+        Err(RunError::Command(CommandError::Own { code, message })) => Ok(Some(WriteError::new(code, message))),
+        Err(error) => Err(error),
+    }
+}
+
+async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) -> Result<RawDocumentBuf, RunError> {
+    let mut told = UpdateReply::default();
+    let ends_with_first_failure = command.ordered || run.head.in_transaction();
+    for (index, statement) in command.statements.iter().enumerate() {
+        match until_executed(run, command, (index, statement)).await {
+            Ok(outcome) => told.add((index, command.statement_ids.of(index)), outcome),
+            // What the others have done is done.
+            Err(RunError::Command(CommandError::Own { code, message }))
+                if told.has_begun() || (run.executed > 0 && !run.head.in_transaction()) =>
+            {
+                told.fail(index, WriteError::new(code, message));
+            }
+            Err(RunError::Command(error)) if malformed_pipeline::is_cause(&error) && !run.head.in_transaction() => {
+                told.fail(index, WriteError::new(ErrorCode::FailedToParse, error.message()));
+            }
+            Err(RunError::Command(error)) if run.executed > 0 && is_met_by(&error) && !run.head.in_transaction() => {
+                told.fail(index, retry_on_swap::not_executed(run));
+            }
+            Err(error) => return Err(error),
+        }
+        if ends_with_first_failure && told.has_failed() {
+            break;
+        }
+    }
+    if told.has_failed() {
+        end_transaction(run).await?;
+    }
+    malformed_pipeline::check(run.link, run.head, command).await?;
+    Ok(told.reply(run))
+}
+
+/// Executes a statement, and again where the collection is replaced before it has done anything.
+async fn until_executed(
+    run: &mut BucketCommand<'_>,
+    command: &Update<'_>,
+    (index, statement): (usize, &UpdateStatement<'_>),
+) -> Result<UpdateOutcome, RunError> {
+    let before = run.executed;
+    for _ in 0..retry_on_swap::MAX_RUNS {
+        let outcome = of_statement(run, command, (index, statement)).await;
+        let is_met = match &outcome {
+            Ok(outcome) => outcome.failed.as_ref().is_some_and(is_met_by_statement),
+            Err(RunError::Command(error)) => is_met_by(error),
+            Err(RunError::Link(_)) => false,
+        };
+        if !is_met || !may_go_on(run, before) {
+            return outcome;
+        }
+        wait(run).await?;
+    }
+    of_statement(run, command, (index, statement)).await
+}
+
+async fn of_statement(
+    run: &mut BucketCommand<'_>,
+    command: &Update<'_>,
+    (index, statement): (usize, &UpdateStatement<'_>),
+) -> Result<UpdateOutcome, RunError> {
+    let mut task = ItemUpdate::new(
+        UpdateRequest::from(statement),
+        command.let_variables,
+        statement.constants,
+    );
+    task.statement_id = run.head.is_retryable_write().then(|| command.statement_ids.of(index));
+    if command.statements.len() > 1 {
+        task.memory = Memory::Statement;
+    }
+    if let Some(outcome) = before(run, &task, statement.upsert).await? {
+        return Ok(outcome);
+    }
+    let creates = statement.upsert && run.collection.is_none() && is_executed(run, statement);
+    let mut mistaken = mistake(run, statement).await?;
+    if !creates
+        && mistaken.is_none()
+        && let Some(outcome) = by_id::one(run, command, (index, statement)).await?
+    {
+        return Ok(outcome);
+    }
+    let judged = statement::judge(run, &task, statement.multi).await?;
+    if creates {
+        run.ensure_created().await?;
+        mistaken = mistake(run, statement).await?;
+    }
+    if judged.failed.is_some() || judged.retried {
+        return Ok(judged);
+    }
+    if let Some(error) = mistaken {
+        return Ok(UpdateOutcome {
+            failed: Some(error),
+            ..judged
+        });
+    }
+    if statement.multi {
+        many::run(run, &task, (statement.upsert, judged)).await
+    } else {
+        one::run(run, &task, (statement.upsert, judged)).await
+    }
+}
+
+/// Whether mongod executes a statement at all: before it creates the collection of an upsert, it refuses a retryable update of many, and
+/// constants beside anything but a pipeline.
+fn is_executed(run: &BucketCommand<'_>, statement: &UpdateStatement<'_>) -> bool {
+    let is_pipeline = matches!(statement.change, RawBsonRef::Array(_));
+    !(statement.multi && run.head.is_retryable_write()) && (statement.constants.is_none() || is_pipeline)
+}
+
+/// What an earlier attempt at the command has done with this statement, where that is not under the statement's own number.
+async fn before(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    upserts: bool,
+) -> Result<Option<UpdateOutcome>, RunError> {
+    if upserts && let Some((id, _, answer)) = upsert::before(run, task).await? {
+        return Ok(Some(UpdateOutcome {
+            retried: true,
+            ..one::made(Some(id), answer)
+        }));
+    }
+    if one::is_relocated(run, task).await?.is_some() {
+        return Ok(Some(one::relocated_before(&UpdateOutcome::default())));
+    }
+    Ok(None)
+}

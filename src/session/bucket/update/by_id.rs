@@ -1,0 +1,222 @@
+//! Statements about one item each by its `_id`, on the items' buckets.
+
+mod bulk;
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use self::bulk::Bulk;
+use super::outcome::UpdateOutcome;
+use crate::command::arguments::with_replaced;
+use crate::command::document::{as_whole_number, get, single};
+use crate::command::error::WriteError;
+use crate::command::reply::{CursorReply, succeeded};
+use crate::command::update::{Update, UpdateStatement};
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::update_by_id::{ItemUpdateById, UpdateRequest, in_terms_of_items};
+use crate::session::bucket::BucketCommand;
+use crate::session::bucket::internal_transaction::{OwnTransaction, unlabelled};
+use crate::session::error::RunError;
+use crate::session::id_source::SystemIdSource;
+use crate::session::upstream::UpstreamKind;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// All statements; `None` where one is of another kind, or what became of it among others could not be told.
+pub(super) fn translate(run: &BucketCommand<'_>, command: &Update<'_>) -> Option<Vec<ItemUpdateById>> {
+    let alone = command.statements.len() == 1;
+    let is_remembered = may_pass_moved_items(run);
+    let changes = command.statements.iter().map(|statement| {
+        let change = change(run, statement)?;
+        let is_plain = !(statement.upsert || change.has_demands || (statement.multi && is_remembered));
+        // Of what may be sent again another attempt may have made or relocated an item.
+        (is_plain || (alone && !run.head.is_retryable_write())).then_some(change)
+    });
+    changes.collect()
+}
+
+fn change(run: &BucketCommand<'_>, statement: &UpdateStatement<'_>) -> Option<ItemUpdateById> {
+    // The stable API has no sparse indexes.
+    if run.is_strict() {
+        return None;
+    }
+    // mongod refuses it.
+    if statement.multi && statement.is_replacement() {
+        return None;
+    }
+    let mut mint = SystemIdSource::new(&run.shared.timestamps);
+    let change = ItemUpdateById::of(run.shape, UpdateRequest::from(statement), &mut mint).ok();
+    change.filter(|_| statement.constants.is_none())
+}
+
+/// Sends them in one command. `None` where it must be found out what is to be done: nothing has been done yet.
+pub(super) async fn run(
+    run: &mut BucketCommand<'_>,
+    command: &Update<'_>,
+    changes: &[ItemUpdateById],
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let ids: RawArrayBuf = (0..changes.len())
+        .map(|index| command.statement_ids.of(index))
+        .collect();
+    let statements: Vec<RawDocumentBuf> = command
+        .statements
+        .iter()
+        .zip(changes)
+        .map(|(statement, change)| change.statement(statement.multi))
+        .collect();
+    let bulk = Bulk {
+        command,
+        changes,
+        statements: &statements,
+        ids: &ids,
+    };
+    let answer = match changes {
+        [_] => send(run, command, (&statements, &ids), None).await?,
+        _ if may_pass_moved_items(run) => bulk.until_all_are_met(run).await?,
+        _ => bulk.until_none_is_frozen(run).await?,
+    };
+    if let ([statement], [change]) = (command.statements.as_slice(), changes)
+        && get(&answer, "n").and_then(as_whole_number) == Some(0)
+        && get(&answer, "writeErrors").is_none()
+        && (statement.upsert || may_match(run, change).await?)
+    {
+        return Ok(None);
+    }
+    if let [change] = changes
+        && change.always_modifies
+        && get(&answer, "n").and_then(as_whole_number) == Some(1)
+    {
+        let modified = [("nModified", Some(RawBsonRef::Int32(1)))];
+        return Ok(Some(with_replaced(&answer, &modified)));
+    }
+    Ok(Some(in_words_of_the_application(run, &answer, changes)))
+}
+
+/// Whether a statement may miss its item since that is moved meanwhile: a standalone moves none, and a transaction sees none
+/// move.
+fn may_pass_moved_items(run: &BucketCommand<'_>) -> bool {
+    run.upstream != UpstreamKind::Standalone && !run.head.in_transaction()
+}
+
+/// Sends one statement, if it is of this kind.
+pub(super) async fn one(
+    run: &mut BucketCommand<'_>,
+    command: &Update<'_>,
+    (index, statement): (usize, &UpdateStatement<'_>),
+) -> Result<Option<UpdateOutcome>, RunError> {
+    let Some(change) = change(run, statement) else {
+        return Ok(None);
+    };
+    if !may_be_tried(run, &change, statement.upsert) {
+        return Ok(None);
+    }
+    let ids: RawArrayBuf = [command.statement_ids.of(index)].into_iter().collect();
+    let answer = send(run, command, (&[change.statement(statement.multi)], &ids), None).await?;
+    let mut outcome = UpdateOutcome::of(answer);
+    if let Some(error) = &mut outcome.failed {
+        error.message = in_terms_of_items(run.shape, &error.message, change.id.as_raw_bson_ref());
+        return Ok(Some(outcome));
+    }
+    if outcome.matched == 0 {
+        if statement.upsert || may_match(run, &change).await? {
+            return Ok(None);
+        }
+    } else if change.always_modifies {
+        outcome.modified = 1;
+    }
+    Ok(Some(outcome))
+}
+
+/// Sends statements in one command, under the client's number or one of our own.
+async fn send(
+    run: &mut BucketCommand<'_>,
+    command: &Update<'_>,
+    (statements, ids): (&[RawDocumentBuf], &RawArrayBuf),
+    own: Option<&OwnTransaction>,
+) -> Result<RawDocumentBuf, RunError> {
+    let elements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
+    let mut body = single("update", run.namespace.collection);
+    body.append(cstr!("ordered"), command.ordered);
+    if let Some(variables) = command.let_variables {
+        body.append(cstr!("let"), variables);
+    }
+    if run.head.is_retryable_write() {
+        body.append(cstr!("stmtIds"), ids);
+    }
+    run.carried().append_to_write(&mut body);
+    if let Some(own) = own {
+        body = own.numbered(&body);
+    }
+    let request = UpstreamRequest {
+        body: &body,
+        sequence: Some(("updates", &elements)),
+    };
+    let answer = succeeded(run.link.call(request).await?);
+    if let Ok(answer) = &answer {
+        run.record_executed(answer);
+    }
+    let answer = if own.is_some() {
+        answer.map_err(unlabelled)
+    } else {
+        answer
+    };
+    Ok(answer?)
+}
+
+/// Whether the statement may be sent before it is known what an earlier attempt at the command has done: one that made the item
+/// or moved it is not remembered under the statement's number, and may still be under way.
+pub(in crate::session::bucket) fn may_be_tried(
+    run: &BucketCommand<'_>,
+    change: &ItemUpdateById,
+    upserts: bool,
+) -> bool {
+    !run.head.is_retryable_write() || (!upserts && !change.has_demands)
+}
+
+/// Where no bucket met the statement's conditions: whether one does that was passed, since its item was moved there meanwhile,
+/// or would if nothing else were demanded of the item than the client does.
+pub(in crate::session::bucket) async fn may_match(
+    run: &mut BucketCommand<'_>,
+    change: &ItemUpdateById,
+) -> Result<bool, RunError> {
+    let find = looking(run, change);
+    let answer = run.link.run(&find).await?;
+    Ok(is_found(&answer))
+}
+
+/// The query that tells whether a bucket meets the conditions.
+fn looking(run: &BucketCommand<'_>, change: &ItemUpdateById) -> RawDocumentBuf {
+    let mut find = single("find", run.namespace.collection);
+    find.append(cstr!("filter"), &change.condition);
+    find.append(cstr!("hint"), index::ITEM_ID);
+    find.append(cstr!("projection"), single("_id", 1));
+    find.append(cstr!("limit"), 1);
+    find.append(cstr!("singleBatch"), true);
+    run.carried().append_to_internal_read(&mut find);
+    find
+}
+
+fn is_found(answer: &RawDocument) -> bool {
+    CursorReply::parse(answer).is_some_and(|cursor| cursor.documents().next().is_some())
+}
+
+/// mongod's answer, its errors in terms of items.
+fn in_words_of_the_application(
+    run: &BucketCommand<'_>,
+    answer: &RawDocument,
+    changes: &[ItemUpdateById],
+) -> RawDocumentBuf {
+    let Some(errors) = get(answer, "writeErrors").and_then(RawBsonRef::as_array) else {
+        return answer.to_owned();
+    };
+    let errors = errors.into_iter().flatten().filter_map(RawBsonRef::as_document);
+    let errors: RawArrayBuf = errors
+        .filter_map(WriteError::parse)
+        .map(|(index, mut error)| {
+            if let Some(change) = changes.get(index) {
+                error.message = in_terms_of_items(run.shape, &error.message, change.id.as_raw_bson_ref());
+            }
+            error.to_document(index)
+        })
+        .collect();
+    let errors = RawBsonRef::Array(&errors);
+    with_replaced(answer, &[("writeErrors", Some(errors))])
+}

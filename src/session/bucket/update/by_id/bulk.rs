@@ -1,0 +1,179 @@
+//! Several statements about one item each, in one command: sent again where some of them could not meet their items.
+
+use std::collections::HashSet;
+
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::{ItemUpdateById, is_found, looking, send};
+use crate::command::arguments::with_replaced;
+use crate::command::document::{array_of, as_whole_number, get};
+use crate::command::error::WriteError;
+use crate::command::reply::succeeded;
+use crate::command::update::Update;
+use crate::session::bucket::internal_transaction::OwnTransaction;
+use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_met_by_statement, statement_hit_swap, wait};
+use crate::session::bucket::{BucketCommand, MAX_ATTEMPTS, pause};
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// The statements of one command.
+pub(super) struct Bulk<'a> {
+    pub(super) command: &'a Update<'a>,
+    pub(super) changes: &'a [ItemUpdateById],
+    pub(super) statements: &'a [RawDocumentBuf],
+    /// The numbers that mongod remembers them by.
+    pub(super) ids: &'a RawArrayBuf,
+}
+
+/// What an answer says of the statements.
+struct BulkReport {
+    matched: usize,
+    /// The positions of those that were executed before.
+    retried: HashSet<usize>,
+    errors: Vec<(usize, WriteError)>,
+}
+
+impl Bulk<'_> {
+    /// Sends them until each has met its item, or none that has not can: a statement whose item is moved meanwhile may meet no bucket.
+    /// Which of them did, only mongod's memory tells: sent again, those that did are not executed again. Gives the last answer, as
+    /// that to the first. What the client does not number has a number of ours.
+    pub(super) async fn until_all_are_met(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+        let own = (!run.head.is_retryable_write()).then(|| OwnTransaction::unnumbered(run));
+        let first = self.send(run, own.as_ref()).await?;
+        let mut last = first.clone();
+        for round in 0..MAX_ATTEMPTS {
+            if statement_hit_swap(&last) {
+                wait(run).await?;
+            } else {
+                let report = self.report(&last);
+                let is_all = report.matched >= self.reached(&report).count();
+                if is_all || (round > 0 && !self.has_passed(run, &report).await?) {
+                    break;
+                }
+                pause(round).await;
+            }
+            last = self.send(run, own.as_ref()).await?;
+        }
+        // The client does not know of a number of ours.
+        let unknown = [("retriedStmtIds", None), ("errorLabels", None)];
+        Ok(match own {
+            Some(_) => with_replaced(&last, &unknown),
+            None => with_replaced(&last, &[("retriedStmtIds", get(&first, "retriedStmtIds"))]),
+        })
+    }
+
+    async fn send(
+        &self,
+        run: &mut BucketCommand<'_>,
+        own: Option<&OwnTransaction>,
+    ) -> Result<RawDocumentBuf, RunError> {
+        send(run, self.command, (self.statements, self.ids), own).await
+    }
+
+    /// Whether more items are there than were met by the statements that were executed last.
+    async fn has_passed(&self, run: &mut BucketCommand<'_>, report: &BulkReport) -> Result<bool, RunError> {
+        let executed = self
+            .reached(report)
+            .filter(|position| !report.retried.contains(position));
+        let finds: Vec<RawDocumentBuf> = executed
+            .filter_map(|position| self.changes.get(position))
+            .map(|change| looking(run, change))
+            .collect();
+        let finds: Vec<UpstreamRequest<'_>> = finds.iter().map(|find| UpstreamRequest::plain(find)).collect();
+        let mut there = 0_usize;
+        for answer in run.link.call_all(&finds).await? {
+            there = there.saturating_add(usize::from(is_found(&succeeded(answer)?)));
+        }
+        Ok(there > report.matched.saturating_sub(report.retried.len()))
+    }
+
+    /// The positions of statements that were executed and have not failed.
+    fn reached(&self, report: &BulkReport) -> impl Iterator<Item = usize> {
+        let failed: HashSet<usize> = report.errors.iter().map(|(position, _)| *position).collect();
+        let end = failed.iter().copied().min().filter(|_| self.command.ordered);
+        let all = 0..end.unwrap_or(self.statements.len());
+        all.filter(move |position| !failed.contains(position))
+    }
+
+    fn report(&self, answer: &RawDocument) -> BulkReport {
+        let numbers: Vec<i64> = whole_numbers(self.ids).collect();
+        let retried = get(answer, "retriedStmtIds").and_then(RawBsonRef::as_array);
+        let retried: HashSet<i64> = retried.into_iter().flat_map(whole_numbers).collect();
+        let positions = numbers.iter().enumerate();
+        let retried = positions.filter(|(_, number)| retried.contains(number));
+        BulkReport {
+            matched: number(answer, "n"),
+            retried: retried.map(|(position, _)| position).collect(),
+            errors: errors(answer),
+        }
+    }
+
+    /// Sends them, and those again that the collection was frozen for, once it is replaced: mongod stands alone and remembers nothing, but
+    /// its errors tell which were not executed.
+    pub(super) async fn until_none_is_frozen(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+        let mut answer = self.send(run, None).await?;
+        let mut positions: Vec<usize> = (0..self.statements.len()).collect();
+        let (mut matched, mut modified) = (0_usize, 0_usize);
+        let mut failed: Vec<(usize, WriteError)> = Vec::new();
+        for round in 0..=MAX_RUNS {
+            matched = matched.saturating_add(number(&answer, "n"));
+            modified = modified.saturating_add(number(&answer, "nModified"));
+            let mut rest = Vec::new();
+            for (place, error) in errors(&answer) {
+                let goes_on = is_met_by_statement(&error) && round < MAX_RUNS && !run.head.in_transaction();
+                match positions.get(place) {
+                    Some(_) if goes_on && self.command.ordered => rest = positions.split_off(place),
+                    Some(position) if goes_on => rest.push(*position),
+                    Some(position) => failed.push((*position, error)),
+                    None => {}
+                }
+            }
+            if rest.is_empty() {
+                break;
+            }
+            wait(run).await?;
+            let statements: Vec<RawDocumentBuf> = rest
+                .iter()
+                .filter_map(|position| self.statements.get(*position).cloned())
+                .collect();
+            answer = send(run, self.command, (&statements, self.ids), None).await?;
+            positions = rest;
+        }
+        failed.sort_by_key(|(position, _)| *position);
+        let failed: Vec<RawDocumentBuf> = failed
+            .iter()
+            .map(|(position, error)| error.to_document(*position))
+            .collect();
+        let whole = |number: usize| Some(RawBsonRef::Int32(i32::try_from(number).unwrap_or(i32::MAX)));
+        let fields = [
+            ("n", whole(matched)),
+            ("nModified", whole(modified)),
+            ("writeErrors", None),
+        ];
+        let mut answer = with_replaced(&answer, &fields);
+        if !failed.is_empty() {
+            answer.append(cstr!("writeErrors"), array_of(&failed));
+        }
+        Ok(answer)
+    }
+}
+
+fn whole_numbers(array: &RawArray) -> impl Iterator<Item = i64> {
+    array.into_iter().flatten().filter_map(as_whole_number)
+}
+
+fn number(answer: &RawDocument, name: &str) -> usize {
+    let number = get(answer, name).and_then(as_whole_number);
+    number
+        .and_then(|number| usize::try_from(number).ok())
+        .unwrap_or_default()
+}
+
+fn errors(answer: &RawDocument) -> Vec<(usize, WriteError)> {
+    let errors = get(answer, "writeErrors").and_then(RawBsonRef::as_array);
+    let errors = errors.into_iter().flatten().flatten();
+    errors
+        .filter_map(RawBsonRef::as_document)
+        .filter_map(WriteError::parse)
+        .collect()
+}

@@ -1,0 +1,340 @@
+//! An update of all items that match.
+//!
+//! They are read in batches. A bucket is met once: what is read of it again, since an index that it was found by has changed with
+//! it, is left out. An item that was changed by others in between is looked for again, and left alone where it matches no more.
+//!
+//! The update ends with the first item that cannot be changed: those before it are changed, those behind it are not. So the
+//! statements go in ordered commands, in which mongod stops at the first failure
+//! (`docs/decisions/0021-an-update-of-many-ends-with-its-first-failure.md`).
+
+mod away;
+mod met;
+mod together;
+
+use std::collections::VecDeque;
+
+use bson::raw::RawDocumentBuf;
+
+use self::away::fails_anywhere;
+use self::met::Met;
+use super::one::none_matched;
+use super::outcome::UpdateOutcome;
+use super::relocate_item::{find_again, find_all_again};
+use super::statement::send;
+use crate::command::document::get;
+use crate::command::error::{CommandError, WriteError};
+use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::update_by_position::{Elsewhere, Planned, Wish};
+use crate::session::error::RunError;
+
+use crate::session::bucket::item_lookup::Matches;
+use crate::session::bucket::item_update::{ItemUpdate, given_up, in_words_of_the_application};
+use crate::session::bucket::relocate::may_relocate;
+use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_met_by, is_met_by_statement, updated_in_part, wait};
+use crate::session::bucket::{BucketCommand, MAX_ATTEMPTS, pause, write_concern};
+use crate::session::upstream::UpstreamKind;
+
+/// Bytes of items that are kept before the first of them is changed.
+const MAX_BYTES: usize = 64 << 20;
+/// Bytes of items from which a pipeline makes others at once.
+const MAX_MADE_AT_ONCE: usize = 1 << 20;
+
+pub(super) async fn run(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    (upserts, judged): (bool, UpdateOutcome),
+) -> Result<UpdateOutcome, RunError> {
+    let known_concern = get(run.head.body(), "writeConcern").is_some();
+    let mut many = Many {
+        at_once: known_concern && run.upstream == UpstreamKind::Member && !run.head.in_transaction(),
+        sum: judged,
+        elsewhere: Vec::new(),
+        fails: None,
+        removed: VecDeque::new(),
+        task,
+    };
+    match many.all(run, upserts).await {
+        Err(RunError::Command(error)) if is_met_by(&error) && !run.head.in_transaction() && many.sum.modified > 0 => {
+            many.end_in_part(run);
+        }
+        Ok(Some(outcome)) => return Ok(outcome),
+        done => drop(done?),
+    }
+    many.end(run).await
+}
+/// Whether only the items themselves tell if the update can be done: then all are looked at before any is changed.
+fn may_be_refused(task: &ItemUpdate<'_>) -> bool {
+    !matches!(Wish::of(task.asked.change), Some(Wish::Operators(operators)) if get(operators, "$rename").is_none())
+}
+
+struct Many<'t> {
+    task: &'t ItemUpdate<'t>,
+    /// Whether what the client waits for is waited for at the end.
+    at_once: bool,
+    sum: UpdateOutcome,
+    /// Items that get another key or time: when all are read, or they would be met again.
+    elsewhere: Vec<Away>,
+    /// What mongod says of an item, before which the others are still changed.
+    fails: Option<WriteError>,
+    /// Items whose statements met no bucket, and that are still to be looked for.
+    removed: VecDeque<LocatedItem>,
+}
+
+/// An item that is changed where it lies.
+struct ItemStatement {
+    /// Its position among all items of the update.
+    order: usize,
+    found: LocatedItem,
+    statement: RawDocumentBuf,
+}
+
+/// An item that gets another key or time.
+struct Away {
+    /// Its position among all items of the update.
+    order: usize,
+    found: LocatedItem,
+    to: Elsewhere,
+}
+
+impl Many<'_> {
+    /// Changes all items that match. What came of an upsert, where none did.
+    async fn all(&mut self, run: &mut BucketCommand<'_>, upserts: bool) -> Result<Option<UpdateOutcome>, RunError> {
+        let mut matches = Matches::of(run, self.task.wanted()).await?;
+        let mut met = Met::default();
+        let mut kept: Vec<LocatedItem> = Vec::new();
+        let mut bytes = 0_usize;
+        while let Some(batch) = matches.next_batch(run).await? {
+            for found in batch {
+                if met.is_new(&found) {
+                    bytes = bytes.saturating_add(found.bytes());
+                    kept.push(found);
+                }
+            }
+            if bytes > MAX_BYTES {
+                if may_be_refused(self.task) || self.task.may_relocate(run.shape) {
+                    matches.close(run).await?;
+                    let what =
+                        format!("an update of more than {MAX_BYTES} bytes of items that may change their key or time");
+                    return Err(run.unsupported(&what).into());
+                }
+                self.change(run, std::mem::take(&mut kept)).await?;
+                bytes = 0;
+                if self.has_failed() {
+                    matches.close(run).await?;
+                    return Ok(None);
+                }
+            }
+        }
+        self.change(run, kept).await?;
+        self.relocate(run).await?;
+        if upserts && met.is_empty() {
+            // Where another has made the one that is meant, it is as if it had matched.
+            return match none_matched(run, self.task, (true, &self.sum)).await? {
+                Some(outcome) => Ok(Some(outcome)),
+                None => Box::pin(self.all(run, upserts)).await,
+            };
+        }
+        Ok(None)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.fails.is_some() || self.sum.failed.is_some()
+    }
+
+    /// Changes items, after all were planned. Where the collection is replaced meanwhile, the rest of them in the one that takes its
+    /// place.
+    async fn change(&mut self, run: &mut BucketCommand<'_>, found: Vec<LocatedItem>) -> Result<(), RunError> {
+        let mut rest = self.change_until_replaced(run, found).await?;
+        for _ in 0..MAX_RUNS {
+            if rest.is_empty() {
+                return Ok(());
+            }
+            rest.extend(std::mem::take(&mut self.elsewhere).into_iter().map(|away| away.found));
+            rest = match self.find_rest(run, &rest).await? {
+                Some(found) => self.change_until_replaced(run, found).await?,
+                None => Vec::new(),
+            };
+        }
+        if !rest.is_empty() {
+            self.end_in_part(run);
+        }
+        Ok(())
+    }
+
+    /// Changes items; those that were not changed when the collection was replaced.
+    async fn change_until_replaced(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+        found: Vec<LocatedItem>,
+    ) -> Result<Vec<LocatedItem>, RunError> {
+        let steps = self.plan(run, found).await?;
+        if self.fails.is_some() && run.head.in_transaction() {
+            // Which ends, and all that was done in it.
+            self.elsewhere.clear();
+            return Ok(Vec::new());
+        }
+        if self.elsewhere.iter().any(|away| matches!(away.to, Elsewhere::Key(_))) {
+            may_relocate(run)?;
+        }
+        let mut done = 0;
+        match self.send(run, &steps, &mut done).await {
+            Err(RunError::Command(error)) if self.goes_on_after(run, &error) => {
+                let unsent = steps.into_iter().skip(done).map(|step| step.found);
+                Ok(std::mem::take(&mut self.removed).into_iter().chain(unsent).collect())
+            }
+            sent => sent.map(|()| Vec::new()),
+        }
+    }
+
+    /// Whether the collection is replaced, and what is left of the items may be changed in the one that takes its place.
+    fn goes_on_after(&self, run: &BucketCommand<'_>, error: &CommandError) -> bool {
+        is_met_by(error) && !run.head.in_transaction() && self.sum.failed.is_none()
+    }
+
+    /// The items in the collection that has taken the place of the one in which they were found, once there is one. `None` where
+    /// they cannot be told from others: the update has ended.
+    async fn find_rest(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+        rest: &[LocatedItem],
+    ) -> Result<Option<Vec<LocatedItem>>, RunError> {
+        wait(run).await?;
+        let found = find_all_again(run, self.task, rest).await?;
+        if found.is_none() {
+            self.end_in_part(run);
+        }
+        Ok(found)
+    }
+
+    fn end_in_part(&mut self, run: &BucketCommand<'_>) {
+        self.elsewhere.clear();
+        self.sum.failed = Some(updated_in_part(run, self.sum.modified));
+    }
+
+    /// What is to be done, up to the first item of which mongod says that it cannot be.
+    async fn plan(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+        found: Vec<LocatedItem>,
+    ) -> Result<Vec<ItemStatement>, RunError> {
+        let mut steps = Vec::new();
+        let mut order = 0_usize;
+        for part in parts(found) {
+            let planned = self.task.plan_all(run, &part).await?;
+            for (found, planned) in part.into_iter().zip(planned) {
+                order = order.saturating_add(1);
+                let failed = match planned {
+                    Planned::InPlace(change) => {
+                        let statement = change.statement_or_miss(run.shape, &found);
+                        let statement = statement.map_err(|what| run.unsupported(&what))?;
+                        steps.push(ItemStatement {
+                            order,
+                            found,
+                            statement,
+                        });
+                        None
+                    }
+                    Planned::Unchanged { counted } => {
+                        self.is_unchanged(counted);
+                        None
+                    }
+                    Planned::Elsewhere(to) => {
+                        let failed = fails_anywhere(run, &to);
+                        self.elsewhere.push(Away { order, found, to });
+                        failed
+                    }
+                    Planned::Failed(error) => Some(error),
+                };
+                if failed.is_some() {
+                    self.elsewhere.retain(|away| away.order < order);
+                    self.fails = failed;
+                    return Ok(steps);
+                }
+            }
+        }
+        Ok(steps)
+    }
+
+    fn is_unchanged(&mut self, counted: bool) {
+        self.sum.matched = self.sum.matched.saturating_add(1);
+        self.sum.modified = self.sum.modified.saturating_add(i64::from(counted));
+    }
+
+    /// The item at that position could not be changed: those behind it are not.
+    fn fail_at(&mut self, order: usize, error: WriteError) {
+        self.elsewhere.retain(|away| away.order < order);
+        self.sum.failed = Some(error);
+    }
+
+    /// Changes an item that was not as it had been found.
+    async fn again(&mut self, run: &mut BucketCommand<'_>, missed: &LocatedItem) -> Result<(), RunError> {
+        for round in 0..=MAX_ATTEMPTS {
+            let Some(found) = find_again(run, self.task, missed).await? else {
+                return Ok(());
+            };
+            let Some(found) = found else {
+                break;
+            };
+            let change = match self.task.plan(run, &found).await? {
+                Planned::InPlace(change) => change,
+                Planned::Unchanged { counted } => {
+                    self.is_unchanged(counted);
+                    return Ok(());
+                }
+                Planned::Elsewhere(to) => {
+                    if self.go(run, &found, to).await?.is_some() {
+                        return Ok(());
+                    }
+                    pause(round).await;
+                    continue;
+                }
+                Planned::Failed(error) => {
+                    self.sum.failed = Some(error);
+                    return Ok(());
+                }
+            };
+            let statement = change
+                .statement(run.shape, &found)
+                .map_err(|what| run.unsupported(&what))?;
+            let mut outcome = send(run, self.task, &statement).await?;
+            if let Some(error) = outcome.failed.as_ref().filter(|error| is_met_by_statement(error)) {
+                return Err(error.clone().into_command_error().into());
+            }
+            if outcome.matched > 0 || outcome.failed.is_some() {
+                outcome.failed = outcome
+                    .failed
+                    .map(|error| in_words_of_the_application(run, error, &found));
+                self.sum.add(outcome);
+                return Ok(());
+            }
+            pause(round).await;
+        }
+        self.sum.failed = Some(given_up(run));
+        Ok(())
+    }
+
+    async fn end(mut self, run: &mut BucketCommand<'_>) -> Result<UpdateOutcome, RunError> {
+        if self.at_once && self.sum.modified > 0 {
+            self.sum.answer = write_concern::wait(run).await?;
+        }
+        self.sum.failed = self.sum.failed.or(self.fails);
+        Ok(self.sum)
+    }
+}
+
+/// Parts of which a pipeline makes others at once.
+fn parts(found: Vec<LocatedItem>) -> Vec<Vec<LocatedItem>> {
+    let mut parts: Vec<Vec<LocatedItem>> = Vec::new();
+    let mut bytes = usize::MAX;
+    for found in found {
+        bytes = bytes.saturating_add(found.bytes());
+        match parts.last_mut() {
+            Some(part) if bytes <= MAX_MADE_AT_ONCE => part.push(found),
+            _ => {
+                bytes = found.bytes();
+                parts.push(vec![found]);
+            }
+        }
+    }
+    parts
+}

@@ -1,0 +1,92 @@
+//! Items of an update of many that get another key or time.
+
+use std::collections::VecDeque;
+
+use super::met::Gone;
+use super::{Away, Many};
+use crate::command::error::WriteError;
+use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::update_by_position::Elsewhere;
+use crate::session::bucket::BucketCommand;
+use crate::session::bucket::move_item::{self, MoveOutcome};
+use crate::session::bucket::retry_on_swap::MAX_RUNS;
+use crate::session::bucket::update::outcome::UpdateOutcome;
+use crate::session::error::RunError;
+use crate::session::id_source::SystemIdSource;
+
+impl Many<'_> {
+    /// Gives those that get one another key or time. Where the collection is replaced meanwhile, those that are left, in the one that
+    /// takes its place.
+    pub(super) async fn relocate(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
+        // Those that are left are before the item that has failed.
+        let failed = self.sum.failed.take();
+        self.relocate_until_none_is_left(run).await?;
+        self.sum.failed = self.sum.failed.take().or(failed);
+        Ok(())
+    }
+
+    async fn relocate_until_none_is_left(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
+        for _ in 0..MAX_RUNS {
+            let mut away: VecDeque<Away> = std::mem::take(&mut self.elsewhere).into();
+            if away.is_empty() {
+                return Ok(());
+            }
+            match self.relocate_all(run, &mut away).await {
+                Err(RunError::Command(error)) if self.goes_on_after(run, &error) => {
+                    let rest: Vec<LocatedItem> = away.into_iter().map(|away| away.found).collect();
+                    if let Some(found) = self.find_rest(run, &rest).await? {
+                        self.change(run, found).await?;
+                    }
+                }
+                relocated => return relocated,
+            }
+        }
+        self.end_in_part(run);
+        Ok(())
+    }
+
+    async fn relocate_all(&mut self, run: &mut BucketCommand<'_>, away: &mut VecDeque<Away>) -> Result<(), RunError> {
+        let mut gone = Gone::default();
+        while let Some(Away { found, to, .. }) = away.front() {
+            let mut found = found.clone();
+            gone.close_ranks(&mut found);
+            match self.go(run, &found, to.clone()).await? {
+                Some(true) => gone.add(&found),
+                Some(false) => {}
+                None => self.again(run, &found).await?,
+            }
+            if self.sum.failed.is_some() {
+                return Ok(());
+            }
+            away.pop_front();
+        }
+        Ok(())
+    }
+
+    /// The same of one: whether it has left its page; `None` where it was not as it had been found.
+    pub(super) async fn go(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+        found: &LocatedItem,
+        to: Elsewhere,
+    ) -> Result<Option<bool>, RunError> {
+        match move_item::move_item(run, self.task, found, (to, true)).await? {
+            MoveOutcome::Stayed(_, answer) => self.sum.add(UpdateOutcome::of_one(answer)),
+            MoveOutcome::Away(_, answer) => {
+                self.sum.add(UpdateOutcome::of_one(answer));
+                return Ok(Some(true));
+            }
+            MoveOutcome::Failed(error) => self.sum.failed = Some(error),
+            MoveOutcome::Before(_) | MoveOutcome::Missed => return Ok(None),
+        }
+        Ok(Some(false))
+    }
+}
+
+/// What mongod says of an item that gets another key or time, wherever it will lie.
+pub(super) fn fails_anywhere(run: &BucketCommand<'_>, to: &Elsewhere) -> Option<WriteError> {
+    let mut mint = SystemIdSource::new(&run.shared.timestamps);
+    let item = to.clone().into_item();
+    Item::prepare(run.shape, 0, &item, &mut mint).err()
+}

@@ -1,0 +1,128 @@
+//! An update of one item, whichever the filter finds.
+
+use bson::raw::{RawBson, RawDocumentBuf};
+
+use super::outcome::{UpdateOutcome, unchanged};
+use super::statement::send;
+use crate::command::document::get;
+use crate::command::error::WriteError;
+use crate::pattern::bucket::update_by_position::Planned;
+use crate::session::bucket::item_update::{ItemUpdate, given_up, in_words_of_the_application};
+use crate::session::bucket::move_item::{self, MoveOutcome};
+use crate::session::bucket::relocate::{was_relocated, was_relocated_before_others};
+use crate::session::bucket::upsert::{self, Upserted};
+use crate::session::bucket::{BucketCommand, MAX_ATTEMPTS, item_lookup, pause};
+use crate::session::error::RunError;
+
+pub(super) async fn run(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    (upserts, judged): (bool, UpdateOutcome),
+) -> Result<UpdateOutcome, RunError> {
+    for round in 0..=MAX_ATTEMPTS {
+        let Some(found) = item_lookup::first(run, task.wanted()).await? else {
+            match none_matched(run, task, (upserts, &judged)).await? {
+                Some(outcome) => return Ok(outcome),
+                None => continue,
+            }
+        };
+        let change = match task.plan(run, &found).await? {
+            Planned::InPlace(change) => change,
+            Planned::Unchanged { counted } => {
+                return Ok(match super::before(run, task, upserts).await? {
+                    Some(outcome) => outcome,
+                    None => unchanged(&judged.answer, counted),
+                });
+            }
+            Planned::Elsewhere(where_to) => match move_item::move_item(run, task, &found, (where_to, true)).await? {
+                MoveOutcome::Stayed(_, answer) | MoveOutcome::Away(_, answer) => {
+                    return Ok(UpdateOutcome::of_one(answer));
+                }
+                MoveOutcome::Before(_) => return Ok(relocated_before(&judged)),
+                MoveOutcome::Missed => {
+                    pause(round).await;
+                    continue;
+                }
+                MoveOutcome::Failed(error) => return Ok(failed(judged, error)),
+            },
+            Planned::Failed(error) => return Ok(failed(judged, error)),
+        };
+        // What was found may be what another attempt has made of it, which may have been under way when it was last asked for.
+        if let Some(outcome) = super::before(run, task, upserts).await? {
+            return Ok(outcome);
+        }
+        let statement = change
+            .statement(run.shape, &found)
+            .map_err(|what| run.unsupported(&what))?;
+        let mut outcome = send(run, task, &statement).await?;
+        outcome.failed = outcome
+            .failed
+            .map(|error| in_words_of_the_application(run, error, &found));
+        if outcome.matched > 0 || outcome.failed.is_some() {
+            if change.counted && outcome.matched > 0 {
+                outcome.modified = 1;
+            }
+            return Ok(outcome);
+        }
+        pause(round).await;
+    }
+    Ok(failed(judged, given_up(run)))
+}
+
+fn failed(judged: UpdateOutcome, error: WriteError) -> UpdateOutcome {
+    UpdateOutcome {
+        failed: Some(error),
+        ..judged
+    }
+}
+
+/// What is told where no item matches; `None` where one does by now.
+pub(super) async fn none_matched(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    (upserts, judged): (bool, &UpdateOutcome),
+) -> Result<Option<UpdateOutcome>, RunError> {
+    if task.may_relocate(run.shape) && was_relocated_before_others(run, task).await?.is_some() {
+        return Ok(Some(relocated_before(judged)));
+    }
+    if !upserts {
+        return Ok(Some(judged.clone()));
+    }
+    Ok(match upsert::insert_missing(run, task).await? {
+        Upserted::Made(item, answer) => Some(made(get(&item, "_id").map(RawBson::from), answer)),
+        Upserted::Overtaken => None,
+        Upserted::Failed(error) => Some(failed(judged.clone(), error)),
+    })
+}
+
+/// What an upsert has made.
+pub(super) fn made(id: Option<RawBson>, answer: RawDocumentBuf) -> UpdateOutcome {
+    UpdateOutcome {
+        matched: 1,
+        upserted: id,
+        answer,
+        ..UpdateOutcome::default()
+    }
+}
+
+/// Whether an earlier attempt at the command has relocated an item, so that it is no longer as it was: the number of its
+/// transaction.
+pub(in crate::session::bucket) async fn is_relocated(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+) -> Result<Option<u32>, RunError> {
+    if task.may_relocate(run.shape) {
+        was_relocated(run, task).await
+    } else {
+        Ok(None)
+    }
+}
+
+pub(super) fn relocated_before(judged: &UpdateOutcome) -> UpdateOutcome {
+    UpdateOutcome {
+        matched: 1,
+        modified: 1,
+        retried: true,
+        ..judged.clone()
+    }
+}

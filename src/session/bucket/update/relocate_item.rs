@@ -1,0 +1,118 @@
+//! Items of many that were not as they had been found: what they are by now.
+
+use std::collections::HashMap;
+
+use bson::raw::RawArrayBuf;
+
+use crate::command::document::single;
+use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
+use crate::pattern::bucket::key::same_bytes;
+use crate::session::bucket::BucketCommand;
+use crate::session::bucket::item_lookup::Matches;
+use crate::session::bucket::item_update::ItemUpdate;
+use crate::session::error::RunError;
+
+/// An item that was found before, where it still matches: `None` where it does not, `Some(None)` where nobody can tell.
+pub(super) async fn find_again(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    missed: &LocatedItem,
+) -> Result<Option<Option<LocatedItem>>, RunError> {
+    let Some(id) = missed.id() else {
+        return find_as_it_was(run, task, missed).await.map(Some);
+    };
+    let is_it = single("_id", single("$eq", id));
+    // It may have gone to another page since.
+    let of_bucket = single(run.shape.items(), single("$elemMatch", &is_it));
+    let wanted = ItemSelector {
+        of_bucket: Some(&of_bucket),
+        of_item: Some(&is_it),
+        ..task.wanted()
+    };
+    let mut matches = Matches::of(run, wanted).await?;
+    let mut again: Vec<LocatedItem> = Vec::new();
+    while let Some(batch) = matches.next_batch(run).await? {
+        // A collation may take others for equal.
+        again.extend(
+            batch
+                .into_iter()
+                .filter(|found| found.id().is_some_and(|own| same_bytes(own, id))),
+        );
+    }
+    Ok(match again.len() {
+        0 => None,
+        1 => Some(again.pop()),
+        _ => Some(None),
+    })
+}
+
+/// Items whose `_id`s are looked up in one query.
+const MAX_TOGETHER: usize = 1000;
+
+/// Those of the items that still match, wherever they lie by now, in the same order. `None` where one has no `_id`, or another has
+/// the same.
+pub(super) async fn find_all_again(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    items: &[LocatedItem],
+) -> Result<Option<Vec<LocatedItem>>, RunError> {
+    let mut all = Vec::new();
+    for items in items.chunks(MAX_TOGETHER) {
+        let mut order: HashMap<Vec<u8>, usize> = HashMap::new();
+        let mut ids = RawArrayBuf::new();
+        for (place, item) in items.iter().enumerate() {
+            let Some(id) = item.id() else { return Ok(None) };
+            ids.push(id);
+            if order.insert(single("", id).into_bytes(), place).is_some() {
+                return Ok(None);
+            }
+        }
+        let is_one = single("_id", single("$in", &ids));
+        let of_bucket = single(run.shape.items(), single("$elemMatch", &is_one));
+        let wanted = ItemSelector {
+            of_bucket: Some(&of_bucket),
+            of_item: Some(&is_one),
+            ..task.wanted()
+        };
+        let mut matches = Matches::of(run, wanted).await?;
+        let mut found: Vec<(usize, LocatedItem)> = Vec::new();
+        while let Some(batch) = matches.next_batch(run).await? {
+            // A collation may take others for equal.
+            found.extend(batch.into_iter().filter_map(|found| {
+                let place = order.get(&single("", found.id()?).into_bytes())?;
+                Some((*place, found))
+            }));
+        }
+        found.sort_by_key(|(place, _)| *place);
+        if found
+            .windows(2)
+            .any(|pair| matches!(pair, [one, next] if one.0 == next.0))
+        {
+            return Ok(None);
+        }
+        all.extend(found.into_iter().map(|(_, found)| found));
+    }
+    Ok(Some(all))
+}
+
+/// An item without an `_id`, where it was found and as it was: others of its bucket have changed, or have come there. `None` where
+/// nobody can tell it from others.
+async fn find_as_it_was(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    missed: &LocatedItem,
+) -> Result<Option<LocatedItem>, RunError> {
+    let of_bucket = single("_id", single("$eq", &missed.bucket));
+    let wanted = ItemSelector {
+        of_bucket: Some(&of_bucket),
+        ..task.wanted()
+    };
+    let mut matches = Matches::of(run, wanted).await?;
+    let mut again = None;
+    while let Some(batch) = matches.next_batch(run).await? {
+        let is_it =
+            |found: &LocatedItem| found.place == missed.place && found.stored.as_bytes() == missed.stored.as_bytes();
+        again = again.or_else(|| batch.into_iter().find(is_it));
+    }
+    Ok(again)
+}

@@ -1,0 +1,100 @@
+//! Commands of one statement: the client's own, which is judged, and those that change an item where it lies.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::outcome::UpdateOutcome;
+use crate::command::document::{array_of, get, single};
+use crate::command::error::WriteError;
+use crate::command::reply::succeeded;
+use crate::session::bucket::BucketCommand;
+use crate::session::bucket::item_update::ItemUpdate;
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// Lets mongod judge the client's statement, and say whether it has executed it before.
+pub(super) async fn judge(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    multi: bool,
+) -> Result<UpdateOutcome, RunError> {
+    let mut statement = single("q", task.no_filter());
+    statement.append(cstr!("u"), task.asked.change);
+    if multi {
+        statement.append(cstr!("multi"), true);
+    }
+    task.append_own_options(&mut statement);
+    if let Some(constants) = task.constants {
+        statement.append(cstr!("c"), constants);
+    }
+    let mut body = body(run, task, &statement);
+    if let Some(variables) = task.let_variables {
+        body.append(cstr!("let"), variables);
+    }
+    run.carried().append_to_write(&mut body);
+    Ok(UpdateOutcome::of(succeeded(
+        run.link.call(UpstreamRequest::plain(&body)).await?,
+    )?))
+}
+
+/// Sends the statement of one item.
+pub(super) async fn send(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    statement: &RawDocument,
+) -> Result<UpdateOutcome, RunError> {
+    let mut body = body(run, task, statement);
+    run.carried().append_to_write(&mut body);
+    let answer = succeeded(run.link.call(UpstreamRequest::plain(&body)).await?)?;
+    run.record_executed(&answer);
+    Ok(UpdateOutcome::of(answer))
+}
+
+/// What came of statements that end with the first that fails.
+pub(super) struct Together {
+    /// Of those that were executed; of the one that failed apart.
+    pub(super) outcome: UpdateOutcome,
+    /// The position of the one that failed, and its error.
+    pub(super) failed: Option<(usize, WriteError)>,
+}
+
+/// Sends the statements of some items in one command, in which mongod stops at the first that fails. With `at_once` what the client
+/// waits for is left to [`wait`](crate::session::bucket::write_concern::wait).
+pub(super) async fn send_together(
+    run: &mut BucketCommand<'_>,
+    statements: &[&RawDocument],
+    at_once: bool,
+) -> Result<Together, RunError> {
+    let mut body = single("update", run.namespace.collection);
+    body.append(cstr!("ordered"), true);
+    let carried = run.carried();
+    let carried = if at_once { carried.without_wait() } else { carried };
+    carried.append_to_write(&mut body);
+    let request = UpstreamRequest {
+        body: &body,
+        sequence: Some(("updates", statements)),
+    };
+    let answer = succeeded(run.link.call(request).await?)?;
+    run.record_executed(&answer);
+    let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
+    let mut errors = errors
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(RawBsonRef::as_document);
+    let failed = errors.next().and_then(WriteError::parse);
+    let outcome = UpdateOutcome {
+        failed: None,
+        ..UpdateOutcome::of(answer)
+    };
+    Ok(Together { outcome, failed })
+}
+
+fn body(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, statement: &RawDocument) -> RawDocumentBuf {
+    let mut body = single("update", run.namespace.collection);
+    body.append(cstr!("updates"), array_of(&[statement.to_owned()]));
+    if let Some(id) = task.statement_id {
+        let ids: RawArrayBuf = [id].into_iter().collect();
+        body.append(cstr!("stmtIds"), &ids);
+    }
+    body
+}

@@ -1,0 +1,205 @@
+//! An item that an upsert makes where none matches: built as mongod would build it, and inserted.
+//!
+//! The insert has a number of its own beside the client's statement's, so that a command that is sent again knows what it did.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{DateTime, Timestamp};
+
+use super::item_update::ItemUpdate;
+use super::write_statement::{Origin, WriteCommand, send_one};
+use super::{BucketCommand, insert};
+use crate::command::document::{array_of, get, put, single};
+use crate::command::error::{ErrorCode, WriteError};
+use crate::command::header::CommandHeader;
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::insert::no_statement;
+use crate::pattern::bucket::item::IdSource;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
+use crate::pattern::bucket::upsert::{Built, UpsertError, after_stages, build, check_filter};
+use crate::pattern::shapes::ItemIds;
+use crate::session::error::RunError;
+use crate::session::id_source::SystemIdSource;
+
+/// What is between a statement's number and that of its insert: more statements than a command may have.
+const BESIDE: i32 = 1 << 17;
+/// Seconds in which a command may be sent again: mongod forgets a session sooner.
+const REMEMBERED: u32 = 3600;
+/// Seconds by which the clocks of two proxies may differ.
+const SKEW: u32 = 60;
+
+/// What came of it.
+pub(super) enum Upserted {
+    /// This item was made; mongod's last answer.
+    Made(RawDocumentBuf, RawDocumentBuf),
+    /// Another writer has made the one with that `_id`, which the filter names: it matches now.
+    Overtaken,
+    /// mongod's error.
+    Failed(WriteError),
+}
+
+/// Makes an item.
+pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>) -> Result<Upserted, RunError> {
+    if let Some(Err(error)) = task.asked.filter.map(check_filter) {
+        return Ok(Upserted::Failed(error));
+    }
+    let item = match built(run, task).await? {
+        Ok(item) => item,
+        Err(UpsertError::Mongod(error)) => return Ok(Upserted::Failed(error)),
+        Err(UpsertError::Unsupported(what)) => return Err(run.unsupported(&what).into()),
+    };
+    let body = insert_of(run, task, &item);
+    let head = CommandHeader::of_body(&body)?;
+    // Something was looked for before.
+    let mut inner = run.for_internal_command(&head, true);
+    let reply = insert::run(&mut inner).await?;
+    run.record_executed(&reply);
+    let errors = get(&reply, "writeErrors").and_then(RawBsonRef::as_array);
+    let error = errors.and_then(|errors| WriteError::parse(errors.into_iter().next()?.ok()?.as_document()?));
+    Ok(match error {
+        Some((_, error)) if error.code == ErrorCode::DuplicateKey.number() && names_only_id(run, task) => {
+            if run.head.in_transaction() {
+                return Err(error.into_command_error().into());
+            }
+            Upserted::Overtaken
+        }
+        Some((_, error)) => Upserted::Failed(error),
+        None => Upserted::Made(item, reply),
+    })
+}
+
+/// What an earlier attempt at the client's statement has made: its `_id`, the item as it would be made now, mongod's answer.
+pub(super) async fn before(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+) -> Result<Option<(RawBson, RawDocumentBuf, RawDocumentBuf)>, RunError> {
+    let Some(id) = task.statement_id.and_then(|id| id.checked_add(BESIDE)) else {
+        return Ok(None);
+    };
+    let told = send_one(run, WriteCommand::Update, &no_statement(), Origin::Client(Some(id))).await?;
+    if !told.resent {
+        return Ok(None);
+    }
+    let item = built(run, task).await?.map_err(|_| run.corrupt_bucket_error())?;
+    let id = get(&item, "_id")
+        .map(RawBson::from)
+        .ok_or_else(|| run.corrupt_bucket_error())?;
+    Ok(Some((found_again(run, task, id).await?, item, told.answer)))
+}
+
+/// The `_id` that was made up in the first attempt differs in its seconds from the one that would be now.
+async fn found_again(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, made: RawBson) -> Result<RawBson, RunError> {
+    let (Some(minted), RawBson::ObjectId(id)) = (minted(run, task, 0), &made) else {
+        return Ok(made);
+    };
+    if minted.bytes()[4..] != id.bytes()[4..] || run.shape.item_ids() == ItemIds::Dropped {
+        return Ok(made);
+    }
+    let now = seconds();
+    let seconds = now.saturating_sub(REMEMBERED)..=now.saturating_add(SKEW);
+    let ids: RawArrayBuf = seconds.filter_map(|seconds| self::minted(run, task, seconds)).collect();
+    let path = format!("{}._id", run.shape.items());
+    let mut find = single("find", run.namespace.collection);
+    find.append(cstr!("filter"), single(&path, single("$in", &ids)));
+    find.append(cstr!("projection"), single(&path, 1));
+    find.append(cstr!("limit"), 1);
+    find.append(cstr!("singleBatch"), true);
+    run.carried().append_to_internal_read(&mut find);
+    let answer = run.link.run(&find).await?;
+    let bucket = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
+    let items = bucket.and_then(|bucket| get(bucket, run.shape.items())?.as_array());
+    let items = items
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(RawBsonRef::as_document);
+    let mut own = items.filter_map(|item| get(item, "_id")?.as_object_id());
+    let own = own.find(|own| own.bytes()[4..] == id.bytes()[4..]);
+    Ok(own.map_or(made, RawBson::ObjectId))
+}
+
+/// The item that mongod would insert.
+async fn built(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+) -> Result<Result<RawDocumentBuf, UpsertError>, RunError> {
+    let mut mint = UpsertMint {
+        system: SystemIdSource::new(&run.shared.timestamps),
+        id: minted(run, task, seconds()),
+    };
+    let base = match build(task.asked, &mut mint) {
+        Ok(Built::Document(item)) => return Ok(Ok(item)),
+        Ok(Built::Base(base)) => base,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let made = match task.make_one(run, &base).await? {
+        Ok(made) => made,
+        Err(error) => return Ok(Err(UpsertError::Mongod(error))),
+    };
+    Ok(after_stages(&base, &made, &mut mint))
+}
+
+fn insert_of(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, item: &RawDocument) -> RawDocumentBuf {
+    let mut body = single("insert", run.namespace.collection);
+    body.append(cstr!("documents"), array_of(&[item.to_owned()]));
+    if let Some(id) = task.statement_id {
+        put(&mut body, "stmtId", id.saturating_add(BESIDE));
+    }
+    run.carried().append_to_write(&mut body);
+    body
+}
+
+/// Whether the filter is about nothing but the `_id`, and so the unique index decides who of two is first (mongod tries such an
+/// upsert again: `shouldRetryDuplicateKeyException`).
+fn names_only_id(run: &BucketCommand<'_>, task: &ItemUpdate<'_>) -> bool {
+    let narrowing = BucketPredicate::of(run.shape, task.asked.filter);
+    narrowing.exactly_one_id().is_some() && task.asked.filter.is_some_and(|filter| filter.iter().count() == 1)
+}
+
+/// An `_id` that every attempt at a command makes up alike, but for its seconds.
+fn minted(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, seconds: u32) -> Option<ObjectId> {
+    let statement = u64::from(u32::try_from(task.statement_id?).ok()?);
+    let body = run.head.body();
+    let RawBsonRef::Binary(session) = get(get(body, "lsid")?.as_document()?, "id")? else {
+        return None;
+    };
+    let session = u128::from_be_bytes(session.bytes.try_into().ok()?).to_be_bytes();
+    let number = get(body, "txnNumber")?.as_i64()?.cast_unsigned();
+    let (high, low) = session.split_at(8);
+    let part = |half: &[u8]| half.try_into().map(u64::from_be_bytes).unwrap_or_default();
+    // The session's bytes are random; number and statement make the difference within it.
+    let mixed =
+        part(high) ^ part(low).rotate_left(17) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ statement.rotate_left(40);
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&seconds.to_be_bytes());
+    bytes[4..].copy_from_slice(&mixed.to_be_bytes());
+    Some(ObjectId::from_bytes(bytes))
+}
+
+fn seconds() -> u32 {
+    u32::try_from(DateTime::now().timestamp_millis().div_euclid(1000)).unwrap_or_default()
+}
+
+/// Gives the `_id` that follows from the command, if one does.
+struct UpsertMint<'a> {
+    system: SystemIdSource<'a>,
+    id: Option<ObjectId>,
+}
+
+impl IdSource for UpsertMint<'_> {
+    fn now(&self) -> DateTime {
+        self.system.now()
+    }
+
+    fn object_id(&mut self) -> ObjectId {
+        self.id.unwrap_or_else(|| self.system.object_id())
+    }
+
+    fn timestamp(&mut self) -> Timestamp {
+        self.system.timestamp()
+    }
+
+    fn nonce(&self) -> i64 {
+        self.system.nonce()
+    }
+}

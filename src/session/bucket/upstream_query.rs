@@ -1,0 +1,137 @@
+//! Queries of the proxy's own, by which a command finds what it is asked for.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::BucketCommand;
+use super::retry_on_swap::is_met_by;
+use crate::command::document::{as_flag, get, single};
+use crate::command::reply::{CursorReply, succeeded};
+use crate::pattern::bucket::read::bucket::Bucket;
+use crate::pattern::bucket::read::{BucketSource, Reach};
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
+
+impl<'a> BucketCommand<'a> {
+    /// Where the command's buckets are read.
+    pub(super) fn source(&self) -> BucketSource<'a> {
+        BucketSource {
+            collection: self.namespace.collection,
+            reach: if self.is_strict() {
+                Reach::Conditions
+            } else {
+                Reach::Bounds
+            },
+        }
+    }
+
+    /// Whether the client rules out what is not in the stable API.
+    pub(super) fn is_strict(&self) -> bool {
+        get(self.head.body(), "apiStrict").is_some_and(|strict| as_flag(strict) == Some(true))
+    }
+}
+
+/// Adds to a query what every command made from the client's carries, and which collection it is for. A transaction holds that;
+/// under the stable API it cannot be named, and [`BucketCommand::is_still_the_same`] tells.
+pub(super) fn complete(run: &BucketCommand<'_>, mut request: RawDocumentBuf) -> RawDocumentBuf {
+    let is_named = !run.is_strict() && !run.head.in_transaction();
+    if let Some(uuid) = run.collection.as_ref().filter(|_| is_named) {
+        request.append(cstr!("collectionUUID"), uuid);
+    }
+    run.carried().append_to_read(&mut request);
+    request
+}
+
+/// Runs queries back to back, in order. `None` where one is refused, as for an index that is not there: a pipeline needs none.
+pub(super) async fn ask_all(
+    run: &mut BucketCommand<'_>,
+    queries: Vec<RawDocumentBuf>,
+) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
+    let requests: Vec<UpstreamRequest<'_>> = queries.iter().map(|query| UpstreamRequest::plain(query)).collect();
+    let answers = run.link.call_all(&requests).await?;
+    let asked = answers.len();
+    let (answers, failed): (Vec<_>, Vec<_>) = answers.into_iter().map(succeeded).partition(Result::is_ok);
+    let answers: Vec<_> = answers.into_iter().flatten().collect();
+    if failed.iter().filter_map(|failed| failed.as_ref().err()).any(is_met_by) {
+        run.settings.readiness.forget(run.namespace);
+    }
+    if answers.len() < asked {
+        kill_all(run, &answers).await?;
+        return Ok(None);
+    }
+    Ok(Some(answers))
+}
+
+/// The same for so many.
+pub(super) async fn ask<const N: usize>(
+    run: &mut BucketCommand<'_>,
+    queries: [RawDocumentBuf; N],
+) -> Result<Option<[RawDocumentBuf; N]>, RunError> {
+    let answers = ask_all(run, queries.into()).await?;
+    Ok(answers.and_then(|answers| answers.try_into().ok()))
+}
+
+/// The answer behind another of the same cursor; `None` at its end.
+pub(super) async fn more(
+    run: &mut BucketCommand<'_>,
+    answer: &RawDocument,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let Some(id) = CursorReply::parse(answer).map(|cursor| cursor.id).filter(|id| *id != 0) else {
+        return Ok(None);
+    };
+    let command = get_more(run, id, None);
+    Ok(Some(succeeded(run.link.call(UpstreamRequest::plain(&command)).await?)?))
+}
+
+/// The `getMore` of a cursor that a command made from the client's has opened.
+pub(super) fn get_more(run: &BucketCommand<'_>, id: i64, size: Option<u64>) -> RawDocumentBuf {
+    let mut command = single("getMore", id);
+    command.append(cstr!("collection"), run.namespace.collection);
+    if let Some(size) = size {
+        command.append(cstr!("batchSize"), i64::try_from(size).unwrap_or(i64::MAX));
+    }
+    run.carried().append_to_get_more(&mut command);
+    command
+}
+
+/// Closes a cursor.
+pub(super) async fn kill(run: &mut BucketCommand<'_>, id: i64) -> Result<(), RunError> {
+    let mut command = single("killCursors", run.namespace.collection);
+    let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
+    command.append(cstr!("cursors"), &ids);
+    run.carried().append_to_get_more(&mut command);
+    run.link.run(&command).await.map(|_| ())
+}
+
+/// Closes the cursors that answers have left open.
+pub(super) async fn kill_all(run: &mut BucketCommand<'_>, answers: &[RawDocumentBuf]) -> Result<(), RunError> {
+    for answer in answers {
+        if let Some(cursor) = CursorReply::parse(answer)
+            && cursor.id != 0
+        {
+            kill(run, cursor.id).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The documents of an answer.
+pub(super) fn documents(answer: &RawDocument) -> impl Iterator<Item = &RawDocument> {
+    let cursor = CursorReply::parse(answer);
+    cursor
+        .into_iter()
+        .flat_map(|cursor| cursor.batch.into_iter().flatten().filter_map(RawBsonRef::as_document))
+}
+
+/// The first bucket of an answer.
+///
+/// # Errors
+/// Where the first document is no page.
+pub(super) fn first_bucket<'a>(
+    run: &BucketCommand<'_>,
+    answer: &'a RawDocument,
+) -> Result<Option<Bucket<'a>>, RunError> {
+    let first = documents(answer).next();
+    let bucket =
+        first.map(|document| Bucket::open(run.shape, document).ok_or_else(|| run.corrupt_bucket_error().into()));
+    bucket.transpose()
+}

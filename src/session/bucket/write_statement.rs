@@ -1,0 +1,192 @@
+//! Statements of the proxy's own on buckets, and what came of them.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::BucketCommand;
+use super::retry_on_swap::is_met_by_statement;
+use crate::command::arguments::{InheritedOptions, with_replaced};
+use crate::command::document::{as_whole_number, get, single};
+use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::reply::succeeded;
+use crate::pattern::bucket::insert::{Failure, failure, no_statement};
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// What mongod says to an update whose number is that of a statement which removed a document (40638).
+const RETRY_OF_DELETE: i32 = 40638;
+
+/// The command that statements are sent by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteCommand {
+    /// `update`
+    Update,
+    /// `delete`
+    Delete,
+}
+
+/// As whose they are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// As the client's own statement, which mongod remembers under this number if the client may send it again.
+    Client(Option<i32>),
+    /// Beside it: it may be done twice, and other members need not have it yet.
+    Internal,
+}
+
+/// What came of some statements.
+#[derive(Debug)]
+pub(super) struct WriteResult {
+    /// Documents that they changed or removed.
+    pub(super) n: i64,
+    /// The positions of those that did not find the page as it was known.
+    pub(super) missed: Vec<usize>,
+    /// Whether mongod remembered the statement: it was executed before.
+    pub(super) resent: bool,
+    /// mongod's answer.
+    pub(super) answer: RawDocumentBuf,
+    /// The error of statements, which are among those that missed, that met a collection about to be replaced.
+    pub(super) replaced: Option<WriteError>,
+}
+
+impl WriteResult {
+    /// Fails where the collection is about to be replaced.
+    pub(super) fn unless_replaced(mut self) -> Result<Self, RunError> {
+        match self.replaced.take() {
+            Some(error) => Err(error.into_command_error().into()),
+            None => Ok(self),
+        }
+    }
+}
+
+/// Sends one statement.
+pub(super) async fn send_one(
+    run: &mut BucketCommand<'_>,
+    kind: WriteCommand,
+    statement: &RawDocument,
+    part: Origin,
+) -> Result<WriteResult, RunError> {
+    send(run, kind, (&[statement], true), part).await
+}
+
+/// Sends some, in order and none behind one that failed, or each whatever becomes of the others. A failure that is no miss
+/// is the command's.
+pub(super) async fn send(
+    run: &mut BucketCommand<'_>,
+    kind: WriteCommand,
+    (statements, ordered): (&[&RawDocument], bool),
+    part: Origin,
+) -> Result<WriteResult, RunError> {
+    send_counting(run, kind, (statements, ordered), part)
+        .await?
+        .unless_replaced()
+}
+
+/// The same, which tells what was executed where other statements met a collection that is about to be replaced.
+pub(super) async fn send_counting(
+    run: &mut BucketCommand<'_>,
+    kind: WriteCommand,
+    (statements, ordered): (&[&RawDocument], bool),
+    part: Origin,
+) -> Result<WriteResult, RunError> {
+    let body = body(run, kind, ordered, part);
+    let field = match kind {
+        WriteCommand::Update => "updates",
+        WriteCommand::Delete => "deletes",
+    };
+    let request = UpstreamRequest {
+        body: &body,
+        sequence: Some((field, statements)),
+    };
+    let answer = match succeeded(run.link.call(request).await?) {
+        Ok(answer) => answer,
+        Err(CommandError::Upstream(reply)) if reply.get_i32("code").is_ok_and(|code| code == RETRY_OF_DELETE) => {
+            return Ok(WriteResult {
+                n: 1,
+                missed: Vec::new(),
+                resent: true,
+                answer: with_replaced(&reply, &[("ok", Some(RawBsonRef::Double(1.0)))]),
+                replaced: None,
+            });
+        }
+        // Which labels the error of the client's own statement has is mongod's word.
+        Err(error) if matches!(part, Origin::Client(Some(_))) => return Err(error.with_labels_of_write().into()),
+        Err(error) => return Err(error.into()),
+    };
+    if matches!(part, Origin::Client(_)) {
+        run.record_executed(&answer);
+    }
+    let mut missed = Vec::new();
+    let mut replaced = None;
+    let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
+    let errors = errors.into_iter().flatten().flatten();
+    for (position, error) in errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse) {
+        if is_met_by_statement(&error) {
+            missed.push(position);
+            replaced = Some(error);
+            continue;
+        }
+        match failure(run.shape, error) {
+            Failure::Miss => missed.push(position),
+            Failure::TooLarge(error) | Failure::Final(error) => return Err(error.into_command_error().into()),
+            _ => return Err(run.corrupt_bucket_error().into()),
+        }
+    }
+    Ok(WriteResult {
+        n: get(&answer, "n").and_then(as_whole_number).unwrap_or_default(),
+        missed,
+        resent: get(&answer, "retriedStmtIds").is_some(),
+        answer,
+        replaced,
+    })
+}
+
+/// The command that statements are sent in a sequence of.
+fn body(run: &BucketCommand<'_>, kind: WriteCommand, ordered: bool, part: Origin) -> RawDocumentBuf {
+    let name = match kind {
+        WriteCommand::Update => "update",
+        WriteCommand::Delete => "delete",
+    };
+    let mut body = single(name, run.namespace.collection);
+    body.append(cstr!("ordered"), ordered);
+    let carried = match part {
+        Origin::Client(Some(id)) => {
+            body.append(cstr!("stmtIds"), [id].into_iter().collect::<RawArrayBuf>());
+            run.carried()
+        }
+        Origin::Client(None) => run.carried(),
+        Origin::Internal => beside(run),
+    };
+    // Pages go by names, which those of another collection may have under other keys.
+    let carried = match run.collection.as_ref().filter(|_| !run.head.in_transaction()) {
+        Some(uuid) => {
+            body.append(cstr!("collectionUUID"), uuid);
+            // Not in the stable API; the client's words are judged by now.
+            carried.without_api_strict()
+        }
+        None => carried,
+    };
+    carried.append_to_write(&mut body);
+    body
+}
+
+/// What a statement beside the client's own carries. In a transaction it is one of its statements.
+pub(super) fn beside<'a>(run: &BucketCommand<'a>) -> InheritedOptions<'a> {
+    let carried = run.carried().not_retryable();
+    if run.head.in_transaction() {
+        carried
+    } else {
+        carried.without_wait()
+    }
+}
+
+/// Whether mongod remembers the client's statement: it was executed before, and what is there now says nothing of it.
+pub(super) async fn is_remembered(run: &mut BucketCommand<'_>, id: i32) -> Result<Option<WriteResult>, RunError> {
+    let told = send_one(run, WriteCommand::Update, &no_statement(), Origin::Client(Some(id))).await?;
+    Ok(told.resent.then_some(told))
+}
+
+/// The error for a race that was lost too often.
+pub(super) fn lost_too_often() -> CommandError {
+    let message = "mongoshape lost the race for an item too often; nothing was changed of it";
+    CommandError::new(ErrorCode::WriteConflict, message)
+}

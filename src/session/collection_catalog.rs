@@ -1,0 +1,158 @@
+//! Whether a shaped collection is what its shape needs: buckets and nothing else, with the shape's indexes.
+//!
+//! Looked at when a proxy first meets a namespace, with the client's own rights. What was found is kept with the
+//! collection's UUID, which every write names: a collection that was dropped and made again, by anybody, is looked at
+//! again before anything is written to it.
+
+mod create;
+mod inspect;
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+
+use bson::Binary;
+use bson::spec::BinarySubtype;
+
+use super::error::RunError;
+use super::metrics::SessionMetrics;
+use super::upstream_connection::UpstreamConnection;
+use crate::command::arguments::InheritedOptions;
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::namespace::Namespace;
+use crate::pattern::shapes::BucketShape;
+
+/// Namespaces remembered; with a shape for every database there may be many. Beyond it, all are looked at anew.
+const MAX_NAMESPACES: usize = 10_000;
+
+/// How often a collection that is dropped while it is being made ready is begun again.
+const MAX_ATTEMPTS: u32 = 20;
+
+/// The collections found ready, by namespace.
+#[derive(Debug, Default)]
+pub(super) struct CollectionCatalog {
+    ready: Mutex<HashMap<String, ReadyCollection>>,
+}
+
+/// A collection that is ready.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ReadyCollection {
+    pub(super) uuid: Binary,
+    /// Whether it is clustered; `None` where only mongod knows.
+    pub(super) is_clustered: Option<bool>,
+}
+
+/// Someone who asks for a collection to be ready.
+pub(super) struct CatalogSession<'a> {
+    /// What counts a collection that cannot be read, where the client is told.
+    pub(super) metrics: Option<&'a SessionMetrics>,
+    pub(super) link: &'a mut UpstreamConnection,
+    pub(super) shape: &'a BucketShape,
+    pub(super) namespace: Namespace<'a>,
+    pub(super) carried: InheritedOptions<'a>,
+    /// The client's transaction, if it asks in one.
+    pub(super) transaction: Option<Transaction<'a>>,
+}
+
+/// The transaction of a client's command that makes a collection.
+#[derive(Clone, Copy)]
+pub(super) struct Transaction<'a> {
+    /// Whether a command made from the client's has been sent that began it.
+    pub(super) begun: &'a AtomicBool,
+    /// Whether it is known to read what mongod makes no collection explicitly with: any concern but `local`.
+    pub(super) makes_none: bool,
+}
+
+/// What stands for the UUID of a collection that a transaction has made and not committed: only mongod knows it, so that
+/// nothing can name it, and nothing need, since the transaction holds the collection.
+pub(super) fn uncommitted() -> Binary {
+    Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: Vec::new(),
+    }
+}
+
+/// A collection that nobody looks at: what is written to it is only rehearsed.
+fn assumed() -> ReadyCollection {
+    ReadyCollection {
+        uuid: uncommitted(),
+        is_clustered: Some(false),
+    }
+}
+
+impl CollectionCatalog {
+    /// Makes the collection ready to be written to, creating it and its indexes where they are missing, and gives its UUID.
+    /// A transaction makes it as a part of itself: its UUID is [`uncommitted`].
+    pub(super) async fn for_writing(&self, asker: &mut CatalogSession<'_>) -> Result<ReadyCollection, RunError> {
+        if asker.link.is_dry_run() {
+            return Ok(assumed());
+        }
+        if let Some(ready) = self.known(asker.namespace) {
+            return Ok(ready);
+        }
+        // Looked up again after it was created, by this or by another proxy; somebody may drop it meanwhile.
+        for _ in 0..MAX_ATTEMPTS {
+            match asker.find_thawed().await? {
+                Some(found) if found.has_page_index => {
+                    self.remember(asker.namespace, found.ready.clone());
+                    return Ok(found.ready);
+                }
+                None if asker.makes_it_in_transaction() => {
+                    asker.create_in_transaction().await?;
+                    return Ok(ReadyCollection {
+                        uuid: uncommitted(),
+                        is_clustered: None,
+                    });
+                }
+                _ => asker.create_indexes().await?,
+            }
+        }
+        Err(asker.vanished())
+    }
+
+    /// Refuses a collection that holds what a shape cannot read. One that is missing reads as empty: gives the UUID of one
+    /// that is there.
+    pub(super) async fn for_reading(&self, asker: &mut CatalogSession<'_>) -> Result<Option<Binary>, RunError> {
+        if asker.link.is_dry_run() {
+            return Ok(Some(assumed().uuid));
+        }
+        if let Some(ready) = self.known(asker.namespace) {
+            return Ok(Some(ready.uuid));
+        }
+        let found = asker.find().await?;
+        let uuid = found.as_ref().map(|found| found.ready.uuid.clone());
+        match found {
+            Some(found) if found.has_page_index && !found.is_frozen => self.remember(asker.namespace, found.ready),
+            _ => {}
+        }
+        Ok(uuid)
+    }
+
+    /// Forgets what was found, after a drop or when a write did not meet it.
+    pub(super) fn forget(&self, namespace: Namespace<'_>) {
+        self.lock().remove(&namespace.to_string());
+    }
+
+    fn known(&self, namespace: Namespace<'_>) -> Option<ReadyCollection> {
+        self.lock().get(&namespace.to_string()).cloned()
+    }
+
+    fn remember(&self, namespace: Namespace<'_>, found: ReadyCollection) {
+        let mut ready = self.lock();
+        if ready.len() >= MAX_NAMESPACES {
+            ready.clear();
+        }
+        ready.insert(namespace.to_string(), found);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, ReadyCollection>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CatalogSession<'_> {
+    fn vanished(&self) -> RunError {
+        let message = format!("{} was dropped while it was being made ready", self.namespace);
+        CommandError::new(ErrorCode::WriteConflict, message).into()
+    }
+}

@@ -1,0 +1,196 @@
+//! Looking at a collection: its options, its page index and, where that is missing, what it holds.
+
+use std::time::Duration;
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use tokio::time::{Instant, sleep};
+
+use super::{CatalogSession, ReadyCollection};
+use crate::command::collection::CLUSTERED;
+use crate::command::document::{get, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::reply::CursorReply;
+use crate::command::value_text::id_text;
+use crate::pattern::bucket::{adopt, compact, index, pack};
+use crate::pattern::shape_marker;
+use crate::pattern::shapes::ItemIds;
+use crate::session::error::RunError;
+
+/// How long a write waits for a collection that is about to be replaced, and how often it looks.
+const MAX_FROZEN: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Options of a collection under which buckets cannot stand for items.
+const IMPOSSIBLE_OPTIONS: &[&str] = &[
+    "capped",
+    "collation",
+    "encryptedFields",
+    "expireAfterSeconds",
+    "timeseries",
+    "validator",
+    "viewOn",
+];
+
+/// A collection as `listCollections` describes it.
+pub(super) struct ListedCollection {
+    pub(super) ready: ReadyCollection,
+    pub(super) has_page_index: bool,
+    /// It is about to be replaced: nothing can be written to it.
+    pub(super) is_frozen: bool,
+}
+
+impl CatalogSession<'_> {
+    /// Waits until the collection can be written to, for as long as it is about to be replaced.
+    pub(super) async fn find_thawed(&mut self) -> Result<Option<ListedCollection>, RunError> {
+        let begun = Instant::now();
+        loop {
+            let found = self.find().await?;
+            if found.as_ref().is_none_or(|found| !found.is_frozen) {
+                return Ok(found);
+            }
+            if begun.elapsed() > MAX_FROZEN {
+                return Err(self.frozen());
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    fn frozen(&self) -> RunError {
+        let message = format!(
+            "{} is about to be replaced by a packed copy of itself and takes no writes, for longer than is waited for: run \
+             `mongoshape compact` again if it does not run",
+            self.namespace
+        );
+        let error = CommandError::new(ErrorCode::WriteConflict, message);
+        if self.transaction.is_some() {
+            error.transient()
+        } else {
+            error
+        }
+        .into()
+    }
+
+    pub(super) async fn find(&mut self) -> Result<Option<ListedCollection>, RunError> {
+        let mut command = RawDocumentBuf::new();
+        command.append(cstr!("listCollections"), 1);
+        command.append(cstr!("filter"), single("name", self.namespace.collection));
+        self.carried.append_to_inspect(&mut command);
+        let reply = self.link.run(&command).await?;
+        let Some(collection) = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next()) else {
+            return Ok(None);
+        };
+        let options = get(collection, "options").and_then(RawBsonRef::as_document);
+        if options.is_some_and(pack::is_frozen) {
+            let remedy = "wait for the end of that, or run it again if it does not run";
+            return Err(self
+                .misfit("is being packed by `mongoshape setup --pack`", remedy)
+                .into());
+        }
+        let is_frozen = options.is_some_and(compact::is_frozen);
+        if !is_frozen {
+            self.check_options(options)?;
+        }
+        let uuid = collection.get_document("info").ok().and_then(|info| get(info, "uuid"));
+        let Some(RawBsonRef::Binary(uuid)) = uuid else {
+            return Ok(None);
+        };
+        let ready = ReadyCollection {
+            uuid: uuid.to_binary(),
+            is_clustered: Some(options.is_some_and(|options| get(options, CLUSTERED).is_some())),
+        };
+        let has_page_index = self.has_page_index().await?;
+        if !has_page_index {
+            self.check_contents().await?;
+        }
+        Ok(Some(ListedCollection {
+            ready,
+            has_page_index,
+            is_frozen,
+        }))
+    }
+
+    fn check_options(&self, options: Option<&RawDocument>) -> Result<(), RunError> {
+        let given = options
+            .into_iter()
+            .flat_map(RawDocument::iter)
+            .flatten()
+            .map(|(name, _)| name.as_str());
+        // A clustered collection keeps `_id`s unique.
+        let are_unique = self.shape.item_ids() == ItemIds::Unique;
+        let is_impossible = |name: &&str| IMPOSSIBLE_OPTIONS.contains(name) || (*name == CLUSTERED && !are_unique);
+        let impossible = given.into_iter().find(is_impossible);
+        if let Some(option) = impossible {
+            self.count_misfit();
+            let message = format!(
+                "mongoshape is configured to store {} in the bucket pattern, but the collection has the option '{option}', \
+                 under which it cannot",
+                self.namespace
+            );
+            return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
+        }
+        Ok(())
+    }
+
+    async fn has_page_index(&mut self) -> Result<bool, RunError> {
+        let mut command = single("listIndexes", self.namespace.collection);
+        self.carried.append_to_inspect(&mut command);
+        let reply = match self.link.run(&command).await {
+            // Dropped since it was listed.
+            Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => return Ok(false),
+            reply => reply?,
+        };
+        let indexes = CursorReply::parse(&reply);
+        let named = |name: &str| {
+            let mut indexes = indexes.iter().flat_map(CursorReply::documents);
+            indexes.find(|spec| spec.get_str("name").is_ok_and(|found| found == name))
+        };
+        let has_pages = named(index::PAGE).is_some();
+        // Pages are read by what they are stored as, or not at all.
+        match named(shape_marker::INDEX).map(|said| shape_marker::differing(self.shape.stored_as(), said)) {
+            None if has_pages => {
+                let what = format!(
+                    "has no index {}, which says what its pages are stored as",
+                    shape_marker::INDEX
+                );
+                Err(self.misfit(&what, "run `mongoshape setup`").into())
+            }
+            Some(differing) if !differing.is_empty() => {
+                let what = format!("is stored in another shape: {}", differing.join(", "));
+                Err(self.misfit(&what, shape_marker::REMEDY).into())
+            }
+            _ => Ok(has_pages),
+        }
+    }
+
+    /// Any document that is no bucket, or not what it says it is, was written past the proxy, or before the collection was
+    /// shaped. Names it.
+    async fn check_contents(&mut self) -> Result<(), RunError> {
+        let mut command = single("find", self.namespace.collection);
+        command.append(cstr!("filter"), adopt::strays(self.shape));
+        command.append(cstr!("projection"), single("_id", 1));
+        command.append(cstr!("limit"), 1);
+        command.append(cstr!("singleBatch"), true);
+        self.carried.append_to_inspect(&mut command);
+        let reply = self.link.run(&command).await?;
+        let stray = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next().map(id_text));
+        let Some(id) = stray else { return Ok(()) };
+        let what = format!("holds documents that are not buckets of layout version 1, the first with _id {id}");
+        let remedy = "run `mongoshape setup`, which adopts buckets that were written by hand, `mongoshape setup --pack`, which puts \
+                      plain documents into pages, or `mongoshape check`, which says what is wrong with others";
+        Err(self.misfit(&what, remedy).into())
+    }
+
+    fn misfit(&self, what: &str, remedy: &str) -> CommandError {
+        self.count_misfit();
+        let namespace = self.namespace;
+        let message =
+            format!("mongoshape is configured to store {namespace} in the bucket pattern, but it {what}: {remedy}");
+        CommandError::new(ErrorCode::InvalidOptions, message)
+    }
+
+    fn count_misfit(&self) {
+        if let Some(metrics) = self.metrics {
+            metrics.misfit(&self.shape.namespace().to_string());
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The loop of one client connection.
+//!
+//! ```text
+//!            a frame            its reply is sent
+//!   Idle ───────────────▶ Busy ───────────────────▶ Idle
+//!    │                      │
+//!    │ drain, either side   │ either side fails, bytes that are
+//!    ▼ closed, a limit      ▼ no message, "not the primary"
+//!  Closed ◀───────────────Closed
+//! ```
+//!
+//! While idle, the connection ends at once when the upstream is retired: when the proxy drains, or another server has
+//! become the primary. After some milliseconds it does what pushes to outliers have left to be done. While busy, the command
+//! is finished first, unless it is one that waits for news and would never finish (see [`relay`](super::relay)).
+//!
+//! One upstream connection serves the client as long as it lives, so that authentication, sessions and cursors are its
+//! own; when that breaks the client's is closed too, and its driver tries again by its own rules. The same after an answer
+//! that the server is not the primary: drivers keep such a connection, and it would lead to the wrong server for ever.
+
+mod close_reason;
+mod command_timer;
+mod compressed;
+mod execute;
+mod legacy;
+mod outlier;
+mod primary_check;
+mod reply;
+mod streaming_relay;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use self::close_reason::Closed;
+use self::command_timer::Awaited;
+use self::reply::error_reply;
+use super::handshake::{self, Presentation};
+use super::memory::Reservation;
+use super::metrics::{ByteDirection, CommandOutcome};
+use super::outlier::DeferredSpills;
+use super::relay::{Relay, RelayError, RelayedRequest, ReplyFinding, ReplyInspection, RequestBytes};
+use super::route::{self, Route};
+use super::socket::Socket;
+use super::stream::{Arrived, FrameStream, Patience};
+use super::upstream::{Upstream, Upstreams};
+use super::upstream_connection::{LinkError, UpstreamConnection};
+use super::{Settings, Shared};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::header::CommandHeader;
+use crate::pattern::shapes::Shape;
+use crate::wire::{Compressor, Compressors, Frame, OpCode, OpMsg, OpMsgFlags};
+
+/// A client that has connected.
+#[derive(Debug)]
+pub struct Client {
+    /// Its connection.
+    pub socket: Socket,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// What it is shown a member of a replica set as.
+    pub presentation: Presentation,
+}
+
+/// Serves a client until either side closes or the upstream is retired. `drain` ends the wait for an upstream.
+pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain: &CancellationToken) {
+    let limits = shared.settings().limits;
+    let patience = Patience {
+        frame: limits.frame_timeout,
+        send: limits.send_timeout,
+    };
+    let mut stream = FrameStream::new(client.socket, limits.max_message_bytes, patience);
+    let connected = tokio::select! {
+        biased;
+        () = drain.cancelled() => return Closed::Retired.report(client.peer, None, &shared.metrics),
+        connected = upstreams.connect(limits.connect_timeout) => connected,
+        () = stream.closed() => return Closed::ByClient.report(client.peer, None, &shared.metrics),
+    };
+    let (upstream, link) = match connected {
+        Ok(Some(connected)) => connected,
+        Ok(None) => {
+            let _ = timeout(limits.frame_timeout, refuse(&mut stream)).await;
+            return Closed::NoPrimary.report(client.peer, None, &shared.metrics);
+        }
+        Err(error) => return Closed::Upstream(error).report(client.peer, None, &shared.metrics),
+    };
+    let mut session = Session {
+        client: stream,
+        link,
+        upstream: &upstream,
+        presentation: &client.presentation,
+        shared,
+        settings: Cache::new(&shared.settings),
+        agreed: Compressors::NONE,
+        compressor: None,
+        tails: DeferredSpills::default(),
+        request_memory: Reservation::of(&shared.memory.requests),
+        reply_memory: Reservation::of(&shared.memory.replies),
+    };
+    let closed = loop {
+        if let Err(closed) = session.turn().await {
+            break closed;
+        }
+    };
+    if matches!(closed, Closed::Upstream(_)) {
+        session.settings.load().hints.clear();
+    }
+    closed.report(client.peer, Some(&upstream), &shared.metrics);
+}
+
+/// Tells a client that there is no primary, in answer to its first message.
+async fn refuse(client: &mut FrameStream) -> Result<(), Closed> {
+    let Some(frame) = client.next().await? else {
+        return Err(Closed::ByClient);
+    };
+    let message = "mongoshape knows of no primary of the replica set behind it";
+    let error = CommandError::new(ErrorCode::NotWritablePrimary, message);
+    Ok(client.send(&error_reply(&frame, error)?).await?)
+}
+
+struct Session<'a> {
+    client: FrameStream,
+    link: UpstreamConnection,
+    upstream: &'a Upstream,
+    presentation: &'a Presentation,
+    shared: &'a Shared,
+    settings: Cache<&'a ArcSwap<Settings>, Arc<Settings>>,
+    /// What both ends have agreed on.
+    agreed: Compressors,
+    /// How the message that is being answered is compressed: its answer is compressed alike, as mongod's is.
+    compressor: Option<Compressor>,
+    /// What its pushes to outliers have left to be done when it pauses.
+    tails: DeferredSpills,
+    /// What is reserved for the message that is being answered.
+    request_memory: Reservation,
+    /// What is reserved for its answer.
+    reply_memory: Reservation,
+}
+
+/// A client's message.
+#[derive(Clone, Copy, Debug)]
+struct Message<'a> {
+    /// As it came, compressed or not.
+    received: &'a Frame,
+    /// An OP_MSG.
+    opened: &'a Frame,
+}
+
+impl<'a> Message<'a> {
+    fn plain(frame: &'a Frame) -> Self {
+        Self {
+            received: frame,
+            opened: frame,
+        }
+    }
+}
+
+impl Session<'_> {
+    /// Waits for a frame and answers it.
+    async fn turn(&mut self) -> Result<(), Closed> {
+        let idle = self.settings.load().limits.idle_timeout;
+        let arrived = tokio::select! {
+            biased;
+            arrived = self.client.arrive(idle) => match arrived {
+                Ok(Some(arrived)) => Ok(arrived),
+                Ok(None) => Err(Closed::ByClient),
+                Err(error) => Err(error.into()),
+            },
+            () = self.link.closed() => Err(Closed::Upstream(LinkError::Closed)),
+            () = self.upstream.retired() => Err(Closed::Retired),
+            () = self.tails.paused() => return self.move_tails().await,
+        };
+        let arrived = match arrived {
+            Ok(arrived) => arrived,
+            Err(closed) => {
+                // Why it ends matters, not what came of these.
+                let _ = self.move_tails().await;
+                return Err(closed);
+            }
+        };
+        self.compressor = None;
+        let done = self.arrived(arrived).await;
+        self.request_memory.release();
+        self.reply_memory.release();
+        done
+    }
+
+    /// Answers what has arrived. The memory that is reserved for it is given back afterwards.
+    async fn arrived(&mut self, arrived: Arrived) -> Result<(), Closed> {
+        let frame = match arrived {
+            Arrived::Whole(frame) => frame,
+            Arrived::Long(long) => match self.relay_long(long).await? {
+                Some(whole) => whole,
+                None => return Ok(()),
+            },
+        };
+        self.shared.metrics.bytes(ByteDirection::Received, frame.len());
+        match frame.header().op_code {
+            OpCode::Compressed => self.compressed(&frame).await,
+            OpCode::Msg => self.message(Message::plain(&frame)).await,
+            OpCode::Query => self.query(&frame).await,
+            other => Err(Closed::Protocol(format!(
+                "a message of kind {other:?}, which no client sends"
+            ))),
+        }
+    }
+
+    async fn message(&mut self, message: Message<'_>) -> Result<(), Closed> {
+        let frame = message.opened;
+        let head = match OpMsg::parse_unverified(frame) {
+            Ok(message) => CommandHeader::of(message),
+            // mongod answers some mistakes, and closes the connection for the others.
+            Err(error) => match error.server_code() {
+                Some(code) => Err(CommandError::malformed(code, &error.to_string())),
+                None => return Err(Closed::Protocol(error.to_string())),
+            },
+        };
+        let head = match head {
+            Ok(head) => head,
+            Err(_) if is_unanswered(frame) => return Ok(()),
+            Err(error) => return self.reply_in_kind(frame, error).await,
+        };
+        let begun = self.begin(head.name, Awaited::by(head.name, head.body()));
+        let settings = self.settings.load();
+        let route = route::decide(settings, &head);
+        let is_observed = matches!(route, Route::Relay) && settings.observer.is_some();
+        let observing = is_observed.then(|| Arc::clone(settings));
+        let done = self.dispatch(message, &head, route).await;
+        self.count(&begun, done)?;
+        if let Some(observer) = observing.as_ref().and_then(|settings| settings.observer.as_ref()) {
+            observer.observe(&head, (&mut self.link, self.upstream)).await;
+        }
+        Ok(())
+    }
+
+    async fn dispatch(
+        &mut self,
+        message: Message<'_>,
+        head: &CommandHeader<'_>,
+        route: Route<'_>,
+    ) -> Result<CommandOutcome, Closed> {
+        let frame = message.opened;
+        match route {
+            Route::Relay => {
+                if handshake::changes_users(head.name) {
+                    self.link.forget_users();
+                }
+                let edited = self.without_recovery_token(frame, head)?;
+                let request = RelayedRequest {
+                    sent: RequestBytes::Whole(edited.as_ref().unwrap_or(message.received)),
+                    flags: head.message.flags,
+                };
+                self.relay(request, self.look()).await
+            }
+            Route::Handshake => {
+                // It may log somebody in on the way.
+                self.link.forget_users();
+                let edited = handshake::edit_message(frame, &head.message).map_err(LinkError::from)?;
+                let request = RelayedRequest {
+                    sent: RequestBytes::Whole(edited.as_ref().unwrap_or(message.received)),
+                    flags: head.message.flags,
+                };
+                self.relay(request, ReplyInspection::Handshake(self.presentation)).await
+            }
+            Route::Reject(error, refused) => {
+                if let Some((namespace, refusal)) = &refused {
+                    self.shared.metrics.rejected(namespace, *refusal, error.message());
+                }
+                if !head.expects_no_reply {
+                    self.reply_in_kind(frame, error).await?;
+                }
+                Ok(CommandOutcome::Rejected)
+            }
+            Route::Shaped(to) => {
+                // mongod verifies the checksum of a relayed message, the proxy that of a rewritten one.
+                OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
+                match to.shape() {
+                    // Boxed: an idle connection need not have room for the largest of them.
+                    Shape::Bucket(shape) => Box::pin(self.bucket(message, head, (&to, shape))).await,
+                    Shape::Outlier(shape) => self.outlier(message, head, (&to, shape)).await,
+                }
+            }
+            Route::CrossCollection(settings) => Box::pin(self.rewrite_across(frame, head, &settings)).await,
+        }
+    }
+
+    async fn relay(
+        &mut self,
+        request: RelayedRequest<'_>,
+        look: ReplyInspection<'_>,
+    ) -> Result<CommandOutcome, Closed> {
+        let mut relay = Relay {
+            client: &mut self.client,
+            link: &mut self.link,
+            metrics: &self.shared.metrics,
+            upstream: self.upstream,
+            agreed: &mut self.agreed,
+        };
+        match relay.run(request, look).await {
+            Ok(ReplyFinding::Nothing) => Ok(CommandOutcome::Relayed),
+            Ok(ReplyFinding::NotPrimary) => self.see_to_primary().await.map(|()| CommandOutcome::Relayed),
+            Err(RelayError::NotPrimary) => Err(self.leave()),
+            Err(RelayError::Link(error)) => Err(error.into()),
+            Err(RelayError::ClientClosed) => Err(Closed::ByClient),
+            Err(RelayError::Retired) => Err(Closed::Retired),
+            Err(RelayError::Client(error)) => Err(Closed::Client(error)),
+        }
+    }
+}
+
+/// Whether the client waits for no reply.
+fn is_unanswered(frame: &Frame) -> bool {
+    OpMsg::flags_of(frame).is_some_and(|flags| flags.contains(OpMsgFlags::MORE_TO_COME))
+}

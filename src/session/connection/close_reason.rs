@@ -1,0 +1,99 @@
+//! Why a connection ended, and who is told.
+
+use std::net::SocketAddr;
+
+use crate::session::metrics::{Limit, SessionMetrics};
+use crate::session::stream::StreamError;
+use crate::session::upstream::Upstream;
+use crate::session::upstream_connection::LinkError;
+use crate::wire::WireError;
+
+/// Why a connection ended.
+#[derive(Debug)]
+pub(super) enum Closed {
+    /// The client closed it between two messages, or while it was waiting for an answer.
+    ByClient,
+    /// The proxy is draining, or the upstream is no longer the one to use.
+    Retired,
+    /// The client was idle for as long as it may be.
+    Idle,
+    /// The client's bytes are no messages that may be answered.
+    Protocol(String),
+    /// The client's compressed message cannot be opened.
+    Compressed(WireError),
+    /// There was no room in time for the client's long message.
+    NoRoom,
+    /// The client's socket failed.
+    Client(StreamError),
+    /// The upstream is gone.
+    Upstream(LinkError),
+    /// The upstream is a replica set without a primary.
+    NoPrimary,
+}
+
+impl From<LinkError> for Closed {
+    fn from(error: LinkError) -> Self {
+        Self::Upstream(error)
+    }
+}
+
+impl From<StreamError> for Closed {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Idle(_) => Self::Idle,
+            error => Self::Client(error),
+        }
+    }
+}
+
+impl Closed {
+    /// Says so, once, at the level of whom it concerns. `upstream` is the one that the client was connected to, if any.
+    pub(super) fn report(&self, peer: SocketAddr, upstream: Option<&Upstream>, metrics: &SessionMetrics) {
+        if let Some(limit) = self.limit() {
+            metrics.limit_hit(limit);
+        }
+        match self {
+            Self::ByClient | Self::Retired | Self::Idle => tracing::debug!(%peer, closed = ?self, "connection closed"),
+            Self::Client(
+                error @ (StreamError::Io(_) | StreamError::Wire(WireError::Io(_) | WireError::UnexpectedEof { .. })),
+            ) => {
+                tracing::debug!(%peer, %error, "the client went away");
+            }
+            Self::Client(error @ (StreamError::Stalled(_) | StreamError::Unread(_))) => {
+                tracing::warn!(%peer, %error, "closed a connection: the client is too slow");
+            }
+            Self::Client(error) => {
+                tracing::warn!(%peer, %error, "closed a connection: the client does not keep to the protocol");
+            }
+            Self::Compressed(error) => {
+                tracing::warn!(%peer, %error, "closed a connection: the client does not keep to the protocol");
+            }
+            Self::Protocol(reason) => {
+                tracing::warn!(%peer, %reason, "closed a connection: the client does not keep to the protocol");
+            }
+            Self::NoRoom => {
+                tracing::warn!(%peer, "closed a connection: too many long messages at once");
+            }
+            // Of a primary that steps down or dies the topology tells, once and not for each of its connections.
+            Self::Upstream(error) if upstream.is_some_and(Upstream::is_retired) => {
+                tracing::debug!(%peer, %error, "closed a connection: the upstream is no longer the primary");
+            }
+            Self::Upstream(error) => tracing::warn!(%peer, %error, "closed a connection: the upstream is gone"),
+            Self::NoPrimary => tracing::warn!(%peer, "refused a connection: the upstream has no primary"),
+        }
+    }
+
+    fn limit(&self) -> Option<Limit> {
+        match self {
+            Self::Idle => Some(Limit::IdleTimeout),
+            Self::Client(StreamError::Stalled(_)) => Some(Limit::FrameTimeout),
+            Self::Client(StreamError::Unread(_)) => Some(Limit::SendTimeout),
+            Self::Client(StreamError::Wire(WireError::MessageLength { .. })) => Some(Limit::MessageBytes),
+            Self::Compressed(WireError::UncompressedSize { .. } | WireError::ImplausibleSize { .. }) => {
+                Some(Limit::InflatedBytes)
+            }
+            Self::NoRoom => Some(Limit::LongMessages),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Commands that are rewritten: run, and answered.
+
+use bson::raw::{RawBson, RawDocumentBuf, cstr};
+
+use super::{Closed, Message, Session};
+use crate::command::arguments::InheritedOptions;
+use crate::command::document::{get, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::find::MALFORMED_HINT;
+use crate::command::header::CommandHeader;
+use crate::command::reply::says_not_primary;
+use crate::pattern::shapes::BucketShape;
+use crate::session::Settings;
+use crate::session::bucket::{BucketCommand, CrossCollectionCommand, EmptyTimestamps, only_reads};
+use crate::session::error::RunError;
+use crate::session::metrics::CommandOutcome;
+use crate::session::route;
+use crate::session::stream::FrameStream;
+use crate::session::upstream_connection::{LinkError, UpstreamRequest};
+use crate::wire::{Frame, OpMsg};
+
+impl Session<'_> {
+    pub(super) async fn bucket(
+        &mut self,
+        message: Message<'_>,
+        head: &CommandHeader<'_>,
+        (to, shape): (&route::ShapedTarget<'_>, &BucketShape),
+    ) -> Result<CommandOutcome, Closed> {
+        self.link.compress_with(self.compressor);
+        let run = BucketCommand {
+            shared: self.shared,
+            settings: &to.settings,
+            link: &mut self.link,
+            upstream: self.upstream.kind(),
+            term: self.upstream.term(),
+            head,
+            shape,
+            namespace: to.namespace,
+            collection: None,
+            txn_started: false.into(),
+            timestamps: EmptyTimestamps::Filled,
+            executed: 0,
+        };
+        let answer = watched(head, run.run(), &mut self.client).await?;
+        self.finish(message.opened, head, answer).await
+    }
+
+    pub(super) async fn rewrite_across(
+        &mut self,
+        frame: &Frame,
+        head: &CommandHeader<'_>,
+        settings: &Settings,
+    ) -> Result<CommandOutcome, Closed> {
+        self.link.compress_with(self.compressor);
+        // As of every rewritten message: no one else verifies its checksum.
+        OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
+        let across = CrossCollectionCommand {
+            shared: self.shared,
+            settings,
+            link: &mut self.link,
+            upstream: self.upstream.kind(),
+            head,
+        };
+        let answer = watched(head, across.run(), &mut self.client).await?;
+        self.finish(frame, head, answer).await
+    }
+
+    pub(super) async fn finish(
+        &mut self,
+        frame: &Frame,
+        head: &CommandHeader<'_>,
+        answer: Result<RawDocumentBuf, RunError>,
+    ) -> Result<CommandOutcome, Closed> {
+        let (reply, outcome) = match answer {
+            // An error of mongod's own is an answer like any other.
+            Ok(reply) | Err(RunError::Command(CommandError::Upstream(reply))) => (reply, CommandOutcome::Rewritten),
+            Err(RunError::Command(error)) => {
+                if ends_transaction(head, &error) {
+                    self.end_transaction(head).await?;
+                }
+                (error.into_reply(), CommandOutcome::Rejected)
+            }
+            Err(RunError::Link(error)) => return Err(error.into()),
+        };
+        let gone = self.presentation.promises_primary() && says_not_primary(&reply);
+        if !head.expects_no_reply {
+            self.reply(frame, reply).await?;
+        }
+        if gone {
+            self.see_to_primary().await?;
+        }
+        Ok(outcome)
+    }
+
+    /// Ends the transaction of a command that the proxy has failed, as mongod ends one in which it fails a command.
+    async fn end_transaction(&mut self, head: &CommandHeader<'_>) -> Result<(), LinkError> {
+        let carried = InheritedOptions::of(head.body());
+        if get(head.body(), "startTransaction").is_some() {
+            // Begins it where the command has not: a later command is then told that it was aborted, not that there is none.
+            let mut find = single("find", "$cmd");
+            find.append(cstr!("filter"), single("$mongoshape", RawBson::Null));
+            carried.append_to_internal_read(&mut find);
+            self.link.call(UpstreamRequest::plain(&find)).await?;
+        }
+        let mut command = single("abortTransaction", 1);
+        carried.begun(true).append_to_end(&mut command);
+        command.append(cstr!("$db"), "admin");
+        self.link.call(UpstreamRequest::plain(&command)).await?;
+        Ok(())
+    }
+}
+
+/// Whether an error of the proxy's own ends the command's transaction. mongod finds most mistakes before it begins the transaction's next
+/// command, and only options of a `findAndModify` that contradict each other within it. After a refusal nothing of the transaction
+/// may be committed.
+fn ends_transaction(head: &CommandHeader<'_>, error: &CommandError) -> bool {
+    let contradicts_itself = error.is(ErrorCode::FailedToParse)
+        && matches!(head.name, "findAndModify" | "findandmodify")
+        && error.message() != MALFORMED_HINT;
+    head.in_transaction() && (contradicts_itself || error.is(ErrorCode::CommandNotSupported))
+}
+
+/// What a command is answered. One that only reads is given up when the client is gone.
+pub(super) async fn watched(
+    head: &CommandHeader<'_>,
+    run: impl Future<Output = Result<RawDocumentBuf, RunError>>,
+    client: &mut FrameStream,
+) -> Result<Result<RawDocumentBuf, RunError>, Closed> {
+    if !only_reads(head) {
+        return Ok(run.await);
+    }
+    tokio::select! {
+        biased;
+        answer = run => Ok(answer),
+        () = client.closed() => Err(Closed::ByClient),
+    }
+}

@@ -1,0 +1,205 @@
+//! Commands on outlier collections. Most are relayed; of one that reads, the reply is looked at on its way.
+
+use std::sync::Arc;
+
+use bson::raw::RawDocumentBuf;
+
+use super::execute::watched;
+use super::{Closed, Message, Session};
+use crate::command::arguments::InheritedOptions;
+use crate::command::cursor::GetMore;
+use crate::command::error::CommandError;
+use crate::command::header::CommandHeader;
+use crate::command::namespace::Namespace;
+use crate::command::reply::says_not_primary;
+use crate::pattern::shapes::{OutlierShape, Shape};
+use crate::session::Settings;
+use crate::session::error::RunError;
+use crate::session::metrics::{ByteDirection, CommandOutcome};
+use crate::session::outlier::{
+    CommandState, DeferredSpills, OutlierCommand, OutlierRoute, StoredAsker, Tail, passage, shows_outliers,
+};
+use crate::session::relay::{RelayedRequest, RequestBytes, opened};
+use crate::session::route::ShapedTarget;
+use crate::session::upstream_connection::LinkError;
+use crate::wire::OpMsg;
+
+/// What became of a reply on its way.
+enum Passed {
+    /// The client has it.
+    Sent,
+    /// It shows outliers, which are to be put together.
+    Held(RawDocumentBuf),
+    /// There was no memory for it.
+    Refused(CommandError),
+}
+
+impl Session<'_> {
+    /// Answers a command on an outlier collection, whose checksum was verified.
+    pub(super) async fn outlier(
+        &mut self,
+        message: Message<'_>,
+        head: &CommandHeader<'_>,
+        (to, shape): (&ShapedTarget<'_>, &OutlierShape),
+    ) -> Result<CommandOutcome, Closed> {
+        self.link.compress_with(self.compressor);
+        if !to.settings.stored_shapes.knows(to.namespace) {
+            let (settings, at) = (&to.settings, (to.namespace, shape));
+            if let Err(error) = Box::pin(self.check_stored(settings, head, at)).await {
+                return self.finish(message.opened, head, Err(error)).await;
+            }
+        }
+        let passage = match passage(shape, head, self.upstream.kind()) {
+            Ok(passage) => passage,
+            Err(error) => return self.finish(message.opened, head, Err(error.into())).await,
+        };
+        // mongod does not know its number.
+        let is_left = head.name == "getMore"
+            && GetMore::parse(head.body()).is_ok_and(|more| self.shared.leftovers.contains(more.id));
+        let passage = if is_left { OutlierRoute::Rewrite } else { passage };
+        let shown = match passage {
+            OutlierRoute::PassThrough => {
+                let request = RelayedRequest {
+                    sent: RequestBytes::Whole(message.received),
+                    flags: head.message.flags,
+                };
+                return self.relay(request, self.look()).await;
+            }
+            OutlierRoute::InspectReply => match self.look_for_outliers(message, shape).await? {
+                Passed::Sent => return Ok(CommandOutcome::Relayed),
+                Passed::Held(reply) => Some(reply),
+                Passed::Refused(error) => return self.finish(message.opened, head, Err(error.into())).await,
+            },
+            OutlierRoute::Rewrite => None,
+        };
+        // Boxed: most commands do not come here.
+        Box::pin(self.rewrite_outlier(message, head, (to, shape), shown)).await
+    }
+
+    /// Refuses a collection whose outliers are stored in another shape.
+    async fn check_stored(
+        &mut self,
+        settings: &Settings,
+        head: &CommandHeader<'_>,
+        (namespace, shape): (Namespace<'_>, &OutlierShape),
+    ) -> Result<(), RunError> {
+        let asker = StoredAsker {
+            metrics: &self.shared.metrics,
+            link: &mut self.link,
+            shape,
+            namespace,
+            carried: InheritedOptions::of(head.body()),
+        };
+        settings.stored_shapes.check(asker).await
+    }
+
+    /// Answers one by the proxy's own words. `shown`: mongod's reply to it, which shows outliers.
+    async fn rewrite_outlier(
+        &mut self,
+        message: Message<'_>,
+        head: &CommandHeader<'_>,
+        (to, shape): (&ShapedTarget<'_>, &OutlierShape),
+        shown: Option<RawDocumentBuf>,
+    ) -> Result<CommandOutcome, Closed> {
+        let run = OutlierCommand {
+            shared: self.shared,
+            settings: &to.settings,
+            link: &mut self.link,
+            upstream: self.upstream.kind(),
+            head,
+            shape,
+            namespace: to.namespace,
+            // The client's own words begin a transaction.
+            begun: shown.is_some().into(),
+            held: shown,
+            reply_memory: &mut self.reply_memory,
+            tails: &mut self.tails,
+            facts: CommandState::default(),
+        };
+        let answer = watched(head, run.run(), &mut self.client).await?;
+        self.finish(message.opened, head, answer).await
+    }
+
+    /// Moves the tails that the connection has left. Those that cannot be moved are left again.
+    pub(super) async fn move_tails(&mut self) -> Result<(), Closed> {
+        let mut failed = Vec::new();
+        for tail in self.tails.take() {
+            // Boxed: an idle connection need not have room for it.
+            if !Box::pin(self.move_tail(&tail)).await? {
+                failed.push(tail);
+            }
+        }
+        self.tails.leave_again(failed);
+        Ok(())
+    }
+
+    /// Moves one; whether there is nothing more to be done about it.
+    async fn move_tail(&mut self, Tail { command, id }: &Tail) -> Result<bool, Closed> {
+        let settings = Arc::clone(self.settings.load());
+        let Ok(head) = CommandHeader::of_body(command) else {
+            return Ok(true);
+        };
+        let Some(namespace) = head.namespace() else {
+            return Ok(true);
+        };
+        // Not if the collection has another shape by now.
+        let Some(Shape::Outlier(shape)) = settings.shapes.lookup(namespace).map(AsRef::as_ref) else {
+            return Ok(true);
+        };
+        self.link.compress_with(None);
+        match self.check_stored(&settings, &head, (namespace, shape)).await {
+            Ok(()) => {}
+            // It stays where it is, which is right for those who have the shape that it was left in.
+            Err(RunError::Command(_)) => return Ok(true),
+            Err(RunError::Link(error)) => return Err(error.into()),
+        }
+        let mut run = OutlierCommand {
+            shared: self.shared,
+            settings: &settings,
+            link: &mut self.link,
+            upstream: self.upstream.kind(),
+            head: &head,
+            shape,
+            namespace,
+            begun: false.into(),
+            held: None,
+            reply_memory: &mut self.reply_memory,
+            tails: &mut DeferredSpills::default(),
+            facts: CommandState::default(),
+        };
+        match run.move_tail(id.as_raw_bson_ref()).await {
+            Ok(()) => Ok(true),
+            Err(RunError::Command(_)) => Ok(false),
+            Err(RunError::Link(error)) => Err(error.into()),
+        }
+    }
+
+    /// Relays a command that reads, and its reply unless that shows outliers.
+    async fn look_for_outliers(&mut self, message: Message<'_>, shape: &OutlierShape) -> Result<Passed, Closed> {
+        self.link.forward(message.received).await?;
+        let arrived = tokio::select! {
+            biased;
+            arrived = self.link.arrive() => arrived?,
+            // mongod ends a command whose client is gone, once its own connection is closed.
+            () = self.client.closed() => return Err(Closed::ByClient),
+        };
+        let received = match self.link.reserving(arrived, &mut self.reply_memory).await {
+            Ok(received) => received,
+            Err(RunError::Command(error)) => return Ok(Passed::Refused(error)),
+            Err(RunError::Link(error)) => return Err(error.into()),
+        };
+        let inflated = opened(&received).map_err(LinkError::from)?;
+        let reply = OpMsg::parse_unverified(inflated.as_ref().unwrap_or(&received)).map_err(LinkError::from)?;
+        if shows_outliers(shape, reply.body) {
+            let body = OpMsg::into_body(inflated.unwrap_or(received)).map_err(LinkError::from)?;
+            return Ok(Passed::Held(body));
+        }
+        let is_gone = self.presentation.promises_primary() && says_not_primary(reply.body);
+        self.shared.metrics.bytes(ByteDirection::Sent, received.len());
+        self.client.send(&received).await?;
+        if is_gone {
+            self.see_to_primary().await?;
+        }
+        Ok(Passed::Sent)
+    }
+}

@@ -1,0 +1,50 @@
+//! The proxy's own answers.
+
+use bson::raw::RawDocumentBuf;
+
+use super::{Closed, Session, legacy};
+use crate::command::error::CommandError;
+use crate::session::metrics::ByteDirection;
+use crate::session::upstream_connection::LinkError;
+use crate::wire::{Frame, OpCode, OpCompressed, OpMsgBuilder};
+
+/// A longer reply is not copied into a frame.
+const LONG_BYTES: usize = 64 * 1024;
+
+impl Session<'_> {
+    pub(super) async fn reply(&mut self, request: &Frame, body: RawDocumentBuf) -> Result<(), Closed> {
+        if body.as_bytes().len() > LONG_BYTES && self.compressor.is_none() {
+            let before = OpMsgBuilder::before_body(0, request.header().request_id, &body).map_err(LinkError::from)?;
+            let bytes = before.len().saturating_add(body.as_bytes().len());
+            self.shared.metrics.bytes(ByteDirection::Sent, bytes);
+            return Ok(self.client.send_parts([&before, body.as_bytes()]).await?);
+        }
+        let reply = OpMsgBuilder::new(0, request.header().request_id).body(&body).build();
+        self.send(&reply.map_err(LinkError::from)?).await
+    }
+
+    /// Answers OP_QUERY with OP_REPLY and OP_MSG with OP_MSG, as a client expects.
+    pub(super) async fn reply_in_kind(&mut self, request: &Frame, error: CommandError) -> Result<(), Closed> {
+        self.send(&error_reply(request, error)?).await
+    }
+
+    pub(super) async fn send(&mut self, reply: &Frame) -> Result<(), Closed> {
+        let compressed = self
+            .compressor
+            .map(|compressor| OpCompressed::compress(reply, compressor));
+        let compressed = compressed.transpose().map_err(LinkError::from)?;
+        let reply = compressed.as_ref().unwrap_or(reply);
+        self.shared.metrics.bytes(ByteDirection::Sent, reply.len());
+        Ok(self.client.send(reply).await?)
+    }
+}
+
+/// An error in the kind of message that its request was.
+pub(super) fn error_reply(request: &Frame, error: CommandError) -> Result<Frame, LinkError> {
+    if request.header().op_code == OpCode::Query {
+        return legacy::error_reply(request, error);
+    }
+    let body = error.into_reply();
+    let reply = OpMsgBuilder::new(0, request.header().request_id).body(&body).build();
+    Ok(reply?)
+}

@@ -1,0 +1,123 @@
+//! Messages of which the beginning is enough to know that they are none of the proxy's business.
+
+use super::command_timer::Awaited;
+use super::{Closed, Session};
+use crate::command::error::CommandError;
+use crate::command::header::CommandHeader;
+use crate::session::memory::{Reservation, not_logged_in};
+use crate::session::metrics::{ByteDirection, Limit};
+use crate::session::relay::{RelayedRequest, RequestBytes};
+use crate::session::route::{self, Route};
+use crate::session::stream::LongFrame;
+use crate::session::upstream_connection::LinkError;
+use crate::wire::limits::MAX_MESSAGE_BYTES;
+use crate::wire::{Frame, MessageHeader, OpCode, OpCompressed, OpMsgBuilder, OpMsgFlags, OpMsgHead};
+
+/// Commands that are never told by their beginning: namespaces may stand in a sequence of the first, and the others may
+/// have to be edited.
+const READ_WHOLE: &[&str] = &["abortTransaction", "bulkWrite", "commitTransaction"];
+
+/// A command that is to be relayed.
+pub(super) struct Beginning<'a> {
+    name: &'a str,
+    flags: OpMsgFlags,
+}
+
+impl Session<'_> {
+    /// Passes a long message on while it comes in. Gives it back, whole and with memory reserved for it, when its beginning does
+    /// not say that it may.
+    pub(super) async fn relay_long(&mut self, long: LongFrame) -> Result<Option<Frame>, Closed> {
+        let header = long.header();
+        let beginning = long.payload();
+        if header.op_code == OpCode::Msg
+            && let Some(command) = self.beginning_to_relay(&beginning)
+        {
+            self.shared
+                .metrics
+                .bytes(ByteDirection::Received, header.message_length);
+            self.relay_beginning(RequestBytes::Long(long), &command).await?;
+            return Ok(None);
+        }
+        // Once for what is compressed and for what is in it: nobody is to wait while it holds the half.
+        let opened = match header.op_code {
+            OpCode::Compressed => OpCompressed::announced_bytes(&beginning).min(MAX_MESSAGE_BYTES),
+            _ => 0,
+        };
+        drop(beginning);
+        if let Err(error) = self
+            .reserve_request(header.message_length.saturating_add(opened))
+            .await?
+        {
+            return self.refuse_long(long, error).await.map(|()| None);
+        }
+        let memory = &self.request_memory;
+        let whole = self.client.complete(long, || memory.is_waited_for()).await?;
+        Ok(Some(whole.ok_or(Closed::ByClient)?))
+    }
+
+    /// Reserves memory for a request of so many bytes, or tells why there is none. Clients that mongod wants to log in, and that have
+    /// not, have a small share of their own.
+    pub(super) async fn reserve_request(&mut self, bytes: usize) -> Result<Result<(), CommandError>, Closed> {
+        let memory = &self.shared.memory;
+        let is_stranger = self.link.is_stranger().await?;
+        let share = if is_stranger {
+            &memory.strangers
+        } else {
+            &memory.requests
+        };
+        if is_stranger && share.is_exceeded_by(bytes) {
+            return Ok(Err(not_logged_in()));
+        }
+        self.request_memory = Reservation::of(share);
+        Ok(self.request_memory.reserve_request(bytes).await)
+    }
+
+    /// Answers a long message for which no memory was free, without keeping it.
+    async fn refuse_long(&mut self, long: LongFrame, error: CommandError) -> Result<(), Closed> {
+        let header = long.header();
+        let flags = OpMsgHead::flags_of_beginning(&long.payload());
+        let is_answered = flags.is_some_and(|flags| !flags.contains(OpMsgFlags::MORE_TO_COME));
+        if header.op_code != OpCode::Msg || !is_answered {
+            // Whether an answer is waited for is not known.
+            return Err(Closed::NoRoom);
+        }
+        self.client.discard(long).await?;
+        self.tell_no_memory(header, error).await
+    }
+
+    async fn tell_no_memory(&mut self, header: MessageHeader, error: CommandError) -> Result<(), Closed> {
+        self.shared.metrics.limit_hit(Limit::LongMessages);
+        let body = error.into_reply();
+        let reply = OpMsgBuilder::new(0, header.request_id).body(&body).build();
+        self.send(&reply.map_err(LinkError::from)?).await
+    }
+
+    /// The command that begins so, if it is to be relayed for sure. `beginning` is what follows a header.
+    pub(super) fn beginning_to_relay<'b>(&mut self, beginning: &'b [u8]) -> Option<Beginning<'b>> {
+        let opened = OpMsgHead::of_beginning(beginning)?;
+        let flags = opened.flags;
+        let head = CommandHeader::of(opened.without_sequences()).ok()?;
+        if READ_WHOLE.contains(&head.name) {
+            return None;
+        }
+        let settings = self.settings.load();
+        let route = route::decide(settings, &head);
+        // What is observed is read whole.
+        let is_observed = settings
+            .observer
+            .as_ref()
+            .is_some_and(|observer| observer.concerns(&head));
+        (matches!(route, Route::Relay) && !is_observed).then_some(Beginning { name: head.name, flags })
+    }
+
+    pub(super) async fn relay_beginning(
+        &mut self,
+        sent: RequestBytes<'_>,
+        command: &Beginning<'_>,
+    ) -> Result<(), Closed> {
+        let begun = self.begin(command.name, Awaited::Answer);
+        let flags = command.flags;
+        let relayed = self.relay(RelayedRequest { sent, flags }, self.look()).await;
+        self.count(&begun, relayed)
+    }
+}

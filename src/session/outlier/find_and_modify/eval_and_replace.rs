@@ -1,0 +1,163 @@
+//! What mongod works out on a copy: of an outlier, and of a document of which nobody knows how long its array will be.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::{met_by_nobody, told_again};
+use crate::command::document::{get, put, single};
+use crate::command::find_and_modify::FindAndModify;
+use crate::command::reply::{copy_cluster_time, succeeded};
+use crate::pattern::outlier::layout::split;
+use crate::pattern::outlier::statement::{inserting, replacing};
+use crate::session::error::RunError;
+use crate::session::outlier::internal_write::{OutlierWriteResult, met};
+use crate::session::outlier::page_store::Written;
+use crate::session::outlier::{MAX_ATTEMPTS, OutlierCommand, pause};
+
+/// Of an outlier, or of a document that may become one. `None` where none of that `_id` is meant.
+pub(super) async fn of_outlier(
+    run: &mut OutlierCommand<'_>,
+    command: &FindAndModify<'_>,
+    (filter, id): (&RawDocument, RawBsonRef<'_>),
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    if run.head.is_retryable_write() {
+        // mongod tells whether it was done before: what it would do now is another question.
+        let answer = met_by_nobody(run, command).await?;
+        if get(&answer, "retriedStmtId").is_some() {
+            return told_again(run, command, answer).await.map(Some);
+        }
+    }
+    for attempt in 0..MAX_ATTEMPTS {
+        pause(attempt).await;
+        let Some(stored) = run.base(id).await? else {
+            return Ok(None);
+        };
+        let Some(whole) = run.whole(&stored).await? else {
+            continue;
+        };
+        let computed = run
+            .compute(Some(&whole), |collection| on_copy(collection, command, Some(filter)))
+            .await?;
+        let answer = succeeded(computed.answer)?;
+        if met(&answer) == 0 {
+            return Ok(None);
+        }
+        let told = match computed.then {
+            Some(then) if then.as_bytes() == whole.as_bytes() => {
+                // Maybe since it was done when it was sent before.
+                let remembered = if run.head.is_retryable_write() {
+                    met_by_nobody(run, command).await?
+                } else {
+                    RawDocumentBuf::new()
+                };
+                if get(&remembered, "retriedStmtId").is_some() {
+                    return told_again(run, command, remembered).await.map(Some);
+                }
+                return Ok(Some(answer));
+            }
+            Some(then) => run.replace(&stored, &then, ("findAndModify", 0)).await?,
+            None => remove(run, &stored).await?,
+        };
+        let Some(told) = told else { continue };
+        if told.resent {
+            return told_again(run, command, told.answer).await.map(Some);
+        }
+        return Ok(Some(told_of(&answer, &told)));
+    }
+    Err(run.lost_too_often().into())
+}
+
+/// An upsert that makes a document of which nobody knows how long its array is.
+pub(super) async fn upsert(
+    run: &mut OutlierCommand<'_>,
+    command: &FindAndModify<'_>,
+) -> Result<RawDocumentBuf, RunError> {
+    if run.head.is_retryable_write() {
+        let answer = met_by_nobody(run, command).await?;
+        if get(&answer, "retriedStmtId").is_some() {
+            return told_again(run, command, answer).await;
+        }
+    }
+    let computed = run
+        .compute(None, |collection| {
+            let mut copy = on_copy(collection, command, None);
+            put(&mut copy, "upsert", true);
+            copy
+        })
+        .await?;
+    let answer = succeeded(computed.answer)?;
+    let Some(made) = computed.then else {
+        return Ok(answer);
+    };
+    let generation = ObjectId::new();
+    let split = split(run.shape, &made, generation);
+    let written = Written::of(&split.base, generation, &split.pages);
+    run.write_pages(&split.pages, &written).await?;
+    let (filter, change) = inserting(&split.base);
+    let mut insert = single("findAndModify", run.namespace.collection);
+    put(&mut insert, "query", &filter);
+    put(&mut insert, "update", change);
+    put(&mut insert, "upsert", true);
+    put(&mut insert, "collation", single("locale", "simple"));
+    let told = run.find_and_modify(insert).await;
+    let told = run.settled(told, &written).await?;
+    Ok(told_of(&answer, &told))
+}
+
+/// The client's command on a copy.
+fn on_copy(collection: &str, command: &FindAndModify<'_>, filter: Option<&RawDocument>) -> RawDocumentBuf {
+    let mut copy = single("findAndModify", collection);
+    let documents = [
+        ("query", filter.or(command.filter)),
+        ("fields", command.projection),
+        ("collation", command.collation),
+        ("let", command.let_variables),
+    ];
+    for (name, document) in documents {
+        if let Some(document) = document {
+            put(&mut copy, name, document);
+        }
+    }
+    match command.change {
+        Some(change) => put(&mut copy, "update", change),
+        None => put(&mut copy, "remove", true),
+    }
+    if let Some(filters) = command.array_filters {
+        put(&mut copy, "arrayFilters", filters);
+    }
+    put(&mut copy, "new", command.new);
+    put(&mut copy, "bypassDocumentValidation", true);
+    copy
+}
+
+/// Removes a stored document, and its pages. `None` where it is not as it was found.
+async fn remove(run: &mut OutlierCommand<'_>, stored: &RawDocument) -> Result<Option<OutlierWriteResult>, RunError> {
+    let (filter, _) = replacing(stored, stored).map_err(|what| run.unsupported(&what))?;
+    let mut command = single("findAndModify", run.namespace.collection);
+    put(&mut command, "query", &filter);
+    put(&mut command, "remove", true);
+    put(&mut command, "collation", single("locale", "simple"));
+    let told = run.find_and_modify(command).await?;
+    if told.n == 0 {
+        return Ok(None);
+    }
+    if let (Some(extras), Some(id)) = (run.extras_of(stored)?, get(stored, "_id")) {
+        run.remove_pages(id, extras.generation).await?;
+    }
+    Ok(Some(told))
+}
+
+/// The answer that mongod gave of a copy, with what it told of the stored document.
+fn told_of(answer: &RawDocument, told: &OutlierWriteResult) -> RawDocumentBuf {
+    let mut reply = RawDocumentBuf::new();
+    for (name, value) in answer.iter().flatten() {
+        if ["lastErrorObject", "value", "ok"].contains(&name.as_str()) {
+            reply.append(name, value);
+        }
+    }
+    if let Some(concern) = get(&told.answer, "writeConcernError") {
+        reply.append(cstr!("writeConcernError"), concern);
+    }
+    copy_cluster_time(&mut reply, &told.answer);
+    reply
+}

@@ -1,0 +1,61 @@
+//! Documents that were outliers when they were last written to, so that what is pushed to one need not be tried on a typical
+//! document first.
+//!
+//! What is remembered is a guess: mongod's answer says whether it was right, and a wrong one costs a round trip.
+
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bson::oid::ObjectId;
+use bson::raw::RawBsonRef;
+use lru::LruCache;
+
+use crate::command::document::single;
+use crate::command::namespace::Namespace;
+use crate::session::first_page_cache::FirstPageKey;
+
+/// Documents remembered. One takes some 200 bytes.
+const MAX_DOCUMENTS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
+
+/// The outliers that a proxy knows of.
+#[derive(Debug)]
+pub(in crate::session) struct KnownOutliers {
+    generations: Mutex<LruCache<FirstPageKey, ObjectId>>,
+}
+
+impl Default for KnownOutliers {
+    fn default() -> Self {
+        // Grows as it is used.
+        let mut generations = LruCache::unbounded();
+        generations.resize(MAX_DOCUMENTS);
+        Self {
+            generations: Mutex::new(generations),
+        }
+    }
+}
+
+impl KnownOutliers {
+    /// The place of a document.
+    pub(super) fn place(namespace: Namespace<'_>, id: RawBsonRef<'_>) -> FirstPageKey {
+        FirstPageKey::new(namespace, single("_id", id).into_bytes())
+    }
+
+    /// The generation that one had.
+    pub(super) fn get(&self, place: &FirstPageKey) -> Option<ObjectId> {
+        self.lock().get(place).copied()
+    }
+
+    /// Remembers one of this generation.
+    pub(super) fn learn(&self, place: FirstPageKey, generation: ObjectId) {
+        self.lock().put(place, generation);
+    }
+
+    /// Forgets one that was found to be wrong.
+    pub(super) fn forget(&self, place: &FirstPageKey) {
+        self.lock().pop(place);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LruCache<FirstPageKey, ObjectId>> {
+        self.generations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

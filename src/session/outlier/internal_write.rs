@@ -1,0 +1,336 @@
+//! Commands of the proxy's own, made from the client's.
+
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::OutlierCommand;
+use crate::command::arguments::{InheritedOptions, with_replaced};
+use crate::command::document::{as_whole_number, get, put, single};
+use crate::command::error::{CommandError, WriteError};
+use crate::command::reply::{CursorReply, succeeded};
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// What the documents of one answer of mongod's weigh at most, but for a single one, in bytes.
+const LONGEST_BATCH: usize = 16 * 1024 * 1024;
+/// What an answer may have around its documents, in bytes.
+const AROUND_DOCUMENTS: usize = 4096;
+
+/// As whose a write is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteOrigin {
+    /// As the client's own statement, which mongod remembers under this number if the client may send it again.
+    Client(i32),
+    /// Beside it: it may be done twice, and other members need not have it yet.
+    Internal,
+}
+
+/// What came of one statement.
+#[derive(Debug)]
+pub(super) struct OutlierWriteResult {
+    /// Documents that it met.
+    pub(super) n: i64,
+    /// Documents that it changed.
+    pub(super) modified: i64,
+    /// Whether it met them when it was sent before.
+    pub(super) resent: bool,
+    /// What failed of it.
+    pub(super) error: Option<WriteError>,
+    /// mongod's answer.
+    pub(super) answer: RawDocumentBuf,
+}
+
+impl OutlierWriteResult {
+    pub(super) fn of(answer: RawDocumentBuf) -> Self {
+        let number = |name: &str| get(&answer, name).and_then(as_whole_number).unwrap_or_default();
+        let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
+        let first = errors.and_then(|errors| errors.into_iter().flatten().next());
+        let error = first.and_then(RawBsonRef::as_document).and_then(WriteError::parse);
+        Self {
+            n: number("n"),
+            modified: number("nModified"),
+            resent: get(&answer, "retriedStmtIds").is_some(),
+            error: error.map(|(_, error)| error),
+            answer,
+        }
+    }
+
+    /// Fails with what failed of it.
+    pub(super) fn succeeded(self) -> Result<Self, RunError> {
+        match self.error {
+            Some(error) => Err(error.into_command_error().into()),
+            None => Ok(self),
+        }
+    }
+}
+
+/// How many documents a `findAndModify` met, by its answer.
+pub(super) fn met(answer: &RawDocument) -> i64 {
+    let of = get(answer, "lastErrorObject").and_then(RawBsonRef::as_document);
+    let n = of.and_then(|of| get(of, "n")).and_then(as_whole_number);
+    n.unwrap_or_default()
+}
+
+impl<'a> OutlierCommand<'a> {
+    /// The client's body, or one made of it, as it is sent next: what begins a transaction is said once.
+    pub(super) fn next<'b>(&self, body: &'b RawDocument) -> Cow<'b, RawDocument> {
+        let was_begun = self.begun.swap(true, Ordering::Relaxed);
+        if was_begun && get(body, "startTransaction").is_some() {
+            Cow::Owned(with_replaced(
+                body,
+                &[("startTransaction", None), ("readConcern", None)],
+            ))
+        } else {
+            Cow::Borrowed(body)
+        }
+    }
+
+    /// Sends the client's command as it came.
+    pub(super) async fn as_it_is(&mut self) -> Result<RawDocumentBuf, RunError> {
+        self.with_body(self.head.body()).await
+    }
+
+    /// Sends another body with the client's sequences.
+    pub(super) async fn with_body(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+        let body = &*self.next(body);
+        let Some(sequence) = self.head.message.sequences.first() else {
+            return self.link.run(body).await;
+        };
+        let name = match sequence.identifier {
+            "documents" => "documents",
+            "updates" => "updates",
+            "deletes" => "deletes",
+            other => return Err(CommandError::unknown_field(self.head.name, other).into()),
+        };
+        let documents: Vec<&RawDocument> = sequence.documents().flatten().collect();
+        let request = UpstreamRequest {
+            body,
+            sequence: Some((name, &documents)),
+        };
+        Ok(succeeded(self.link.call(request).await?)?)
+    }
+
+    /// Sends one statement on a collection.
+    pub(super) async fn write(
+        &mut self,
+        (collection, name): (&str, &str),
+        statement: &RawDocument,
+        part: WriteOrigin,
+    ) -> Result<OutlierWriteResult, RunError> {
+        let field = match name {
+            "insert" => "documents",
+            "delete" => "deletes",
+            _ => "updates",
+        };
+        self.write_all((collection, name, field), &[statement], part).await
+    }
+
+    /// Sends statements on a collection, in order.
+    pub(super) async fn write_all(
+        &mut self,
+        (collection, name, field): (&str, &str, &'static str),
+        statements: &[&RawDocument],
+        part: WriteOrigin,
+    ) -> Result<OutlierWriteResult, RunError> {
+        let mut body = single(name, collection);
+        self.append_own(&mut body, part);
+        let request = UpstreamRequest {
+            body: &body,
+            sequence: Some((field, statements)),
+        };
+        Ok(OutlierWriteResult::of(succeeded(self.link.call(request).await?)?))
+    }
+
+    /// Sends a statement of an `update` that stores what was evaluated elsewhere.
+    pub(super) async fn write_evaluated(
+        &mut self,
+        statement: &RawDocument,
+        id: i32,
+    ) -> Result<OutlierWriteResult, RunError> {
+        let mut body = single("update", self.namespace.collection);
+        self.append_collection(&mut body);
+        self.append_own(&mut body, WriteOrigin::Client(id));
+        let request = UpstreamRequest {
+            body: &body,
+            sequence: Some(("updates", &[statement])),
+        };
+        Ok(OutlierWriteResult::of(succeeded(self.link.call(request).await?)?))
+    }
+
+    /// Sends a `findAndModify` of the proxy's own as the client's.
+    pub(super) async fn find_and_modify(
+        &mut self,
+        mut command: RawDocumentBuf,
+    ) -> Result<OutlierWriteResult, RunError> {
+        self.append_bypass(&mut command);
+        self.carried().append_to_write(&mut command);
+        let answer = succeeded(self.link.call(UpstreamRequest::plain(&command)).await?)?;
+        let n = met(&answer);
+        Ok(OutlierWriteResult {
+            n,
+            modified: n,
+            resent: get(&answer, "retriedStmtId").is_some(),
+            error: None,
+            answer,
+        })
+    }
+
+    /// Appends what a write carries of the client's command.
+    pub(super) fn append_own(&self, body: &mut RawDocumentBuf, part: WriteOrigin) {
+        let carried = match part {
+            WriteOrigin::Client(id) => {
+                if self.head.is_retryable_write() {
+                    put(body, "stmtIds", [id].into_iter().collect::<RawArrayBuf>());
+                }
+                // An insert has none.
+                if let Some(variables) = get(self.head.body(), "let")
+                    && get(body, "insert").is_none()
+                {
+                    put(body, "let", variables);
+                }
+                self.carried()
+            }
+            WriteOrigin::Internal => self.beside(),
+        };
+        self.append_bypass(body);
+        carried.append_to_write(body);
+    }
+
+    /// Appends that documents need not meet the collection's validator, if the client says so.
+    fn append_bypass(&self, body: &mut RawDocumentBuf) {
+        if let Some(bypass) = get(self.head.body(), "bypassDocumentValidation")
+            && get(body, "delete").is_none()
+        {
+            put(body, "bypassDocumentValidation", bypass);
+        }
+    }
+
+    fn beside(&self) -> InheritedOptions<'a> {
+        let carried = self.carried().not_retryable();
+        if self.head.in_transaction() {
+            carried
+        } else {
+            carried.without_wait()
+        }
+    }
+
+    /// Appends what a read of the proxy's own carries, its read concern included.
+    fn append_to_look_up(&mut self, query: &mut RawDocumentBuf) {
+        self.carried().append_to_internal_read(query);
+        if let Some(concern) = self.read_concern() {
+            query.append(cstr!("readConcern"), concern);
+        }
+    }
+
+    /// The read concern of a read beside the client's own: pages are read at the snapshot's time that base documents were read at, and
+    /// are majority committed where base documents must be. A transaction has a snapshot of its own.
+    fn read_concern(&self) -> Option<RawDocumentBuf> {
+        if self.head.in_transaction() {
+            return None;
+        }
+        if let Some(time) = self.facts.snapshot_time {
+            let mut concern = single("level", "snapshot");
+            concern.append(cstr!("atClusterTime"), time);
+            return Some(concern);
+        }
+        let concern = get(self.head.body(), "readConcern").and_then(RawBsonRef::as_document);
+        let level = concern.and_then(|concern| get(concern, "level"));
+        (level == Some(RawBsonRef::String("majority"))).then(|| single("level", "majority"))
+    }
+
+    /// All documents that a query of the proxy's own answers. `None` where mongod's answers are of more than so many bytes.
+    pub(super) async fn ask_within(
+        &mut self,
+        mut query: RawDocumentBuf,
+        most_bytes: usize,
+    ) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
+        let collection = query.iter().next().and_then(|first| first.ok()?.1.as_str());
+        let collection = collection.unwrap_or_default().to_owned();
+        if most_bytes < LONGEST_BATCH {
+            return self.ask_at_once(query, most_bytes).await;
+        }
+        // Without documents the first answer is short, and names the cursor: a longer one may not be kept.
+        query.append(cstr!("batchSize"), 0);
+        self.append_to_look_up(&mut query);
+        let opened = self.link.run(&query).await?;
+        let Some(id) = CursorReply::parse(&opened).map(|cursor| cursor.id) else {
+            return Ok(Some(Vec::new()));
+        };
+        let mut documents = Vec::new();
+        let mut left = most_bytes.saturating_add(AROUND_DOCUMENTS);
+        let mut is_open = id != 0;
+        while is_open {
+            let mut more = single("getMore", id);
+            more.append(cstr!("collection"), collection.as_str());
+            self.carried().append_to_get_more(&mut more);
+            let Some(answer) = self.link.call_within(UpstreamRequest::plain(&more), left).await? else {
+                self.close_cursor(&collection, id).await?;
+                return Ok(None);
+            };
+            let answer = succeeded(answer)?;
+            left = left.saturating_sub(answer.as_bytes().len());
+            let Some(cursor) = CursorReply::parse(&answer) else {
+                break;
+            };
+            documents.extend(cursor.documents().map(RawDocument::to_owned));
+            is_open = cursor.id != 0;
+        }
+        Ok(Some(documents))
+    }
+
+    /// The same for so few bytes that they have their place in one answer.
+    async fn ask_at_once(
+        &mut self,
+        mut query: RawDocumentBuf,
+        most_bytes: usize,
+    ) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
+        query.append(cstr!("batchSize"), i32::MAX);
+        query.append(cstr!("singleBatch"), true);
+        self.append_to_look_up(&mut query);
+        let most_bytes = most_bytes.saturating_add(AROUND_DOCUMENTS);
+        let Some(answer) = self
+            .link
+            .call_within(UpstreamRequest::plain(&query), most_bytes)
+            .await?
+        else {
+            return Ok(None);
+        };
+        let answer = succeeded(answer)?;
+        let documents =
+            CursorReply::parse(&answer).map(|cursor| cursor.documents().map(RawDocument::to_owned).collect());
+        Ok(Some(documents.unwrap_or_default()))
+    }
+
+    /// Ends a cursor of mongod's.
+    pub(super) async fn close_cursor(&mut self, collection: &str, id: i64) -> Result<(), RunError> {
+        let mut command = single("killCursors", collection);
+        let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
+        command.append(cstr!("cursors"), &ids);
+        self.carried().append_to_get_more(&mut command);
+        self.link.run(&command).await.map(|_| ())
+    }
+
+    /// All documents that a query of the proxy's own answers.
+    pub(super) async fn ask(&mut self, mut query: RawDocumentBuf) -> Result<Vec<RawDocumentBuf>, RunError> {
+        let collection = query.iter().next().and_then(|first| first.ok()?.1.as_str());
+        let collection = collection.unwrap_or_default().to_owned();
+        self.append_to_look_up(&mut query);
+        let mut answer = self.link.run(&query).await?;
+        let mut documents = Vec::new();
+        loop {
+            let Some(cursor) = CursorReply::parse(&answer) else {
+                return Ok(documents);
+            };
+            documents.extend(cursor.documents().map(RawDocument::to_owned));
+            if cursor.id == 0 {
+                return Ok(documents);
+            }
+            let mut more = single("getMore", cursor.id);
+            more.append(cstr!("collection"), collection.as_str());
+            self.carried().append_to_get_more(&mut more);
+            answer = self.link.run(&more).await?;
+        }
+    }
+}

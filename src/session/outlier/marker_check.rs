@@ -1,0 +1,111 @@
+//! Whether a collection's outliers are stored in the shape that they are to be read in, as the collection of their extras says.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bson::raw::RawDocumentBuf;
+
+use crate::command::arguments::InheritedOptions;
+use crate::command::document::single;
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::namespace::Namespace;
+use crate::command::reply::CursorReply;
+use crate::pattern::shape_marker;
+use crate::pattern::shapes::OutlierShape;
+use crate::session::error::RunError;
+use crate::session::metrics::SessionMetrics;
+use crate::session::upstream_connection::UpstreamConnection;
+
+/// How long a collection is taken to have no extras, once that was seen: another proxy may make the first at any time, and a
+/// collection without any is not to be looked at for each of its commands.
+const WITHOUT_EXTRAS: Duration = Duration::from_secs(1);
+/// Namespaces remembered; with a shape for every database there may be many. Beyond it, all are looked at anew.
+const MAX_NAMESPACES: usize = 10_000;
+
+/// The collections that were seen to be stored in their shape.
+#[derive(Debug, Default)]
+pub(in crate::session) struct StoredShapes(Mutex<HashMap<String, MarkerState>>);
+
+/// What was seen.
+#[derive(Clone, Copy, Debug)]
+enum MarkerState {
+    /// It says that it is stored in this shape.
+    Same,
+    /// It says nothing yet.
+    NothingAt(Instant),
+}
+
+/// Someone who is about to read or write a collection.
+pub(in crate::session) struct StoredAsker<'a> {
+    pub(in crate::session) metrics: &'a SessionMetrics,
+    pub(in crate::session) link: &'a mut UpstreamConnection,
+    pub(in crate::session) shape: &'a OutlierShape,
+    pub(in crate::session) namespace: Namespace<'a>,
+    pub(in crate::session) carried: InheritedOptions<'a>,
+}
+
+impl StoredShapes {
+    /// Whether nothing has to be looked at.
+    pub(in crate::session) fn knows(&self, namespace: Namespace<'_>) -> bool {
+        match self.lock().get(&namespace.to_string()) {
+            Some(MarkerState::Same) => true,
+            Some(MarkerState::NothingAt(at)) => at.elapsed() < WITHOUT_EXTRAS,
+            None => false,
+        }
+    }
+
+    /// Refuses a collection that is stored in another shape.
+    pub(in crate::session) async fn check(&self, asker: StoredAsker<'_>) -> Result<(), RunError> {
+        if asker.link.is_dry_run() || self.knows(asker.namespace) {
+            return Ok(());
+        }
+        let mut command = single("listIndexes", asker.shape.extras_collection());
+        asker.carried.append_to_inspect(&mut command);
+        let seen = match asker.link.run(&command).await {
+            Ok(reply) => asker.seen(&reply)?,
+            Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => {
+                MarkerState::NothingAt(Instant::now())
+            }
+            // Who may not ask is not kept from the collection, and has nothing to tell others.
+            Err(RunError::Command(error)) if error.is(ErrorCode::Unauthorized) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let mut shapes = self.lock();
+        if shapes.len() >= MAX_NAMESPACES {
+            shapes.clear();
+        }
+        shapes.insert(asker.namespace.to_string(), seen);
+        Ok(())
+    }
+
+    /// Forgets what was seen of a collection that is dropped.
+    pub(super) fn forget(&self, namespace: Namespace<'_>) {
+        self.lock().remove(&namespace.to_string());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, MarkerState>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StoredAsker<'_> {
+    fn seen(&self, reply: &RawDocumentBuf) -> Result<MarkerState, CommandError> {
+        let indexes = CursorReply::parse(reply);
+        let Some(said) = shape_marker::among(indexes.iter().flat_map(CursorReply::documents)) else {
+            // None but by hand, or in the moment in which they are made.
+            return Ok(MarkerState::NothingAt(Instant::now()));
+        };
+        let differing = shape_marker::differing(self.shape.stored_as(), said);
+        if differing.is_empty() {
+            return Ok(MarkerState::Same);
+        }
+        let (namespace, remedy) = (self.namespace, shape_marker::REMEDY);
+        self.metrics.misfit(&self.shape.namespace().to_string());
+        let message = format!(
+            "mongoshape is configured to store {namespace} in the outlier pattern, but it is stored in another shape: {}: {remedy}",
+            differing.join(", ")
+        );
+        Err(CommandError::new(ErrorCode::InvalidOptions, message))
+    }
+}

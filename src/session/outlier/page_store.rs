@@ -1,0 +1,170 @@
+//! Writing pages, and removing those that nobody counts.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::OutlierCommand;
+use super::internal_write::{OutlierWriteResult, WriteOrigin};
+use crate::command::arguments::InheritedOptions;
+use crate::command::document::{array_of, get, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::write_batch::command_ranges;
+use crate::pattern::outlier::layout::{begins_at, is_of_generation};
+use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
+use crate::pattern::outlier::{index, page};
+use crate::session::error::RunError;
+
+/// How long a transaction waits for the index, in milliseconds: it may be its own locks that are in the way.
+const MAX_INDEX_TIME_MS: i32 = 100;
+/// mongod's code for what took longer (`MaxTimeMSExpired`).
+const MAX_TIME_EXPIRED: i32 = 50;
+
+/// Pages that were written for a document, which may not count them.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    pub(super) id: RawBson,
+    pub(super) generation: ObjectId,
+}
+
+impl Written {
+    /// Those of a base document that is about to be stored. Empty where it has none.
+    pub(super) fn of(base: &RawDocument, generation: ObjectId, pages: &[RawDocumentBuf]) -> Vec<Self> {
+        let id = get(base, "_id").filter(|_| !pages.is_empty()).map(RawBson::from);
+        id.into_iter().map(|id| Self { id, generation }).collect()
+    }
+}
+
+impl OutlierCommand<'_> {
+    /// Writes the pages of whole arrays, which no base document counts yet. If mongod refuses some, those of `written` that were
+    /// stored before are removed.
+    pub(super) async fn write_pages(&mut self, pages: &[RawDocumentBuf], written: &[Written]) -> Result<(), RunError> {
+        if let Err(error) = self.store_pages(pages).await {
+            return Err(self.withdrawn(error, written).await?);
+        }
+        for _ in pages.iter().filter(|page| begins_at(page) == Some(0)) {
+            self.shared.metrics.outliers.spilled(&self.label());
+        }
+        Ok(())
+    }
+
+    /// Stores pages.
+    pub(super) async fn store_pages(&mut self, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
+        if pages.is_empty() {
+            return Ok(());
+        }
+        if pages.iter().any(|page| begins_at(page) == Some(0)) {
+            self.index_extras().await?;
+        }
+        // An insert replaces an empty timestamp at the top level of a document, an upsert by a pipeline does not.
+        let (upserted, inserted): (Vec<_>, Vec<_>) = pages.iter().partition(|page| has_empty_timestamp(page));
+        let upserts: Vec<RawDocumentBuf> = upserted.into_iter().map(|page| upserting(page)).collect();
+        self.store_each(("insert", "documents"), inserted).await?;
+        self.store_each(("update", "updates"), upserts.iter().collect()).await
+    }
+
+    /// Sends statements on the extras collection in as many commands as are needed.
+    async fn store_each(
+        &mut self,
+        (name, field): (&str, &'static str),
+        statements: Vec<&RawDocumentBuf>,
+    ) -> Result<(), RunError> {
+        let statements: Vec<&RawDocument> = statements.into_iter().map(RawDocumentBuf::as_ref).collect();
+        let sizes = statements.iter().map(|statement| statement.as_bytes().len());
+        for range in command_ranges(sizes) {
+            let extras = self.shape.extras_collection();
+            let some = statements.get(range).unwrap_or_default();
+            let told = self
+                .write_all((extras, name, field), some, WriteOrigin::Internal)
+                .await?;
+            told.succeeded()?;
+        }
+        Ok(())
+    }
+
+    /// Removes pages that were written for a change which mongod has refused, and gives its error back. The pages of a transaction
+    /// have ended with it; what became of a change whose connection has failed is not known.
+    pub(super) async fn withdrawn(&mut self, error: RunError, written: &[Written]) -> Result<RunError, RunError> {
+        if matches!(error, RunError::Command(_)) && !self.head.in_transaction() {
+            self.remove_uncounted(written).await?;
+        }
+        Ok(error)
+    }
+
+    /// Passes on what became of a change of a base document, and removes the pages that were written for it if it was not made.
+    pub(super) async fn settled(
+        &mut self,
+        made: Result<OutlierWriteResult, RunError>,
+        written: &[Written],
+    ) -> Result<OutlierWriteResult, RunError> {
+        let told = match made {
+            Ok(told) => told,
+            Err(error) => return Err(self.withdrawn(error, written).await?),
+        };
+        let is_made = told.error.is_none() && told.n > 0 && !told.resent;
+        let has_ended = self.head.in_transaction() && told.error.is_some();
+        if !is_made && !has_ended {
+            self.remove_uncounted(written).await?;
+        }
+        Ok(told)
+    }
+
+    /// Sees to the indexes, each time that a document gets its first page: the collection may have been dropped since the last time,
+    /// by anybody, and where they are there mongod does nothing. Where it says another shape mongod refuses. They are made outside of a transaction: one that has
+    /// written extras sees it.
+    async fn index_extras(&mut self) -> Result<(), RunError> {
+        let mut command = single("createIndexes", self.shape.extras_collection());
+        command.append(cstr!("indexes"), array_of(&index::specs(self.shape)));
+        command.append(cstr!("writeConcern"), single("w", 1));
+        if self.head.in_transaction() {
+            command.append(cstr!("maxTimeMS"), MAX_INDEX_TIME_MS);
+        }
+        InheritedOptions::of(self.head.body()).append_identity(&mut command);
+        match self.link.run(&command).await {
+            // The next one sees to it.
+            Err(RunError::Command(CommandError::Upstream(reply)))
+                if self.head.in_transaction() && reply.get_i32("code").is_ok_and(|code| code == MAX_TIME_EXPIRED) =>
+            {
+                Ok(())
+            }
+            indexed => indexed.map(|_| ()),
+        }
+    }
+
+    /// Removes the pages of a generation that a document had, and cannot have again. What cannot be removed is nothing all the
+    /// same, so that the client is not told.
+    pub(super) async fn remove_pages(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<(), RunError> {
+        let statement = page::removal(self.shape, id, generation);
+        let extras = self.shape.extras_collection();
+        let told = self.write((extras, "delete"), &statement, WriteOrigin::Internal).await;
+        let removed = told.and_then(OutlierWriteResult::succeeded).map(|_| ());
+        self.left_to_others(removed)
+    }
+
+    /// Removes of these pages those that no document counts, now that none is about to.
+    pub(super) async fn remove_uncounted(&mut self, written: &[Written]) -> Result<(), RunError> {
+        for Written { id, generation } in written {
+            let id = id.as_raw_bson_ref();
+            let mut filter = single("_id", single("$eq", id));
+            for (name, value) in is_of_generation(self.shape, *generation).iter().flatten() {
+                filter.append(name, value);
+            }
+            let mut find = single("find", self.namespace.collection);
+            find.append(cstr!("filter"), &filter);
+            find.append(cstr!("projection"), single("_id", 1));
+            let counted = match self.ask(find).await {
+                Ok(found) => !found.is_empty(),
+                // The transaction has ended, and its pages with it.
+                Err(RunError::Command(error))
+                    if self.head.in_transaction() && error.is(ErrorCode::NoSuchTransaction) =>
+                {
+                    return Ok(());
+                }
+                Err(error) => return self.left_to_others(Err(error)),
+            };
+            if !counted {
+                self.remove_pages(id, *generation).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+//! Documents of a reply with the outliers among them put together: as many as a reply holds. Extras are read a part at a time, and
+//! only what memory is reserved for.
+
+use std::borrow::Cow;
+
+use bson::raw::{RawDocument, RawDocumentBuf};
+
+use super::OutlierCommand;
+use super::base_document::{MOST_BYTES, PagesByGeneration};
+use super::route::shows_own;
+use crate::command::batch::{BatchKind, ReplyBatch};
+use crate::command::document::get;
+use crate::pattern::outlier::layout::{DocumentState, Extras};
+use crate::pattern::outlier::reassemble::{merged, without_own};
+use crate::pattern::shapes::Reads;
+use crate::session::error::RunError;
+use crate::session::memory::{LARGEST_REPLY, REPLY_COPIES};
+
+/// The most that a document may weigh, in bytes (`BSONObjMaxInternalSize`).
+const LARGEST_DOCUMENT: usize = 16 * 1024 * 1024 + 16 * 1024;
+/// Pages of several documents are read together where these bytes are expected of them.
+const PART_BYTES: usize = 1024 * 1024;
+
+/// What came of some documents.
+pub(super) enum Merged {
+    /// The first of them, so many.
+    Batch(ReplyBatch, usize),
+    /// One of them has got other pages since it was read.
+    Stale,
+}
+
+/// A document as mongod has answered it.
+enum AnsweredDocument<'d> {
+    /// To be answered as it is.
+    AsIs(&'d RawDocument),
+    /// To be answered without fields of the proxy's own.
+    Stripped(RawDocumentBuf),
+    /// An outlier, and what is expected of its pages.
+    Outlier(&'d RawDocument, Extras, usize),
+    /// One that was split by hand.
+    ByHand(&'d RawDocument),
+}
+
+impl AnsweredDocument<'_> {
+    /// What it is expected to weigh in the reply.
+    fn expected_bytes(&self) -> usize {
+        match self {
+            Self::AsIs(document) => document.as_bytes().len(),
+            Self::Stripped(document) => document.as_bytes().len(),
+            Self::Outlier(document, _, pages) => document.as_bytes().len().saturating_add(*pages),
+            Self::ByHand(_) => MOST_BYTES,
+        }
+    }
+}
+
+/// Why a batch was not filled.
+enum Unfilled {
+    Stale,
+    /// More was read than memory is reserved for.
+    Exceeded,
+}
+
+impl OutlierCommand<'_> {
+    /// Puts together as many of these documents, from the first on, as a reply holds.
+    pub(super) async fn merge(&mut self, documents: &[&RawDocument], kind: BatchKind) -> Result<Merged, RunError> {
+        let shown = documents.iter().map(|document| self.shown(document));
+        let shown = shown.collect::<Result<Vec<_>, RunError>>()?;
+        if shown.iter().any(|shown| matches!(shown, AnsweredDocument::Outlier(..))) {
+            self.shared.metrics.outliers.merged(&self.label());
+        }
+        let expected = shown
+            .iter()
+            .map(AnsweredDocument::expected_bytes)
+            .fold(0, usize::saturating_add);
+        let expected = expected.saturating_mul(REPLY_COPIES).min(LARGEST_REPLY);
+        for reserved in [expected, LARGEST_REPLY] {
+            self.reply_memory.reserve(reserved).await?;
+            match self.fill(&shown, kind).await? {
+                Ok((batch, count)) => return Ok(Merged::Batch(batch, count)),
+                Err(Unfilled::Stale) => return Ok(Merged::Stale),
+                Err(Unfilled::Exceeded) => {}
+            }
+        }
+        Err(self.too_large().into())
+    }
+
+    fn shown<'d>(&self, document: &'d RawDocument) -> Result<AnsweredDocument<'d>, RunError> {
+        let shape = self.shape;
+        if !shows_own(shape, document) {
+            return Ok(AnsweredDocument::AsIs(document));
+        }
+        let keep = (shape.reads() == Reads::Base).then_some(shape.flag());
+        // By its control alone: a projection may have left the flag out.
+        let state = DocumentState::of(shape, document);
+        let is_whole = shape.reads() == Reads::Merged && get(document, shape.array()).is_some();
+        let shown = match state {
+            DocumentState::Invalid => return Err(self.misfit().into()),
+            DocumentState::Outlier(extras) if is_whole => {
+                let expected = extras.expected_bytes(shape, document);
+                AnsweredDocument::Outlier(document, extras, expected)
+            }
+            DocumentState::Unmanaged if is_whole => AnsweredDocument::ByHand(document),
+            _ => return Ok(AnsweredDocument::Stripped(without_own(shape, document, keep))),
+        };
+        if get(document, "_id").is_none() {
+            return Err(self.unsupported(&format!("{} without _id", shape.array())).into());
+        }
+        Ok(shown)
+    }
+
+    /// A batch of the first documents, and how many these are, in the memory that is reserved.
+    async fn fill(
+        &mut self,
+        shown: &[AnsweredDocument<'_>],
+        kind: BatchKind,
+    ) -> Result<Result<(ReplyBatch, usize), Unfilled>, RunError> {
+        let most_bytes = self.reply_memory.bytes() / REPLY_COPIES;
+        let mut batch = ReplyBatch::new(kind);
+        let mut count = 0;
+        let mut part_bytes = PART_BYTES;
+        while let Some(rest) = shown.get(count..).filter(|rest| !rest.is_empty()) {
+            let part = part_of(rest, part_bytes);
+            let left = most_bytes.saturating_sub(batch.document_bytes());
+            let Some(pages) = self.pages_of(part, left.min(MOST_BYTES)).await? else {
+                if part.len() > 1 {
+                    // One at a time.
+                    part_bytes = 0;
+                    continue;
+                }
+                if batch.count() > 0 && self.reply_memory.bytes() >= LARGEST_REPLY {
+                    return Ok(Ok((batch, count)));
+                }
+                return Ok(Err(Unfilled::Exceeded));
+            };
+            for shown in part {
+                let Some(document) = self.whole_of(shown, &pages).await? else {
+                    return Ok(Err(Unfilled::Stale));
+                };
+                if document.len() > LARGEST_DOCUMENT {
+                    return Err(self.too_large().into());
+                }
+                if !batch.has_space_for(document.len()) {
+                    return Ok(Ok((batch, count)));
+                }
+                batch.push(&document);
+                count += 1;
+            }
+        }
+        Ok(Ok((batch, count)))
+    }
+
+    /// The pages of outliers. `None` where they are of more than so many bytes.
+    async fn pages_of(
+        &mut self,
+        shown: &[AnsweredDocument<'_>],
+        most_bytes: usize,
+    ) -> Result<Option<PagesByGeneration>, RunError> {
+        let outliers = shown.iter().filter_map(|shown| match shown {
+            AnsweredDocument::Outlier(document, extras, _) => Some((get(document, "_id")?, extras.generation)),
+            _ => None,
+        });
+        let outliers: Vec<_> = outliers.collect();
+        self.pages_within(&outliers, most_bytes).await
+    }
+
+    /// A document as the application has it. `None` where it has got other pages since it was read.
+    async fn whole_of<'d>(
+        &mut self,
+        shown: &'d AnsweredDocument<'_>,
+        pages: &PagesByGeneration,
+    ) -> Result<Option<Cow<'d, [u8]>>, RunError> {
+        let whole = match shown {
+            AnsweredDocument::AsIs(document) => return Ok(Some(document.as_bytes().into())),
+            AnsweredDocument::Stripped(document) => return Ok(Some(document.as_bytes().into())),
+            AnsweredDocument::Outlier(document, extras, _) => {
+                merged(self.shape, document, extras, &pages.of(extras.generation))
+            }
+            AnsweredDocument::ByHand(document) => self.whole_by_hand(document).await?,
+        };
+        Ok(whole.map(|whole| whole.into_bytes().into()))
+    }
+}
+
+/// The first documents, of whose pages so many bytes are expected together: at least one.
+fn part_of<'s, 'd>(shown: &'s [AnsweredDocument<'d>], most_bytes: usize) -> &'s [AnsweredDocument<'d>] {
+    let mut bytes = 0_usize;
+    let fit = shown.iter().take_while(|shown| {
+        bytes = bytes.saturating_add(match shown {
+            AnsweredDocument::Outlier(_, _, pages) => *pages,
+            AnsweredDocument::AsIs(_) | AnsweredDocument::Stripped(_) => 0,
+            AnsweredDocument::ByHand(_) => MOST_BYTES,
+        });
+        bytes <= most_bytes
+    });
+    let count = fit.count().max(1);
+    shown.get(..count).unwrap_or_default()
+}

@@ -1,0 +1,141 @@
+//! What a change makes of a document, worked out by mongod itself: on a copy of the whole document, in a collection where
+//! nobody else looks.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::{MAX_ATTEMPTS, OutlierCommand, pause};
+use crate::command::document::{array_of, as_flag, get, put, single};
+use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::reply::{CursorReply, succeeded};
+use crate::pattern::outlier::orphans::own_scratch;
+use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// How often the place that all share is tried.
+const MAX_SHARED: u32 = 8;
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) struct Computed {
+    /// mongod's answer to the change.
+    pub(super) answer: RawDocumentBuf,
+    /// The document as it is then; `None` where there is none.
+    pub(super) then: Option<RawDocumentBuf>,
+}
+
+fn has_failed(answer: &RawDocument) -> bool {
+    get(answer, "ok").and_then(as_flag) != Some(true) || get(answer, "writeErrors").is_some()
+}
+
+impl OutlierCommand<'_> {
+    /// Runs a change, one statement of an `update` or a whole `findAndModify`, on a copy of a document, or on nothing.
+    pub(super) async fn compute(
+        &mut self,
+        whole: Option<&RawDocument>,
+        change: impl Fn(&str) -> RawDocumentBuf,
+    ) -> Result<Computed, RunError> {
+        self.check_collation().await?;
+        let shared = self.shared_scratch().await?;
+        for attempt in 0..MAX_ATTEMPTS {
+            pause(attempt).await;
+            let own;
+            // Taken for long, maybe by somebody who died.
+            let collection = if attempt < MAX_SHARED && whole.is_some() {
+                &shared
+            } else {
+                own = own_scratch(self.shape);
+                &own
+            };
+            if let Some(whole) = whole
+                && !self.put_copy(collection, whole).await?
+            {
+                continue;
+            }
+            let answer = self.on_copy(change(collection)).await?;
+            let then = self.copy(collection, whole, &answer).await;
+            if let Err(RunError::Link(error)) = then {
+                return Err(error.into());
+            }
+            self.clear(collection, collection == &shared, whole).await?;
+            let then = then?;
+            if self.head.in_transaction() && has_failed(&answer) {
+                self.abort().await?;
+            }
+            return Ok(Computed { answer, then });
+        }
+        Err(self.lost_too_often().into())
+    }
+
+    /// Whether the place was free.
+    async fn put_copy(&mut self, collection: &str, whole: &RawDocument) -> Result<bool, RunError> {
+        let is_as_it_is = !has_empty_timestamp(whole);
+        let (name, field) = if is_as_it_is {
+            ("insert", "documents")
+        } else {
+            ("update", "updates")
+        };
+        let mut insert = single(name, collection);
+        insert.append(cstr!("bypassDocumentValidation"), true);
+        self.append_scratch(&mut insert);
+        let upsert = upserting(whole);
+        let request = UpstreamRequest {
+            body: &insert,
+            sequence: Some((field, &[if is_as_it_is { whole } else { &upsert }])),
+        };
+        let answer = succeeded(self.link.call(request).await?)?;
+        let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
+        let Some(error) = errors.and_then(|errors| errors.into_iter().flatten().next()) else {
+            return Ok(true);
+        };
+        let error = error.as_document().and_then(WriteError::parse).map(|(_, error)| error);
+        match error {
+            Some(error) if error.code == ErrorCode::DuplicateKey.number() => Ok(false),
+            Some(error) => Err(error.into_command_error().into()),
+            None => Err(CommandError::Upstream(answer).into()),
+        }
+    }
+
+    async fn on_copy(&mut self, mut change: RawDocumentBuf) -> Result<RawDocumentBuf, RunError> {
+        self.append_scratch(&mut change);
+        Ok(self.link.call(UpstreamRequest::plain(&change)).await?)
+    }
+
+    async fn copy(
+        &mut self,
+        collection: &str,
+        whole: Option<&RawDocument>,
+        answer: &RawDocument,
+    ) -> Result<Option<RawDocumentBuf>, RunError> {
+        let upserted = get(answer, "upserted").and_then(RawBsonRef::as_array);
+        let upserted = upserted.and_then(|upserted| upserted.into_iter().flatten().next()?.as_document());
+        let upserted = upserted.and_then(|upserted| get(upserted, "_id"));
+        let id = whole.and_then(|whole| get(whole, "_id")).or(upserted);
+        let mut find = single("find", collection);
+        if let Some(id) = id {
+            find.append(cstr!("filter"), single("_id", single("$eq", id)));
+        }
+        find.append(cstr!("limit"), 1);
+        find.append(cstr!("singleBatch"), true);
+        self.append_scratch(&mut find);
+        let answer = self.link.run(&find).await?;
+        let cursor = CursorReply::parse(&answer);
+        Ok(cursor.and_then(|cursor| cursor.documents().next().map(RawDocument::to_owned)))
+    }
+
+    async fn clear(&mut self, collection: &str, is_shared: bool, whole: Option<&RawDocument>) -> Result<(), RunError> {
+        let mut command;
+        match whole.and_then(|whole| get(whole, "_id")).filter(|_| is_shared) {
+            Some(id) => {
+                let mut statement = single("q", single("_id", single("$eq", id)));
+                put(&mut statement, "limit", 1);
+                command = single("delete", collection);
+                command.append(cstr!("deletes"), array_of(&[statement]));
+            }
+            None => command = single("drop", collection),
+        }
+        self.append_scratch(&mut command);
+        self.link.call(UpstreamRequest::plain(&command)).await?;
+        Ok(())
+    }
+}

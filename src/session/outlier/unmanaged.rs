@@ -1,0 +1,68 @@
+//! Documents that were split by hand: they are read as they are, and adopted by the first write.
+//!
+//! The documents of extras that were written by hand stay until `mongoshape setup` removes them: somebody may be reading them.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::OutlierCommand;
+use super::base_document::MOST_BYTES;
+use super::internal_write::WriteOrigin;
+use super::page_store::Written;
+use crate::command::document::{get, single};
+use crate::pattern::outlier::layout::DocumentState;
+use crate::pattern::outlier::reassemble::merged_by_hand;
+use crate::pattern::outlier::resplit;
+use crate::session::error::RunError;
+
+impl OutlierCommand<'_> {
+    /// The document as the application has it. `None` where it was adopted since it was read.
+    pub(super) async fn whole_by_hand(&mut self, stored: &RawDocument) -> Result<Option<RawDocumentBuf>, RunError> {
+        let Some(id) = get(stored, "_id") else {
+            return Err(self.misfit().into());
+        };
+        let extras = self.extras_by_hand(id).await?;
+        let mut find = single("find", self.namespace.collection);
+        find.append(cstr!("filter"), resplit::still_by_hand(self.shape, id));
+        find.append(cstr!("projection"), single("_id", 1));
+        find.append(cstr!("collation"), single("locale", "simple"));
+        if self.ask(find).await?.is_empty() {
+            return Ok(None);
+        }
+        let extras: Vec<&RawDocument> = extras.iter().map(RawDocumentBuf::as_ref).collect();
+        Ok(Some(merged_by_hand(self.shape, stored, &extras)))
+    }
+
+    async fn extras_by_hand(&mut self, id: RawBsonRef<'_>) -> Result<Vec<RawDocumentBuf>, RunError> {
+        let mut find = single("find", self.shape.extras_collection());
+        find.append(cstr!("filter"), resplit::by_hand(self.shape, id));
+        match self.ask_within(find, MOST_BYTES).await? {
+            Some(extras) => Ok(extras),
+            None => Err(self.too_large().into()),
+        }
+    }
+
+    /// Makes an outlier of it that says all of itself, unless somebody else does.
+    pub(super) async fn adopt(&mut self, stored: &RawDocument) -> Result<(), RunError> {
+        let Some(id) = get(stored, "_id") else {
+            return Err(self.misfit().into());
+        };
+        let generation = ObjectId::new();
+        let extras = self.extras_by_hand(id).await?;
+        let extras: Vec<&RawDocument> = extras.iter().map(RawDocumentBuf::as_ref).collect();
+        let Some(elements) = resplit::elements(self.shape, (stored, &DocumentState::Unmanaged), &extras) else {
+            return Err(self.misfit().into());
+        };
+        let counted = (generation, elements.len());
+        let Some(statement) = resplit::counting(self.shape, (stored, &DocumentState::Unmanaged), counted) else {
+            return Err(self.misfit().into());
+        };
+        let pages = resplit::pages(self.shape, id, generation, (0, &elements));
+        let written = Written::of(stored, generation, &pages);
+        self.write_pages(&pages, &written).await?;
+        let told = self
+            .write((self.namespace.collection, "update"), &statement, WriteOrigin::Internal)
+            .await;
+        self.settled(told, &written).await?.succeeded().map(|_| ())
+    }
+}

@@ -1,0 +1,103 @@
+//! Changes that mongod works out on a copy: of an outlier, and of a document of which nobody knows how long its array will be.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::{At, OutlierUpdate};
+use crate::command::arguments::with_replaced;
+use crate::command::document::{array_of, single};
+use crate::command::reply::succeeded;
+use crate::pattern::outlier::layout::split;
+use crate::pattern::outlier::statement::upserting;
+use crate::session::error::RunError;
+use crate::session::outlier::internal_write::OutlierWriteResult;
+use crate::session::outlier::page_store::Written;
+use crate::session::outlier::{MAX_ATTEMPTS, OutlierCommand, pause};
+
+/// Has mongod work out what becomes of the document, and puts that in its place.
+pub(super) async fn rewrite(
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierUpdate<'_, '_>,
+    (filter, id): (&RawDocument, RawBsonRef<'_>),
+) -> Result<At, RunError> {
+    for attempt in 0..MAX_ATTEMPTS {
+        pause(attempt).await;
+        let Some(stored) = run.base(id).await? else {
+            return Ok(At::NoMatch);
+        };
+        let Some(whole) = run.whole(&stored).await? else {
+            continue;
+        };
+        // An index that is hinted at is not there.
+        let element = without_hint(&statement.element(filter, statement.of.change, (false, false)));
+        let computed = run
+            .compute(Some(&whole), |collection| {
+                update(collection, &element, statement.variables)
+            })
+            .await?;
+        let told = OutlierWriteResult::of(succeeded(computed.answer)?);
+        if told.error.is_some() || (told.n > 0 && told.modified == 0) {
+            // Maybe since it was done when it was sent before.
+            let remembered = if run.head.is_retryable_write() {
+                Some(statement.on_none(run).await?).filter(|remembered| remembered.n > 0)
+            } else {
+                None
+            };
+            return Ok(At::done(remembered.unwrap_or(told)));
+        }
+        let Some(then) = computed.then.filter(|_| told.n > 0) else {
+            return Ok(At::NoMatch);
+        };
+        if let Some(mut replaced) = run.replace(&stored, &then, ("update", statement.id)).await? {
+            // What is the same afterwards may be told as changed.
+            if replaced.error.is_none() && !replaced.resent {
+                replaced.modified = told.modified;
+            }
+            return Ok(At::done(replaced));
+        }
+    }
+    Err(run.lost_too_often().into())
+}
+
+/// An upsert that makes a document of which nobody knows how long its array is.
+pub(super) async fn upsert(
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierUpdate<'_, '_>,
+) -> Result<OutlierWriteResult, RunError> {
+    let of = statement.of;
+    let element = without_hint(&statement.element(of.filter, of.change, (of.multi, true)));
+    let computed = run
+        .compute(None, |collection| update(collection, &element, statement.variables))
+        .await?;
+    let mut told = OutlierWriteResult::of(succeeded(computed.answer)?);
+    let Some(made) = computed.then.filter(|_| told.error.is_none()) else {
+        return Ok(told);
+    };
+    let generation = ObjectId::new();
+    let split = split(run.shape, &made, generation);
+    let written = Written::of(&split.base, generation, &split.pages);
+    run.write_pages(&split.pages, &written).await?;
+    let element = upserting(&split.base);
+    let stored = run.write_evaluated(&element, statement.id).await;
+    let stored = run.settled(stored, &written).await?;
+    told.error = stored.error;
+    if told.error.is_some() {
+        told.n = 0;
+        told.answer = stored.answer;
+    }
+    Ok(told)
+}
+
+fn without_hint(element: &RawDocument) -> RawDocumentBuf {
+    with_replaced(element, &[("hint", None)])
+}
+
+fn update(collection: &str, element: &RawDocumentBuf, variables: Option<&RawDocument>) -> RawDocumentBuf {
+    let mut command = single("update", collection);
+    command.append(cstr!("updates"), array_of(std::slice::from_ref(element)));
+    command.append(cstr!("bypassDocumentValidation"), true);
+    if let Some(variables) = variables {
+        command.append(cstr!("let"), variables);
+    }
+    command
+}

@@ -1,0 +1,103 @@
+//! What went wrong: refusals, limits that were hit, and the log.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bson::DateTime;
+
+use super::{REJECTED, RefusalRow, Span};
+use crate::telemetry::admin::page::html::{Cell, Table, Width};
+use crate::telemetry::recent_warnings::Entry;
+
+const LIMITS: &str = "mongoshape_limits_hit_total";
+
+pub(super) fn refusals(span: &Span<'_>) -> Table {
+    let series = span.now.series(REJECTED, ["namespace", "reason"]);
+    let mut sums: BTreeMap<[&str; 2], f64> = BTreeMap::new();
+    for (labels, number) in series.into_iter().filter(|(_, number)| *number > 0.0) {
+        *sums.entry(labels).or_default() += number;
+    }
+    let rows = sums.keys().map(|[namespace, reason]| {
+        let labels = [("namespace", *namespace), ("reason", *reason)];
+        vec![
+            Cell::code(*namespace),
+            Cell::text(*reason),
+            Cell::Rate(span.rate(REJECTED, &labels)),
+            span.number(REJECTED, &labels),
+        ]
+    });
+    Table {
+        title: "Refusals",
+        width: Width::Half,
+        note: "Commands that were answered with a clear error and changed nothing.".to_owned(),
+        head: vec!["Namespace", "Reason", "Rate", "Since the start"],
+        rows: rows.collect(),
+        empty: "No command was refused.",
+    }
+}
+
+pub(super) fn refused_kinds(kinds: &[RefusalRow]) -> Table {
+    let row = |kind: &RefusalRow| {
+        let reason = if kind.is_observed {
+            format!("{} (observed only)", kind.reason)
+        } else {
+            kind.reason.to_owned()
+        };
+        vec![
+            Cell::code(&kind.namespace),
+            Cell::text(reason),
+            Cell::text(&kind.what),
+            Cell::text(kind.count.to_string()),
+        ]
+    };
+    Table {
+        title: "What was refused",
+        width: Width::Whole,
+        note: "In the words of the error that the application got, the latest first. docs/support.md has the alternatives.".to_owned(),
+        head: vec!["Namespace", "Reason", "What", "Since the start"],
+        rows: kinds.iter().map(row).collect(),
+        empty: "Nothing was refused.",
+    }
+}
+
+pub(super) fn limits(span: &Span<'_>) -> Table {
+    let names: BTreeSet<&str> = span.now.by(LIMITS, "limit", &[]).into_keys().collect();
+    let hit = names
+        .into_iter()
+        .filter(|limit| span.now.sum(LIMITS, &[("limit", limit)]) > Some(0.0));
+    let rows = hit.map(|limit| vec![Cell::code(limit), span.number(LIMITS, &[("limit", limit)])]);
+    Table {
+        title: "Limits",
+        width: Width::Half,
+        note: "Connections that were closed or refused.".to_owned(),
+        head: vec!["Limit", "Since the start"],
+        rows: rows.collect(),
+        empty: "No client wanted more than it may have.",
+    }
+}
+
+pub(super) fn warnings(recent: &[Entry]) -> Table {
+    let row = |entry: &Entry| {
+        let at = DateTime::from_system_time(entry.at)
+            .try_to_rfc3339_string()
+            .unwrap_or_default();
+        let times = if entry.times > 1 {
+            format!("{} times in a row: ", entry.times)
+        } else {
+            String::new()
+        };
+        vec![
+            Cell::text(at),
+            Cell::text(entry.level.as_str()),
+            Cell::code(entry.target),
+            Cell::text(times + &entry.text),
+        ]
+    };
+    Table {
+        title: "Recent warnings and errors",
+        width: Width::Whole,
+        note: "From the log, the newest first.".to_owned(),
+        head: vec!["At", "Level", "Module", "What"],
+        rows: recent.iter().map(row).collect(),
+        empty: "None since the start.",
+    }
+}
