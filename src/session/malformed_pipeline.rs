@@ -35,16 +35,13 @@ pub(super) fn is_cause(error: &CommandError) -> bool {
     }
 }
 
-/// Fails for the first malformed pipeline of an executed command. Costs one round trip for each pipeline with a stage that updates do
-/// not have; in a transaction the statement itself has failed the command.
+/// Fails for the first malformed pipeline of an executed command. Costs one round trip for each pipeline with a stage that
+/// updates do not have. The statement is sent outside the client's transaction, which may have ended.
 pub(super) async fn check(
     link: &mut UpstreamConnection,
     head: &CommandHeader<'_>,
     command: &Update<'_>,
 ) -> Result<(), RunError> {
-    if head.in_transaction() {
-        return Ok(());
-    }
     for statement in &command.statements {
         let Some(pipeline) = statement.change.as_array().filter(|pipeline| is_suspect(pipeline)) else {
             continue;
@@ -53,9 +50,7 @@ pub(super) async fn check(
         put(&mut on_none, "u", pipeline);
         let mut body = single("update", head.target.unwrap_or_default());
         body.append(cstr!("updates"), array_of(&[on_none]));
-        InheritedOptions::of(head.body())
-            .not_retryable()
-            .append_to_write(&mut body);
+        InheritedOptions::of(head.body()).append_identity(&mut body);
         match succeeded(link.call(UpstreamRequest::plain(&body)).await?) {
             Err(error) if is_cause(&error) => return Err(error.into()),
             _ => {}

@@ -56,7 +56,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ),
         list(
             &format!("comment lines over {COMMENT_COLUMNS} columns"),
-            &files.iter().flat_map(SourceFile::long_comments).collect::<Vec<_>>(),
+            &files
+                .iter()
+                .flat_map(|file| file.long_comments.clone())
+                .collect::<Vec<_>>(),
         ),
         list(
             &format!("import circles over {CIRCLE_MODULES} modules"),

@@ -1,12 +1,9 @@
-//! The sources, parsed.
+//! The sources, line by line as rustfmt writes them.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use syn::spanned::Spanned as _;
-use syn::visit::{self, Visit};
-use syn::{Attribute, FnArg, GenericArgument, Item, PathArguments, Signature, Type, UseTree};
 
 use super::COMMENT_COLUMNS;
 
@@ -23,9 +20,10 @@ pub(super) struct SourceFile {
     pub(super) tuple_parameters: Vec<String>,
     /// Functions whose signature has an `Option` of an `Option`, or a `Result` of a `Result`.
     pub(super) nested_types: Vec<String>,
+    /// Comment lines that are too long, by file and line.
+    pub(super) long_comments: Vec<String>,
     /// Paths of its `use` declarations, by their segments.
     pub(super) imports: Vec<Vec<String>>,
-    text: String,
 }
 
 /// A function with a body.
@@ -35,17 +33,6 @@ pub(super) struct Function {
     pub(super) place: String,
     /// Of the body.
     pub(super) lines: usize,
-}
-
-impl SourceFile {
-    /// The comment lines that are too long, by file and line.
-    pub(super) fn long_comments(&self) -> Vec<String> {
-        let lines = self.text.lines().enumerate();
-        let long =
-            lines.filter(|(_, line)| line.trim_start().starts_with("//") && line.chars().count() > COMMENT_COLUMNS);
-        long.map(|(number, _)| format!("{}.rs:{}", self.module, number + 1))
-            .collect()
-    }
 }
 
 /// Reads all sources below a folder.
@@ -59,163 +46,219 @@ pub(super) fn read(root: &Path) -> Result<Vec<SourceFile>> {
 fn below(root: &Path, folder: &Path, files: &mut Vec<SourceFile>) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let is_test = path.file_stem().is_some_and(|name| name == "tests");
-        if is_test {
+        if path.file_stem().is_some_and(|name| name == "tests") {
             continue;
         }
         if path.is_dir() {
             below(root, &path, files)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let module = path.strip_prefix(root)?.with_extension("").display().to_string();
-            files.push(parse(module, fs::read_to_string(&path)?).with_context(|| path.display().to_string())?);
+            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            files.push(parse(module, &text));
         }
     }
     Ok(())
 }
 
-fn parse(module: String, text: String) -> Result<SourceFile> {
-    let mut parsed = syn::parse_file(&text)?;
-    let is_for_tests = |item: &Item| attributes(item).iter().any(is_test_attribute);
-    let lines_for_tests: usize = parsed.items.iter().filter(|item| is_for_tests(item)).map(lines).sum();
-    parsed.items.retain(|item| !is_for_tests(item));
+fn parse(module: String, text: &str) -> SourceFile {
+    let all: Vec<&str> = text.lines().collect();
     let mut file = SourceFile {
         module,
-        lines: text.lines().count() - lines_for_tests,
-        text,
         ..SourceFile::default()
     };
-    file.visit_file(&parsed);
-    Ok(file)
-}
-
-fn lines(item: &Item) -> usize {
-    item.span().end().line + 1 - item.span().start().line
-}
-
-fn is_test_attribute(attribute: &Attribute) -> bool {
-    attribute.path().is_ident("cfg")
-        && attribute
-            .parse_args::<syn::Path>()
-            .is_ok_and(|condition| condition.is_ident("test"))
-}
-
-fn attributes(item: &Item) -> &[Attribute] {
-    match item {
-        Item::Mod(item) => &item.attrs,
-        Item::Fn(item) => &item.attrs,
-        Item::Impl(item) => &item.attrs,
-        Item::Use(item) => &item.attrs,
-        Item::Struct(item) => &item.attrs,
-        Item::Const(item) => &item.attrs,
-        _ => &[],
+    let mut number = 0;
+    while let Some(line) = all.get(number) {
+        if line.trim() == "#[cfg(test)]" {
+            number = end_of_item(&all, number + 1) + 1;
+            continue;
+        }
+        file.lines += 1;
+        file.line(&all, number);
+        number += 1;
     }
+    file
+}
+
+/// The last line of the item that begins at a line.
+fn end_of_item(all: &[&str], start: usize) -> usize {
+    let indent = all.get(start).map_or(0, |line| indent(line));
+    let ends = |line: &&str| self::indent(line) == indent && (line.ends_with('}') || line.ends_with(';'));
+    let end = all.iter().skip(start).position(ends);
+    end.map_or(all.len(), |end| start + end)
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
 }
 
 impl SourceFile {
-    fn function(&mut self, signature: &Signature, body: &syn::Block) {
-        let place = format!(
-            "{}.rs:{} {}",
-            self.module,
-            signature.span().start().line,
-            signature.ident
-        );
-        let types = signature.inputs.iter().filter_map(|input| match input {
-            FnArg::Typed(parameter) => Some(parameter.ty.as_ref()),
-            FnArg::Receiver(_) => None,
-        });
-        if types.clone().any(is_tuple) {
+    fn line(&mut self, all: &[&str], number: usize) {
+        let line = all[number];
+        let code = line.trim_start();
+        if code.starts_with("//") {
+            if line.chars().count() > COMMENT_COLUMNS {
+                self.long_comments.push(format!("{}.rs:{}", self.module, number + 1));
+            }
+            return;
+        }
+        let item = without_visibility(code);
+        if let Some(name) = name_after(item, &["fn "]) {
+            self.function(all, number, name);
+        } else if indent(line) == 0
+            && let Some(name) = name_after(item, &["struct ", "enum ", "trait ", "type "])
+        {
+            self.types.push(name.to_owned());
+        } else if let Some(first) = item.strip_prefix("use ") {
+            let rest = all[number + 1..=end_of_item(all, number).min(all.len() - 1)].iter();
+            let tree: String = std::iter::once(first).chain(rest.map(|line| line.trim())).collect();
+            self.import(&[], tree.trim_end_matches(';'));
+        }
+    }
+
+    fn function(&mut self, all: &[&str], number: usize, name: &str) {
+        let is_end = |line: &&str| line.ends_with('{') || line.ends_with(';') || line.ends_with('}');
+        let Some(length) = all[number..].iter().position(is_end) else {
+            return;
+        };
+        let place = format!("{}.rs:{} {name}", self.module, number + 1);
+        let signature: String = all[number..=number + length].iter().map(|line| line.trim()).collect();
+        if parameters(&signature).into_iter().any(is_tuple) {
             self.tuple_parameters.push(place.clone());
         }
-        let result = match &signature.output {
-            syn::ReturnType::Type(_, result) => Some(result.as_ref()),
-            syn::ReturnType::Default => None,
-        };
-        if types.chain(result).any(is_nested) {
+        if ["Option<Option<", "Result<Result<", "Result<Option<Option<"]
+            .iter()
+            .any(|nested| signature.contains(nested))
+        {
             self.nested_types.push(place.clone());
         }
-        let lines = body.span().end().line - body.span().start().line;
-        self.functions.push(Function { place, lines });
+        if all[number + length].ends_with('{') {
+            let close = format!("{}}}", " ".repeat(indent(all[number])));
+            let body = all[number + length..].iter().position(|line| *line == close);
+            self.functions.push(Function {
+                place,
+                lines: body.unwrap_or_default().saturating_sub(1),
+            });
+        }
     }
 
-    fn import(&mut self, before: &[String], tree: &UseTree) {
-        let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
-        match tree {
-            UseTree::Path(path) => self.import(&with(&path.ident), &path.tree),
-            UseTree::Name(name) => self.imports.push(with(&name.ident)),
-            UseTree::Rename(name) => self.imports.push(with(&name.ident)),
-            UseTree::Glob(_) => self.imports.push(before.to_vec()),
-            UseTree::Group(group) => group.items.iter().for_each(|tree| self.import(before, tree)),
+    fn import(&mut self, before: &[String], tree: &str) {
+        let tree = tree.trim();
+        if let Some(group) = tree.strip_prefix('{').and_then(|tree| tree.strip_suffix('}')) {
+            for part in split(group) {
+                self.import(before, part);
+            }
+        } else if let Some((name, rest)) = tree.split_once("::") {
+            self.import(&[before, &[name.to_owned()]].concat(), rest);
+        } else if tree == "*" {
+            self.imports.push(before.to_vec());
+        } else if !tree.is_empty() {
+            let name = tree.split(' ').next().unwrap_or(tree);
+            self.imports.push([before, &[name.to_owned()]].concat());
         }
     }
 }
 
-impl<'ast> Visit<'ast> for SourceFile {
-    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        self.function(&item.sig, &item.block);
-        visit::visit_item_fn(self, item);
-    }
-
-    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        self.function(&item.sig, &item.block);
-        visit::visit_impl_item_fn(self, item);
-    }
-
-    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
-        self.types.push(item.ident.to_string());
-    }
-
-    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
-        self.types.push(item.ident.to_string());
-    }
-
-    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
-        self.types.push(item.ident.to_string());
-        visit::visit_item_trait(self, item);
-    }
-
-    fn visit_item_type(&mut self, item: &'ast syn::ItemType) {
-        self.types.push(item.ident.to_string());
-    }
-
-    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        self.import(&[], &item.tree);
+fn without_visibility(code: &str) -> &str {
+    let Some(rest) = code.strip_prefix("pub") else {
+        return code;
+    };
+    match rest.strip_prefix('(') {
+        Some(rest) => rest.split_once(") ").map_or(code, |(_, item)| item),
+        None => rest.trim_start(),
     }
 }
 
-fn is_tuple(parameter: &Type) -> bool {
-    match parameter {
-        Type::Tuple(tuple) => tuple.elems.len() > 1,
-        Type::Reference(reference) => is_tuple(&reference.elem),
-        _ => false,
+/// The name of an item that begins with one of these words.
+fn name_after<'c>(item: &'c str, words: &[&str]) -> Option<&'c str> {
+    let mut item = item;
+    for qualifier in ["const ", "async ", "unsafe "] {
+        item = item.strip_prefix(qualifier).unwrap_or(item);
     }
+    let rest = words.iter().find_map(|word| item.strip_prefix(word))?;
+    let end = rest.find(|character: char| !character.is_alphanumeric() && character != '_');
+    Some(&rest[..end.unwrap_or(rest.len())])
 }
 
-/// Whether it is an `Option` of an `Option` or a `Result` of a `Result`, or has one.
-fn is_nested(outer: &Type) -> bool {
-    let outer_name = name(outer);
-    let is_same = |inner: &Type| name(inner).is_some() && name(inner) == outer_name;
-    arguments(outer)
-        .into_iter()
-        .any(|inner| is_same(inner) || is_nested(inner))
+/// The parameters of a signature.
+fn parameters(signature: &str) -> Vec<&str> {
+    let Some(start) = signature.find('(') else {
+        return Vec::new();
+    };
+    let mut depth = 0_i32;
+    for (position, character) in signature[start..].char_indices() {
+        depth += change_of_depth(character, '(', ')');
+        if depth == 0 {
+            return split(&signature[start + 1..start + position]);
+        }
+    }
+    Vec::new()
 }
 
-fn name(of: &Type) -> Option<String> {
-    let Type::Path(path) = of else { return None };
-    let name = path.path.segments.last()?.ident.to_string();
-    ["Option", "Result"].contains(&name.as_str()).then_some(name)
+fn change_of_depth(character: char, open: char, close: char) -> i32 {
+    i32::from(character == open) - i32::from(character == close)
 }
 
-fn arguments(of: &Type) -> Vec<&Type> {
-    let Type::Path(path) = of else { return Vec::new() };
-    match path.path.segments.last().map(|segment| &segment.arguments) {
-        Some(PathArguments::AngleBracketed(arguments)) => arguments
-            .args
-            .iter()
-            .filter_map(|argument| match argument {
-                GenericArgument::Type(argument) => Some(argument),
-                _ => None,
-            })
-            .collect(),
-        _ => Vec::new(),
+/// Splits at the commas that are in no brackets.
+fn split(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut depth, mut start, mut before) = (0_i32, 0, ' ');
+    for (position, character) in text.char_indices() {
+        // The `>` of an arrow closes nothing.
+        if character != '>' || before != '-' {
+            let brackets = [('(', ')'), ('[', ']'), ('{', '}'), ('<', '>')];
+            depth += brackets
+                .iter()
+                .map(|(open, close)| change_of_depth(character, *open, *close))
+                .sum::<i32>();
+        }
+        before = character;
+        if character == ',' && depth == 0 {
+            parts.push(&text[start..position]);
+            start = position + 1;
+        }
+    }
+    parts.push(&text[start..]);
+    parts.retain(|part| !part.trim().is_empty());
+    parts
+}
+
+/// Whether a parameter's type is a tuple, or a reference to one.
+fn is_tuple(parameter: &str) -> bool {
+    let parameter = parameter.trim();
+    // A pattern that takes a tuple apart is of one.
+    if parameter.starts_with('(') {
+        return true;
+    }
+    let Some((_, of)) = parameter.split_once(": ") else {
+        return false;
+    };
+    let of = of.trim_start_matches(['&', ' ']);
+    let of = of
+        .strip_prefix('\'')
+        .and_then(|rest| rest.split_once(' '))
+        .map_or(of, |(_, of)| of);
+    of.trim_start_matches("mut ").starts_with('(') && split(of.trim_matches(['(', ')'])).len() > 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_measured() {
+        let text = "use crate::a::{b::C, d};\n\
+                    pub(super) struct One;\n\
+                    impl One {\n    type Item = u8;\n    fn two(&self, (a, b): (u8, u8)) -> Option<Option<u8>> {\n        None\n    }\n}\n\
+                    #[cfg(test)]\nmod tests {\n    struct Two;\n}\n";
+        let file = parse("m".to_owned(), text);
+        assert_eq!(file.types, ["One"]);
+        assert_eq!(file.lines, 8);
+        assert_eq!(file.tuple_parameters, ["m.rs:5 two"]);
+        assert_eq!(file.nested_types, ["m.rs:5 two"]);
+        assert_eq!(
+            file.functions.iter().map(|function| function.lines).collect::<Vec<_>>(),
+            [1]
+        );
+        assert_eq!(file.imports, [vec!["crate", "a", "b", "C"], vec!["crate", "a", "d"]]);
     }
 }
