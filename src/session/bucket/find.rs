@@ -5,7 +5,7 @@ mod first_page;
 pub(super) mod item_cursor;
 mod merge;
 
-use bson::raw::{RawDocumentBuf, cstr};
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use self::access_path::{AccessPath, BatchTerms};
 use self::item_cursor::{BatchLimit, BatchStatus, ItemCursor};
@@ -14,7 +14,7 @@ use super::cursor_source::CursorSource;
 use super::explain::Explained;
 use super::upstream_query::{complete, kill};
 use crate::command::batch::{BatchKind, ReplyBatch};
-use crate::command::document::get;
+use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
 use crate::command::reply::{CursorReply, copy_cluster_time, with_closed_cursor};
@@ -29,6 +29,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     let find = Find::parse(run.head.body())?;
     check(run, &find)?;
     run.ensure_readable(find.hint).await?;
+    check_tailable(run, &find)?;
     if let Some(question) = BucketQuery::of(run.shape, &find)
         && let Some(reply) = from_buckets(run, &find, &question).await?
     {
@@ -42,6 +43,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
 pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Explained, RunError> {
     check(run, find)?;
     run.ensure_readable(find.hint).await?;
+    check_tailable(run, find)?;
     if let Some(question) = BucketQuery::of(run.shape, find)
         && let Some(explained) = buckets_explained(run, find, &question).await?
     {
@@ -190,15 +192,18 @@ async fn merged(
 }
 
 fn check(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), CommandError> {
-    if find
-        .beyond_aggregation
-        .iter()
-        .any(|option| matches!(*option, "tailable" | "awaitData"))
-    {
-        let message = "error processing query: tailable cursor requested on non capped collection";
+    let has = |option| find.beyond_aggregation.contains(&option);
+    if has("awaitData") && !has("tailable") {
+        let message = "Cannot set 'awaitData' without also setting 'tailable'";
+        return Err(CommandError::new(ErrorCode::FailedToParse, message));
+    }
+    let is_natural = |sort: &RawDocument| get(sort, "$natural").and_then(as_whole_number) == Some(1);
+    if has("tailable") && find.sort.is_some_and(|sort| !sort.is_empty() && !is_natural(sort)) {
+        let message = "cannot use tailable option with a sort other than {$natural: 1}";
         return Err(CommandError::new(ErrorCode::BadValue, message));
     }
-    if let Some(option) = find.beyond_aggregation.first() {
+    let mut options = find.beyond_aggregation.iter();
+    if let Some(option) = options.find(|option| !matches!(**option, "tailable" | "awaitData")) {
         return Err(run.unsupported(&format!("find with '{option}'")));
     }
     if let Some(operator) = find.filter.and_then(unwound::unsupported_operator) {
@@ -206,6 +211,15 @@ fn check(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), CommandError> {
     }
     if find.sort.is_some_and(|sort| get(sort, "$natural").is_some()) {
         return Err(run.unsupported("a sort by $natural"));
+    }
+    Ok(())
+}
+
+/// Refuses a tailable cursor as mongod does on a collection that is not capped. A missing collection has no documents.
+fn check_tailable(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), CommandError> {
+    if run.collection.is_some() && find.beyond_aggregation.contains(&"tailable") {
+        let message = "error processing query: tailable cursor requested on non capped collection";
+        return Err(CommandError::new(ErrorCode::BadValue, message));
     }
     Ok(())
 }

@@ -211,6 +211,7 @@ fn wrong(world: &mut World) -> Document {
         doc! { "maxTimeMS": Bson::Null },
         doc! { "tailable": true },
         doc! { "awaitData": true, "tailable": true },
+        doc! { "awaitData": true },
         doc! { "let": 1 },
         doc! { "readConcern": { "level": "nope" } },
         doc! { "let": { "x": 1 }, "filter": { "$expr": { "$eq": ["$n", "$$y"] } } },
