@@ -1,5 +1,5 @@
-//! The command line: `serve`, `check`, `setup`, `compact`, `advise`, `health` and what describes them. The only floor that reads the
-//! process's arguments and environment.
+//! The command line: `serve`, `check`, `setup`, `compact`, `advise`, `health` and what describes them. The
+//! only floor that reads the process's arguments and environment.
 
 mod advise;
 mod check;
@@ -30,10 +30,12 @@ use crate::telemetry::recent_warnings::RecentWarnings;
 
 /// Names the configuration when `--config` does not.
 const CONFIG_VARIABLE: &str = "MONGOSHAPE_CONFIG";
-/// Names the server when `advise --uri` does not; `serve` and the others know it as an option of the configuration.
+/// Names the server when `advise --uri` does not; `serve` and the others know it as an option of the
+/// configuration.
 const URI_VARIABLE: &str = "MONGOSHAPE_UPSTREAM_URI";
 
-/// A proxy that stores MongoDB collections in the bucket or outlier pattern while applications see plain ones.
+/// A proxy that stores MongoDB collections in the bucket or outlier pattern while applications see plain
+/// ones.
 #[derive(Debug, Parser)]
 #[command(name = "mongoshape", version)]
 struct Arguments {
@@ -45,15 +47,16 @@ struct Arguments {
 enum Verb {
     /// Runs the proxy until SIGTERM or SIGINT.
     Serve(ConfigFile),
-    /// Validates the configuration and the upstream, and prints each finding; exits with 1 if one is an error.
+    /// Validates the configuration and the upstream, and prints each finding; exits with 1 if one is an
+    /// error.
     Check(ConfigFile),
-    /// Adopts buckets that were written by hand, creates the indexes of every shape, and removes what crashes left; may be run
-    /// again at any time.
+    /// Adopts buckets that were written by hand, creates the indexes of every shape, and removes what crashes
+    /// left; may be run again at any time.
     Setup(Setup),
     /// Packs short pages again, while clients work; may be stopped and run again at any time.
     Compact(Compact),
-    /// Looks at collections as they are, and proposes shapes for those that would gain by one. Only reads; prints names of
-    /// fields, and never a value.
+    /// Looks at collections as they are, and proposes shapes for those that would gain by one. Only reads;
+    /// prints names of fields, and never a value.
     Advise(Advise),
     /// Asks a running proxy whether it is ready; exits with 1 if it is not.
     Health(Health),
@@ -72,11 +75,12 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct Advise {
-    /// The server, as a connection string; else what `MONGOSHAPE_UPSTREAM_URI` says, which other users of this machine do
-    /// not see.
+    /// The server, as a connection string; else what `MONGOSHAPE_UPSTREAM_URI` says, which other users of
+    /// this machine do not see.
     #[arg(long, value_name = "URI")]
     uri: Option<String>,
-    /// A collection to look at, as `database.collection`; may be given several times. Else all that there are.
+    /// A collection to look at, as `database.collection`; may be given several times. Else all that there
+    /// are.
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Vec<String>,
     /// Documents of each collection that are looked at, drawn at random; at most 32 MiB of them.
@@ -109,12 +113,13 @@ struct Compact {
 struct Setup {
     #[command(flatten)]
     file: ConfigFile,
-    /// Splits what has more elements than an outlier shape's threshold, and adopts outliers that were split by hand, while
-    /// clients work; may be stopped and run again at any time.
+    /// Splits what has more elements than an outlier shape's threshold, and adopts outliers that were split
+    /// by hand, while clients work; may be stopped and run again at any time.
     #[arg(long)]
     split: bool,
-    /// Puts the plain documents of collections with a bucket shape into pages. Stop what writes to them before; what they are now is
-    /// kept beside, as `<collection>.mongoshape_plain`. May be stopped and run again at any time.
+    /// Puts the plain documents of collections with a bucket shape into pages. Stop what writes to them
+    /// before; what they are now is kept beside, as `<collection>.mongoshape_plain`. May be stopped and run
+    /// again at any time.
     #[arg(long)]
     pack: bool,
     /// The one collection to set up, as `database.collection`; else all with a shape.
@@ -168,7 +173,8 @@ pub fn main() -> ExitCode {
 }
 
 fn run(verb: Verb) -> anyhow::Result<ExitCode> {
-    // Clients are served by threads of their own; one here accepts them, another watches the upstream meanwhile.
+    // Clients are served by threads of their own; one here accepts them, another watches the upstream
+    // meanwhile.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

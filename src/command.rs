@@ -1,4 +1,5 @@
-//! A typed, borrowed view of one command, and builders of replies and errors. Knows neither patterns nor sockets.
+//! A typed, borrowed view of one command, and builders of replies and errors. Knows neither patterns nor
+//! sockets.
 #![cfg_attr(
     not(test),
     deny(
@@ -15,6 +16,7 @@ pub mod aggregate;
 pub mod arguments;
 pub mod batch;
 pub mod collection;
+pub mod concerns;
 pub mod count;
 pub mod cursor;
 pub mod delete;
@@ -28,7 +30,6 @@ pub mod header;
 pub mod indexes;
 pub mod insert;
 pub mod namespace;
-pub mod read_concern;
 pub mod referenced_namespaces;
 pub mod reply;
 pub mod statement_ids;

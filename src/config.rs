@@ -1,9 +1,10 @@
 //! From a TOML file and the environment to values that are right, or to all mistakes at once.
 //!
-//! `source` parses the text, `section` reads one table of it field by field, `options` describes every field, and `resolve`, `listen`, `upstream`, `admin` and `shapes`
-//! say what the fields mean. Every scalar can also be set by an environment variable, which goes before the file:
-//! `MONGOSHAPE_LISTEN_ADDRESS`, or `MONGOSHAPE_BUCKET_0_MAX_ITEMS` for the first `[[bucket]]`. A `[[bucket]]` or
-//! `[[outlier]]` that the file does not have is added by giving the next number's namespace.
+//! `source` parses the text, `section` reads one table of it field by field, `options` describes every field,
+//! and `resolve`, `listen`, `upstream`, `admin` and `shapes` say what the fields mean. Every scalar can also
+//! be set by an environment variable, which goes before the file: `MONGOSHAPE_LISTEN_ADDRESS`, or
+//! `MONGOSHAPE_BUCKET_0_MAX_ITEMS` for the first `[[bucket]]`. A `[[bucket]]` or `[[outlier]]` that the file
+//! does not have is added by giving the next number's namespace.
 //!
 //! Must not know sockets, and reads no environment of its own: the lookup is passed in.
 
@@ -54,7 +55,8 @@ pub struct ListenConfig {
     pub listeners: Listeners,
     /// Clients at a time, at most.
     pub max_connections: usize,
-    /// With which files clients are to speak TLS; `None`: they speak without. The files are not looked at yet.
+    /// With which files clients are to speak TLS; `None`: they speak without. The files are not looked at
+    /// yet.
     pub tls: Option<TlsFiles>,
     /// The longest message that a client may send, in bytes.
     pub max_message_bytes: usize,
@@ -116,7 +118,8 @@ pub enum PresentAs {
 pub struct UpstreamConfig {
     /// The connection string, for the driver. Never to be logged.
     pub uri: String,
-    /// `host:port` of each host that it names (an IPv6 address stands in brackets), or the one name whose SRV record does.
+    /// `host:port` of each host that it names (an IPv6 address stands in brackets), or the one name whose SRV
+    /// record does.
     pub hosts: Vec<String>,
     /// How long finding a server and opening a connection may take.
     pub connect_timeout: Duration,

@@ -1,8 +1,8 @@
-//! Listeners, limits, draining, and which server is the upstream's primary. Does not know what a command means: each
-//! connection is handed to a session.
+//! Listeners, limits, draining, and which server is the upstream's primary. Does not know what a command
+//! means: each connection is handed to a session.
 //!
-//! [`listener`] accepts, [`admission`] decides who may stay and finds out what a client speaks, [`workers`] are the threads
-//! that sessions live on, [`topology`] watches the upstream.
+//! [`listener`] accepts, [`admission`] decides who may stay and finds out what a client speaks, [`workers`]
+//! are the threads that sessions live on, [`topology`] watches the upstream.
 
 pub mod admission;
 pub mod listener;

@@ -1,7 +1,8 @@
 //! One client and its upstream link: relay, rewritten commands, cursors, handshake.
 //!
-//! [`connection`] is the loop; [`upstream`] is where it connects to, [`handshake`] how that is introduced; [`route`] says what a frame asks for; [`relay`] passes bytes on; [`bucket`] has one file for each
-//! command that a shape rewrites. Knows nothing of listeners or of configuration files.
+//! [`connection`] is the loop; [`upstream`] is where it connects to, [`handshake`] how that is introduced;
+//! [`route`] says what a frame asks for; [`relay`] passes bytes on; [`bucket`] has one file for each command
+//! that a shape rewrites. Knows nothing of listeners or of configuration files.
 
 mod bounded;
 mod bucket;
@@ -137,8 +138,8 @@ impl Shared {
         }
     }
 
-    /// Exchanges the settings: commands that begin from now on run under these, running ones end under the old. Limits
-    /// hold for new connections.
+    /// Exchanges the settings: commands that begin from now on run under these, running ones end under the
+    /// old. Limits hold for new connections.
     pub fn exchange(&self, settings: Settings) {
         expect_namespaces(&settings, &self.metrics);
         self.settings.store(Arc::new(settings.observing(&self.metrics)));

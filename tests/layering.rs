@@ -1,6 +1,7 @@
-//! Each module under `src/` is a layer and depends only on the layers before it in [`LAYERS`]. Pure layers use neither
-//! runtime, network, files nor clock. Tests inside `src/` have the same rules; `lib.rs` and `main.rs` are in no layer.
-//! The scan knows Rust's tokens and paths, not its types: it misses names that a macro builds and `use std as s`.
+//! Each module under `src/` is a layer and depends only on the layers before it in [`LAYERS`]. Pure layers
+//! use neither runtime, network, files nor clock. Tests inside `src/` have the same rules; `lib.rs` and
+//! `main.rs` are in no layer. The scan knows Rust's tokens and paths, not its types: it misses names that a
+//! macro builds and `use std as s`.
 
 use std::{
     fmt::Write as _,
@@ -27,7 +28,8 @@ const LAYERS: [&str; 8] = [
 /// The layers that do no input or output.
 const PURE_LAYERS: [&str; 3] = ["wire", "command", "pattern"];
 
-/// What a pure layer does not name, as a run of path segments (from the start of the path if `anchored`), and why.
+/// What a pure layer does not name, as a run of path segments (from the start of the path if `anchored`), and
+/// why.
 const IMPURE: [Impure; 4] = [
     Impure::start(&["std", "net"], "sockets belong to `session` and `server`"),
     Impure::start(&["std", "fs"], "files belong to `config` and `cli`"),

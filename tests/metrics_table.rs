@@ -1,4 +1,5 @@
-//! `docs/metrics.md` and the registry have the same metrics, labels and texts. `METRICS_TABLE=write` writes the tables anew.
+//! `docs/metrics.md` and the registry have the same metrics, labels and texts. `METRICS_TABLE=write` writes
+//! the tables anew.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

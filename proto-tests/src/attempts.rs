@@ -1,5 +1,5 @@
-//! Two attempts at one command. The first is disturbed at one of the commands that the proxy makes of it; the second comes through
-//! another proxy.
+//! Two attempts at one command. The first is disturbed at one of the commands that the proxy makes of it; the
+//! second comes through another proxy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -176,8 +176,8 @@ impl Attempts {
         Ok((reply, held.load(Ordering::Relaxed)))
     }
 
-    /// Disturbs the command of each kind at those of the proxy's commands that `numbers` names, until there are no more of them, and
-    /// sends it again: what was not as if it had been done once.
+    /// Disturbs the command of each kind at those of the proxy's commands that `numbers` names, until there
+    /// are no more of them, and sends it again: what was not as if it had been done once.
     pub fn done_otherwise<N>(&mut self, disturbance: Disturbance, numbers: impl Fn(usize) -> N) -> Result<Vec<String>>
     where
         N: Iterator<Item = usize>,

@@ -53,7 +53,8 @@ impl Balancer {
         self.address
     }
 
-    /// Cuts a connection, wherever it is: the one that `choose` points at among so many that were opened lately.
+    /// Cuts a connection, wherever it is: the one that `choose` points at among so many that were opened
+    /// lately.
     pub fn cut(&self, choose: impl FnOnce(usize) -> usize) {
         let mut open = lock(&self.open);
         open.retain(|client| client.peer_addr().is_ok());

@@ -1,6 +1,7 @@
 //! Books with very many buyers: an outlier collection as a test configures it, and what of it lies in mongod.
 //!
-//! As with [`crate::shape`], these are a test's own words: what is stored is held against the layout's description.
+//! As with [`crate::shape`], these are a test's own words: what is stored is held against the layout's
+//! description.
 
 use std::collections::BTreeMap;
 

@@ -33,7 +33,8 @@ pub enum Scripts {
     Off,
 }
 
-/// A running browser with one page. It ends when it is dropped, and, as its pipe then ends, when this process does.
+/// A running browser with one page. It ends when it is dropped, and, as its pipe then ends, when this process
+/// does.
 #[derive(Debug)]
 pub struct Browser {
     child: Child,

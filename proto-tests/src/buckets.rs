@@ -8,7 +8,8 @@ use bson::{Bson, Document};
 
 use crate::{Shape, invariants};
 
-/// The shape that the stored documents are to have; the names that are always configured alike are the defaults.
+/// The shape that the stored documents are to have; the names that are always configured alike are the
+/// defaults.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
     /// The one key field.

@@ -14,8 +14,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
 
-/// A folder of PEM files: an authority, what it has signed for a server and for a client, and a stranger whom no one
-/// here trusts. The folder is removed with the last clone.
+/// A folder of PEM files: an authority, what it has signed for a server and for a client, and a stranger whom
+/// no one here trusts. The folder is removed with the last clone.
 #[derive(Debug, Clone)]
 pub struct Certificates {
     folder: Arc<TempDir>,
@@ -80,7 +80,8 @@ impl Certificates {
         self.folder().join("server-and-key.pem")
     }
 
-    /// A client's certificate and key in one file, as drivers want them. Its subject is `CN=client,O=mongoshape tests`.
+    /// A client's certificate and key in one file, as drivers want them. Its subject is
+    /// `CN=client,O=mongoshape tests`.
     #[must_use]
     pub fn client(&self) -> PathBuf {
         self.folder().join("client.pem")

@@ -21,10 +21,11 @@ pub fn database_name() -> String {
     format!("test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The same application on both systems: a naive database on mongod itself, and a shaped one through the proxy.
+/// The same application on both systems: a naive database on mongod itself, and a shaped one through the
+/// proxy.
 ///
-/// The names have equal lengths, and collections should have the same name in both, so that errors differ only in the
-/// database's name (see [`Pair::neutral`]).
+/// The names have equal lengths, and collections should have the same name in both, so that errors differ
+/// only in the database's name (see [`Pair::neutral`]).
 #[derive(Debug, Clone)]
 pub struct Pair {
     /// On mongod, where no shape is: what every answer must be like.

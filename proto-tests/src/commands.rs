@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result, bail};
 /// Runs a command to its end and gives what it wrote.
 ///
 /// # Errors
-/// One line with the program, its first arguments, its last words, and `remedy`: what to install or to do about it.
+/// One line with the program, its first arguments, its last words, and `remedy`: what to install or to do
+/// about it.
 pub fn run(command: &mut Command, remedy: &str) -> Result<Output> {
     let program = command.get_program().display().to_string();
     let output = command

@@ -1,5 +1,5 @@
-//! A way to a server that breaks where a test says: before a command gets there, or once it was executed and before its
-//! answer gets back.
+//! A way to a server that breaks where a test says: before a command gets there, or once it was executed and
+//! before its answer gets back.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -100,7 +100,8 @@ impl Cut {
         self.set(Some((Event::Breaks(moment), command)));
     }
 
-    /// Keeps the writing command number `command` from now on, counted from 1, waiting while something else happens.
+    /// Keeps the writing command number `command` from now on, counted from 1, waiting while something else
+    /// happens.
     pub fn meanwhile(&self, command: usize, happens: impl FnOnce() + Send + 'static) {
         self.set(Some((Event::Waits(Box::new(happens)), command)));
     }

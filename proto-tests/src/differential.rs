@@ -1,19 +1,22 @@
-//! Differential tests: the same random commands on a naive collection, directly, and on a shaped one, through the proxy.
+//! Differential tests: the same random commands on a naive collection, directly, and on a shaped one, through
+//! the proxy.
 //!
-//! A [`World`] makes up values, documents, filters and stages from a seed. An [`Operation`] is one command, or a few that
-//! belong together, with its own idea of what must be equal: one file a family under `operation/`, listed in
-//! [`operation::FAMILIES`]. The [`runner`] runs them, and every few steps compares whole contents and has the layout
-//! checked ([`crate::invariants`]).
+//! A [`World`] makes up values, documents, filters and stages from a seed. An [`Operation`] is one command,
+//! or a few that belong together, with its own idea of what must be equal: one file a family under
+//! `operation/`, listed in [`operation::FAMILIES`]. The [`runner`] runs them, and every few steps compares
+//! whole contents and has the layout checked ([`crate::invariants`]).
 //!
-//! What may differ, by contract: the order of an item's top-level fields; natural order where several keys are read; the
-//! text of an error message other than that of a duplicate key; `_id`s, where the shape drops them. And the proxy may
-//! refuse what [`refusal`] lists, for the reason given there and for no other.
+//! What may differ, by contract: the order of an item's top-level fields; natural order where several keys
+//! are read; the text of an error message other than that of a duplicate key; `_id`s, where the shape drops
+//! them. And the proxy may refuse what [`refusal`] lists, for the reason given there and for no other.
 //!
-//! Every choice of the generator is a site of the [`grammar`]; [`coverage`] counts what was taken, and [`mongodb`] holds it against
-//! what MongoDB has. `MONGOSHAPE_DIFFERENTIAL=full` runs 50,000 operations over 100 seeds; `collect` lists all disagreements and
-//! goes on. `docs/decisions/0026-random-tests-by-a-grammar.md` says why.
+//! Every choice of the generator is a site of the [`grammar`]; [`coverage`] counts what was taken, and
+//! [`mongodb`] holds it against what MongoDB has. `MONGOSHAPE_DIFFERENTIAL=full` runs 50,000 operations over
+//! 100 seeds; `collect` lists all disagreements and goes on.
+//! `docs/decisions/0026-random-tests-by-a-grammar.md` says why.
 //!
-//! To add a command: a file under `operation/` with a `generate` and an `impl Operation`, and a line in `FAMILIES`.
+//! To add a command: a file under `operation/` with a `generate` and an `impl Operation`, and a line in
+//! `FAMILIES`.
 
 mod changes;
 pub mod compare;

@@ -1,4 +1,5 @@
-//! Frames byte by byte, right ones and wrong ones: what [`raw`](crate::raw) needs and what no driver would send.
+//! Frames byte by byte, right ones and wrong ones: what [`raw`](crate::raw) needs and what no driver would
+//! send.
 
 use anyhow::Result;
 use bson::Document;
@@ -103,7 +104,8 @@ pub fn flags(frame: &[u8]) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|byte| frame[HEADER_LENGTH + byte]))
 }
 
-/// The header's field at this position: 0 is the length, 1 the request id, 2 the id it responds to, 3 the kind.
+/// The header's field at this position: 0 is the length, 1 the request id, 2 the id it responds to, 3 the
+/// kind.
 #[must_use]
 pub fn header_field(frame: &[u8], position: usize) -> i32 {
     i32::from_le_bytes(std::array::from_fn(|byte| frame[4 * position + byte]))

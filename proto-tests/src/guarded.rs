@@ -1,9 +1,9 @@
 //! A server process that cannot outlive its owner.
 //!
-//! Between us and the server stands a few lines of `sh` which wait on a pipe that we hold open. However we end (dropped,
-//! panicked, SIGKILL), the kernel closes the pipe, the watcher kills the server, and `sh` reaps it and removes its folder.
-//! The parent-death signal of Linux was no alternative: it fires when the *thread* that started the server ends, and a
-//! test's thread ends before the test process does.
+//! Between us and the server stands a few lines of `sh` which wait on a pipe that we hold open. However we
+//! end (dropped, panicked, SIGKILL), the kernel closes the pipe, the watcher kills the server, and `sh` reaps
+//! it and removes its folder. The parent-death signal of Linux was no alternative: it fires when the *thread*
+//! that started the server ends, and a test's thread ends before the test process does.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -16,10 +16,12 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// `$1` is the folder to remove, the rest is the server's command line. Our pipe is descriptor 3, because a background
-/// job's own input is /dev/null; descriptor 4 is the log, so that nothing that `sh` itself says gets into it.
+/// `$1` is the folder to remove, the rest is the server's command line. Our pipe is descriptor 3, because a
+/// background job's own input is /dev/null; descriptor 4 is the log, so that nothing that `sh` itself says
+/// gets into it.
 ///
-/// `trap "" TERM` closes a race: once the pipe is gone, the watcher must end with 0, which is the sign to remove the folder.
+/// `trap "" TERM` closes a race: once the pipe is gone, the watcher must end with 0, which is the sign to
+/// remove the folder.
 const SCRIPT: &str = r#"
 folder=$1; shift
 exec 3<&0 4>&2 2>/dev/null
@@ -44,9 +46,11 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// Starts `command` (program and arguments) with both its outputs going to `log`, and takes `folder` over.
+    /// Starts `command` (program and arguments) with both its outputs going to `log`, and takes `folder`
+    /// over.
     ///
-    /// The server gets a process group of its own: Ctrl-C in a terminal reaches us, and through us the server.
+    /// The server gets a process group of its own: Ctrl-C in a terminal reaches us, and through us the
+    /// server.
     pub fn start(command: &Command, folder: TempDir, log: Stdio) -> Result<Self> {
         let folder = folder.keep();
         let (shell, server) = launch(command, &folder, log)?;

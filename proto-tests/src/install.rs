@@ -1,7 +1,7 @@
 //! Installs the drivers of other languages under the target directory, once, from pinned versions.
 //!
-//! Python is needed for mongod itself, so pymongo always runs, and Node.js comes from there where there is none. Go and
-//! Java with Maven have to be there for the whole matrix.
+//! Python is needed for mongod itself, so pymongo always runs, and Node.js comes from there where there is
+//! none. Go and Java with Maven have to be there for the whole matrix.
 
 mod compiled;
 mod node;
@@ -48,7 +48,8 @@ fn pip(folder: &Path, wanted: &[&OsStr]) -> Result<()> {
     commands::run(&mut pip, "install python3 and python3-pip").map(drop)
 }
 
-/// Runs `install` unless it was done for these very versions. Processes that come here together wait for the first.
+/// Runs `install` unless it was done for these very versions. Processes that come here together wait for the
+/// first.
 fn once(folder: &Path, versions: &[u8], install: impl FnOnce() -> Result<()>) -> Result<()> {
     let _lock = locked(folder)?;
     let marker = folder.join("installed");

@@ -1,8 +1,9 @@
-//! The invariants of layout version 1, checked on buckets as mongod holds them; those of the other pattern are in [`outlier`].
+//! The invariants of layout version 1, checked on buckets as mongod holds them; those of the other pattern
+//! are in [`outlier`].
 //!
-//! It knows the layout from its definition, not from the proxy's code. One file a question: what every bucket is by itself
-//! ([`bucket`]), how a key's pages follow each other ([`pages`]), what a lifted key looks like ([`key`]), and whether the
-//! indexes are there ([`indexes`]).
+//! It knows the layout from its definition, not from the proxy's code. One file a question: what every bucket
+//! is by itself ([`bucket`]), how a key's pages follow each other ([`pages`]), what a lifted key looks like
+//! ([`key`]), and whether the indexes are there ([`indexes`]).
 
 mod bucket;
 mod indexes;

@@ -1,7 +1,7 @@
 //! The library that tests, the demo and the benchmarks share: a real mongod, the real proxy.
 //!
-//! Everything is started on free ports of 127.0.0.1 in temporary folders, and ends with its owner: when it is dropped,
-//! when a test panics, and also when the whole test process is killed (see [`guarded`]).
+//! Everything is started on free ports of 127.0.0.1 in temporary folders, and ends with its owner: when it is
+//! dropped, when a test panics, and also when the whole test process is killed (see [`guarded`]).
 //!
 //! It must not use `mongoshape`'s own code to speak the protocol: what is tested does not check itself.
 

@@ -6,7 +6,8 @@ pub fn is_full(variable: &str) -> bool {
     std::env::var(variable).as_deref() == Ok("full")
 }
 
-/// The seed of a run: that of `MONGOSHAPE_SEED`, or any. It is shown, so that the run can be seen again, as far as threads allow.
+/// The seed of a run: that of `MONGOSHAPE_SEED`, or any. It is shown, so that the run can be seen again, as
+/// far as threads allow.
 #[must_use]
 pub fn seed() -> u64 {
     let given = std::env::var("MONGOSHAPE_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -15,7 +16,8 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// The seed of `MONGOSHAPE_SEED`, or always the same one: a comparison with mongod that fails depends on the change under test, not on chance.
+/// The seed of `MONGOSHAPE_SEED`, or always the same one: a comparison with mongod that fails depends on the
+/// change under test, not on chance.
 #[must_use]
 pub fn fixed_seed() -> u64 {
     let given = std::env::var("MONGOSHAPE_SEED").ok().and_then(|seed| seed.parse().ok());

@@ -53,8 +53,9 @@ impl Mongod {
         Options::default().replica_set(members)
     }
 
-    /// The connection string: for this very server if it stands alone, else the set's seed list. On a server that demands
-    /// logins it names the user `admin`, on one with TLS the authority, and a certificate of ours if it demands one.
+    /// The connection string: for this very server if it stands alone, else the set's seed list. On a server
+    /// that demands logins it names the user `admin`, on one with TLS the authority, and a certificate of
+    /// ours if it demands one.
     #[must_use]
     pub fn uri(&self) -> String {
         self.with_admin(self.all_named())

@@ -11,8 +11,8 @@ pub(crate) const ATTEMPTS: usize = 5;
 /// How many ports the system may name before one is accepted that was given out before.
 const LOOKS: usize = 1_000;
 
-/// What this process gave out so far. The system may name a port again as soon as it is let go of: the second port of a
-/// proxy would be its first, or that of another proxy which is just started again.
+/// What this process gave out so far. The system may name a port again as soon as it is let go of: the second
+/// port of a proxy would be its first, or that of another proxy which is just started again.
 static GIVEN: LazyLock<Mutex<HashSet<SocketAddr>>> = LazyLock::new(Mutex::default);
 
 /// An address on 127.0.0.1 that was free a moment ago, another one at each call.

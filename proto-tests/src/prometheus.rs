@@ -22,7 +22,8 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes `scraped` as the job that alerts and the dashboard go by, at this interval, such as `5s`.
+    /// Starts one that scrapes `scraped` as the job that alerts and the dashboard go by, at this interval,
+    /// such as `5s`.
     ///
     /// # Errors
     /// There is none on this machine: see [`INSTALL`].

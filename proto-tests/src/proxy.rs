@@ -1,4 +1,5 @@
-//! The proxy's real binary, started with a given configuration; a test fails on any WARN or ERROR that it did not list.
+//! The proxy's real binary, started with a given configuration; a test fails on any WARN or ERROR that it did
+//! not list.
 
 mod addresses;
 mod admin;
@@ -66,8 +67,8 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// A single server is named twice in the log, when it is connected to and when it has said what it is: mostly within milliseconds.
-    /// A set is named once.
+    /// A single server is named twice in the log, when it is connected to and when it has said what it is:
+    /// mostly within milliseconds. A set is named once.
     fn wait_until_the_server_is_known(&self) {
         let deadline = Instant::now() + Duration::from_secs(1);
         let named = || {
@@ -132,7 +133,8 @@ impl Proxy {
         admin::request(self.addresses.admin, path, token)
     }
 
-    /// The value of one series, named as `/metrics` prints it: `name{label="value"}`, labels in the order of their names.
+    /// The value of one series, named as `/metrics` prints it: `name{label="value"}`, labels in the order of
+    /// their names.
     ///
     /// # Panics
     /// When there is no such series: all of them exist at zero.
@@ -198,8 +200,8 @@ impl Proxy {
         Ok(())
     }
 
-    /// Starts it again after [`Proxy::kill`] or [`Proxy::stop`], on its ports and with what its configuration file says by
-    /// now, and waits until it is ready. The log goes on.
+    /// Starts it again after [`Proxy::kill`] or [`Proxy::stop`], on its ports and with what its configuration
+    /// file says by now, and waits until it is ready. The log goes on.
     pub fn restart(&mut self) -> Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
@@ -218,7 +220,8 @@ impl Proxy {
                 ports::says_address_in_use(&words) && Instant::now() < deadline,
                 "the proxy ended while it started again with {status}; it said:\n{words}"
             );
-            // Somebody's outgoing connection may have a port for a moment: that is none of the proxy's faults.
+            // Somebody's outgoing connection may have a port for a moment: that is none of the proxy's
+            // faults.
             for line in &lines {
                 self.log.expect(line.level, &line.text);
             }

@@ -1,5 +1,5 @@
-//! A blocking connection that speaks just enough `OP_MSG`, for waiting on servers, for measuring, and for sending what no
-//! driver would send.
+//! A blocking connection that speaks just enough `OP_MSG`, for waiting on servers, for measuring, and for
+//! sending what no driver would send.
 
 mod stream;
 
@@ -24,7 +24,8 @@ const BODY_OFFSET: usize = HEADER_LENGTH + 4 + 1;
 /// The server's own limit, 48,000,000, with room to see a proxy break it.
 const MAX_FRAME_LENGTH: usize = 64 << 20;
 
-/// A connection; every wait on the server ends after ten seconds, unless set otherwise on [`Connection::stream`].
+/// A connection; every wait on the server ends after ten seconds, unless set otherwise on
+/// [`Connection::stream`].
 #[derive(Debug)]
 pub struct Connection {
     stream: Stream,
@@ -37,8 +38,9 @@ impl Connection {
         Ok(Self::on(Stream::Plain(connect(address)?)))
     }
 
-    /// Connects and does the TLS handshake, with what [`Certificates::client_config`](crate::Certificates::client_config)
-    /// gives. A server that refuses the certificate may do so only when it is first written to.
+    /// Connects and does the TLS handshake, with what
+    /// [`Certificates::client_config`](crate::Certificates::client_config) gives. A server that refuses the
+    /// certificate may do so only when it is first written to.
     pub fn open_tls(address: SocketAddr, config: &Arc<ClientConfig>) -> Result<Self> {
         Ok(Self::on(Stream::tls(connect(address)?, config)?))
     }

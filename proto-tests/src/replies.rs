@@ -1,4 +1,5 @@
-//! Whether a reply is an error, and what of it can be compared with another server's, or with that of another database.
+//! Whether a reply is an error, and what of it can be compared with another server's, or with that of another
+//! database.
 
 use anyhow::{Result, ensure};
 use bson::Document;

@@ -184,7 +184,8 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What a driver sends again, or an application since a proxy is not ready: that has no label where the command is not numbered.
+/// What a driver sends again, or an application since a proxy is not ready: that has no label where the
+/// command is not numbered.
 fn is_to_be_sent_again(command: &Document, reply: &Document) -> bool {
     let labels = reply.get_array("errorLabels").map(Vec::as_slice).unwrap_or_default();
     let is_not_ready = reply.get_i32("code").is_ok_and(|code| code == NOT_WRITABLE_PRIMARY);

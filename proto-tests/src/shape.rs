@@ -1,5 +1,5 @@
-//! A bucket shape as a test configures it: what is written for the proxy, and what the checker holds buckets against. An outlier
-//! shape is beside it.
+//! A bucket shape as a test configures it: what is written for the proxy, and what the checker holds buckets
+//! against. An outlier shape is beside it.
 //!
 //! These are a test's own words. The proxy's types are not used, as what is tested does not check itself.
 
@@ -50,8 +50,8 @@ pub struct Shape {
     pub item_ids: ItemIds,
     /// What the buckets' `_id`s are; nothing that is configured.
     pub names: Names,
-    /// Whether items are updated, so that they do not weigh what they weighed when they were inserted; nothing that is
-    /// configured.
+    /// Whether items are updated, so that they do not weigh what they weighed when they were inserted;
+    /// nothing that is configured.
     pub items_change: bool,
     /// Whether the collection is clustered; nothing that is configured.
     pub is_clustered: bool,

@@ -18,7 +18,8 @@ pub struct Shaped {
 }
 
 impl Shaped {
-    /// Starts a proxy that stores `items` of a new database as these lines of a `[[bucket]]` table say; the key is `k`.
+    /// Starts a proxy that stores `items` of a new database as these lines of a `[[bucket]]` table say; the
+    /// key is `k`.
     pub fn start(options: &str) -> Result<Self> {
         Self::with(options, &ProxyOptions::new(&mongod::shared().uri()))
     }

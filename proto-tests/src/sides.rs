@@ -148,7 +148,8 @@ impl<P: Pattern> Sides<P> {
         Ok(replies)
     }
 
-    /// A command that both sides answer alike, words included (but where words name items that have no names).
+    /// A command that both sides answer alike, words included (but where words name items that have no
+    /// names).
     pub fn alike(&mut self, command: &Document) -> Result<Document> {
         let [naive, shaped] = self.run(command)?;
         ensure!(naive == shaped, "{command}\n  naive:  {naive}\n  shaped: {shaped}");

@@ -1,4 +1,5 @@
-//! OP_COMPRESSED through the proxy: relayed as it is, opened where a shape needs it, refused where it is none.
+//! OP_COMPRESSED through the proxy: relayed as it is, opened where a shape needs it, refused where it is
+//! none.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};

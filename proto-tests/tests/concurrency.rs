@@ -29,10 +29,12 @@ fn item(number: u32, key: i32) -> Document {
     doc! { "_id": i64::from(number), "k": key, "at": at }
 }
 
-/// An item that was sent: its `_id`, its key, and a rank that is the same for items whose order is not promised.
+/// An item that was sent: its `_id`, its key, and a rank that is the same for items whose order is not
+/// promised.
 type Sent = (i64, i32, usize);
 
-/// Inserts what is left of the shared numbers in commands of 1 to 50 items and gives its own items in their order.
+/// Inserts what is left of the shared numbers in commands of 1 to 50 items and gives its own items in their
+/// order.
 fn write(mut connection: Connection, shaped: &Shaped, next: &AtomicU32, seed: u64) -> Result<Vec<Sent>> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut written = Vec::new();

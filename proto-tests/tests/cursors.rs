@@ -36,7 +36,8 @@ fn more(shaped: &Shaped, collection: &str, id: i64, size: Option<i32>) -> Docume
     command
 }
 
-/// All batches of a find, and the whole of what a driver sees of them; an empty last one says only that there is no more.
+/// All batches of a find, and the whole of what a driver sees of them; an empty last one says only that there
+/// is no more.
 fn batches(connection: &mut Connection, shaped: &Shaped, find: &Document, size: Option<i32>) -> Result<Vec<Vec<Bson>>> {
     let collection = find.get_str("find")?;
     let (mut id, batch) = cursor(&connection.command_ok(find)?)?;
@@ -222,8 +223,8 @@ fn a_finished_find_leaves_no_cursor_on_mongod() -> Result<()> {
     Ok(())
 }
 
-/// What becomes of a cursor that is used as it may not be, on a naive collection and on a shaped one. Of a key of eight
-/// items, the rest waits in the proxy; of all, most are in mongod.
+/// What becomes of a cursor that is used as it may not be, on a naive collection and on a shaped one. Of a
+/// key of eight items, the rest waits in the proxy; of all, most are in mongod.
 #[test]
 fn a_cursor_used_wrongly_answers_as_a_naive_collections() -> Result<()> {
     let shaped = Shaped::start("")?;

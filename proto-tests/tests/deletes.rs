@@ -1,4 +1,5 @@
-//! Deletes of items, on a naive collection and on a shaped one: the replies, what is left, and the pages that it is left on.
+//! Deletes of items, on a naive collection and on a shaped one: the replies, what is left, and the pages that
+//! it is left on.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};

@@ -1,4 +1,5 @@
-//! Random operations on a naive and on a shaped collection, one shape a test. [`proto_tests::differential`] says how.
+//! Random operations on a naive and on a shaped collection, one shape a test. [`proto_tests::differential`]
+//! says how.
 
 use std::collections::BTreeMap;
 
@@ -132,8 +133,8 @@ fn dropped_ids_without_time_that_close_short() -> Result<()> {
     )
 }
 
-/// Mostly reads. An ordinary run takes the first of the seeds; `MONGOSHAPE_DIFFERENTIAL=full` all: 12,000 operations over 24
-/// seeds.
+/// Mostly reads. An ordinary run takes the first of the seeds; `MONGOSHAPE_DIFFERENTIAL=full` all: 12,000
+/// operations over 24 seeds.
 #[expect(
     clippy::print_stderr,
     reason = "the test's own output, which the test runner captures"
@@ -193,8 +194,8 @@ fn reads_of_two_key_fields_and_stored_ids() -> Result<()> {
     )
 }
 
-/// Inserts, many of them retryable and sent more than once, and transactions. An ordinary run takes the first of the seeds;
-/// `MONGOSHAPE_DIFFERENTIAL=full` all: 5,000 operations over 20 seeds.
+/// Inserts, many of them retryable and sent more than once, and transactions. An ordinary run takes the first
+/// of the seeds; `MONGOSHAPE_DIFFERENTIAL=full` all: 5,000 operations over 20 seeds.
 #[expect(
     clippy::print_stderr,
     reason = "the test's own output, which the test runner captures"
@@ -267,15 +268,15 @@ fn writes_with_dropped_ids() -> Result<()> {
     )
 }
 
-/// How many of a thousand writes may be refused. Over all seeds it is 70, and 100 in the one of the tests that has most: two in three
-/// of them are inserts with an item that has no key, or a `findAndModify` with an expression in its projection. Of the few
-/// writes of an ordinary run it is 166 in one.
+/// How many of a thousand writes may be refused. Over all seeds it is 70, and 100 in the one of the tests
+/// that has most: two in three of them are inserts with an item that has no key, or a `findAndModify` with an
+/// expression in its projection. Of the few writes of an ordinary run it is 166 in one.
 fn most_refused_writes() -> u32 {
     if is_full() { 120 } else { 200 }
 }
 
-/// All operations, on a standalone or a replica set. An ordinary run takes the first of the seeds, and few operations;
-/// `MONGOSHAPE_DIFFERENTIAL=full` all: 20,000 operations over 40 seeds.
+/// All operations, on a standalone or a replica set. An ordinary run takes the first of the seeds, and few
+/// operations; `MONGOSHAPE_DIFFERENTIAL=full` all: 20,000 operations over 40 seeds.
 #[expect(
     clippy::print_stderr,
     reason = "the test's own output, which the test runner captures"
@@ -461,8 +462,9 @@ fn covering_shapes() -> Vec<Shape> {
     ]
 }
 
-/// Runs that hand on what they have covered, each of another shape. `MONGOSHAPE_DIFFERENTIAL=full` does 25,000 operations over 50
-/// seeds, or over as many as `MONGOSHAPE_RUNS` says; `collect` does as many and lists all disagreements.
+/// Runs that hand on what they have covered, each of another shape. `MONGOSHAPE_DIFFERENTIAL=full` does
+/// 25,000 operations over 50 seeds, or over as many as `MONGOSHAPE_RUNS` says; `collect` does as many and
+/// lists all disagreements.
 fn covering_runs(in_sessions: bool) -> Vec<Run> {
     let first_seed = if in_sessions { 2001 } else { 1001 };
     let runs = std::env::var("MONGOSHAPE_RUNS").ok().and_then(|runs| runs.parse().ok());

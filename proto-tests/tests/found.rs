@@ -1,4 +1,5 @@
-//! What the differential tests found, reduced: each was a difference from a naive collection, or broke the layout.
+//! What the differential tests found, reduced: each was a difference from a naive collection, or broke the
+//! layout.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, Timestamp, bson, doc};
@@ -246,8 +247,8 @@ fn a_hint_means_nothing_on_a_missing_collection() -> Result<()> {
     Ok(())
 }
 
-/// A duplicate that is not stored is not the newest of its page either: the item behind it was taken for late, missed its
-/// page, and was overtaken.
+/// A duplicate that is not stored is not the newest of its page either: the item behind it was taken for
+/// late, missed its page, and was overtaken.
 #[test]
 fn an_unordered_insert_keeps_the_order_behind_a_duplicate() -> Result<()> {
     let time = Some("date".to_owned());
@@ -273,7 +274,8 @@ fn an_unordered_insert_keeps_the_order_behind_a_duplicate() -> Result<()> {
     both.check_layout()
 }
 
-/// Of two documents with one `_id` the first is stored, also when it has to wait for the next page of its key.
+/// Of two documents with one `_id` the first is stored, also when it has to wait for the next page of its
+/// key.
 #[test]
 fn an_unordered_insert_stores_the_first_of_two_behind_a_duplicate() -> Result<()> {
     let mut both = Both::start(Shape {
@@ -289,7 +291,8 @@ fn an_unordered_insert_stores_the_first_of_two_behind_a_duplicate() -> Result<()
     both.check_layout()
 }
 
-/// A page took an item that had room behind one that was refused and had none: another attempt knew nothing of it.
+/// A page took an item that had room behind one that was refused and had none: another attempt knew nothing
+/// of it.
 #[test]
 fn a_resent_insert_knows_what_its_pages_have() -> Result<()> {
     let mut sides = Sides::open(Shape {

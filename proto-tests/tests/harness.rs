@@ -119,7 +119,8 @@ fn a_panic_stops_the_server() {
     assert!(!runs(id));
 }
 
-/// The shared server is never dropped: the test process that owns it is killed here, and the server must end all the same.
+/// The shared server is never dropped: the test process that owns it is killed here, and the server must end
+/// all the same.
 #[test]
 fn the_shared_server_ends_with_its_process_even_when_that_is_killed() -> Result<()> {
     let mut owner = Command::new(std::env::current_exe()?)

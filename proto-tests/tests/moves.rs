@@ -1,4 +1,5 @@
-//! Changes of key and time, and upserts, on a naive collection and on a shaped one: the replies, the items, and where they lie.
+//! Changes of key and time, and upserts, on a naive collection and on a shaped one: the replies, the items,
+//! and where they lie.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};

@@ -1,5 +1,5 @@
-//! `mode = "observe"`: every answer and every stored byte is as without the proxy, and what is counted as observed is what a proxy
-//! counts that rewrites.
+//! `mode = "observe"`: every answer and every stored byte is as without the proxy, and what is counted as
+//! observed is what a proxy counts that rewrites.
 
 use anyhow::{Result, ensure};
 use bson::{DateTime, Document, doc};

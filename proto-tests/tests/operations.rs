@@ -1,4 +1,5 @@
-//! What `docs/operations.md` says of several proxies before one collection, of backups, and of shapes that are changed.
+//! What `docs/operations.md` says of several proxies before one collection, of backups, and of shapes that
+//! are changed.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
@@ -163,7 +164,8 @@ fn through_the_proxy_a_backup_is_of_plain_documents() -> Result<()> {
         backup.documents.first()
     );
     ensure!(backup.indexes.len() == 1, "{:?}", backup.indexes);
-    // Restored through the proxy they are pages again, restored to mongod a plain collection, which the proxy does not take for pages.
+    // Restored through the proxy they are pages again, restored to mongod a plain collection, which the proxy
+    // does not take for pages.
     application.command_ok(&doc! { "drop": COLLECTION, "$db": &shaped.database })?;
     backup.restore(&mut application, &shaped.database)?;
     ensure!(items(&mut application, &shaped)? == expected, "other items");

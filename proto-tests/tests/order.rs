@@ -1,5 +1,5 @@
-//! What pages say of the order of times: their bounds, and the marks by which the pages at either end of a key tell whether its
-//! times ascend.
+//! What pages say of the order of times: their bounds, and the marks by which the pages at either end of a
+//! key tell whether its times ascend.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

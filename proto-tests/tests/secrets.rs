@@ -1,7 +1,8 @@
-//! What nobody may read who only reads logs, metrics or the operator's page: documents, keys, filters, passwords, the token.
+//! What nobody may read who only reads logs, metrics or the operator's page: documents, keys, filters,
+//! passwords, the token.
 //!
-//! Marked words go through commands that work and commands that fail, at the most talkative filter of all modules;
-//! afterwards none of them may be found.
+//! Marked words go through commands that work and commands that fail, at the most talkative filter of all
+//! modules; afterwards none of them may be found.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -43,7 +44,8 @@ fn field() -> String {
     format!("{MARK}Field")
 }
 
-/// Commands as an application sends them; whether they work or are refused, what they say stays between it and mongod.
+/// Commands as an application sends them; whether they work or are refused, what they say stays between it
+/// and mongod.
 fn commands() -> Vec<Document> {
     let date = bson::DateTime::from_millis(1_700_000_000_000);
     let item = |id: &str| doc! { "_id": mark(id), "customer": mark("key"), "date": date, field(): mark("value") };

@@ -11,7 +11,8 @@ use proto_tests::mongod::Options;
 use proto_tests::raw::Connection;
 use proto_tests::{Certificates, Identity, Mongod, Proxy, ProxyOptions, client};
 
-/// A whole round: written with the concern that a set of several members can only fulfil when they reach each other.
+/// A whole round: written with the concern that a set of several members can only fulfil when they reach each
+/// other.
 async fn works(uri: &str) -> Result<()> {
     let collection = client(uri).await?.database("d").collection::<Document>("c");
     let majority = WriteConcern::builder()

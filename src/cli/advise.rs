@@ -1,8 +1,7 @@
 //! `advise`: looks at collections as they are, and at what is asked of them, and proposes shapes. Only reads.
 //!
-//! `ask` asks; `facts`, `sample` and `traffic` are what was answered; `bucket` and `outlier` decide on that without
-//! asking any more; `look` is the one after the
-//! other; `report` and `configuration` say it.
+//! `ask` asks; `facts`, `sample` and `traffic` are what was answered; `bucket` and `outlier` decide on that
+//! without asking any more; `look` is the one after the other; `report` and `configuration` say it.
 
 mod analyze;
 mod bucket;
@@ -58,7 +57,8 @@ pub(super) struct Advise<'a> {
 /// Prints what is proposed.
 ///
 /// # Errors
-/// When the upstream cannot be reached, its databases not be listed, or a collection that was named is not there.
+/// When the upstream cannot be reached, its databases not be listed, or a collection that was named is not
+/// there.
 pub(super) async fn run(advise: &Advise<'_>) -> anyhow::Result<ExitCode> {
     let uri = toml::Value::String(advise.uri.to_owned());
     let text = format!("upstream.uri = {uri}\nlisten.address = \"127.0.0.1:27018\"\n");

@@ -1,9 +1,11 @@
 //! `compact`: packs short pages again, in a copy that takes the collection's place.
 //!
-//! The copy is filled while clients work, and gone over until little differs. Then the collection is frozen, what still differs is
-//! put right, and the copy is renamed over the collection, all of which mongod does in one step. What is broken off before that
-//! leaves the collection as it was; a run that is stopped before it has frozen anything leaves its copy to the next one. See
-//! `docs/decisions/0016-pages-are-packed-in-a-copy.md`, and `0027-late-messages-are-fenced.md` for what may arrive late.
+//! The copy is filled while clients work, and gone over until little differs. Then the collection is frozen,
+//! what still differs is put right, and the copy is renamed over the collection, all of which mongod does in
+//! one step. What is broken off before that leaves the collection as it was; a run that is stopped before it
+//! has frozen anything leaves its copy to the next one. See
+//! `docs/decisions/0016-pages-are-packed-in-a-copy.md`, and `0027-late-messages-are-fenced.md` for what may
+//! arrive late.
 
 mod copy;
 mod estimate;
@@ -37,7 +39,8 @@ const MAX_PASSES: u32 = 8;
 const FEW: u64 = 1000;
 const FEW_AT_LEAST: u64 = 100;
 
-/// Packs every collection with a bucket shape, or one, and prints what was done; goes on with the next one after an error.
+/// Packs every collection with a bucket shape, or one, and prints what was done; goes on with the next one
+/// after an error.
 ///
 /// # Errors
 /// When the upstream cannot be reached, or its databases not be listed.
@@ -303,7 +306,8 @@ impl Compaction<'_> {
         }
     }
 
-    /// Lets the copy take the collection's place, in one step. mongod looks whether both are still those that are meant.
+    /// Lets the copy take the collection's place, in one step. mongod looks whether both are still those that
+    /// are meant.
     async fn exchange(&self, frozen: &Frozen<'_>, copy: &Copy<'_>) -> Result<(), Halt> {
         let renamed = CollectionRename {
             from: copy.name(),

@@ -1,5 +1,5 @@
-//! The process's environment, as configuration looks it up, and the variables in it that nobody looked up: a misspelt
-//! one must not pass in silence.
+//! The process's environment, as configuration looks it up, and the variables in it that nobody looked up: a
+//! misspelt one must not pass in silence.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,7 +15,8 @@ pub(super) struct RecordedEnvironment {
 }
 
 impl RecordedEnvironment {
-    /// The value of a variable. What is not UTF-8 in it becomes a mistake in the value, and is not passed over.
+    /// The value of a variable. What is not UTF-8 in it becomes a mistake in the value, and is not passed
+    /// over.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
         self.asked.borrow_mut().insert(name.to_owned());
         std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())

@@ -1,5 +1,5 @@
-//! Whether collections fit the configured shapes. A misfit makes every command on its collection fail, which the operator should
-//! learn from the start or the reload, and not from the application.
+//! Whether collections fit the configured shapes. A misfit makes every command on its collection fail, which
+//! the operator should learn from the start or the reload, and not from the application.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub(super) enum Fit {
 /// The last result, as `/readyz` reads it.
 pub(super) type SharedFit = Arc<ArcSwap<Fit>>;
 
-/// Looks at the collections that shapes name in full, with the credentials of `upstream.uri`. Patterns such as `*.trades` are
-/// left out: any database may have a plain collection of that name.
+/// Looks at the collections that shapes name in full, with the credentials of `upstream.uri`. Patterns such
+/// as `*.trades` are left out: any database may have a plain collection of that name.
 ///
 /// # Errors
 /// The upstream cannot be reached.
@@ -81,7 +81,8 @@ async fn misfits(client: &Client, shapes: &Shapes) -> anyhow::Result<Fit> {
     })
 }
 
-/// Looks until every collection fits, and again after each change of `shapes`. Records each result, and logs each misfit once.
+/// Looks until every collection fits, and again after each change of `shapes`. Records each result, and logs
+/// each misfit once.
 pub(super) async fn watch(
     upstream: UpstreamConfig,
     mut shapes: watch::Receiver<Shapes>,

@@ -20,7 +20,8 @@ const DEADLINE: Duration = Duration::from_secs(4);
 /// An answer of ours has a few hundred bytes. What else may answer is not read to its end.
 const MAX_ANSWER: u64 = 4096;
 
-/// Prints what the proxy says of itself; the exit code is 1 unless it is ready. `tls`: the files that the address speaks TLS with.
+/// Prints what the proxy says of itself; the exit code is 1 unless it is ready. `tls`: the files that the
+/// address speaks TLS with.
 pub(super) async fn run(address: SocketAddr, tls: Option<&TlsFiles>) -> ExitCode {
     let address = reachable(address);
     let answered = timeout(DEADLINE, ask(address, tls)).await;
@@ -38,7 +39,8 @@ pub(super) async fn run(address: SocketAddr, tls: Option<&TlsFiles>) -> ExitCode
     findings.exit_code()
 }
 
-/// Where a listener on this address is found from its own machine: one on all addresses is on the loopback, too.
+/// Where a listener on this address is found from its own machine: one on all addresses is on the loopback,
+/// too.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address.ip() {

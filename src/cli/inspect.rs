@@ -142,8 +142,8 @@ impl Survey {
         }
     }
 
-    /// What can be neither read nor adopted: the first few, with the reason, and how many there are. What only seems to
-    /// stand in the wrong place, while somebody else adopts buckets, is not told.
+    /// What can be neither read nor adopted: the first few, with the reason, and how many there are. What
+    /// only seems to stand in the wrong place, while somebody else adopts buckets, is not told.
     pub(super) fn misfits(&self, namespace: &str) -> Vec<Finding> {
         let mut kinds = vec![&self.misfits];
         if !self.is_disturbed {

@@ -1,5 +1,5 @@
-//! Ready means: the upstream, of a replica set the primary, answers `hello`, the collections fit their shapes, and the proxy is
-//! not stopping. The upstream is asked at most once a second.
+//! Ready means: the upstream, of a replica set the primary, answers `hello`, the collections fit their
+//! shapes, and the proxy is not stopping. The upstream is asked at most once a second.
 
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ pub(super) struct UpstreamProbe {
 }
 
 impl UpstreamProbe {
-    /// A probe that asks through this client, and is not ready while `fit` has misfits, nor once `stopping` is cancelled.
+    /// A probe that asks through this client, and is not ready while `fit` has misfits, nor once `stopping`
+    /// is cancelled.
     pub(super) fn new(client: Client, stopping: CancellationToken, fit: SharedFit) -> Self {
         Self {
             client,

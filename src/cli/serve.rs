@@ -35,8 +35,8 @@ const SELECTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often the driver asks servers that do not tell by themselves, and those that were not there.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Serves until SIGTERM or SIGINT, then lets running commands finish and returns. SIGHUP reads the file anew. `recent` is what
-/// the log gathers.
+/// Serves until SIGTERM or SIGINT, then lets running commands finish and returns. SIGHUP reads the file anew.
+/// `recent` is what the log gathers.
 ///
 /// # Errors
 /// When an address cannot be bound, or a certificate cannot be used.

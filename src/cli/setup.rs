@@ -1,5 +1,5 @@
-//! `setup`: adopts buckets that were written by hand, and creates the indexes of every shape. Running it again changes
-//! nothing.
+//! `setup`: adopts buckets that were written by hand, and creates the indexes of every shape. Running it
+//! again changes nothing.
 
 mod adopt;
 mod misspelt;
@@ -23,8 +23,9 @@ use crate::pattern::bucket::index;
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::BucketShape;
 
-/// Creates what is missing, and prints what was done for each namespace; goes on with the next one after an error.
-/// Touches nothing where the proxy would not work: not on a server, nor in a collection, that `check` finds fault with.
+/// Creates what is missing, and prints what was done for each namespace; goes on with the next one after an
+/// error. Touches nothing where the proxy would not work: not on a server, nor in a collection, that `check`
+/// finds fault with.
 ///
 /// # Errors
 /// When the upstream cannot be reached, or its databases not be listed.
@@ -161,7 +162,8 @@ async fn set_up(target: &ShapedCollection, findings: &mut Findings) -> Result<()
 /// How a collection's documents are looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trust {
-    /// It has the page index, and one that says that it has this shape: whether there is anything but pages is quickly seen.
+    /// It has the page index, and one that says that it has this shape: whether there is anything but pages
+    /// is quickly seen.
     Indexed,
     /// It has not both: every page is held to the layout.
     None,

@@ -1,5 +1,5 @@
-//! What `compact` and `setup --pack` have in common: pages written into a copy, and a collection that is frozen until the copy
-//! has its place. Which pages, and when, is theirs.
+//! What `compact` and `setup --pack` have in common: pages written into a copy, and a collection that is
+//! frozen until the copy has its place. Which pages, and when, is theirs.
 
 pub(super) mod concurrent_runs;
 mod fencing;

@@ -1,5 +1,5 @@
-//! The driver's side of the upstream: clients, the shaped namespaces that exist, and the indexes they have. For `check`,
-//! `setup` and readiness; never for a client's commands.
+//! The driver's side of the upstream: clients, the shaped namespaces that exist, and the indexes they have.
+//! For `check`, `setup` and readiness; never for a client's commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub(super) async fn options(upstream: &UpstreamConfig) -> anyhow::Result<ClientO
     Ok(options)
 }
 
-/// How sessions connect to it: by the same options as the driver. To be called before there is a client: what is wrong
-/// with a certificate is said in our words, which name the file.
+/// How sessions connect to it: by the same options as the driver. To be called before there is a client: what
+/// is wrong with a certificate is said in our words, which name the file.
 ///
 /// # Errors
 /// A certificate that cannot be used.
@@ -54,8 +54,8 @@ pub(super) fn dialing(options: &ClientOptions, stop: &CancellationToken) -> anyh
 /// A client with the configuration's own credentials, if it has any.
 ///
 /// # Errors
-/// When nothing listens at any of the upstream's addresses. A socket of our own says why, in few words and at once; the
-/// driver would try until its time is up.
+/// When nothing listens at any of the upstream's addresses. A socket of our own says why, in few words and at
+/// once; the driver would try until its time is up.
 pub(super) async fn client(upstream: &UpstreamConfig) -> anyhow::Result<Client> {
     connect(options(upstream).await?).await
 }
@@ -73,7 +73,8 @@ async fn connect(options: ClientOptions) -> anyhow::Result<Client> {
     Ok(Client::with_options(options)?)
 }
 
-/// Connects to all addresses at once: those that do not answer cost their time once, and not one after the other.
+/// Connects to all addresses at once: those that do not answer cost their time once, and not one after the
+/// other.
 async fn any_reachable(addresses: &[ServerAddress]) -> anyhow::Result<()> {
     let mut attempts = JoinSet::new();
     for address in addresses {
@@ -96,8 +97,8 @@ async fn any_reachable(addresses: &[ServerAddress]) -> anyhow::Result<()> {
     unreachable
 }
 
-/// Ends a client's work. To be called before the runtime ends: the driver ends its sessions in the background when a
-/// client is dropped, and panics when the runtime goes away meanwhile.
+/// Ends a client's work. To be called before the runtime ends: the driver ends its sessions in the background
+/// when a client is dropped, and panics when the runtime goes away meanwhile.
 pub(super) async fn close(client: Client) {
     // A server that does not answer is no reason to stay.
     let _ = timeout(SELECTION_TIMEOUT, client.shutdown().immediate(true).into_future()).await;
@@ -182,8 +183,8 @@ impl ShapedCollection {
     }
 }
 
-/// Every namespace that a shape is for: the named ones, whether they exist or not, and for `*.collection` each
-/// database that has the collection. Sorted by namespace.
+/// Every namespace that a shape is for: the named ones, whether they exist or not, and for `*.collection`
+/// each database that has the collection. Sorted by namespace.
 ///
 /// Those that are only observed are left out: they hold plain documents.
 pub(super) async fn targets(client: &Client, config: &Config) -> anyhow::Result<Vec<ShapedCollection>> {

@@ -66,7 +66,8 @@ impl<'a> Aggregate<'a> {
     }
 }
 
-/// The `find` that a pipeline is, where it does nothing but match, sort, skip, limit and project, in this order.
+/// The `find` that a pipeline is, where it does nothing but match, sort, skip, limit and project, in this
+/// order.
 #[must_use]
 pub fn as_find<'a>(body: &'a RawDocument, aggregate: &Aggregate<'a>) -> Option<Find<'a>> {
     const KNOWN: &[&str] = &["aggregate", "pipeline", "cursor", "hint", "collation", "allowDiskUse"];

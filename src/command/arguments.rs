@@ -124,8 +124,8 @@ impl<'a> InheritedOptions<'a> {
         self.append(command, |name, _| name != "writeConcern");
     }
 
-    /// Appends them for a command that writes: no `readConcern`, and no `writeConcern` that asks for no answer, since
-    /// the proxy needs the answer.
+    /// Appends them for a command that writes: no `readConcern`, and no `writeConcern` that asks for no
+    /// answer, since the proxy needs the answer.
     pub fn append_to_write(&self, command: &mut RawDocumentBuf) {
         let begins = get(self.body, "startTransaction").is_some() && !self.begun;
         self.append(command, |name, value| match name {
@@ -144,14 +144,16 @@ impl<'a> InheritedOptions<'a> {
         self.append(command, |name, _| IDENTITY.contains(&name));
     }
 
-    /// Appends what says who asks and where, for a look at the collection itself: at whatever member the connection leads to. Whether
-    /// the client may read there is said in its own words, which not all of its commands carry: drivers leave them out of `getMore`.
+    /// Appends what says who asks and where, for a look at the collection itself: at whatever member the
+    /// connection leads to. Whether the client may read there is said in its own words, which not all of its
+    /// commands carry: drivers leave them out of `getMore`.
     pub fn append_to_inspect(&self, command: &mut RawDocumentBuf) {
         self.append_identity(command);
         put(command, "$readPreference", single("mode", "primaryPreferred"));
     }
 
-    /// Appends what says who asks, where, and in which transaction: for a read of the proxy's own beside what the client asks for.
+    /// Appends what says who asks, where, and in which transaction: for a read of the proxy's own beside what
+    /// the client asks for.
     pub fn append_to_internal_read(&self, command: &mut RawDocumentBuf) {
         if get(self.body, "autocommit").is_none() {
             return self.append_to_inspect(command);
@@ -159,8 +161,8 @@ impl<'a> InheritedOptions<'a> {
         self.append_to_read(command);
     }
 
-    /// Appends what a command about a cursor carries that a command made from the client's has opened: who asks and where, and in
-    /// which transaction. What a cursor was opened with stays with it.
+    /// Appends what a command about a cursor carries that a command made from the client's has opened: who
+    /// asks and where, and in which transaction. What a cursor was opened with stays with it.
     pub fn append_to_get_more(&self, command: &mut RawDocumentBuf) {
         let is_kept = |name: &str| OF_TRANSACTION.contains(&name) || matches!(name, "comment" | "$db");
         // Only a transaction's cursors are of its number.
@@ -168,7 +170,8 @@ impl<'a> InheritedOptions<'a> {
         begun.append(command, |name, _| is_kept(name));
     }
 
-    /// Appends what a command that ends the client's transaction carries. Its database is `admin`, whatever the client's.
+    /// Appends what a command that ends the client's transaction carries. Its database is `admin`, whatever
+    /// the client's.
     pub fn append_to_end(&self, command: &mut RawDocumentBuf) {
         self.append(command, |name, _| OF_TRANSACTION.contains(&name));
     }

@@ -1,4 +1,5 @@
-//! A cursor's batch, and the reply that it is sent in, written as bytes: it is the largest thing that the proxy makes.
+//! A cursor's batch, and the reply that it is sent in, written as bytes: it is the largest thing that the
+//! proxy makes.
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
@@ -76,8 +77,8 @@ impl ReplyBatch {
         self.document_bytes
     }
 
-    /// Whether another document of so many bytes has its place in it. The first always has (`find_common.cpp`,
-    /// `haveSpaceForNext`).
+    /// Whether another document of so many bytes has its place in it. The first always has
+    /// (`find_common.cpp`, `haveSpaceForNext`).
     #[must_use]
     pub fn has_space_for(&self, bytes: usize) -> bool {
         self.count == 0 || self.document_bytes.saturating_add(bytes) <= MAX_BYTES
@@ -114,7 +115,8 @@ impl ReplyBatch {
         RawDocumentBuf::from_bytes(self.bytes).unwrap_or_default()
     }
 
-    /// The reply in place of one of mongod's, with whatever else is in that; `id` is 0 when the cursor is closed.
+    /// The reply in place of one of mongod's, with whatever else is in that; `id` is 0 when the cursor is
+    /// closed.
     #[must_use]
     pub fn into_reply_like(mut self, reply: &RawDocument, id: i64) -> RawDocumentBuf {
         self.end(self.array);

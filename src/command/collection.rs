@@ -1,5 +1,5 @@
-//! `create`, `collMod`, `validate` and `planCacheClear`: which options a command gives that cannot hold for buckets, or
-//! of which it is not known whether they can.
+//! `create`, `collMod`, `validate` and `planCacheClear`: which options a command gives that cannot hold for
+//! buckets, or of which it is not known whether they can.
 
 use bson::raw::{RawBsonRef, RawDocument};
 
@@ -10,8 +10,8 @@ use super::error::CommandError;
 /// The option by which a collection is clustered.
 pub const CLUSTERED: &str = "clusteredIndex";
 
-/// An option of a `create` under which buckets cannot stand for items, such as `capped` or `validator`. What means for buckets
-/// what it means for items is mongod's to check.
+/// An option of a `create` under which buckets cannot stand for items, such as `capped` or `validator`. What
+/// means for buckets what it means for items is mongod's to check.
 ///
 /// # Errors
 /// An option that `create` does not have, or one of the wrong type, with mongod's codes.
@@ -27,9 +27,11 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
                 field.document()?;
                 false
             }
-            // Of a collection that is not capped the two are an error, and without a validator its options mean nothing.
+            // Of a collection that is not capped the two are an error, and without a validator its options
+            // mean nothing.
             "size" | "max" | "storageEngine" | "indexOptionDefaults" | "validationLevel" | "validationAction"
-            // What is stored can be clustered as well as the items, where each of these has an `_id` of its own.
+            // What is stored can be clustered as well as the items, where each of these has an `_id` of its
+            // own.
             | "clusteredIndex" => false,
             "encryptedFields" | "expireAfterSeconds" | "flags" | "pipeline" | "recordPreImages" | "timeseries"
             | "validator" | "viewOn" => true,
@@ -38,7 +40,8 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
     })
 }
 
-/// The index that a `create` makes the collection clustered by; `None` where it does not, or mongod refuses it.
+/// The index that a `create` makes the collection clustered by; `None` where it does not, or mongod refuses
+/// it.
 #[must_use]
 pub fn clustered_index(body: &RawDocument) -> Option<&RawDocument> {
     get(body, CLUSTERED)?.as_document()
@@ -55,7 +58,8 @@ pub fn impossible_in_coll_mod(body: &RawDocument) -> Result<Option<&str>, Comman
                 field.document()?;
                 false
             }
-            // Without a validator they mean nothing (but see `weakening_in_coll_mod`), and a collection that is not capped has no size to be changed.
+            // Without a validator they mean nothing (but see `weakening_in_coll_mod`), and a collection that
+            // is not capped has no size to be changed.
             "validationLevel" | "validationAction" | "cappedSize" | "cappedMax" => false,
             "clusteredIndex"
             | "dryRun"

@@ -3,9 +3,9 @@
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::arguments::CommandField;
+use super::concerns;
 use super::document::{as_whole_number, get};
 use super::error::{CommandError, ErrorCode};
-use super::read_concern;
 use super::reply::{CursorReply, copy_cluster_time};
 
 /// A `count`, read against the list of fields that mongod knows.
@@ -42,7 +42,7 @@ impl<'a> Count<'a> {
                 _ => return Err(field.unknown()),
             }
         }
-        read_concern::check_of_count(body)?;
+        concerns::check_of_count(body)?;
         Ok(count)
     }
 
@@ -62,7 +62,8 @@ impl<'a> Count<'a> {
     }
 }
 
-/// How many match, by mongod's answer to a pipeline that counts them as `n`: none where it answers no document.
+/// How many match, by mongod's answer to a pipeline that counts them as `n`: none where it answers no
+/// document.
 #[must_use]
 pub fn all_of(answer: &RawDocument) -> u64 {
     let first = CursorReply::parse(answer).and_then(|cursor| cursor.documents().next());
@@ -70,7 +71,8 @@ pub fn all_of(answer: &RawDocument) -> u64 {
     all.and_then(|all| u64::try_from(all).ok()).unwrap_or(0)
 }
 
-/// mongod reads this field in a way of its own (`count_request.cpp`, `countParseLimit`): fractions are an error, not cut off.
+/// mongod reads this field in a way of its own (`count_request.cpp`, `countParseLimit`): fractions are an
+/// error, not cut off.
 fn limit(value: RawBsonRef<'_>) -> Result<i64, CommandError> {
     let number = as_whole_number(value)
         .ok_or_else(|| CommandError::new(ErrorCode::BadValue, "limit value is not a valid number"))?;

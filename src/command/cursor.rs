@@ -76,7 +76,8 @@ pub fn killed_ids(body: &RawDocument) -> Result<Vec<i64>, CommandError> {
         .collect()
 }
 
-/// Whether a user with these `authenticatedUserPrivileges` of a `connectionStatus` may kill cursors of others on a namespace.
+/// Whether a user with these `authenticatedUserPrivileges` of a `connectionStatus` may kill cursors of others
+/// on a namespace.
 #[must_use]
 pub fn may_kill_any(privileges: &RawArray, namespace: &str) -> bool {
     let (database, collection) = namespace.split_once('.').unwrap_or((namespace, ""));

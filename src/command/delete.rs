@@ -24,7 +24,8 @@ impl<'a> DeleteStatement<'a> {
     /// Reads an element of `deletes`.
     ///
     /// # Errors
-    /// A field that it does not have, one of the wrong type, or a limit that is a number other than 0 and 1, with mongod's codes.
+    /// A field that it does not have, one of the wrong type, or a limit that is a number other than 0 and 1,
+    /// with mongod's codes.
     pub fn parse(statement: &'a RawDocument) -> Result<Self, CommandError> {
         let (mut filter, mut one, mut collation, mut hint) = (None, None, None, None);
         for field in CommandField::within("delete.deletes", statement) {

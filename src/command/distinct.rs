@@ -21,7 +21,8 @@ impl<'a> Distinct<'a> {
     /// Reads the body of a `distinct`.
     ///
     /// # Errors
-    /// A field that `distinct` does not have, one of the wrong type, or a path that is none, with mongod's codes.
+    /// A field that `distinct` does not have, one of the wrong type, or a path that is none, with mongod's
+    /// codes.
     pub fn parse(body: &'a RawDocument) -> Result<Self, CommandError> {
         if get(body, "apiStrict").and_then(as_flag).unwrap_or(false) {
             let message = "Provided apiStrict:true, but the command distinct is not in API Version 1";

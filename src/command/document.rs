@@ -7,8 +7,8 @@ use super::error::{CommandError, ErrorCode};
 
 /// Appends a field whose name is only known at run time.
 ///
-/// Names come from BSON or from checked configuration, so none holds a NUL, which a BSON name cannot; one that did
-/// would be left out.
+/// Names come from BSON or from checked configuration, so none holds a NUL, which a BSON name cannot; one
+/// that did would be left out.
 pub fn put(document: &mut RawDocumentBuf, name: &str, value: impl BindRawBsonRef) {
     if let Ok(name) = <&CStr>::try_from(name) {
         document.append(name, value);
@@ -152,8 +152,8 @@ fn value_length(kind: u8, bytes: &[u8]) -> Option<usize> {
 /// The deepest nesting that mongod takes (`BSONDepth::kDefaultMaxAllowableDepth`).
 const MAX_DEPTH: u32 = 200;
 
-/// Checks a document and all that is nested in it. What was checked may be walked by recursion, and has no malformed field
-/// that reading would pass over.
+/// Checks a document and all that is nested in it. What was checked may be walked by recursion, and has no
+/// malformed field that reading would pass over.
 ///
 /// # Errors
 /// Nesting deeper than mongod takes, and bytes that are no BSON, with mongod's codes.
@@ -203,7 +203,8 @@ pub fn get<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> 
     document.get(name).ok().flatten()
 }
 
-/// The value as a whole number where MongoDB would take it for one: numbers are truncated as `find` truncates them.
+/// The value as a whole number where MongoDB would take it for one: numbers are truncated as `find` truncates
+/// them.
 #[must_use]
 pub fn as_whole_number(value: RawBsonRef<'_>) -> Option<i64> {
     match value {

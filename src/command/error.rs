@@ -1,7 +1,7 @@
 //! The one place where a failure becomes a reply.
 //!
-//! Codes and names are mongod's own (`src/mongo/base/error_codes.yml`), so that drivers and applications treat them as
-//! they treat the server's.
+//! Codes and names are mongod's own (`src/mongo/base/error_codes.yml`), so that drivers and applications
+//! treat them as they treat the server's.
 
 mod code;
 mod write;
@@ -80,8 +80,8 @@ impl CommandError {
         }
     }
 
-    /// The failure of a read that a write begins with, as mongod words it for the write itself: a server that is no primary
-    /// refuses the two with different codes.
+    /// The failure of a read that a write begins with, as mongod words it for the write itself: a server that
+    /// is no primary refuses the two with different codes.
     #[must_use]
     pub fn of_write(self) -> Self {
         let primary = ErrorCode::NotWritablePrimary;
@@ -128,8 +128,8 @@ impl CommandError {
         Self::Upstream(reply)
     }
 
-    /// mongod's reply to a command that it took for a retryable write: which labels it has is mongod's word, and
-    /// [`labelled`](Self::labelled) gives it no other.
+    /// mongod's reply to a command that it took for a retryable write: which labels it has is mongod's word,
+    /// and [`labelled`](Self::labelled) gives it no other.
     #[must_use]
     pub fn with_labels_of_write(self) -> Self {
         match self {
@@ -141,8 +141,9 @@ impl CommandError {
         }
     }
 
-    /// The same, of a retryable write: with the label by which drivers know that it may be sent again, which mongod gives
-    /// only to those of its replies that it takes for one to such a write (`db/error_labels.cpp`).
+    /// The same, of a retryable write: with the label by which drivers know that it may be sent again, which
+    /// mongod gives only to those of its replies that it takes for one to such a write
+    /// (`db/error_labels.cpp`).
     #[must_use]
     pub fn labelled(self) -> Self {
         match self {
@@ -191,7 +192,8 @@ impl CommandError {
     }
 }
 
-/// Gives a reply the label by which drivers know that the retryable write may be sent again, unless it has labels.
+/// Gives a reply the label by which drivers know that the retryable write may be sent again, unless it has
+/// labels.
 pub fn label_retryable(reply: &mut RawDocumentBuf) {
     if get(reply, LABELS).is_none() {
         let labels: RawArrayBuf = [RETRYABLE_WRITE].into_iter().collect();

@@ -5,8 +5,8 @@ use bson::raw::{RawBsonRef, RawDocument};
 use super::arguments::CommandField;
 use super::error::{CommandError, ErrorCode};
 
-/// A `find`, read against the list of fields that mongod knows. An absent document is `None`, as is an empty one where
-/// it means the same.
+/// A `find`, read against the list of fields that mongod knows. An absent document is `None`, as is an empty
+/// one where it means the same.
 #[derive(Clone, Debug, Default)]
 pub struct Find<'a> {
     /// What to match.
@@ -35,7 +35,8 @@ pub struct Find<'a> {
     pub max: Option<&'a RawDocument>,
     /// Whether a large sort may spill.
     pub allow_disk_use: Option<bool>,
-    /// Names of the options given that no aggregation has and that change the answer, such as `min` or `tailable`.
+    /// Names of the options given that no aggregation has and that change the answer, such as `min` or
+    /// `tailable`.
     pub beyond_aggregation: Vec<&'a str>,
 }
 
@@ -68,8 +69,8 @@ impl<'a> Find<'a> {
                     }
                 }
                 "$_resumeAfter" | "encryptionInformation" | "collectionUUID" => find.beyond_aggregation.push(name),
-                // Nothing that the answer would show: a cursor of a mongod times out or not by its session, there are no
-                // shards to be missing, and the rest has had no effect since 4.4.
+                // Nothing that the answer would show: a cursor of a mongod times out or not by its session,
+                // there are no shards to be missing, and the rest has had no effect since 4.4.
                 "noCursorTimeout" | "allowPartialResults" | "oplogReplay" | "term" | "readOnce" => {}
                 _ => return Err(field.unknown()),
             }
@@ -122,7 +123,8 @@ pub fn no_such_index() -> CommandError {
     CommandError::new(ErrorCode::BadValue, NO_SUCH_INDEX)
 }
 
-/// Whether mongod did not find the index of a hint of the proxy's own: the collection was made anew, and not by a proxy.
+/// Whether mongod did not find the index of a hint of the proxy's own: the collection was made anew, and not
+/// by a proxy.
 #[must_use]
 pub fn misses_own_index(code: i32, message: &str) -> bool {
     code == ErrorCode::BadValue.number()

@@ -3,8 +3,9 @@
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use super::arguments::CommandField;
+use super::concerns;
 use super::error::{CommandError, ErrorCode};
-use super::read_concern;
+use super::find::checked_hint;
 
 /// A `findAndModify`, read against the list of fields that mongod knows.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +40,8 @@ impl<'a> FindAndModify<'a> {
     /// Reads the body of a `findAndModify`.
     ///
     /// # Errors
-    /// A field that it does not have, one of the wrong type, or fields that contradict each other, with mongod's codes.
+    /// A field that it does not have, one of the wrong type, or fields that contradict each other, with
+    /// mongod's codes.
     pub fn parse(body: &'a RawDocument) -> Result<Self, CommandError> {
         let mut command = Self::default();
         for field in CommandField::all("findAndModify", body) {
@@ -54,7 +56,7 @@ impl<'a> FindAndModify<'a> {
                 "sort" => command.sort = field.document()?,
                 "collation" => command.collation = field.document()?.filter(|collation| !collation.is_empty()),
                 "arrayFilters" => command.array_filters = field.array()?,
-                "hint" => command.hint = Some(field.value()),
+                "hint" => command.hint = Some(checked_hint(field.value())?),
                 // No validator is the application's.
                 "bypassDocumentValidation" => drop(field.flag()?),
                 "let" => command.let_variables = field.document()?,
@@ -63,7 +65,7 @@ impl<'a> FindAndModify<'a> {
             }
         }
         command.check()?;
-        read_concern::check_of_write(body)?;
+        concerns::check_of_write(body)?;
         Ok(command)
     }
 

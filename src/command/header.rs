@@ -2,7 +2,8 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::document::{fields, first_field, get, type_name, validate};
+use super::concerns;
+use super::document::{fields, first_field, validate};
 use super::error::{CommandError, ErrorCode};
 use super::namespace::Namespace;
 use super::time_limit;
@@ -101,26 +102,22 @@ impl<'a> CommandHeader<'a> {
         Err(CommandError::new(ErrorCode::BsonObjectTooLarge, message))
     }
 
-    /// Checks the options that mongod checks before it begins the command's transaction, or reads the command's own fields: a
-    /// transaction's write concern is that of its commit. `maxTimeMS` is checked with the fields by commands that write statements
-    /// and by `getMore`; that of an `aggregate` is mongod's to check.
+    /// Checks options that mongod checks before it begins the command's transaction, or reads the command's
+    /// own fields. Writes are checked after their fields, as is `maxTimeMS` of `getMore`; that of an
+    /// `aggregate` is mongod's to check.
     ///
     /// # Errors
-    /// Those of [`time_limit::check`], and where a command in a transaction has a write concern.
+    /// Those of [`time_limit::check`] and [`concerns::check_write_concern`].
     pub fn check_options(&self) -> Result<(), CommandError> {
-        if let Some(concern) = get(self.body(), "writeConcern").filter(|_| self.in_transaction()) {
-            return Err(if let RawBsonRef::Document(_) = concern {
-                let message = "writeConcern is not allowed within a multi-statement transaction";
-                CommandError::new(ErrorCode::InvalidOptions, message)
-            } else {
-                let found = type_name(concern);
-                let message = format!("\"writeConcern\" had the wrong type. Expected object, found {found}");
-                CommandError::new(ErrorCode::TypeMismatch, message)
-            });
-        }
+        let body = self.body();
         match self.name {
-            "insert" | "update" | "delete" | "getMore" | "aggregate" => Ok(()),
-            _ => time_limit::check(self.body()),
+            "insert" | "update" | "delete" => Ok(()),
+            "findAndModify" | "findandmodify" => time_limit::check(body),
+            "getMore" | "aggregate" => concerns::check_write_concern(body),
+            _ => {
+                concerns::check_write_concern(body)?;
+                time_limit::check(body)
+            }
         }
     }
 

@@ -10,7 +10,8 @@ use super::value_text::value_text;
 /// The name of a specification that mongod cannot take.
 const NO_INDEX: &str = "mongoshape_no_index";
 
-/// The indexes that a `createIndexes` asks for. `None` where they are no array of documents: then mongod refuses it.
+/// The indexes that a `createIndexes` asks for. `None` where they are no array of documents: then mongod
+/// refuses it.
 #[must_use]
 pub fn wanted(body: &RawDocument) -> Option<Vec<&RawDocument>> {
     let specs = get(body, "indexes")?.as_array()?.into_iter();
@@ -25,9 +26,9 @@ pub fn create(body: &RawDocument, specs: &[RawDocumentBuf]) -> RawDocumentBuf {
     with_replaced(body, &[("indexes", Some(RawBsonRef::Array(&specs)))])
 }
 
-/// A client's `createIndexes` with one index more, which cannot be made. mongod checks all specifications, in order, before it
-/// does anything (`create_indexes.cpp`, `parseAndValidateIndexSpecs`): what is wrong with the client's own it says in its own
-/// words, and [`is_sound`] tells when nothing is.
+/// A client's `createIndexes` with one index more, which cannot be made. mongod checks all specifications, in
+/// order, before it does anything (`create_indexes.cpp`, `parseAndValidateIndexSpecs`): what is wrong with
+/// the client's own it says in its own words, and [`is_sound`] tells when nothing is.
 #[must_use]
 pub fn judged(body: &RawDocument) -> RawDocumentBuf {
     let mut specs = RawArrayBuf::new();
@@ -50,7 +51,8 @@ pub fn is_sound(error: &CommandError) -> bool {
     error.is(ErrorCode::FailedToParse) && message.starts_with(&format!("Error in specification {text} "))
 }
 
-/// mongod's answer for an index without a name, which it looks at later than at all the rest of a specification.
+/// mongod's answer for an index without a name, which it looks at later than at all the rest of a
+/// specification.
 #[must_use]
 pub fn empty_name(spec: &RawDocument) -> CommandError {
     let spec = with_version(spec);
@@ -134,7 +136,8 @@ impl<'a> Dropped<'a> {
     }
 }
 
-/// A client's `dropIndexes` for indexes of these names. With none it drops nothing, and mongod checks all the rest of it.
+/// A client's `dropIndexes` for indexes of these names. With none it drops nothing, and mongod checks all the
+/// rest of it.
 #[must_use]
 pub fn drop(body: &RawDocument, names: &[&str]) -> RawDocumentBuf {
     let names: RawArrayBuf = names.iter().copied().collect();
@@ -195,8 +198,8 @@ pub fn identical(name: &str) -> CommandError {
     )
 }
 
-/// A client's `listIndexes` for all indexes in one batch, and how many the client wants in its first. What is no number is
-/// mongod's to refuse.
+/// A client's `listIndexes` for all indexes in one batch, and how many the client wants in its first. What is
+/// no number is mongod's to refuse.
 #[must_use]
 pub fn list(body: &RawDocument) -> (RawDocumentBuf, Option<u64>) {
     let cursor = get(body, "cursor").and_then(RawBsonRef::as_document);

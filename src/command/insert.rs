@@ -23,7 +23,8 @@ impl<'a> Insert<'a> {
     /// Reads an `insert`.
     ///
     /// # Errors
-    /// A field that `insert` does not have, one of the wrong type, no or too many documents, with mongod's codes.
+    /// A field that `insert` does not have, one of the wrong type, no or too many documents, with mongod's
+    /// codes.
     pub fn parse(head: &CommandHeader<'a>) -> Result<Self, CommandError> {
         let batch = WriteBatch::parse(head, ("insert", "insert.documents"), |name, field| {
             match name {

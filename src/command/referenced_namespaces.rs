@@ -1,5 +1,5 @@
-//! Every namespace that a command touches beside the one it is on: a view's source, the collections of a pipeline, the
-//! target of a rename.
+//! Every namespace that a command touches beside the one it is on: a view's source, the collections of a
+//! pipeline, the target of a rename.
 //!
 //! A shaped collection must never be reached by a side door, where mongod would read or write raw buckets.
 
@@ -10,7 +10,8 @@ use super::document::{first_field, get};
 use super::header::CommandHeader;
 use super::namespace::Namespace;
 
-/// Pipelines nest (`$facet` in `$lookup` in ...); mongod's own limit for nested views is 20 and documents nest up to 200.
+/// Pipelines nest (`$facet` in `$lookup` in ...); mongod's own limit for nested views is 20 and documents
+/// nest up to 200.
 const MAX_DEPTH: usize = 100;
 
 /// Calls `visit` with every namespace that the command names beside its own.
@@ -35,8 +36,8 @@ pub fn for_each(head: &CommandHeader<'_>, visit: &mut dyn FnMut(Namespace<'_>)) 
     }
 }
 
-/// Whether a command names a collection by its UUID, of which nothing tells which one it is: as what it is on, or what the command
-/// that it explains is on, or in an operation that it applies.
+/// Whether a command names a collection by its UUID, of which nothing tells which one it is: as what it is
+/// on, or what the command that it explains is on, or in an operation that it applies.
 #[must_use]
 pub fn names_by_uuid(head: &CommandHeader<'_>) -> bool {
     let body = head.body();
@@ -178,8 +179,8 @@ impl Visitor<'_> {
         }
     }
 
-    /// The arguments of a stage that are collections and those that are pipelines. One that is given twice is looked at
-    /// twice: mongod takes the last.
+    /// The arguments of a stage that are collections and those that are pipelines. One that is given twice is
+    /// looked at twice: mongod takes the last.
     fn arguments(&mut self, value: RawBsonRef<'_>, collections: &[&str], pipelines: &[&str]) {
         let arguments = value.as_document().into_iter().flat_map(RawDocument::iter).flatten();
         for (name, value) in arguments {
@@ -191,7 +192,8 @@ impl Visitor<'_> {
         }
     }
 
-    /// A collection given as its name, or as a document that has it in one of `fields` beside an optional `db`.
+    /// A collection given as its name, or as a document that has it in one of `fields` beside an optional
+    /// `db`.
     fn target(&mut self, value: Option<RawBsonRef<'_>>, fields: &[&str]) {
         match value {
             Some(RawBsonRef::String(collection)) => (self.visit)(Namespace::new(self.database, collection)),

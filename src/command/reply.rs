@@ -7,7 +7,8 @@ use super::document::{as_flag, as_whole_number};
 use super::error::CommandError;
 use super::namespace::Namespace;
 
-/// Fields that a reply built by the proxy repeats from mongod's last one, so that sessions stay causally consistent.
+/// Fields that a reply built by the proxy repeats from mongod's last one, so that sessions stay causally
+/// consistent.
 const CARRIED: &[&str] = &[
     "$clusterTime",
     "operationTime",
@@ -29,8 +30,9 @@ pub fn succeeded(reply: RawDocumentBuf) -> Result<RawDocumentBuf, CommandError> 
     }
 }
 
-/// Whether a reply says that its server is not, or no longer, the primary (Server Discovery and Monitoring, "not
-/// writable primary" and "node is recovering"), as the command's error, as its write concern's, or as that of a statement.
+/// Whether a reply says that its server is not, or no longer, the primary (Server Discovery and Monitoring,
+/// "not writable primary" and "node is recovering"), as the command's error, as its write concern's, or as
+/// that of a statement.
 #[must_use]
 pub fn says_not_primary(reply: &RawDocument) -> bool {
     const CODES: &[i64] = &[91, 189, 10058, 10107, 11600, 11602, 13435, 13436];
@@ -85,7 +87,8 @@ pub struct CursorReply<'a> {
     pub id: i64,
     /// The documents.
     pub batch: &'a bson::raw::RawArray,
-    /// The time of the snapshot that they were read from, for the read concern `snapshot` outside of transactions.
+    /// The time of the snapshot that they were read from, for the read concern `snapshot` outside of
+    /// transactions.
     pub snapshot_time: Option<Timestamp>,
 }
 

@@ -5,7 +5,8 @@ use bson::raw::{RawBsonRef, RawDocument};
 use super::document::{as_whole_number, get};
 use super::error::{CommandError, ErrorCode};
 
-/// Checks the limit of a command as mongod does before it runs one (`query_request_helper.h`, `parseMaxTimeMS`).
+/// Checks the limit of a command as mongod does before it runs one (`query_request_helper.h`,
+/// `parseMaxTimeMS`).
 ///
 /// # Errors
 /// A value that is no number, negative, beyond an `int`, or a fraction, with mongod's codes.

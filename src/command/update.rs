@@ -59,7 +59,8 @@ impl<'a> Update<'a> {
     /// Reads an `update`.
     ///
     /// # Errors
-    /// A field that `update` does not have, one of the wrong type, no or too many statements, with mongod's codes.
+    /// A field that `update` does not have, one of the wrong type, no or too many statements, with mongod's
+    /// codes.
     pub fn parse(head: &CommandHeader<'a>) -> Result<Self, CommandError> {
         let mut let_variables = None;
         let batch = WriteBatch::parse(head, ("update", "update.updates"), |name, field| {

@@ -27,8 +27,8 @@ pub fn id_text(document: &RawDocument) -> String {
     }
 }
 
-/// Writes a value as mongod's `BSONElement::toString` does, for the types that are used as an `_id`. Writing to a string
-/// cannot fail, so the results are dropped.
+/// Writes a value as mongod's `BSONElement::toString` does, for the types that are used as an `_id`. Writing
+/// to a string cannot fail, so the results are dropped.
 fn write_value(text: &mut String, value: RawBsonRef<'_>) {
     let _ = match value {
         RawBsonRef::String(string) => write!(text, "\"{string}\""),

@@ -5,19 +5,21 @@ use std::ops::Range;
 use bson::raw::RawDocument;
 
 use super::arguments::{CommandField, is_unacknowledged};
+use super::concerns;
 use super::document::get;
 use super::error::{CommandError, ErrorCode};
 use super::header::CommandHeader;
-use super::read_concern;
 use super::statement_ids::StatementIds;
 use super::time_limit;
 
 /// The most statements one command may carry: hello's `maxWriteBatchSize`.
 pub const MAX_WRITE_BATCH_SIZE: usize = 100_000;
-/// Bytes of statements in one command that the proxy makes, with room for the rest of a message of 48,000,000.
+/// Bytes of statements in one command that the proxy makes, with room for the rest of a message of
+/// 48,000,000.
 const MAX_COMMAND_BYTES: usize = 40_000_000;
 
-/// The ranges of statements, or of documents to insert, that fit one command each. `sizes` are their sizes in bytes.
+/// The ranges of statements, or of documents to insert, that fit one command each. `sizes` are their sizes in
+/// bytes.
 #[must_use]
 pub fn command_ranges(sizes: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -50,11 +52,13 @@ pub struct WriteBatch<'a> {
 }
 
 impl<'a> WriteBatch<'a> {
-    /// Reads the command of that name, whose statements, or documents, are in that field: `delete`, `delete.deletes`. What not all such
-    /// commands have is for `read_own`, which says whether it knows the field.
+    /// Reads the command of that name, whose statements, or documents, are in that field: `delete`,
+    /// `delete.deletes`. What not all such commands have is for `read_own`, which says whether it knows the
+    /// field.
     ///
     /// # Errors
-    /// A field that it does not have, one of the wrong type, no or too many statements, a read concern that writes do not support, with mongod's codes.
+    /// A field that it does not have, one of the wrong type, no or too many statements, a read concern that
+    /// writes do not support, with mongod's codes.
     pub fn parse(
         head: &CommandHeader<'a>,
         (command, path): (&'static str, &'static str),
@@ -111,7 +115,7 @@ impl<'a> WriteBatch<'a> {
         }
         batch.statement_ids.check(command, count)?;
         time_limit::check(head.body())?;
-        read_concern::check_of_write(head.body())?;
+        concerns::check_of_write(head.body())?;
         Ok(batch)
     }
 }

@@ -60,8 +60,8 @@ fn token(section: &mut Section<'_>) -> Option<AdminToken> {
 }
 
 impl AdminConfig {
-    /// What whoever reaches the address from elsewhere may do that they should not, and what keeps them from it. `None`
-    /// on loopback, and where TLS and a secret of the asker's keep strangers out.
+    /// What whoever reaches the address from elsewhere may do that they should not, and what keeps them from
+    /// it. `None` on loopback, and where TLS and a secret of the asker's keep strangers out.
     #[must_use]
     pub fn exposure(&self) -> Option<&'static str> {
         let certificates = self.tls.as_ref().is_some_and(|files| files.client_ca.is_some());

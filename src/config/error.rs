@@ -50,7 +50,8 @@ pub struct ConfigError {
     pub remedy: String,
 }
 
-/// Every mistake of a configuration, one at least, in the order of the file's lines. Displays as one line each.
+/// Every mistake of a configuration, one at least, in the order of the file's lines. Displays as one line
+/// each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(Vec<ConfigError>);
 

@@ -1,5 +1,5 @@
-//! Every option, said once: name, limits, default, and what it does. The readers beside this module take them from here, so that
-//! nothing is read that is not described; `docs/configuration.md` is made of it.
+//! Every option, said once: name, limits, default, and what it does. The readers beside this module take them
+//! from here, so that nothing is read that is not described; `docs/configuration.md` is made of it.
 
 pub(super) mod admin;
 pub(super) mod bucket;

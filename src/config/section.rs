@@ -1,5 +1,5 @@
-//! Reads one table of the file, field by field, with the environment going first. What is left over at the end is
-//! unknown. Knows types, not what an option means.
+//! Reads one table of the file, field by field, with the environment going first. What is left over at the
+//! end is unknown. Knows types, not what an option means.
 
 mod tables;
 

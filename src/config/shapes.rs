@@ -1,5 +1,5 @@
-//! What `[[bucket]]` and `[[outlier]]` mean, and what must hold between shapes. What must hold within one is checked by
-//! the shape itself; here its contradictions get their lines.
+//! What `[[bucket]]` and `[[outlier]]` mean, and what must hold between shapes. What must hold within one is
+//! checked by the shape itself; here its contradictions get their lines.
 
 use super::error::MistakeLocation;
 use super::options::outlier::extras as of_extras;

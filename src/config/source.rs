@@ -1,5 +1,5 @@
-//! What a configuration is read from (a file's text, the environment) and where its mistakes are gathered. Knows no
-//! option by name.
+//! What a configuration is read from (a file's text, the environment) and where its mistakes are gathered.
+//! Knows no option by name.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -13,7 +13,8 @@ pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The file and the environment of one reading.
 ///
-/// Mistakes are gathered behind a `RefCell`, because every section reader holds the source while its parent does too.
+/// Mistakes are gathered behind a `RefCell`, because every section reader holds the source while its parent
+/// does too.
 pub(super) struct ConfigSource<'a> {
     file: &'a str,
     text: &'a str,

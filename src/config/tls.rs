@@ -1,5 +1,6 @@
-//! What the table `tls` of `listen` and of `admin` means: which files. Reads none of them: `server::tls` does, when it is started
-//! and whenever they are renewed. And what is to be said of TLS options that a connection string cannot have.
+//! What the table `tls` of `listen` and of `admin` means: which files. Reads none of them: `server::tls`
+//! does, when it is started and whenever they are renewed. And what is to be said of TLS options that a
+//! connection string cannot have.
 
 use std::path::{Path, PathBuf};
 
@@ -31,8 +32,9 @@ fn optional_path(section: &mut Section<'_>, option: &ConfigOption<OptionalText>)
     path(section, (option.name, option.value.what), &text)
 }
 
-/// A path in the file begins at the file's folder, so that the program may be started from anywhere; one in a variable
-/// at the folder that the program was started in, as paths in a shell do. `what` is what the field of that name names.
+/// A path in the file begins at the file's folder, so that the program may be started from anywhere; one in a
+/// variable at the folder that the program was started in, as paths in a shell do. `what` is what the field
+/// of that name names.
 pub(super) fn path(section: &mut Section<'_>, (name, what): (&'static str, &str), text: &str) -> Option<PathBuf> {
     if text.is_empty() {
         return section.refuse(name, "it is empty", &format!("name {what}"));
@@ -46,8 +48,8 @@ pub(super) fn path(section: &mut Section<'_>, (name, what): (&'static str, &str)
     }
 }
 
-/// What to say of a TLS option that other drivers know and ours does not, so that it takes the whole connection string
-/// for malformed: (problem, remedy). Nothing of the string is in it.
+/// What to say of a TLS option that other drivers know and ours does not, so that it takes the whole
+/// connection string for malformed: (problem, remedy). Nothing of the string is in it.
 pub(super) fn unknown_option(uri: &str) -> Option<(&'static str, &'static str)> {
     let (_, options) = uri.split_once('?')?;
     options.split('&').find_map(|option| {

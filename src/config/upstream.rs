@@ -1,4 +1,5 @@
-//! What the section `upstream` means. Parses the connection string with the driver; resolves no name, opens no socket.
+//! What the section `upstream` means. Parses the connection string with the driver; resolves no name, opens
+//! no socket.
 
 use mongodb::options::{ConnectionString, HostInfo};
 

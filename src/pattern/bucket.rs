@@ -1,10 +1,12 @@
-//! The bucket pattern: many small items kept as one document per page of one key.
+//! The bucket pattern: many small items stored as one document per page of one key.
 //!
-//! An item's way in: [`item`] prepares it, [`key`] groups it, [`insert`] plans the statements that put it on a page
-//! ([`layout`] says what a page looks like). Its way out: [`read`] decides between looking at one page ([`page_locator`] has the
-//! arithmetic, [`item_decoder`] the items) and a pipeline that unpacks in mongod ([`unwind`], narrowed by [`predicate_pushdown`]). What was
-//! there before, written by hand, becomes pages by [`adopt`]; plain documents become items on pages by [`pack`]; short pages are packed by [`compact`]. [`update_by_id`] changes items where they lie, [`upsert`] builds the one
-//! that an upsert inserts. [`index`] has the shape's own indexes, [`item_index`] those of the application.
+//! Writing: [`item`] validates an item, [`key`] groups items, [`insert`] plans the statements that store them
+//! on pages; [`layout`] defines a page. Reading: [`read`] plans page scans ([`page_locator`] has the
+//! arithmetic, [`item_decoder`] decodes items), [`unwind`] and [`predicate_pushdown`] make pipelines.
+//! [`update_by_id`] and [`update_by_position`] change items in place, [`upsert`] builds the item of an
+//! upsert. Conversion: [`adopt`] makes pages of hand-written buckets, [`pack`] of plain documents,
+//! [`compact`] of short pages. [`index`] has the shape's own indexes, [`item_index`] those of the
+//! application.
 
 pub mod adopt;
 pub mod compact;

@@ -1,8 +1,7 @@
-//! The condition that a value is what it was, in type and in every bit.
+//! The condition that a value is unchanged, in type and in every bit.
 //!
-//! mongod's `$eq` takes 1 and 1.0 for equal, and under a collation also "a" and "A". An update that goes by what a value was would
-//! then go by something that it is not any more. So beside being equal, numbers must be of their types, and strings must have
-//! their bytes.
+//! mongod's `$eq` takes 1 and 1.0 for equal, and under a collation "a" and "A". So beside being equal,
+//! numbers must have the same type, and strings the same bytes.
 
 use std::collections::HashSet;
 
@@ -12,10 +11,12 @@ use crate::command::document::{array_of, put, single, type_name};
 
 /// The variable for what is compared.
 const VALUE: &str = "$$is";
-/// How deep a number or string may lie inside an item: each level takes some of the 200 that a command may have.
+/// How deep a number or string may lie inside an item: each level takes some of the 200 that a command may
+/// have.
 const MAX_DEPTH: usize = 50;
 
-/// The expression that one value is another one; `by_bytes` where a collation may take different strings for equal.
+/// The expression that one value is another one; `by_bytes` where a collation may take different strings for
+/// equal.
 ///
 /// # Errors
 /// What of it cannot be demanded, for a message.

@@ -1,8 +1,8 @@
-//! The outlier pattern: an array's elements beyond a threshold are kept elsewhere.
+//! The outlier pattern: an array's elements beyond a threshold are stored in another collection.
 //!
-//! A typical document is stored as the application wrote it. An outlier's *base* document has the first elements, the flag, and
-//! says what its *extras* are; these lie in documents of their own, its *pages*. See [`layout`] and
-//! `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
+//! An inline document is stored as the application wrote it. An outlier's *base document* has the first
+//! elements, the flag, and the control of its *extras*, which are in *pages* of another collection. See
+//! [`layout`] and `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
 
 pub mod classify;
 pub mod index;

@@ -1,8 +1,7 @@
-//! The namespaces inside a pipeline: a stage that reads a shaped collection is made to read its items.
+//! Rewrites the namespaces in a pipeline: a stage that reads a shaped collection reads its items.
 //!
-//! What mongod would refuse is passed on in a form in which it refuses it, and never in one in which it would read raw
-//! buckets: a stage either does not name a shaped collection, or what it reads of it is unpacked, or it is malformed
-//! beyond doubt.
+//! What mongod would refuse is passed on in a form that it refuses, never in one in which it would read raw
+//! buckets: a stage names no shaped collection, or what it reads is unwound, or it is malformed beyond doubt.
 
 mod graph_lookup;
 mod lookup;
@@ -200,7 +199,8 @@ impl<'a> Pipelines<'a> {
         Ok(rewritten)
     }
 
-    /// The pipeline that gives a shaped collection's items to stages, which were given by the client and are rewritten already.
+    /// The pipeline that gives a shaped collection's items to stages, which were given by the client and are
+    /// rewritten already.
     fn items(
         &mut self,
         (collection, shape): (&str, &Arc<Shape>),

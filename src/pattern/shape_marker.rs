@@ -1,6 +1,6 @@
-//! What a collection says of the shape that it is stored in: the filter of an index that holds nothing. Who reads it by another shape reads
-//! it wrongly, so every proxy looks here first, and mongod lets no two of them be there.
-//! See `docs/decisions/0019-pages-say-their-shape.md`.
+//! The shape marker: an empty partial index whose filter records the options that stored data depends on. A
+//! proxy with other options refuses the collection. mongod keeps no two such indexes on a collection. See
+//! `docs/decisions/0019-pages-say-their-shape.md`.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -28,8 +28,8 @@ pub fn among<'a>(mut indexes: impl Iterator<Item = &'a RawDocument>) -> Option<&
     indexes.find(|index| index.get_str("name").is_ok_and(|name| name == INDEX))
 }
 
-/// What is another in what is stored, as [that index](among) says it, than in a shape, in words for a person; none where the shape can
-/// read it.
+/// What is another in what is stored, as [that index](among) says it, than in a shape, in words for a person;
+/// none where the shape can read it.
 #[must_use]
 pub fn differing(stored_as: &RawDocument, index: &RawDocument) -> Vec<String> {
     let filter = index.get_document("partialFilterExpression").ok();

@@ -1,7 +1,7 @@
-//! Shapes: which namespace is stored in which pattern, as values that cannot be wrong.
+//! Shapes: which namespace is stored in which pattern, as validated values.
 //!
-//! A shape is made by [`BucketShape::new`] or [`OutlierShape::new`], which report every contradiction at once; what
-//! exists has been checked, so nothing behind this file checks it again.
+//! A shape is made by [`BucketShape::new`] or [`OutlierShape::new`], which report every contradiction at
+//! once. Nothing after that validates it again.
 
 mod bucket;
 mod fingerprint;
@@ -60,8 +60,8 @@ pub struct NamespacePattern {
 }
 
 impl NamespacePattern {
-    /// Reads `database.collection` or `*.collection`. `None` when either part is empty or the database is not a
-    /// name that MongoDB allows.
+    /// Reads `database.collection` or `*.collection`. `None` when either part is empty or the database is not
+    /// a name that MongoDB allows.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let namespace = Namespace::parse(text)?;
@@ -173,7 +173,8 @@ impl Shapes {
         Ok(Self { by_collection })
     }
 
-    /// The shape of a namespace, if it has one. A shape of its own database goes before one for every database.
+    /// The shape of a namespace, if it has one. A shape of its own database goes before one for every
+    /// database.
     #[must_use]
     pub fn lookup(&self, namespace: Namespace<'_>) -> Option<&Arc<Shape>> {
         self.by_collection

@@ -1,5 +1,5 @@
-//! The client's own words, run by mongod on documents that stages before have made: the items of buckets, outliers with their
-//! extras.
+//! The client's own query, run by mongod on documents that earlier stages made: the items of buckets, or
+//! outliers with their extras.
 
 pub mod distinct;
 mod find_projection;
@@ -22,8 +22,8 @@ const FIRST_STAGES: &[&str] = &[
     "$vectorSearch",
 ];
 
-/// The stages that answer a `find`, as the server's own conversion for views has them. `is_no_array` tells which fields are never
-/// arrays.
+/// The stages that answer a `find`, as the server's own conversion for views has them. `is_no_array` tells
+/// which fields are never arrays.
 ///
 /// # Errors
 /// What in its projection cannot be done, for a message.
@@ -42,12 +42,12 @@ pub fn of_find(find: &Find<'_>, is_no_array: impl Fn(&str) -> bool) -> Result<Ve
     Ok(stages)
 }
 
-/// The `find` by which mongod judges a projection that only `find` has: on no document at all, which is what it finds. `None`
-/// where there is nothing to judge, or an aggregation will.
+/// The `find` by which mongod judges a projection that only `find` has: on no document at all, which is what
+/// it finds. `None` where there is nothing to judge, or an aggregation will.
 ///
 /// # Errors
-/// What cannot be judged, for a message: mongod 6.0.5 crashes on some conditions on a field without a name beside another one
-/// that an index may be used for.
+/// What cannot be judged, for a message: mongod 6.0.5 crashes on some conditions on a field without a name
+/// beside another one that an index may be used for.
 pub fn judgement(collection: &str, find: &Find<'_>) -> Result<Option<RawDocumentBuf>, &'static str> {
     let find_only = |projection: &&RawDocument| find_projection::is_find_only(projection);
     let Some(projection) = find.projection.filter(find_only) else {
@@ -76,9 +76,10 @@ pub fn judgement(collection: &str, find: &Find<'_>) -> Result<Option<RawDocument
     Ok(Some(command))
 }
 
-/// The `count` or `distinct` by which mongod judges a variable of its own that a query names: 6.0 has `$$NOW` and `$$CLUSTER_TIME` in no
-/// `count` and no `distinct` (error 51144), where the aggregation that answers for them has both. It fails where a document meets the
-/// conditions, so that the variable would have been asked for. `None` where the query names none.
+/// The `count` or `distinct` by which mongod judges a variable of its own that a query names: 6.0 has `$$NOW`
+/// and `$$CLUSTER_TIME` in no `count` and no `distinct` (error 51144), where the aggregation that answers for
+/// them has both. It fails where a document meets the conditions, so that the variable would have been asked
+/// for. `None` where the query names none.
 #[must_use]
 pub fn variable_judgement(
     mut command: RawDocumentBuf,
@@ -149,8 +150,8 @@ pub fn check(pipeline: &[impl AsRef<RawDocument>]) -> Result<(), String> {
     }
 }
 
-/// A client's own stages, to be run behind others. On a naive collection its `$match` becomes a query's filter, also
-/// from behind some other stages.
+/// A client's own stages, to be run behind others. On a naive collection its `$match` becomes a query's
+/// filter, also from behind some other stages.
 pub fn behind(pipeline: &[impl AsRef<RawDocument>]) -> impl Iterator<Item = RawDocumentBuf> {
     pipeline.iter().map(|stage| {
         let stage = stage.as_ref();
@@ -210,8 +211,9 @@ pub fn asks_for_nearness(condition: RawBsonRef<'_>) -> bool {
 
 /// The `$match` that runs the client's own filter on documents that stages before it have made.
 ///
-/// mongod hands a `$match` only those fields of a document that it names, and loses the one whose name is empty on the way
-/// (6.0.5: `{"": 1}` finds nothing behind an `$unwind`). There it is made to hand over whole documents.
+/// mongod hands a `$match` only those fields of a document that it names, and loses the one whose name is
+/// empty on the way (6.0.5: `{"": 1}` finds nothing behind an `$unwind`). There it is made to hand over whole
+/// documents.
 #[must_use]
 pub fn match_documents(filter: &RawDocument) -> RawDocumentBuf {
     if !names_empty_field(filter) {

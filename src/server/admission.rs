@@ -106,8 +106,8 @@ impl Admission {
         }
     }
 
-    /// Waits for the client's first byte and goes through the TLS handshake with it, where there is one. `None`: it is
-    /// turned away, which is logged.
+    /// Waits for the client's first byte and goes through the TLS handshake with it, where there is one.
+    /// `None`: it is turned away, which is logged.
     pub(super) async fn admit(
         &self,
         socket: std::net::TcpStream,

@@ -15,7 +15,8 @@ use crate::session::connection::{self, Client};
 use crate::session::handshake::{AddressMap, Presentation};
 use crate::session::upstream::Upstreams;
 
-/// Pause after the system refused to accept, as when file descriptors ran out: trying at once would only spin.
+/// Pause after the system refused to accept, as when file descriptors ran out: trying at once would only
+/// spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What clients of a listener see a member of a replica set as.

@@ -1,8 +1,9 @@
-//! TLS towards clients and towards the upstream: files and options in, rustls configurations out. rustls runs on ring,
-//! as in the driver; TLS 1.2 and 1.3, no ALPN. Must not know listeners, nor what goes through a connection.
+//! TLS towards clients and towards the upstream: files and options in, rustls configurations out. rustls runs
+//! on ring, as in the driver; TLS 1.2 and 1.3, no ALPN. Must not know listeners, nor what goes through a
+//! connection.
 //!
-//! Nothing here keeps a file: to take up a renewed certificate, [`acceptor`] is called again and its result put in the
-//! place of the old one. Connections that are open keep what they have.
+//! Nothing here keeps a file: to take up a renewed certificate, [`acceptor`] is called again and its result
+//! put in the place of the old one. Connections that are open keep what they have.
 
 mod certificate;
 mod connector;
@@ -35,18 +36,20 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// Its private key, not encrypted; may be the same file, as mongod's is.
     pub key: PathBuf,
-    /// Authorities of which each client must have a certificate, as with mongod's `tlsCAFile`. `None`: clients need none.
+    /// Authorities of which each client must have a certificate, as with mongod's `tlsCAFile`. `None`:
+    /// clients need none.
     pub client_ca: Option<PathBuf>,
 }
 
 /// TLS for a listener. Reads the files, and blocks while it does.
 ///
-/// Sessions are resumed by tickets that hold them encrypted, so that nothing is kept for a client. Not where clients need
-/// certificates: a ticket would let one in whose certificate has expired, or whose authority was taken out.
+/// Sessions are resumed by tickets that hold them encrypted, so that nothing is kept for a client. Not where
+/// clients need certificates: a ticket would let one in whose certificate has expired, or whose authority was
+/// taken out.
 ///
 /// # Errors
-/// What is wrong with which file: also a certificate that no client would take, since mongod does not start with one
-/// either.
+/// What is wrong with which file: also a certificate that no client would take, since mongod does not start
+/// with one either.
 pub fn acceptor(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let cert_file = PemFile::read(FileOption::Cert(files.table), &files.cert)?;
     let chain = cert_file.certificates()?;

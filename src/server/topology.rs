@@ -1,4 +1,5 @@
-//! Which server is the one to connect to. The driver watches the upstream; this makes its findings known to sessions.
+//! Which server is the one to connect to. The driver watches the upstream; this makes its findings known to
+//! sessions.
 //!
 //! ```text
 //!                a primary is known                another one, or it says that it is none
@@ -9,8 +10,8 @@
 //!                                         retired ──────────────────────────────────────────▶ ┘ finds again
 //! ```
 //!
-//! A primary that the driver merely cannot reach stays current: sessions that can still reach it are not disturbed, and
-//! new ones find out for themselves.
+//! A primary that the driver merely cannot reach stays current: sessions that can still reach it are not
+//! disturbed, and new ones find out for themselves.
 
 mod tls_failure_log;
 
@@ -34,11 +35,12 @@ use crate::session::upstream::{Upstream, UpstreamAddress, UpstreamKind, Upstream
 
 /// Where a server listens when its address names no port.
 const DEFAULT_PORT: u16 = 27017;
-/// After a session was told "not the primary" the driver usually knows the next one in a moment. When it has nothing new to
-/// say for so long, its old finding counts again.
+/// After a session was told "not the primary" the driver usually knows the next one in a moment. When it has
+/// nothing new to say for so long, its old finding counts again.
 const RECONSIDER: Duration = Duration::from_millis(500);
 
-/// How long after the start a proxy without a server to connect clients to says nothing: finding one takes a moment.
+/// How long after the start a proxy without a server to connect clients to says nothing: finding one takes a
+/// moment.
 const FIRST_WARNING: Duration = Duration::from_secs(3);
 
 /// How servers are connected to.

@@ -1,14 +1,14 @@
 //! The threads that sessions live on: one runtime each, and a session never leaves the one it began on.
 //!
-//! A relayed command is a handful of system calls. Work stealing between threads costs more than it evens out: a wake-up
-//! on another core for a reply that this one could have passed on.
+//! A relayed command is a handful of system calls. Work stealing between threads costs more than it evens
+//! out: a wake-up on another core for a reply that this one could have passed on.
 //!
-//! A worker that has served several sessions since it last slept yields before it sleeps again: those that it has sent
-//! something to run, some have answered when its turn comes, and neither they nor the kernel need to wake it. Before a
-//! mongod on the same two cores that is worth a tenth of all operations and more. A worker that has served one sleeps at
-//! once: nobody else is likely to have something for it, and a program that computes without a pause would keep the core
-//! from it for milliseconds, where one that sleeps is woken in time. Measured with `cargo xtask bench relay`, alone and beside
-//! two such programs.
+//! A worker that has served several sessions since it last slept yields before it sleeps again: those that it
+//! has sent something to run, some have answered when its turn comes, and neither they nor the kernel need to
+//! wake it. Before a mongod on the same two cores that is worth a tenth of all operations and more. A worker
+//! that has served one sleeps at once: nobody else is likely to have something for it, and a program that
+//! computes without a pause would keep the core from it for milliseconds, where one that sleeps is woken in
+//! time. Measured with `cargo xtask bench relay`, alone and beside two such programs.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,4 +1,5 @@
-//! A cache with a bound on the number of its entries and on their bytes: keys are of any length that a client likes.
+//! A cache that is bounded by the number of its entries and by their bytes, because clients choose the length
+//! of keys.
 
 use std::hash::Hash;
 

@@ -1,4 +1,5 @@
-//! Rewritten commands: one file each. A file asks `pattern` what to send and what to make of the answers, and sends it.
+//! Commands on bucket collections, and what they share. A command asks `pattern::bucket` for a plan, sends
+//! its statements, and gives it the replies.
 
 mod aggregate;
 mod collection;
@@ -74,7 +75,8 @@ pub(super) struct BucketCommand<'a> {
     pub(super) head: &'a CommandHeader<'a>,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,
-    /// The UUID of the collection that was found ready to be read: what a read asks in several queries is all asked of that.
+    /// The UUID of the collection that was found ready to be read: what a read asks in several queries is all
+    /// asked of that.
     pub(super) collection: Option<Binary>,
     /// Whether a command made from the client's has been sent that began its transaction.
     pub(super) txn_started: AtomicBool,
@@ -142,7 +144,8 @@ impl<'a> BucketCommand<'a> {
         }
     }
 
-    /// The same for a command of the proxy's own in place of the client's, of which `begun` says whether its transaction has.
+    /// The same for a command of the proxy's own in place of the client's, of which `begun` says whether its
+    /// transaction has.
     fn for_internal_command<'b>(&'b mut self, head: &'b CommandHeader<'b>, begun: bool) -> BucketCommand<'b> {
         BucketCommand {
             shared: self.shared,
@@ -199,8 +202,8 @@ impl<'a> BucketCommand<'a> {
         }
     }
 
-    /// Whether the client may send it again. Retryable writes need a replica set: before a standalone, mongod refuses them
-    /// in these words.
+    /// Whether the client may send it again. Retryable writes need a replica set: before a standalone, mongod
+    /// refuses them in these words.
     fn is_retryable(&self) -> Result<bool, CommandError> {
         let numbered = self.head.is_retryable_write();
         if numbered && self.upstream == UpstreamKind::Standalone {
@@ -226,8 +229,8 @@ impl<'a> BucketCommand<'a> {
         Ok(())
     }
 
-    /// Creates a missing collection before an upsert, as mongod does: an upsert that fails leaves an empty collection, and its
-    /// hint is checked.
+    /// Creates a missing collection before an upsert, as mongod does: an upsert that fails leaves an empty
+    /// collection, and its hint is checked.
     async fn ensure_created(&mut self) -> Result<(), RunError> {
         if self.collection.is_none() {
             let settings = self.settings;

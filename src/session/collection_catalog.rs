@@ -1,8 +1,8 @@
-//! Whether a shaped collection is what its shape needs: buckets and nothing else, with the shape's indexes.
+//! The collections that a proxy has checked: they contain only pages, and have the shape's indexes.
 //!
-//! Looked at when a proxy first meets a namespace, with the client's own rights. What was found is kept with the
-//! collection's UUID, which every write names: a collection that was dropped and made again, by anybody, is looked at
-//! again before anything is written to it.
+//! A collection is checked at its first use, with the client's rights. The result is cached with the
+//! collection's UUID, and every write names that UUID: a collection that was dropped and created again is
+//! checked again before a write.
 
 mod create;
 mod inspect;
@@ -22,7 +22,8 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
 use crate::pattern::shapes::BucketShape;
 
-/// Namespaces remembered; with a shape for every database there may be many. Beyond it, all are looked at anew.
+/// Namespaces remembered; with a shape for every database there may be many. Beyond it, all are looked at
+/// anew.
 const MAX_NAMESPACES: usize = 10_000;
 
 /// How often a collection that is dropped while it is being made ready is begun again.
@@ -63,8 +64,8 @@ pub(super) struct Transaction<'a> {
     pub(super) makes_none: bool,
 }
 
-/// What stands for the UUID of a collection that a transaction has made and not committed: only mongod knows it, so that
-/// nothing can name it, and nothing need, since the transaction holds the collection.
+/// What stands for the UUID of a collection that a transaction has made and not committed: only mongod knows
+/// it, so that nothing can name it, and nothing need, since the transaction holds the collection.
 pub(super) fn uncommitted() -> Binary {
     Binary {
         subtype: BinarySubtype::Uuid,
@@ -81,8 +82,8 @@ fn assumed() -> ReadyCollection {
 }
 
 impl CollectionCatalog {
-    /// Makes the collection ready to be written to, creating it and its indexes where they are missing, and gives its UUID.
-    /// A transaction makes it as a part of itself: its UUID is [`uncommitted`].
+    /// Makes the collection ready to be written to, creating it and its indexes where they are missing, and
+    /// gives its UUID. A transaction makes it as a part of itself: its UUID is [`uncommitted`].
     pub(super) async fn for_writing(&self, asker: &mut CatalogSession<'_>) -> Result<ReadyCollection, RunError> {
         if asker.link.is_dry_run() {
             return Ok(assumed());
@@ -110,8 +111,8 @@ impl CollectionCatalog {
         Err(asker.vanished())
     }
 
-    /// Refuses a collection that holds what a shape cannot read. One that is missing reads as empty: gives the UUID of one
-    /// that is there.
+    /// Refuses a collection that holds what a shape cannot read. One that is missing reads as empty: gives
+    /// the UUID of one that is there.
     pub(super) async fn for_reading(&self, asker: &mut CatalogSession<'_>) -> Result<Option<Binary>, RunError> {
         if asker.link.is_dry_run() {
             return Ok(Some(assumed().uuid));

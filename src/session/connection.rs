@@ -9,13 +9,13 @@
 //!  Closed ◀───────────────Closed
 //! ```
 //!
-//! While idle, the connection ends at once when the upstream is retired: when the proxy drains, or another server has
-//! become the primary. After some milliseconds it does what pushes to outliers have left to be done. While busy, the command
-//! is finished first, unless it is one that waits for news and would never finish (see [`relay`](super::relay)).
+//! While idle, the connection is closed at once when the upstream is retired: the proxy drains, or another
+//! server is the primary. After some milliseconds it runs deferred spills. While busy, the command is
+//! finished first, unless it waits for news and would never finish (see [`relay`](super::relay)).
 //!
-//! One upstream connection serves the client as long as it lives, so that authentication, sessions and cursors are its
-//! own; when that breaks the client's is closed too, and its driver tries again by its own rules. The same after an answer
-//! that the server is not the primary: drivers keep such a connection, and it would lead to the wrong server for ever.
+//! One upstream connection serves the client for its whole life, so authentication, sessions and cursors are
+//! the client's. When it breaks, the client's connection is closed, and the driver reconnects. The same
+//! happens after a reply that the server is not the primary, because drivers keep such a connection.
 
 mod close_reason;
 mod command_timer;
@@ -65,7 +65,8 @@ pub struct Client {
     pub presentation: Presentation,
 }
 
-/// Serves a client until either side closes or the upstream is retired. `drain` ends the wait for an upstream.
+/// Serves a client until either side closes or the upstream is retired. `drain` ends the wait for an
+/// upstream.
 pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain: &CancellationToken) {
     let limits = shared.settings().limits;
     let patience = Patience {

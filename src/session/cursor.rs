@@ -1,10 +1,10 @@
-//! The cursors on shaped collections that are ours.
+//! Cursors on shaped collections.
 //!
-//! A cursor that was opened on raw buckets, by another program, must not be read through the proxy as if it gave items;
-//! so an id that no session of this proxy has opened is not found. Any connection may use them.
+//! A cursor that another program opened on raw buckets must not be read through the proxy, so an id that no
+//! session of this proxy opened is not found. Any connection of the same owner may use a cursor.
 //!
-//! A cursor of a pipeline is mongod's, and all there is to know of it is its id. One of a [`CursorSource`] of ours is kept here
-//! between two `getMore`s: for as long as mongod keeps one, in bounded room.
+//! A cursor of a pipeline is mongod's, and the proxy records only its id. A [`CursorSource`] is kept by the
+//! proxy between two `getMore`s, for as long as mongod keeps a cursor, in bounded memory.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,10 +15,11 @@ use lru::LruCache;
 use super::bucket::CursorSource;
 use crate::pattern::shapes::BucketShape;
 
-/// Open cursors remembered; the least recently used is forgotten first, and its reader told that it is not found.
+/// Open cursors remembered; the least recently used is forgotten first, and its reader told that it is not
+/// found.
 const MAX_CURSORS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
-/// How long a cursor may be left alone: as long as a session (`localLogicalSessionTimeoutMinutes`), or without one as long
-/// as mongod's own default (`cursorTimeoutMillis`).
+/// How long a cursor may be left alone: as long as a session (`localLogicalSessionTimeoutMinutes`), or
+/// without one as long as mongod's own default (`cursorTimeoutMillis`).
 const SESSION_TIMEOUT: Duration = Duration::from_mins(30);
 const CURSOR_TIMEOUT: Duration = Duration::from_mins(10);
 /// How often cursors are looked at for that.
@@ -171,7 +172,8 @@ impl CursorRegistry {
         }
     }
 
-    /// The owner of a stream behind which mongod has no cursor, or may have none: nobody else can say whose it is.
+    /// The owner of a stream behind which mongod has no cursor, or may have none: nobody else can say whose
+    /// it is.
     pub(super) fn owner_here(&self, id: i64) -> Option<Owner> {
         let mut open = self.lock();
         open.reap();

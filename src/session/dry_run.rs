@@ -1,9 +1,9 @@
-//! What a shape in observe mode would do: its commands are rewritten as far as that goes without asking mongod anything, by the code that
-//! rewrites them, after they were relayed and answered.
+//! Observe mode: a command is planned by the code that executes it, after it was relayed and answered,
+//! without a command to mongod.
 //!
-//! That code is given the observer's settings, under which observed shapes rewrite, handles that count as `observed`, and a
-//! [link](super::upstream_connection) that sends nothing: the first command of the proxy's own ends the rehearsal. Collections are taken for ready,
-//! and for empty.
+//! The code gets settings in which observed shapes are active, metrics that count as `observed`, and an
+//! [upstream connection](super::upstream_connection) that sends nothing: the first internal command ends the
+//! dry run. Collections are assumed to be checked and empty.
 
 mod pages;
 

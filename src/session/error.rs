@@ -1,4 +1,4 @@
-//! Why a rewritten command was not answered with success.
+//! Errors of commands that the proxy executes.
 
 use super::upstream_connection::LinkError;
 use crate::command::error::CommandError;

@@ -1,10 +1,10 @@
-//! `hello` and `isMaster`: how the server is introduced to the client, as far as a proxy between them changes it.
+//! `hello` and `isMaster`: changes the server's description where a proxy in between must.
 //!
-//! * A member of a replica set is shown as what the listener [presents](Presentation): its own `hosts` would lead
-//!   drivers round the proxy, to where a shaped collection shows raw buckets. A standalone or a mongos names no hosts and
-//!   is shown as it is.
-//! * Compression is agreed on between the two ends, if by a compressor that can be opened on the way.
-//! * Authentication by X.509 is not begun: mongod would see the proxy's certificate, not the client's.
+//! * A member of a replica set is described as the listener [presents](Presentation) it: its own `hosts`
+//!   would lead drivers past the proxy, to raw buckets. A standalone or a mongos names no hosts and is
+//!   described as it is.
+//! * Compression is negotiated between both ends, for compressors that the proxy supports.
+//! * X.509 authentication is not offered: mongod would see the proxy's certificate.
 
 mod presentation;
 
@@ -48,7 +48,8 @@ pub fn edit_message(frame: &Frame, message: &OpMsg<'_>) -> Result<Option<Frame>,
     rebuilt(frame, message.flags, &body).map(Some)
 }
 
-/// The client's OP_QUERY handshake as mongod is to see it; `None`: as it is. `query` has it without a `$query` around it.
+/// The client's OP_QUERY handshake as mongod is to see it; `None`: as it is. `query` has it without a
+/// `$query` around it.
 ///
 /// # Errors
 /// [`WireError::TooLong`].
@@ -72,7 +73,8 @@ pub enum HandshakeReply {
     NotPrimary,
 }
 
-/// What the client is to see of a reply to a handshake, and the compressors that the reply agrees to, if it speaks of them.
+/// What the client is to see of a reply to a handshake, and the compressors that the reply agrees to, if it
+/// speaks of them.
 ///
 /// # Errors
 /// What is wrong with a reply that is no message.

@@ -1,8 +1,8 @@
-//! What the last writer of a key left behind: its highest page, as far as this proxy knows. And who writes it now: writers of
-//! one key queue up here rather than collide in mongod.
+//! Caches the head page of keys, and gives one writer at a time the lease of a key, so that writers of a
+//! proxy do not collide in mongod.
 //!
-//! A hint may be wrong, since other proxies write too: statements demand of a page what they assume. Losing one costs a look
-//! at the collection, so the least recently used go first.
+//! An entry may be stale, because other proxies write, too: statements demand the state of the page. A lost
+//! entry costs one lookup, so the least recently used are removed first.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::pattern::bucket::layout::PageHeader;
 /// What a hint takes beside its key, in bytes.
 const AROUND_KEY: usize = 300;
 
-/// How long a writer waits for those before it. Behind one that mongod keeps waiting it does better to go on: mongod
-/// decides who was first.
+/// How long a writer waits for those before it. Behind one that mongod keeps waiting it does better to go on:
+/// mongod decides who was first.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What is known of a key: nothing, or its highest page, or that it has none.
@@ -93,7 +93,8 @@ impl HeadPages {
 }
 
 impl HeadPages {
-    /// Forgets all of them: a server that went away may come back without what it had not written to its journal.
+    /// Forgets all of them: a server that went away may come back without what it had not written to its
+    /// journal.
     pub(super) fn clear(&self) {
         self.places.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -1,4 +1,4 @@
-//! The clock and the ids that pure planners are given.
+//! The clock and ids that pure planners are given.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,8 +8,8 @@ use bson::{DateTime, Timestamp};
 
 use crate::pattern::bucket::item::IdSource;
 
-/// The last timestamp given, seconds above increment. All sessions share one, as all clients of a mongod do: no two
-/// documents get the same, and a later one gets a greater.
+/// The last timestamp given, seconds above increment. All sessions share one, as all clients of a mongod do:
+/// no two documents get the same, and a later one gets a greater.
 #[derive(Debug, Default)]
 pub(super) struct Timestamps(AtomicU64);
 

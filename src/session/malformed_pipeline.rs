@@ -1,7 +1,8 @@
 //! The error of a malformed pipeline in an `update`.
 //!
-//! mongod executes all statements first, of which a malformed one fails. Then it counts the stages of all pipelines, executed or
-//! not, and the first malformed one fails the command (`write_commands.cpp`, `incrementUpdateMetrics`).
+//! mongod executes all statements first, of which a malformed one fails. Then it counts the stages of all
+//! pipelines, executed or not, and the first malformed one fails the command (`write_commands.cpp`,
+//! `incrementUpdateMetrics`).
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, cstr};
 
@@ -35,8 +36,9 @@ pub(super) fn is_cause(error: &CommandError) -> bool {
     }
 }
 
-/// Fails for the first malformed pipeline of an executed command. Costs one round trip for each pipeline with a stage that
-/// updates do not have. The statement is sent outside the client's transaction, which may have ended.
+/// Fails for the first malformed pipeline of an executed command. Costs one round trip for each pipeline with
+/// a stage that updates do not have. The statement is sent outside the client's transaction, which may have
+/// ended.
 pub(super) async fn check(
     link: &mut UpstreamConnection,
     head: &CommandHeader<'_>,

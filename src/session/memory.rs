@@ -1,8 +1,10 @@
-//! The process's memory budget: requests that are whole in memory, replies that the proxy puts together, and cursors reserve from it.
+//! The process's memory budget. Requests in memory, replies that the proxy builds, and cursors reserve from
+//! it.
 //!
-//! The budget has shares, and a session holds at most one reservation of each. It may wait for a reply's while it holds a request's,
-//! never the other way round, and holds nothing of the share that it waits for: so nobody waits in a circle. Who waits is served
-//! in order, for [`PATIENCE`] at most. See `docs/decisions/0025-one-memory-budget.md`.
+//! The budget has shares, and a session holds at most one reservation of each. A session may wait for a
+//! reply's share while it holds a request's, never the other way round, and holds nothing of the share that
+//! it waits for, so no circle of waits exists. Waiters are served in order, for at most [`PATIENCE`]. See
+//! `docs/decisions/0025-one-memory-budget.md`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,8 +20,8 @@ pub const LEAST_MIB: usize = 192;
 /// The budget where none is configured, in MiB.
 pub const DEFAULT_MIB: usize = 512;
 
-/// What is reserved for the largest reply that is put together, in bytes: extras as they were read, the document made of them, and
-/// the reply, each up to 16 MiB and what is around it.
+/// What is reserved for the largest reply that is put together, in bytes: extras as they were read, the
+/// document made of them, and the reply, each up to 16 MiB and what is around it.
 pub(super) const LARGEST_REPLY: usize = REPLY_COPIES * 17 * MIB;
 /// How many times the bytes of a reply are in memory while it is put together.
 pub(super) const REPLY_COPIES: usize = 3;
@@ -45,8 +47,8 @@ pub(super) struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// One of so many bytes: three eighths for requests, as many for replies, a quarter for cursors. A sixteenth of the requests' is
-    /// for clients that have not logged in.
+    /// One of so many bytes: three eighths for requests, as many for replies, a quarter for cursors. A
+    /// sixteenth of the requests' is for clients that have not logged in.
     pub(super) fn new(bytes: usize) -> Self {
         let eighth = bytes / 8;
         let of_requests = 3 * eighth;
@@ -90,7 +92,8 @@ impl Share {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits for so many bytes; `None` where they were not free in time. More than the share has are all of it. Cancel safe.
+    /// Waits for so many bytes; `None` where they were not free in time. More than the share has are all of
+    /// it. Cancel safe.
     async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let kib = u32::try_from(bytes.div_ceil(KIB).min(self.all_kib)).ok()?;
         if let Ok(free) = Arc::clone(&self.free_kib).try_acquire_many_owned(kib) {
@@ -137,8 +140,8 @@ impl Reservation {
         self.held.as_ref().map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Makes it one of at least so many bytes. What it was before is given back first, so the caller is to have dropped what that was
-    /// for.
+    /// Makes it one of at least so many bytes. What it was before is given back first, so the caller is to
+    /// have dropped what that was for.
     ///
     /// # Errors
     /// That the bytes were not free in time.

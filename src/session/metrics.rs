@@ -1,7 +1,7 @@
-//! What sessions count. Labels are closed sets or configured namespaces, never a client's data.
+//! Metrics of sessions. Labels are closed sets or configured namespaces, never a client's data.
 //!
-//! A metric's HELP text says what is counted and in which unit, and, from its first "When" on, what to do about it:
-//! `docs/metrics.md` is made of them.
+//! A HELP text says what is counted in which unit and, from its first "When" on, what to do about it.
+//! `docs/metrics.md` is generated from them.
 
 mod commands;
 mod inserts;
@@ -152,7 +152,8 @@ impl SessionMetrics {
         &self.observed
     }
 
-    /// Handles for the dry run of shapes in observe mode: what they count is observed. `None` if a name is registered twice.
+    /// Handles for the dry run of shapes in observe mode: what they count is observed. `None` if a name is
+    /// registered twice.
     pub(super) fn of_dry_run(&self) -> Option<Self> {
         let counting = self.observed.counting()?;
         Some(Self {

@@ -1,5 +1,5 @@
-//! Commands on an outlier collection: one file each, beside what they share. What does not touch the array goes to mongod in the
-//! client's own words; the rest is planned by `pattern::outlier`. See `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
+//! Commands on outlier collections, and what they share. A command that does not touch the array is passed
+//! on; others are planned by `pattern::outlier`. See `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
 
 mod base_document;
 mod collation;
@@ -108,7 +108,8 @@ impl<'a> OutlierCommand<'a> {
         Ok(succeeded(self.dispatch().await?)?)
     }
 
-    /// Ends the client's transaction, as mongod does with one that a statement fails in: it may have failed on a copy elsewhere.
+    /// Ends the client's transaction, as mongod does with one that a statement fails in: it may have failed
+    /// on a copy elsewhere.
     async fn abort(&mut self) -> Result<(), RunError> {
         let mut command = single("abortTransaction", 1);
         InheritedOptions::of(self.head.body()).append_to_end(&mut command);
@@ -189,8 +190,8 @@ impl<'a> OutlierCommand<'a> {
         missing_extras(&format!("{} says", self.namespace))
     }
 
-    /// What is to be done behind a change can be done by others, too: that it failed is no error of a command which has done what
-    /// it was to do. A transaction has ended with it.
+    /// What is to be done behind a change can be done by others, too: that it failed is no error of a command
+    /// which has done what it was to do. A transaction has ended with it.
     fn left_to_others(&self, done: Result<(), RunError>) -> Result<(), RunError> {
         match done {
             Err(RunError::Command(_)) if !self.head.in_transaction() => Ok(()),
@@ -210,8 +211,8 @@ impl<'a> OutlierCommand<'a> {
     }
 }
 
-/// The error for documents whose extras were not there each time they were read. Somebody may have replaced them each time, but hardly so
-/// often.
+/// The error for documents whose extras were not there each time they were read. Somebody may have replaced
+/// them each time, but hardly so often.
 fn missing_extras(who_says: &str) -> CommandError {
     let message = format!(
         "mongoshape cannot put a document together: {who_says} that it has extras, and they are missing; `mongoshape check` names it"

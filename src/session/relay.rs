@@ -1,4 +1,4 @@
-//! Passing a client's frame on, and its replies back, untouched.
+//! Relays a client's frame, and its replies.
 
 use super::handshake::{self, HandshakeReply, Presentation};
 use super::metrics::{ByteDirection, SessionMetrics};
@@ -9,8 +9,9 @@ use crate::command::reply::says_not_primary;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Compressors, Frame, Inflated, OpCode, OpCompressed, OpMsg, OpMsgFlags, OpMsgHead, WireError};
 
-/// A compressed reply of more than this is not opened to see whether it is an error. Should one hold so many write errors
-/// that it is longer, and also a write concern's that there is no primary, the next command will tell.
+/// A compressed reply of more than this is not opened to see whether it is an error. Should one hold so many
+/// write errors that it is longer, and also a write concern's that there is no primary, the next command will
+/// tell.
 const ERROR_BYTES: usize = 16 * 1024;
 /// The length of the flags, with which a message begins.
 const FLAGS_BYTES: usize = 4;
@@ -84,8 +85,9 @@ pub(super) struct Relay<'a> {
 }
 
 impl Relay<'_> {
-    /// Sends the frame upstream and passes replies back until the last: one for most commands, none for one that waits for
-    /// none (`moreToCome`), any number for an exhaust cursor or a streaming `hello`. Not cancel safe.
+    /// Sends the frame upstream and passes replies back until the last: one for most commands, none for one
+    /// that waits for none (`moreToCome`), any number for an exhaust cursor or a streaming `hello`. Not
+    /// cancel safe.
     pub(super) async fn run(
         &mut self,
         request: RelayedRequest<'_>,
@@ -109,7 +111,8 @@ impl Relay<'_> {
         let exhaust = request.flags.contains(OpMsgFlags::EXHAUST_ALLOWED);
         // What is looked at for more than an error is looked at whole. An error is never long.
         let in_pieces = !exhaust && !matches!(look, ReplyInspection::Handshake(_));
-        // Drivers keep a `hello` waiting for news all the time, and a stream may have no end: to wait would be in vain.
+        // Drivers keep a `hello` waiting for news all the time, and a stream may have no end: to wait would
+        // be in vain.
         let mut may_end = matches!(look, ReplyInspection::Handshake(_));
         loop {
             let reply = tokio::select! {

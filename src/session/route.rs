@@ -1,4 +1,4 @@
-//! What a client's command asks of the proxy.
+//! Routes a client's command.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ pub(super) enum Route<'a> {
     Handshake,
     /// To the code that rewrites it.
     Shaped(ShapedTarget<'a>),
-    /// To the code that rewrites the shaped collections which a command on another one names, under these settings.
+    /// To the code that rewrites the shaped collections which a command on another one names, under these
+    /// settings.
     CrossCollection(Arc<Settings>),
     /// Back, with an error, and what is refused of which shapes, as configured.
     Reject(CommandError, Option<(String, RefusalReason)>),
@@ -47,7 +48,8 @@ pub(super) fn is_handshake(name: &str) -> bool {
     matches!(name, "hello" | "isMaster" | "ismaster")
 }
 
-/// Decides. Costs one look-up for a command that touches no shaped collection and may touch no other than its own.
+/// Decides. Costs one look-up for a command that touches no shaped collection and may touch no other than its
+/// own.
 pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> Route<'a> {
     if is_handshake(head.name) {
         return Route::Handshake;
@@ -85,8 +87,8 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> 
     }
 }
 
-/// The refusal of a change stream of a whole database or cluster in which a collection is shaped: it would tell of buckets, and
-/// that they were pushed to.
+/// The refusal of a change stream of a whole database or cluster in which a collection is shaped: it would
+/// tell of buckets, and that they were pushed to.
 fn change_stream(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<RouteRefusal> {
     if head.name != "aggregate" || head.target.is_some() {
         return None;

@@ -18,7 +18,8 @@ use crate::wire::{Frame, FrameCodec, HEADER_BYTES, MessageHeader, WireError};
 
 /// Bytes asked of the socket at once.
 const READ_BYTES: usize = 16 * 1024;
-/// A longer frame can be passed on piece by piece, so that what peers are slow to read stays in their sockets.
+/// A longer frame can be passed on piece by piece, so that what peers are slow to read stays in their
+/// sockets.
 const LONG_BYTES: usize = 256 * 1024;
 /// So much of a long frame is there before anything is done with it, and so much is passed on at once.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -71,8 +72,8 @@ pub(super) enum Arrived {
     Long(LongFrame),
 }
 
-/// The beginning of a frame, the rest of which is still to come from its stream. Before anything else is asked of that, the
-/// frame is to be [completed](FrameStream::complete) or [passed on](FrameStream::pass_on).
+/// The beginning of a frame, the rest of which is still to come from its stream. Before anything else is
+/// asked of that, the frame is to be [completed](FrameStream::complete) or [passed on](FrameStream::pass_on).
 #[derive(Debug)]
 pub(super) struct LongFrame {
     header: MessageHeader,
@@ -140,8 +141,8 @@ impl FrameStream {
         }
     }
 
-    /// The next frame, or the beginning of a long one; otherwise as [`FrameStream::next`]. Waits for it to begin for as long
-    /// as `idle`. Cancel safe.
+    /// The next frame, or the beginning of a long one; otherwise as [`FrameStream::next`]. Waits for it to
+    /// begin for as long as `idle`. Cancel safe.
     pub(super) async fn arrive(&mut self, idle: Option<Duration>) -> Result<Option<Arrived>, StreamError> {
         loop {
             if self.received.len() >= PIECE_BYTES
@@ -169,8 +170,8 @@ impl FrameStream {
         }
     }
 
-    /// All of a long frame. Where others wait for the memory that it takes, the peer is to send something each [`GRACE`], and
-    /// [`LEAST_RATE`] on the average. Not cancel safe.
+    /// All of a long frame. Where others wait for the memory that it takes, the peer is to send something
+    /// each [`GRACE`], and [`LEAST_RATE`] on the average. Not cancel safe.
     pub(super) async fn complete(
         &mut self,
         long: LongFrame,
@@ -275,8 +276,8 @@ impl FrameStream {
         poll_fn(|context| self.poll_read(context)).await
     }
 
-    /// Through a buffer on the stack: an idle connection needs none of its own, and a short message one of its length.
-    /// What is left of a long one goes straight into the buffer that the codec has made for it.
+    /// Through a buffer on the stack: an idle connection needs none of its own, and a short message one of
+    /// its length. What is left of a long one goes straight into the buffer that the codec has made for it.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.received.capacity().saturating_sub(self.received.len()) >= READ_BYTES {
             return poll_read_buf(Pin::new(&mut self.socket), context, &mut self.received);
@@ -327,7 +328,8 @@ impl FrameStream {
         Ok(())
     }
 
-    /// Returns when the peer has closed the socket or it failed. Cancel safe: what the peer sends ahead is kept.
+    /// Returns when the peer has closed the socket or it failed. Cancel safe: what the peer sends ahead is
+    /// kept.
     pub(super) async fn closed(&mut self) {
         while self.received.len() < READ_AHEAD_BYTES {
             match self.read().await {

@@ -1,4 +1,4 @@
-//! The server that a session connects to, and the sign that it is to be left.
+//! The server that a session connects to, and the signal to leave it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,8 +98,8 @@ impl Upstream {
         self.server.kind
     }
 
-    /// The time for which it is the primary: another one for whoever takes its place, were it itself. What was written in one
-    /// may be rolled back in the next.
+    /// The time for which it is the primary: another one for whoever takes its place, were it itself. What
+    /// was written in one may be rolled back in the next.
     #[must_use]
     pub fn term(&self) -> u64 {
         self.term
@@ -162,8 +162,9 @@ impl Upstreams {
         Self { current }
     }
 
-    /// Connects to the current server, waiting for one while there is none. A server that cannot be reached is tried no
-    /// more; where another one takes its place in time, that is tried. `None`: there was none in time.
+    /// Connects to the current server, waiting for one while there is none. A server that cannot be reached
+    /// is tried no more; where another one takes its place in time, that is tried. `None`: there was none in
+    /// time.
     pub(super) async fn connect(&self, within: Duration) -> Result<Option<Connected>, LinkError> {
         let deadline = Instant::now() + within;
         let mut current = self.current.clone();

@@ -1,4 +1,4 @@
-//! The upstream connection of one client: relayed frames and the proxy's own commands, in order.
+//! The upstream connection of one client: relayed frames and internal commands, in order.
 
 mod timer;
 
@@ -20,12 +20,12 @@ use crate::wire::{Compressor, Frame, MessageHeader, OpCode, OpCompressed, OpMsg,
 
 /// Commands that are written before their answers are read.
 const MAX_IN_FLIGHT: usize = 64;
-/// Bytes of such commands. They fit in the sockets' buffers, whatever the answers' length: else each side could wait for the
-/// other one to read.
+/// Bytes of such commands. They fit in the sockets' buffers, whatever the answers' length: else each side
+/// could wait for the other one to read.
 const MAX_BYTES_IN_FLIGHT: usize = 64 * 1024;
 
-/// How long the upstream may take over a message that it has begun, and to read one. How long a command takes is mongod's
-/// to say (`maxTimeMS`).
+/// How long the upstream may take over a message that it has begun, and to read one. How long a command takes
+/// is mongod's to say (`maxTimeMS`).
 const PATIENCE: Patience = Patience {
     frame: Duration::from_mins(1),
     send: Duration::from_mins(10),
@@ -137,7 +137,8 @@ impl UpstreamConnection {
         self.compressor = compressor;
     }
 
-    /// From now on commands of the proxy's own are not sent and fail as [`LinkError::Rehearsed`], or they are sent again.
+    /// From now on commands of the proxy's own are not sent and fail as [`LinkError::Rehearsed`], or they are
+    /// sent again.
     pub(super) fn rehearse(&mut self, rehearses: bool) {
         self.rehearses = rehearses;
     }
@@ -152,7 +153,8 @@ impl UpstreamConnection {
         self.waiting = UpstreamTimer::default();
     }
 
-    /// How long the upstream was waited for since, ending with now if it still is: to take what was sent, and to answer.
+    /// How long the upstream was waited for since, ending with now if it still is: to take what was sent, and
+    /// to answer.
     pub(super) fn waited(&mut self) -> Duration {
         self.waiting.whole()
     }
@@ -206,8 +208,9 @@ impl UpstreamConnection {
         self.answer(request.header().request_id).await
     }
 
-    /// Sends one command of the proxy's own, without waiting for its answer: [`UpstreamConnection::answer_to`] is to be asked for that before
-    /// anything else is sent. Not cancel safe.
+    /// Sends one command of the proxy's own, without waiting for its answer:
+    /// [`UpstreamConnection::answer_to`] is to be asked for that before anything else is sent. Not cancel
+    /// safe.
     pub(super) async fn send(&mut self, request: UpstreamRequest<'_>) -> Result<PendingReply, LinkError> {
         let request = self.encode(&request)?;
         self.waiting.begin();
@@ -225,8 +228,8 @@ impl UpstreamConnection {
         Ok(succeeded(self.call(UpstreamRequest::plain(body)).await?)?)
     }
 
-    /// The users that the connection is authenticated as, as mongod tells them; `command` is the client's that asks. Not cancel
-    /// safe.
+    /// The users that the connection is authenticated as, as mongod tells them; `command` is the client's
+    /// that asks. Not cancel safe.
     pub(super) async fn users(&mut self, command: &RawDocument) -> Result<Vec<u8>, RunError> {
         if let Some(users) = &self.users {
             return Ok(users.clone());
@@ -292,7 +295,8 @@ impl UpstreamConnection {
         self.users = None;
     }
 
-    /// Runs commands one after the other, short ones back to back in as few round trips as can be. Not cancel safe.
+    /// Runs commands one after the other, short ones back to back in as few round trips as can be. Not cancel
+    /// safe.
     pub(super) async fn call_all(
         &mut self,
         requests: &[UpstreamRequest<'_>],
@@ -339,8 +343,8 @@ impl UpstreamConnection {
         }
     }
 
-    /// Runs one command of the proxy's own whose answer is to be of at most so many bytes. `None`: it is longer, and was not kept. Not
-    /// cancel safe.
+    /// Runs one command of the proxy's own whose answer is to be of at most so many bytes. `None`: it is
+    /// longer, and was not kept. Not cancel safe.
     pub(super) async fn call_within(
         &mut self,
         request: UpstreamRequest<'_>,
@@ -363,7 +367,8 @@ impl UpstreamConnection {
         opened(frame, request.header().request_id).map(Some)
     }
 
-    /// Runs a command as [`UpstreamConnection::run`] does, with memory reserved for a long answer and for the reply that is made of it. Not cancel safe.
+    /// Runs a command as [`UpstreamConnection::run`] does, with memory reserved for a long answer and for the
+    /// reply that is made of it. Not cancel safe.
     pub(super) async fn run_reserving(
         &mut self,
         body: &RawDocument,
@@ -375,8 +380,8 @@ impl UpstreamConnection {
         Ok(succeeded(opened(frame, request_id)?)?)
     }
 
-    /// All of an answer, with memory reserved for it, where it is long, and for the reply that is made of it: both at once, as nobody
-    /// is to wait while it holds the half. Not cancel safe.
+    /// All of an answer, with memory reserved for it, where it is long, and for the reply that is made of it:
+    /// both at once, as nobody is to wait while it holds the half. Not cancel safe.
     pub(super) async fn reserving(&mut self, arrived: Arrived, memory: &mut Reservation) -> Result<Frame, RunError> {
         let long = match arrived {
             Arrived::Whole(frame) => return Ok(frame),

@@ -1,6 +1,8 @@
-//! The admin endpoints: `/metrics`, `/livez`, `/readyz`, and at `/` the operator's page. Does not know what being ready means: a probe says so.
+//! The admin endpoints: `/metrics`, `/livez`, `/readyz`, and at `/` the operator's page. Does not know what
+//! being ready means: a probe says so.
 //!
-//! Where there is a token, `/livez` and `/readyz` answer without it: probes have no secrets, and learn a word. TLS is for all.
+//! Where there is a token, `/livez` and `/readyz` answer without it: probes have no secrets, and learn a
+//! word. TLS is for all.
 
 mod access;
 mod host;
@@ -68,8 +70,8 @@ pub struct Admin<R> {
 }
 
 impl<R: ReadinessProbe> Admin<R> {
-    /// Endpoints that show these metrics and ask this probe. What access there is may be exchanged while they are served;
-    /// it holds for new connections.
+    /// Endpoints that show these metrics and ask this probe. What access there is may be exchanged while they
+    /// are served; it holds for new connections.
     pub fn new(telemetry: Telemetry, access: Arc<ArcSwap<Access>>, readiness: R, page: OperatorPage) -> Self {
         Self {
             telemetry,

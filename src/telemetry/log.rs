@@ -1,4 +1,5 @@
-//! Logs go to standard error, as text or as one JSON object a line. Does not know where its settings come from.
+//! Logs go to standard error, as text or as one JSON object a line. Does not know where its settings come
+//! from.
 
 mod escaped;
 
@@ -35,7 +36,8 @@ pub enum LogError {
     AlreadySet(#[from] TryInitError),
 }
 
-/// Sets the process's log; to be called once. Our own warnings and errors also go to `recent`, whatever the filter.
+/// Sets the process's log; to be called once. Our own warnings and errors also go to `recent`, whatever the
+/// filter.
 ///
 /// # Errors
 /// When the filter is not one of `EnvFilter`, or a log is already set.

@@ -1,5 +1,5 @@
-//! The last warnings and errors of the proxy's own modules, for the operator's page: what the log says at WARN and above, and
-//! nothing that the log does not say.
+//! The last warnings and errors of the proxy's own modules, for the operator's page: what the log says at
+//! WARN and above, and nothing that the log does not say.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};

@@ -5,12 +5,12 @@ use tokio_util::codec::{Decoder, Encoder};
 
 use super::{Frame, MessageHeader, WireError};
 
-/// How far the buffer grows ahead of the first bytes of a message. Later it grows by what has already arrived, so that
-/// memory follows what a peer sends, not what it announces.
+/// How far the buffer grows ahead of the first bytes of a message. Later it grows by what has already
+/// arrived, so that memory follows what a peer sends, not what it announces.
 const RESERVE_BYTES: usize = 8 * 1024;
 
-/// A frame longer than this takes its buffer with it, and the connection starts a new one. Otherwise a connection would
-/// hold for ever what its largest message once needed.
+/// A frame longer than this takes its buffer with it, and the connection starts a new one. Otherwise a
+/// connection would hold for ever what its largest message once needed.
 const KEEP_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Frames over a byte stream, for `tokio_util`'s `FramedRead`, `FramedWrite` and `Framed`.
@@ -56,7 +56,8 @@ impl Decoder for FrameCodec {
     }
 
     /// # Errors
-    /// [`WireError::UnexpectedEof`] when the stream ended inside a message, and those of [`FrameCodec::decode`].
+    /// [`WireError::UnexpectedEof`] when the stream ended inside a message, and those of
+    /// [`FrameCodec::decode`].
     fn decode_eof(&mut self, buffer: &mut BytesMut) -> Result<Option<Frame>, WireError> {
         match self.decode(buffer)? {
             None if !buffer.is_empty() => Err(WireError::UnexpectedEof { received: buffer.len() }),
@@ -70,8 +71,8 @@ impl Encoder<Frame> for FrameCodec {
 
     /// Copies the frame. Its length was checked when it was made.
     ///
-    /// After a large frame the buffer is let go when the next one is written, not before: a link that relays large
-    /// frames and is then idle had better write [`Frame::as_bytes`] itself.
+    /// After a large frame the buffer is let go when the next one is written, not before: a link that relays
+    /// large frames and is then idle had better write [`Frame::as_bytes`] itself.
     fn encode(&mut self, frame: Frame, buffer: &mut BytesMut) -> Result<(), WireError> {
         if self.wrote_large_frame && buffer.is_empty() {
             *buffer = BytesMut::new();

@@ -1,10 +1,12 @@
-//! What can be wrong with bytes or with a message to be written. Does not know who sent them, nor how to reply.
+//! What can be wrong with bytes or with a message to be written. Does not know who sent them, nor how to
+//! reply.
 
 use super::{header::OpCode, op_compressed::Compressor};
 
 /// A message that cannot be read or written. Holds no contents of the message, so it may be logged.
 ///
-/// Where mongod answers a malformed message instead of closing the connection, [`WireError::server_code`] gives its code.
+/// Where mongod answers a malformed message instead of closing the connection, [`WireError::server_code`]
+/// gives its code.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The header announces fewer bytes than a header has, or more than the limit.
@@ -162,15 +164,15 @@ pub enum WireError {
         /// The limit, in bytes.
         max: usize,
     },
-    /// The stream failed, for `tokio_util`'s codecs, whose errors must hold it; nothing on this floor reads one. Or there is
-    /// no memory to compress a message.
+    /// The stream failed, for `tokio_util`'s codecs, whose errors must hold it; nothing on this floor reads
+    /// one. Or there is no memory to compress a message.
     #[error(transparent)]
     Io(#[from] std::io::Error),
 }
 
 impl WireError {
-    /// The code of the error that mongod replies with, after which the connection lives on. `None` where it closes the
-    /// connection without a reply. As seen on mongod 6.0.5.
+    /// The code of the error that mongod replies with, after which the connection lives on. `None` where it
+    /// closes the connection without a reply. As seen on mongod 6.0.5.
     #[must_use]
     pub fn server_code(&self) -> Option<i32> {
         match self {

@@ -20,7 +20,8 @@ impl Frame {
     /// Takes bytes that are one whole message.
     ///
     /// # Errors
-    /// [`WireError::Truncated`], [`WireError::MessageLength`] or [`WireError::LengthMismatch`] when they are not.
+    /// [`WireError::Truncated`], [`WireError::MessageLength`] or [`WireError::LengthMismatch`] when they are
+    /// not.
     pub fn from_bytes(bytes: Bytes) -> Result<Self, WireError> {
         let header = MessageHeader::parse(&bytes)?;
         Ok(Self { bytes, header })

@@ -89,8 +89,8 @@ impl MessageHeader {
         }
     }
 
-    /// Reads the header of a message of which perhaps only the beginning is there; `None` when that is shorter than a
-    /// header, or announces less than one.
+    /// Reads the header of a message of which perhaps only the beginning is there; `None` when that is
+    /// shorter than a header, or announces less than one.
     #[must_use]
     pub fn of_beginning(beginning: &[u8]) -> Option<Self> {
         let message_length = Self::announced_length(beginning, usize::MAX).ok()??;
@@ -101,8 +101,8 @@ impl MessageHeader {
     /// Reads the header of the one whole message that `bytes` are.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] when there is no header, [`WireError::MessageLength`] when its length is no length, and
-    /// [`WireError::LengthMismatch`] when it is another than that of `bytes`.
+    /// [`WireError::Truncated`] when there is no header, [`WireError::MessageLength`] when its length is no
+    /// length, and [`WireError::LengthMismatch`] when it is another than that of `bytes`.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         const PART: &str = "header";
         let announced = Self::announced_length(bytes, usize::MAX)?.ok_or(WireError::Truncated { part: PART })?;

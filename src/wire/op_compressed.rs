@@ -1,8 +1,9 @@
 //! `OP_COMPRESSED`: another message, compressed. Does not know who agreed on which compressor.
 //!
-//! A message is inflated only as far as someone must read it. [`OpCompressed::inflate_head`] gives its beginning, which
-//! [`OpMsgHead`](super::OpMsgHead) reads; what is none of our business is then relayed as the compressed frame it came in,
-//! and only what must be understood is inflated by [`OpCompressed::inflate`].
+//! A message is inflated only as far as someone must read it. [`OpCompressed::inflate_head`] gives its
+//! beginning, which [`OpMsgHead`](super::OpMsgHead) reads; what is none of our business is then relayed as
+//! the compressed frame it came in, and only what must be understood is inflated by
+//! [`OpCompressed::inflate`].
 
 mod compress;
 mod compressor;
@@ -16,8 +17,8 @@ use super::{Frame, HEADER_BYTES, OpCode, WireError, limits::MAX_MESSAGE_BYTES, r
 
 /// A view of one `OP_COMPRESSED`.
 ///
-/// Invariants: the original message is not itself compressed; its length, header included, is within the limit it was
-/// read with, and not more than `compressed` can possibly stand for.
+/// Invariants: the original message is not itself compressed; its length, header included, is within the
+/// limit it was read with, and not more than `compressed` can possibly stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpCompressed<'a> {
     /// The header's, which are those of the original message.
@@ -46,8 +47,8 @@ impl<'a> OpCompressed<'a> {
     ///
     /// # Errors
     /// [`WireError::WrongOpCode`], [`WireError::Truncated`], [`WireError::NestedCompression`],
-    /// [`WireError::UnknownCompressor`]; [`WireError::UncompressedSize`] when the announced size is over the limit, and
-    /// [`WireError::ImplausibleSize`] when it is more than the data can possibly stand for.
+    /// [`WireError::UnknownCompressor`]; [`WireError::UncompressedSize`] when the announced size is over the
+    /// limit, and [`WireError::ImplausibleSize`] when it is more than the data can possibly stand for.
     pub fn parse(frame: &'a Frame, max_message_bytes: usize) -> Result<Self, WireError> {
         let mut reader = Reader::new(frame.payload_of(OpCode::Compressed)?);
         let original_op_code = OpCode::from(reader.i32("original op code")?);
@@ -91,14 +92,16 @@ impl<'a> OpCompressed<'a> {
             .unwrap_or_default()
     }
 
-    /// The original message: the same ids, and its own op code and length in the header. A checksum in it is right as it is.
+    /// The original message: the same ids, and its own op code and length in the header. A checksum in it is
+    /// right as it is.
     ///
-    /// Takes memory as output comes, and not much more than the announced size. The work is in proportion to the output and
-    /// is done in this call; for a large message that is long for a thread on which others wait.
+    /// Takes memory as output comes, and not much more than the announced size. The work is in proportion to
+    /// the output and is done in this call; for a large message that is long for a thread on which others
+    /// wait.
     ///
     /// # Errors
-    /// [`WireError::MalformedCompression`] when the data are not the compressor's, stand for more or fewer bytes than
-    /// announced, or are followed by others.
+    /// [`WireError::MalformedCompression`] when the data are not the compressor's, stand for more or fewer
+    /// bytes than announced, or are followed by others.
     pub fn inflate(&self) -> Result<Frame, WireError> {
         let length = HEADER_BYTES.saturating_add(self.uncompressed_bytes);
         let mut bytes = Vec::new();
@@ -108,11 +111,12 @@ impl<'a> OpCompressed<'a> {
         Frame::from_bytes(bytes.into())
     }
 
-    /// At least the first `count` bytes of the original message's payload, exactly those if it has more and they can be had
-    /// without the rest, and otherwise the whole message.
+    /// At least the first `count` bytes of the original message's payload, exactly those if it has more and
+    /// they can be had without the rest, and otherwise the whole message.
     ///
-    /// They can be had for zlib and zstd. Snappy's data, which decompress faster than they arrive, are read whole, and so
-    /// is a zstd stream with a window so large that keeping it would take more memory than the message.
+    /// They can be had for zlib and zstd. Snappy's data, which decompress faster than they arrive, are read
+    /// whole, and so is a zstd stream with a window so large that keeping it would take more memory than the
+    /// message.
     ///
     /// # Errors
     /// Those of [`OpCompressed::inflate`], as far as was read.
@@ -125,14 +129,16 @@ impl<'a> OpCompressed<'a> {
         self.inflate().map(Inflated::Whole)
     }
 
-    /// Compresses a message, which [`OpCompressed::inflate`] gives back byte for byte. The new message has its ids.
+    /// Compresses a message, which [`OpCompressed::inflate`] gives back byte for byte. The new message has
+    /// its ids.
     ///
-    /// A checksum stays in it: it is that of the original message, as mongod 6.0.5 too computes it before it compresses,
-    /// and verifies it after it inflated. The work is as with [`OpCompressed::inflate`], and several times as long with zlib.
+    /// A checksum stays in it: it is that of the original message, as mongod 6.0.5 too computes it before it
+    /// compresses, and verifies it after it inflated. The work is as with [`OpCompressed::inflate`], and
+    /// several times as long with zlib.
     ///
     /// # Errors
-    /// [`WireError::NestedCompression`] when it is compressed already. [`WireError::TooLong`] when it does not get shorter and
-    /// is at the limit; it can then be sent as it is.
+    /// [`WireError::NestedCompression`] when it is compressed already. [`WireError::TooLong`] when it does
+    /// not get shorter and is at the limit; it can then be sent as it is.
     pub fn compress(frame: &Frame, compressor: Compressor) -> Result<Frame, WireError> {
         let header = frame.header();
         if header.op_code == OpCode::Compressed {
@@ -165,7 +171,8 @@ impl<'a> OpCompressed<'a> {
     }
 }
 
-/// Room for `count` bytes behind those that are there. New memory comes from the system as zeros: none are written.
+/// Room for `count` bytes behind those that are there. New memory comes from the system as zeros: none are
+/// written.
 fn append_zeros(bytes: &mut Vec<u8>, count: usize) -> &mut [u8] {
     let start = bytes.len();
     let mut whole = vec![0; start.saturating_add(count)];

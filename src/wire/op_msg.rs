@@ -26,8 +26,8 @@ const SEQUENCE_KIND: u8 = 1;
 
 /// A view of one `OP_MSG`.
 ///
-/// Invariants: no unknown required flag is set; no two sequences have one identifier, and none has that of a field of
-/// the body.
+/// Invariants: no unknown required flag is set; no two sequences have one identifier, and none has that of a
+/// field of the body.
 #[derive(Clone, Debug)]
 pub struct OpMsg<'a> {
     /// The flags, unknown optional ones included.
@@ -63,7 +63,8 @@ impl<'a> OpMsg<'a> {
         Ok(RawDocumentBuf::from_bytes(bytes.into()).unwrap_or_default())
     }
 
-    /// Reads a message without computing its checksum: for a message that is relayed as it is, which mongod verifies.
+    /// Reads a message without computing its checksum: for a message that is relayed as it is, which mongod
+    /// verifies.
     ///
     /// # Errors
     /// Those of [`OpMsg::parse`] but [`WireError::ChecksumMismatch`].
@@ -120,7 +121,8 @@ fn split_sections(frame: &Frame) -> Result<(OpMsgFlags, Reader<'_>), WireError> 
     Ok((flags, Reader::new(sections)))
 }
 
-/// An argument comes in the body or in a sequence. Were it in both, a reader that looks at one only would be deceived.
+/// An argument comes in the body or in a sequence. Were it in both, a reader that looks at one only would be
+/// deceived.
 fn check_not_in_body(body: &RawDocument, sequences: &[DocumentSequence<'_>]) -> Result<(), WireError> {
     if sequences.is_empty() {
         return Ok(());

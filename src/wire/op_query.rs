@@ -1,4 +1,5 @@
-//! `OP_QUERY`: the legacy request that some drivers still open a connection with. Does not know what it asks for.
+//! `OP_QUERY`: the legacy request that some drivers still open a connection with. Does not know what it asks
+//! for.
 
 use bson::RawDocument;
 
@@ -27,8 +28,8 @@ impl<'a> OpQuery<'a> {
     /// Reads a message.
     ///
     /// # Errors
-    /// [`WireError::WrongOpCode`], [`WireError::Truncated`], [`WireError::NotUtf8`], [`WireError::DocumentLength`],
-    /// [`WireError::MalformedDocument`], [`WireError::TrailingBytes`].
+    /// [`WireError::WrongOpCode`], [`WireError::Truncated`], [`WireError::NotUtf8`],
+    /// [`WireError::DocumentLength`], [`WireError::MalformedDocument`], [`WireError::TrailingBytes`].
     pub fn parse(frame: &'a Frame) -> Result<Self, WireError> {
         let mut reader = Reader::new(frame.payload_of(OpCode::Query)?);
         let query = Self {

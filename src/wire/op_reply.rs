@@ -22,7 +22,8 @@ impl<'a> OpReply<'a> {
     ///
     /// # Errors
     /// [`WireError::WrongOpCode`], [`WireError::Truncated`], [`WireError::DocumentLength`],
-    /// [`WireError::MalformedDocument`], and [`WireError::DocumentCount`] when there are not as many documents as it says.
+    /// [`WireError::MalformedDocument`], and [`WireError::DocumentCount`] when there are not as many
+    /// documents as it says.
     pub fn parse(frame: &'a Frame) -> Result<Self, WireError> {
         let mut reader = Reader::new(frame.payload_of(OpCode::Reply)?);
         let response_flags = reader.i32("flags")?;

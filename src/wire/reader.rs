@@ -80,7 +80,8 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(name).map_err(|_| WireError::NotUtf8 { part })
     }
 
-    /// A document, of which only length and terminator are checked: its elements are checked by whoever reads them.
+    /// A document, of which only length and terminator are checked: its elements are checked by whoever reads
+    /// them.
     pub(super) fn document(&mut self) -> Result<&'a RawDocument, WireError> {
         let remaining = self.remaining();
         let length = self.clone().i32("document")?;

@@ -5,7 +5,8 @@
 pub(crate) struct UsedPath {
     /// The line of its last segment, from 1.
     pub(crate) line: usize,
-    /// At least one. A glob is `*`; the module itself, in a tree or renamed, is `self`. A leading `::` is left out.
+    /// At least one. A glob is `*`; the module itself, in a tree or renamed, is `self`. A leading `::` is
+    /// left out.
     pub(crate) segments: Vec<String>,
     /// How many `mod name { .. }` in the file the path is inside of.
     pub(crate) inline_modules: usize,

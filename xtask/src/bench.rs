@@ -1,4 +1,5 @@
-//! Benchmarks against a real mongod, each comparing alternatives within one run: the machine may be noisy, ratios are less so.
+//! Benchmarks against a real mongod, each comparing alternatives within one run: the machine may be noisy,
+//! ratios are less so.
 
 mod by_hand;
 mod client;
@@ -28,11 +29,14 @@ use clap::builder::RangedU64ValueParser;
 pub(crate) enum Command {
     /// What it costs to go through mongoshape when nothing is rewritten, beside HAProxy in TCP mode
     Relay(relay::Options),
-    /// What storing items costs through mongoshape, beside the pattern by hand, a time-series collection and a naive one
+    /// What storing items costs through mongoshape, beside the pattern by hand, a time-series collection and
+    /// a naive one
     Insert(insert::Options),
-    /// What reading costs through mongoshape, beside the pattern by hand, a time-series collection and a naive one
+    /// What reading costs through mongoshape, beside the pattern by hand, a time-series collection and a
+    /// naive one
     Read(read::Options),
-    /// What updating and deleting items by `_id` costs through mongoshape, beside a naive collection, direct and through `HAProxy`
+    /// What updating and deleting items by `_id` costs through mongoshape, beside a naive collection, direct
+    /// and through `HAProxy`
     Update(update::Options),
     /// What books with very many buyers cost through mongoshape, beside naive collections, direct and relayed
     Outlier(outlier::Options),

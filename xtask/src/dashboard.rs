@@ -1,7 +1,7 @@
 //! `cargo xtask dashboard`: the Grafana dashboard's panels under a workload, as a picture for the documents.
 //!
-//! Without a Grafana server, which a fresh machine does not have: the components that Grafana publishes (`xtask/dashboard`) draw what the
-//! dashboard's JSON asks of a real Prometheus.
+//! Without a Grafana server, which a fresh machine does not have: the components that Grafana publishes
+//! (`xtask/dashboard`) draw what the dashboard's JSON asks of a real Prometheus.
 
 mod bundle;
 
@@ -50,7 +50,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 fn draw(browser: &mut Browser, prometheus: &Prometheus, page: &bundle::Bundle, seconds: u64) -> Result<Vec<u8>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    // At 25 s or 55 s, so that the last time on an axis, a half or a quarter of a minute, has room for its text.
+    // At 25 s or 55 s, so that the last time on an axis, a half or a quarter of a minute, has room for its
+    // text.
     let now = now - (now + 5) % 30;
     let asked = json!({
         "dashboard": deploy::dashboard()?,

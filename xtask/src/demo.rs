@@ -1,7 +1,8 @@
-//! `demo`: an application that knows nothing of buckets, a mongod that holds nothing else, and mongoshape between them.
+//! `demo`: an application that knows nothing of buckets, a mongod that holds nothing else, and mongoshape
+//! between them.
 //!
-//! The parts say what they show as they go; nothing printed here is made up: the program's lines are its own source file,
-//! documents and times are read from the servers.
+//! The parts say what they show as they go; nothing printed here is made up: the program's lines are its own
+//! source file, documents and times are read from the servers.
 
 mod application;
 mod pages;

@@ -1,4 +1,5 @@
-//! `deploy`: checks `deploy/` and the `Dockerfile` with the tools that are made for their formats, and against the binary.
+//! `deploy`: checks `deploy/` and the `Dockerfile` with the tools that are made for their formats, and
+//! against the binary.
 //!
 //! A tool that is not there is named, with how to get it; what is found wrong fails.
 

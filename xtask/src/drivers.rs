@@ -14,9 +14,9 @@ const ONLY: &str = "DRIVER_MATRIX_ONLY";
 /// Which cells to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only cells that have all of these names: a driver (pymongo, async, node, mongosh, go, java, rust), how the proxy
-    /// presents itself (standalone, mongos, replica-set, members), how it is connected to (plain, snappy, zlib, zstd, tls,
-    /// scram-sha-1, scram-sha-256)
+    /// Only cells that have all of these names: a driver (pymongo, async, node, mongosh, go, java, rust), how
+    /// the proxy presents itself (standalone, mongos, replica-set, members), how it is connected to (plain,
+    /// snappy, zlib, zstd, tls, scram-sha-1, scram-sha-256)
     only: Vec<String>,
 }
 

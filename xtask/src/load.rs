@@ -1,4 +1,5 @@
-//! Work of every kind on a proxy, in waves, for pictures of it: bucket, outlier, observed and plain collections.
+//! Work of every kind on a proxy, in waves, for pictures of it: bucket, outlier, observed and plain
+//! collections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -27,8 +28,8 @@ key = "session"
 mode = "observe"
 "#;
 const CLIENTS: usize = 4;
-/// Rounds that a client takes before it connects anew, and before the first one does what ends in a warning: a few of them fit into
-/// a picture.
+/// Rounds that a client takes before it connects anew, and before the first one does what ends in a warning:
+/// a few of them fit into a picture.
 const ROUNDS_OF_A_CONNECTION: i64 = 500;
 const ROUNDS_OF_A_WARNING: i64 = 1000;
 

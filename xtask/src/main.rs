@@ -32,7 +32,8 @@ struct Arguments {
 enum Command {
     /// Takes a picture of the Grafana dashboard under a workload, for the documents
     Dashboard(dashboard::Options),
-    /// Shows the bucket pattern at work: starts mongod and mongoshape, and an application that knows of neither
+    /// Shows the bucket pattern at work: starts mongod and mongoshape, and an application that knows of
+    /// neither
     Demo(demo::Options),
     /// Checks what stands in deploy/, and the Dockerfile
     Deploy(deploy::Options),
@@ -45,7 +46,8 @@ enum Command {
     Measures(measures::Options),
     /// Runs a mongod to try mongoshape with, fetched if need be, until Ctrl-C
     Mongod(mongod::Options),
-    /// Runs Mongoose's own test suite directly, through mongoshape, and with all collections in buckets, and compares
+    /// Runs Mongoose's own test suite directly, through mongoshape, and with all collections in buckets, and
+    /// compares
     Mongoose(mongoose::Options),
     /// Builds the Debian package, and installs it for a look into a folder of its own
     Package(package::Options),

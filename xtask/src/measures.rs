@@ -1,4 +1,5 @@
-//! `cargo xtask measures`: prints sizes, names and comments of `src/`, without what is compiled for tests alone.
+//! `cargo xtask measures`: prints sizes, names and comments of `src/`, without what is compiled for tests
+//! alone.
 
 mod circles;
 mod source;

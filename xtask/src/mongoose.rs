@@ -1,6 +1,8 @@
-//! `mongoose`: Mongoose's own test suite, run directly, relayed, and with all its collections in buckets, and compared test by test.
+//! `mongoose`: Mongoose's own test suite, run directly, relayed, and with all its collections in buckets, and
+//! compared test by test.
 //!
-//! The buckets' key is a field that no document has: every collection is one chain of pages. Each run has a fresh mongod.
+//! The buckets' key is a field that no document has: every collection is one chain of pages. Each run has a
+//! fresh mongod.
 
 mod expected;
 mod mocha;

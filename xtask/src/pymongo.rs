@@ -1,7 +1,7 @@
 //! `pymongo`: `PyMongo`'s own test suite, run directly and through the proxy, and compared test by test.
 //!
-//! Without shapes all of it must be the same, and with [`shaped`] collections the specifications' own tests. Each run has
-//! servers of its own, one run after the other.
+//! Without shapes all of it must be the same, and with [`shaped`] collections the specifications' own tests.
+//! Each run has servers of its own, one run after the other.
 
 mod compare;
 mod expected;

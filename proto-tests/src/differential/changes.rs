@@ -19,7 +19,8 @@ const WHOLE: &[&str] = &["qty", "quantity", "count", "history", "control", "tags
 pub(super) struct Change {
     pub(super) update: Bson,
     pub(super) array_filters: Option<Vec<Bson>>,
-    /// What a document must meet for the change to succeed, so that no order decides which are changed before one fails.
+    /// What a document must meet for the change to succeed, so that no order decides which are changed before
+    /// one fails.
     pub(super) needs: Document,
 }
 

@@ -1,4 +1,5 @@
-//! Whole contents: every document is there as it was inserted, and each key's come in the order of their insertion.
+//! Whole contents: every document is there as it was inserted, and each key's come in the order of their
+//! insertion.
 
 use anyhow::{Context as _, Result};
 use bson::raw::{RawBsonRef, RawDocumentBuf};
@@ -60,8 +61,8 @@ pub(super) fn of_naive(sides: &mut Sides) -> Result<Vec<Document>> {
     Ok(documents.collect::<std::result::Result<_, _>>()?)
 }
 
-/// Stores on both sides the documents that the shaped one takes, but those whose `_id` a server gave: two servers give theirs in
-/// no common order.
+/// Stores on both sides the documents that the shaped one takes, but those whose `_id` a server gave: two
+/// servers give theirs in no common order.
 pub(super) fn store(sides: &mut Sides, documents: &[Document]) -> Result<()> {
     let is_given = |document: &&Document| match document.get("_id") {
         Some(Bson::ObjectId(id)) => id.bytes()[..4] == OUR_OBJECT_IDS,

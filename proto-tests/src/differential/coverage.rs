@@ -1,4 +1,5 @@
-//! Which productions of the [grammar](super::grammar) a run has taken, alone and in pairs, and which of them to take next.
+//! Which productions of the [grammar](super::grammar) a run has taken, alone and in pairs, and which of them
+//! to take next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +59,8 @@ impl Coverage {
         site.alternatives.iter().map(weight).collect()
     }
 
-    /// Whether the list of a production, which is named by it (`find.mistake`), has examples that were not taken.
+    /// Whether the list of a production, which is named by it (`find.mistake`), has examples that were not
+    /// taken.
     fn has_examples_left(&self, site: &str, alternative: &str) -> bool {
         let is_its = |list: &str| {
             let name = list.strip_prefix(site).and_then(|rest| rest.strip_prefix('.'));

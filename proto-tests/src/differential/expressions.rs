@@ -1,4 +1,5 @@
-//! Expressions, one an operator at least, that fail on no document and give the same wherever they are computed.
+//! Expressions, one an operator at least, that fail on no document and give the same wherever they are
+//! computed.
 
 use bson::{Bson, DateTime, bson};
 

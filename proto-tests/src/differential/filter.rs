@@ -216,7 +216,8 @@ impl World {
 
     fn condition(&mut self, field: &str, depth: u32) -> Bson {
         let operand = self.operand(field);
-        // `$elemMatch` of a field without a name makes mongod 6.0.5 crash where an index on another field may be used.
+        // `$elemMatch` of a field without a name makes mongod 6.0.5 crash where an index on another field may
+        // be used.
         match self.take_where(|operator: Operator| match operator {
             Operator::ElementMatch | Operator::AllElements => !field.is_empty(),
             // On a clustered collection mongod answers with an assertion of its own.
@@ -288,7 +289,8 @@ impl World {
         bson!({ "$elemMatch": { self.pick(&["$gt", "$lte", "$eq"]): self.scalar() } })
     }
 
-    /// Whether a filter sets every key field equal to one value, by the plainest reading, and so tells the order.
+    /// Whether a filter sets every key field equal to one value, by the plainest reading, and so tells the
+    /// order.
     #[must_use]
     pub fn is_one_key(&self, filter: &Document) -> bool {
         if !self.keeps_order() {

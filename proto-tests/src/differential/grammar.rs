@@ -1,10 +1,11 @@
-//! The grammar: every site at which the generator takes one of several alternatives, which are its productions.
+//! The grammar: every site at which the generator takes one of several alternatives, which are its
+//! productions.
 //!
-//! Each site is an enumeration, and the generator matches on what it has taken: an alternative that is listed here and not
-//! generated does not compile. [`super::coverage`] counts what was taken, alone and in pairs.
+//! Each site is an enumeration, and the generator matches on what it has taken: an alternative that is listed
+//! here and not generated does not compile. [`super::coverage`] counts what was taken, alone and in pairs.
 //!
-//! Alternatives that are mere examples of one kind (mistakes, hints, expressions) are lists where they are generated. See
-//! [`World::example`](super::World::example).
+//! Alternatives that are mere examples of one kind (mistakes, hints, expressions) are lists where they are
+//! generated. See [`World::example`](super::World::example).
 
 mod reads;
 mod values;

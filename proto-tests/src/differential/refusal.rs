@@ -1,6 +1,7 @@
 //! What the proxy may refuse, and in which words: of reads here, of writes and indexes in [`writes`].
 //!
-//! A refusal that is not listed is a disagreement; so is one whose message gives another reason than the command does.
+//! A refusal that is not listed is a disagreement; so is one whose message gives another reason than the
+//! command does.
 
 mod asked;
 mod outlier;
@@ -31,7 +32,8 @@ fn message(reply: &RawDocument) -> &str {
     field(reply, "errmsg").and_then(RawBsonRef::as_str).unwrap_or_default()
 }
 
-/// Whether it asks for text, for which mongod has one error on a collection without a text index, and another on a view.
+/// Whether it asks for text, for which mongod has one error on a collection without a text index, and another
+/// on a view.
 pub(super) fn asks_for_text(command: &Document) -> bool {
     names(&Bson::Document(command.clone()), "$text")
 }

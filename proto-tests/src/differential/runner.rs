@@ -251,7 +251,8 @@ impl Run {
                 .with_context(again)?;
             *report.outcomes.entry((family.name, name_of(outcome))).or_default() += 1;
             if outcome == Outcome::Refused {
-                // The naive side, which was not asked, would have created the collection for some of these commands.
+                // The naive side, which was not asked, would have created the collection for some of these
+                // commands.
                 sides.both(&doc! { "create": COLLECTION })?;
             }
             if is_collecting() || past.number.is_multiple_of(STEPS_BETWEEN_CHECKS) || past.number == past.operations {

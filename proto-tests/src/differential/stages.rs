@@ -28,8 +28,9 @@ impl Pipeline {
 impl World {
     /// A sort that leaves no two documents in either order.
     ///
-    /// Not on a position in an array: mongod 6.0.5 sorts a plain collection wrongly by `a.1` when a projection keeps `a.1`,
-    /// since it projects first and then finds no position 1. On a shaped one it sorts first.
+    /// Not on a position in an array: mongod 6.0.5 sorts a plain collection wrongly by `a.1` when a
+    /// projection keeps `a.1`, since it projects first and then finds no position 1. On a shaped one it sorts
+    /// first.
     pub(super) fn total_sort(&mut self) -> Document {
         let mut sort = Document::new();
         if self.chance(70) {
@@ -137,7 +138,8 @@ impl World {
                     bson!([1, 1]),
                     bson!([-2, 1]),
                     bson!([1, 0]),
-                    // The expression: of what is an array in every document, as it fails on others, and which are met is free.
+                    // The expression: of what is an array in every document, as it fails on others, and which
+                    // are met is free.
                     bson!([["$tags"], 1]),
                     bson!("x"),
                 ];
@@ -225,7 +227,8 @@ impl World {
             }
             Stage::Match => {
                 let mut filter = self.any_filter(1);
-                // Behind other stages mongod itself finds no field with an empty name, or does, as it may move the stage.
+                // Behind other stages mongod itself finds no field with an empty name, or does, as it may
+                // move the stage.
                 while names_empty_field(&filter) {
                     filter = self.any_filter(1);
                 }

@@ -38,7 +38,8 @@ pub struct World {
     rng: ChaCha8Rng,
     /// The shape of the collection under test.
     pub shape: Shape,
-    /// The same, where it is one of the outlier pattern: its array is longer in many documents, and more is done with it.
+    /// The same, where it is one of the outlier pattern: its array is longer in many documents, and more is
+    /// done with it.
     pub outlier: Option<Outlier>,
     /// For each key field, the values that it takes; `None` is a missing field.
     keys: Vec<Vec<Option<Bson>>>,
@@ -191,8 +192,9 @@ impl World {
         self.shape.item_ids != ItemIds::Dropped
     }
 
-    /// Whether both sides have their items in one order of `_id`, those included that servers give: an upsert's that may be sent
-    /// again follows from the command, but for its seconds. Before outliers the proxy gives some.
+    /// Whether both sides have their items in one order of `_id`, those included that servers give: an
+    /// upsert's that may be sent again follows from the command, but for its seconds. Before outliers the
+    /// proxy gives some.
     pub(super) fn has_ids_in_order(&self) -> bool {
         !(self.has_sessions && self.changes) && self.outlier.is_none()
     }
@@ -223,7 +225,8 @@ impl World {
         self.serial
     }
 
-    /// A position in the array of an outlier, or a length of it: mostly about the threshold, or about a page's end.
+    /// A position in the array of an outlier, or a length of it: mostly about the threshold, or about a
+    /// page's end.
     pub(super) fn position(&mut self) -> i32 {
         let Some(outlier) = &self.outlier else {
             return self.between(0, 3);
@@ -237,6 +240,16 @@ impl World {
     /// A number that a document has, more or less.
     pub fn some_serial(&mut self) -> i32 {
         self.between(1, self.serial + 2)
+    }
+
+    /// A number that a document has or had. A later one would be given to two documents if an upsert made
+    /// one of them.
+    pub fn given_serial(&mut self) -> i32 {
+        let number = self.some_serial();
+        if number > self.serial {
+            return self.next_serial();
+        }
+        number
     }
 
     /// Remembers where a document is put.

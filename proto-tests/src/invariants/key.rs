@@ -52,7 +52,8 @@ fn bytes(value: RawBsonRef<'_>) -> Vec<u8> {
     document.into_bytes()
 }
 
-/// A whole number is an int32 where it fits, else an int64 where it fits; a decimal is one only if no other type holds it.
+/// A whole number is an int32 where it fits, else an int64 where it fits; a decimal is one only if no other
+/// type holds it.
 fn is_canonical(value: RawBsonRef<'_>) -> bool {
     match value {
         RawBsonRef::Int64(number) => i32::try_from(number).is_err(),
@@ -75,7 +76,8 @@ fn is_canonical(value: RawBsonRef<'_>) -> bool {
     }
 }
 
-/// The key as it begins a bucket's `_id`; `None` for a type that only has to read as something, and for a long one.
+/// The key as it begins a bucket's `_id`; `None` for a type that only has to read as something, and for a
+/// long one.
 pub(super) fn text(bucket: &RawDocument, shape: &Shape) -> Option<String> {
     let texts = shape.key.iter().map(|field| {
         let text = match value(bucket, field) {

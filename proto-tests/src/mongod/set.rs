@@ -10,7 +10,8 @@ use super::{Mongod, Role, SET_NAME, START_LIMIT, options};
 use crate::guarded::POLL_INTERVAL;
 
 impl Mongod {
-    /// The member that says it is the primary. It waits for one, as in the middle of an election there is none.
+    /// The member that says it is the primary. It waits for one, as in the middle of an election there is
+    /// none.
     pub fn primary(&self) -> Result<usize> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
@@ -26,9 +27,9 @@ impl Mongod {
         }
     }
 
-    /// Makes the primary step down at once, caught-up secondaries or not, for `secs` seconds, and gives the member that it
-    /// was. Who comes next, and when, is the set's affair: [`Mongod::primary`] waits for it. A primary that has just lost
-    /// its role is no failure. Not for servers that demand logins.
+    /// Makes the primary step down at once, caught-up secondaries or not, for `secs` seconds, and gives the
+    /// member that it was. Who comes next, and when, is the set's affair: [`Mongod::primary`] waits for it. A
+    /// primary that has just lost its role is no failure. Not for servers that demand logins.
     pub fn step_down(&self, secs: u32) -> Result<usize> {
         let stepping = self.primary()?;
         let mut connection = self.members[stepping].connect()?;
@@ -50,8 +51,8 @@ impl Mongod {
         Ok(stepping)
     }
 
-    /// Starts a member again after [`Mongod::kill`], on its port and its files, and waits until it answers; a set's member
-    /// until it is primary or secondary.
+    /// Starts a member again after [`Mongod::kill`], on its port and its files, and waits until it answers; a
+    /// set's member until it is primary or secondary.
     pub fn restart(&mut self, member: usize) -> Result<()> {
         self.members[member].restart(&self.options, self.role)?;
         match self.role {
@@ -65,7 +66,8 @@ impl Mongod {
             .zip(&self.members)
             .map(|(id, member)| doc! { "_id": id, "host": member.address.to_string() })
             .collect();
-        // Members on one machine need no slow heartbeats, and an election after a kill is then a matter of seconds.
+        // Members on one machine need no slow heartbeats, and an election after a kill is then a matter of
+        // seconds.
         let settings = doc! { "electionTimeoutMillis": 3000, "heartbeatIntervalMillis": 500 };
         let config = doc! { "_id": SET_NAME, "members": members, "settings": settings };
         let mut connection = self.members[0].connect()?;

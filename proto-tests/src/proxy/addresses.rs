@@ -17,13 +17,15 @@ pub(super) struct Addresses {
 }
 
 impl Proxy {
-    /// Where applications connect: with [`ProxyOptions::members`](super::ProxyOptions::members), the first member's address.
+    /// Where applications connect: with [`ProxyOptions::members`](super::ProxyOptions::members), the first
+    /// member's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.addresses.listen
     }
 
-    /// The addresses of the members, in the order of [`ProxyOptions::members`](super::ProxyOptions::members); empty without them.
+    /// The addresses of the members, in the order of [`ProxyOptions::members`](super::ProxyOptions::members);
+    /// empty without them.
     #[must_use]
     pub fn member_addresses(&self) -> &[SocketAddr] {
         &self.addresses.members
@@ -41,8 +43,8 @@ impl Proxy {
         self.direct().user(user, password).to_string()
     }
 
-    /// The connection string for applications that let the driver find out what it talks to: the members as a replica set,
-    /// or the one address.
+    /// The connection string for applications that let the driver find out what it talks to: the members as a
+    /// replica set, or the one address.
     #[must_use]
     pub fn discovery_uri(&self) -> String {
         if self.addresses.members.is_empty() {

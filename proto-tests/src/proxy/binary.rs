@@ -1,6 +1,7 @@
 //! The proxy's binary: the one of our own build, built when it is missing or older than its sources.
 //!
-//! `cargo test -p proto-tests` does not build another package's binary, and Cargo has no stable way to ask for it.
+//! `cargo test -p proto-tests` does not build another package's binary, and Cargo has no stable way to ask
+//! for it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +21,8 @@ pub enum Profile {
     Release,
 }
 
-/// `MONGOSHAPE_BINARY`, else the binary of the profile that this very program was built with. Found once a process.
+/// `MONGOSHAPE_BINARY`, else the binary of the profile that this very program was built with. Found once a
+/// process.
 pub fn find() -> Result<PathBuf> {
     static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| build(own_profile()).map_err(|error| format!("{error:#}")));

@@ -9,7 +9,8 @@ use super::addresses::Addresses;
 use crate::certificates::{Certificates, Clients, Tls};
 use crate::ports;
 
-/// What to start the proxy with. The harness itself writes the addresses, the upstream's URI and the log's format.
+/// What to start the proxy with. The harness itself writes the addresses, the upstream's URI and the log's
+/// format.
 #[derive(Debug, Clone, Default)]
 pub struct ProxyOptions {
     upstream: String,
@@ -65,7 +66,8 @@ impl ProxyOptions {
         with
     }
 
-    /// Listens on one port for each of these members of a replica set (see [`Proxy::member_addresses`]), and on no other.
+    /// Listens on one port for each of these members of a replica set (see [`Proxy::member_addresses`]), and
+    /// on no other.
     ///
     /// [`Proxy::member_addresses`]: crate::Proxy::member_addresses
     #[must_use]

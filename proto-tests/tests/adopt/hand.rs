@@ -1,4 +1,5 @@
-//! Somebody who writes buckets by hand, as MongoDB's pages show it, into a collection that a proxy is then put before.
+//! Somebody who writes buckets by hand, as MongoDB's pages show it, into a collection that a proxy is then
+//! put before.
 
 use std::process::{Child, Command, Output, Stdio};
 
@@ -95,7 +96,8 @@ impl Hand {
         Ok((self.shaped.stored()?, self.shaped.indexes()?))
     }
 
-    /// The items of one key as an application is to see them: bucket by bucket in the order of their first time.
+    /// The items of one key as an application is to see them: bucket by bucket in the order of their first
+    /// time.
     pub(crate) fn items_by_hand(&self, key: &Bson) -> Result<Vec<Document>> {
         let mut buckets: Vec<Document> = self.shaped.stored()?;
         buckets.retain(|bucket| bucket.get("k") == Some(key));

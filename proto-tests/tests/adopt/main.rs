@@ -12,8 +12,8 @@ use hand::{Hand, assert_says, at, bare, bucket, trade};
 use proto_tests::shaped::COLLECTION;
 use proto_tests::{ItemIds, Names, Shape, buckets};
 
-/// Everything that hand-written software leaves behind: pages full and not, written in order and not, with and without dates,
-/// miscounted, empty, and two begun in one second.
+/// Everything that hand-written software leaves behind: pages full and not, written in order and not, with
+/// and without dates, miscounted, empty, and two begun in one second.
 fn leave_all_kinds(hand: &mut Hand) -> Result<Vec<Bson>> {
     for number in 0..25 {
         hand.push(123, &trade(number, i64::from(number) * 60_000))?;

@@ -7,8 +7,8 @@ use proto_tests::{ItemIds, Shape};
 
 use crate::hand::{Hand, assert_says, at, bare, bucket, trade};
 
-/// A collection that holds these documents is refused by all, and nothing is changed. The words are those on the document
-/// whose `_id` is `odd`.
+/// A collection that holds these documents is refused by all, and nothing is changed. The words are those on
+/// the document whose `_id` is `odd`.
 fn check(shape: &Shape, documents: &[Document], words: &str) -> Result<()> {
     let mut hand = Hand::start(shape.clone())?;
     hand.write(documents)?;

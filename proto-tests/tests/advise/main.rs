@@ -1,5 +1,5 @@
-//! `mongoshape advise`: what it proposes for collections as applications have them, that what it proposes is configuration,
-//! that it writes nothing, and that it shows no value of a document.
+//! `mongoshape advise`: what it proposes for collections as applications have them, that what it proposes is
+//! configuration, that it writes nothing, and that it shows no value of a document.
 
 use std::process::{Command, Output};
 

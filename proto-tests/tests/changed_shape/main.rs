@@ -1,4 +1,5 @@
-//! A shape that is changed over what is stored: it is neither read nor written by another than it is stored in.
+//! A shape that is changed over what is stored: it is neither read nor written by another than it is stored
+//! in.
 
 mod bucket;
 mod outlier;

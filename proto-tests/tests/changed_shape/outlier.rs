@@ -47,7 +47,8 @@ fn book(id: i32, buyers: usize) -> Document {
     doc! { "_id": id, "title": format!("Amulet {id}"), BUYERS: buyers }
 }
 
-/// Commands that would be answered wrongly, or may write what others read wrongly; two that touch nothing of the array.
+/// Commands that would be answered wrongly, or may write what others read wrongly; two that touch nothing of
+/// the array.
 fn commands(books: &Books) -> Vec<Document> {
     let statement = |change: Document| doc! { "q": { "_id": 1 }, "u": change };
     let commands = [

@@ -1,8 +1,9 @@
 //! What must be true afterwards.
 //!
 //! - An application's own items, which nobody else touches, are exactly what it made of them.
-//! - Of items that all change, `n` is the sum of what was added to it: what is stored and what was answered of those that were
-//!   removed add up to all increments that were acknowledged. None is removed twice, none that was removed is there.
+//! - Of items that all change, `n` is the sum of what was added to it: what is stored and what was answered
+//!   of those that were removed add up to all increments that were acknowledged. None is removed twice, none
+//!   that was removed is there.
 //! - Of items in the queue, as many are there as were inserted and not deleted.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,10 +1,10 @@
 //! Applications on two proxies that insert, change, move and delete items of the same keys at once.
 //!
-//! Everything that is acknowledged is written down, and must be so afterwards: see [`ledger`]. In the second test proxies are
-//! killed and links cut meanwhile, and what was not answered is sent again.
+//! Everything that is acknowledged is written down, and must be so afterwards: see [`ledger`]. In the second
+//! test proxies are killed and links cut meanwhile, and what was not answered is sent again.
 //!
-//! A run of the ordinary tests is short. The whole measure takes a minute each; each run prints its seed, and takes one to run
-//! again:
+//! A run of the ordinary tests is short. The whole measure takes a minute each; each run prints its seed, and
+//! takes one to run again:
 //!
 //! ```sh
 //! MONGOSHAPE_CHURN=full MONGOSHAPE_SEED=7 cargo test -p proto-tests --test churn -- --nocapture

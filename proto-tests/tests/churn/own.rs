@@ -24,8 +24,8 @@ impl Application<'_> {
             70..78 => self.find_and_delete_own()?,
             78..84 => self.update_many_own()?,
             84..90 if many => self.delete_many_own()?,
-            // Of a proxy that is killed in the midst of it a transaction stays, which nobody asks for again: mongod ends it after a
-            // minute.
+            // Of a proxy that is killed in the midst of it a transaction stays, which nobody asks for again:
+            // mongod ends it after a minute.
             84..88 if self.client.retries == Retries::None => self.move_many_own()?,
             88..94 => self.upsert_own()?,
             _ => self.read_own()?,

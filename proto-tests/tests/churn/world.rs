@@ -101,7 +101,8 @@ impl World {
         })
     }
 
-    /// Everything is as the ledger says, and the buckets are in order, but for violations that hold one of these words.
+    /// Everything is as the ledger says, and the buckets are in order, but for violations that hold one of
+    /// these words.
     pub(crate) fn judge(&self, ledger: &Ledger, tolerated: &[&str]) -> Result<()> {
         let proxies = self.proxies()?;
         let mut application = Connection::open(proxies[0].address())?;

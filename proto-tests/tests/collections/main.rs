@@ -1,4 +1,5 @@
-//! Commands about a collection answer as on a naive one, or are refused: each is run on both and the replies are compared.
+//! Commands about a collection answer as on a naive one, or are refused: each is run on both and the replies
+//! are compared.
 
 mod clustered;
 mod drop;
@@ -38,8 +39,8 @@ const SIZES: &[&str] = &[
     "bytesFreed",
 ];
 
-/// The collections that are shaped, of any database: `items` and `others` alike, `short` in pages of three, `stored` and
-/// `dropped` without unique `_id`s.
+/// The collections that are shaped, of any database: `items` and `others` alike, `short` in pages of three,
+/// `stored` and `dropped` without unique `_id`s.
 const SHAPES: &str = "
 [[bucket]]
 namespace = \"*.items\"

@@ -1,4 +1,5 @@
-//! `collStats`, `$collStats`, `dataSize`, `dbStats`, `validate`, and what is said to the collection as it is stored.
+//! `collStats`, `$collStats`, `dataSize`, `dbStats`, `validate`, and what is said to the collection as it is
+//! stored.
 
 use std::time::Duration;
 

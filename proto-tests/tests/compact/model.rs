@@ -1,7 +1,9 @@
-//! A model of `compact`, `setup --pack` and their fences, and of writers beside them, all of whose states are searched for one in
-//! which something is lost, done twice, missing or frozen for ever. What was once sent may arrive late, twice or never.
+//! A model of `compact`, `setup --pack` and their fences, and of writers beside them, all of whose states are
+//! searched for one in which something is lost, done twice, missing or frozen for ever. What was once sent
+//! may arrive late, twice or never.
 //!
-//! The protocols as they were are searched as well: a model in which what was wrong with them cannot be found is of no use.
+//! The protocols as they were are searched as well: a model in which what was wrong with them cannot be found
+//! is of no use.
 
 mod before;
 mod compact;

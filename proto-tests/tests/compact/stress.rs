@@ -1,5 +1,5 @@
-//! Every command that changes items, over and over, while the collection is packed again and again: what was answered is what is
-//! stored. `MONGOSHAPE_STRESS_SECONDS` says for how long.
+//! Every command that changes items, over and over, while the collection is packed again and again: what was
+//! answered is what is stored. `MONGOSHAPE_STRESS_SECONDS` says for how long.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -91,7 +91,8 @@ impl<'a> Worker<'a> {
         self.changes_all(doc! { "update": COLLECTION, "updates": [statement] })
     }
 
-    /// To another key. One that a packing has met may fail, and says how many it has changed: the others are changed then.
+    /// To another key. One that a packing has met may fail, and says how many it has changed: the others are
+    /// changed then.
     fn move_many(&mut self, round: i32) -> Result<()> {
         let mut left = ITEMS;
         while left > 0 {

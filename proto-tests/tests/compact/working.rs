@@ -22,8 +22,8 @@ pub(super) const COLLECTION: &str = "items";
 const ROUNDS: i32 = 6;
 /// Items of a key that nobody touches.
 const STILL: i32 = 60;
-/// Codes that a command may be answered with while the collection is replaced: `WriteConflict`, `QueryPlanKilled`, and
-/// `CursorNotFound` of a cursor that was killed by that.
+/// Codes that a command may be answered with while the collection is replaced: `WriteConflict`,
+/// `QueryPlanKilled`, and `CursorNotFound` of a cursor that was killed by that.
 const ALLOWED: [i32; 3] = [112, 175, 43];
 
 pub(super) struct World {

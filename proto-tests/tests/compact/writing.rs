@@ -1,4 +1,5 @@
-//! Writes of many items that are under way when the collection is frozen, and replaced: each item is changed once, and counted.
+//! Writes of many items that are under way when the collection is frozen, and replaced: each item is changed
+//! once, and counted.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! What a plain collection, a time-series collection and a bucket collection can do, as `docs/comparison.md` says: its table is made
-//! here. `COMPARISON=write` writes it anew.
+//! What a plain collection, a time-series collection and a bucket collection can do, as `docs/comparison.md`
+//! says: its table is made here. `COMPARISON=write` writes it anew.
 
 mod tried;
 

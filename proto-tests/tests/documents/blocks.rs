@@ -123,7 +123,8 @@ fn kind_of(kind: &CodeBlockKind<'_>) -> Kind {
     }
 }
 
-/// The commands of a block: lines that are neither empty nor comments, joined where one ends with a backslash.
+/// The commands of a block: lines that are neither empty nor comments, joined where one ends with a
+/// backslash.
 fn commands(text: &str) -> Vec<String> {
     let joined = text.replace("\\\n", " ");
     let lines = joined.lines().map(str::trim);

@@ -1,9 +1,10 @@
-//! Every command in the documents is run, in the order in which a reader would, against a real mongod: or it is named in
-//! [`not_run`] with the reason.
+//! Every command in the documents is run, in the order in which a reader would, against a real mongod: or it
+//! is named in [`not_run`] with the reason.
 //!
-//! A document is a session in a folder of its own. Its addresses (127.0.0.1:27017, :27018 and :9216) stand for free ports. `toml` blocks are
-//! the configuration from there on; `mongoshape serve` stays, until it is served anew or the document ends; `mongosh URI` opens the shell that `js` blocks
-//! behind it are typed into. A `text` block is what the block before it prints, see [`shown`].
+//! A document is a session in a folder of its own. Its addresses (127.0.0.1:27017, :27018 and :9216) stand
+//! for free ports. `toml` blocks are the configuration from there on; `mongoshape serve` stays, until it is
+//! served anew or the document ends; `mongosh URI` opens the shell that `js` blocks behind it are typed into.
+//! A `text` block is what the block before it prints, see [`shown`].
 
 mod blocks;
 mod not_run;
@@ -20,7 +21,8 @@ use proto_tests::invariants::read_all;
 use blocks::{Block, Document, Kind};
 use session::Session;
 
-/// Makes a test of each document, and the list of them. Some want something to be there, or to be seen afterwards.
+/// Makes a test of each document, and the list of them. Some want something to be there, or to be seen
+/// afterwards.
 macro_rules! sessions {
     ($($name:ident: $path:literal $(, with $with:path)? $(, then $then:path)?;)*) => {
         const SESSIONS: &[&str] = &[$($path),*];

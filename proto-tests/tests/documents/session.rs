@@ -1,4 +1,5 @@
-//! A document, gone through as a reader would: a folder, a mongod, the proxy that it starts, the shell that it opens.
+//! A document, gone through as a reader would: a folder, a mongod, the proxy that it starts, the shell that
+//! it opens.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -156,7 +157,8 @@ impl Session {
         Ok(self.there(&printed))
     }
 
-    /// Our own ports come by what the document's configuration says, but for the admin address, which has a default.
+    /// Our own ports come by what the document's configuration says, but for the admin address, which has a
+    /// default.
     fn shell_of(&self, script: &str) -> Command {
         let mut shell = Command::new("sh");
         shell
@@ -221,7 +223,8 @@ impl Session {
             }
             self.served = None;
             let said = fs::read_to_string(&log)?;
-            // Somebody's outgoing connection may have a port for a moment: that is none of the document's faults.
+            // Somebody's outgoing connection may have a port for a moment: that is none of the document's
+            // faults.
             let is_taken = said.contains("Address already in use");
             ensure!(is_taken && Instant::now() < deadline, "it ended: {said}");
             thread::sleep(Duration::from_millis(200));

@@ -1,10 +1,12 @@
 //! Whether a document shows what is really printed.
 //!
-//! In a document, a line `...` stands for any lines, and `...` in a line for anything; ids and times of this moment are taken to be the same.
+//! In a document, a line `...` stands for any lines, and `...` in a line for anything; ids and times of this
+//! moment are taken to be the same.
 
 use anyhow::{Result, bail};
 
-/// Fails where the output does not have the lines that are shown, in this order and, but for `...`, without others between them.
+/// Fails where the output does not have the lines that are shown, in this order and, but for `...`, without
+/// others between them.
 pub(crate) fn compare(shown: &str, printed: &str) -> Result<()> {
     let wanted: Vec<String> = lines(shown);
     let found: Vec<String> = lines(printed);

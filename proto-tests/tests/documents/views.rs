@@ -1,4 +1,5 @@
-//! The views of `docs/storage-layout.md`: what mongod answers by them alone is, to the byte, what the proxy answers.
+//! The views of `docs/storage-layout.md`: what mongod answers by them alone is, to the byte, what the proxy
+//! answers.
 
 use anyhow::{Result, ensure};
 use bson::oid::ObjectId;
@@ -45,7 +46,8 @@ pub(crate) fn compare(session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// All types, fields of both names of a rename, fields missing, times that go back, keys of another type than the page's.
+/// All types, fields of both names of a rename, fields missing, times that go back, keys of another type than
+/// the page's.
 fn odd_trades() -> Vec<Document> {
     let date = |seconds: i64| DateTime::from_millis(1_698_335_223_000 + seconds * 1000);
     vec![
@@ -70,7 +72,8 @@ fn odd_sales() -> Vec<Document> {
     ]
 }
 
-/// A tail, elements of a page that are not counted, a page that is nobody's: none of which a reader may get wrong.
+/// A tail, elements of a page that are not counted, a page that is nobody's: none of which a reader may get
+/// wrong.
 fn left_by_crashes(direct: &mut Connection) -> Result<()> {
     let mut update = |collection: &str, filter: Document, change: Document| -> Result<()> {
         let statement = doc! { "q": filter, "u": change };

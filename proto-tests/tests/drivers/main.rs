@@ -1,7 +1,8 @@
-//! Unchanged programs on the drivers of all languages: what each sees through the proxy is what it sees without it.
+//! Unchanged programs on the drivers of all languages: what each sees through the proxy is what it sees
+//! without it.
 //!
-//! Here, and in [`models`] on object mappers, on a shaped collection; in [`matrix`] on plain ones and in every way that the
-//! proxy presents itself.
+//! Here, and in [`models`] on object mappers, on a shaped collection; in [`matrix`] on plain ones and in
+//! every way that the proxy presents itself.
 
 mod matrix;
 mod models;

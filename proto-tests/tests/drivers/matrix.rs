@@ -1,7 +1,8 @@
-//! The driver matrix: one script, said in every driver (see `proto-tests/drivers`), on plain collections, first without the
-//! proxy and then through it. What a driver prints must not differ by a byte.
+//! The driver matrix: one script, said in every driver (see `proto-tests/drivers`), on plain collections,
+//! first without the proxy and then through it. What a driver prints must not differ by a byte.
 //!
-//! A part runs with all tests. The whole is `cargo xtask drivers`, which runs [`whole`] here and prints a table.
+//! A part runs with all tests. The whole is `cargo xtask drivers`, which runs [`whole`] here and prints a
+//! table.
 
 mod cell;
 mod program;

@@ -1,5 +1,6 @@
-//! Unchanged applications on object mappers, Mongoose and `MongoEngine`: what each sees on a shaped collection is what it sees
-//! on a naive one, from making indexes to removing what it kept; and what is stored in the end is laid out as it should be.
+//! Unchanged applications on object mappers, Mongoose and `MongoEngine`: what each sees on a shaped
+//! collection is what it sees on a naive one, from making indexes to removing what it kept; and what is
+//! stored in the end is laid out as it should be.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -23,8 +24,8 @@ fn shape() -> Shape {
     }
 }
 
-/// Runs the program that `command` makes for a connection string, first on mongod itself, then through the proxy in a database
-/// of the same name, as errors name it.
+/// Runs the program that `command` makes for a connection string, first on mongod itself, then through the
+/// proxy in a database of the same name, as errors name it.
 fn compare(mongod: &Mongod, command: impl Fn(&str) -> Command) -> Result<()> {
     let database = database_name();
     let uri = |uri: &str| uri.replacen("/?", &format!("/{database}?"), 1);

@@ -1,5 +1,5 @@
-//! Two attempts at one command: the first breaks at each of the proxy's commands in turn, or is held up there while the second,
-//! through another proxy, is done, and goes on then, though nobody waits for it any more.
+//! Two attempts at one command: the first breaks at each of the proxy's commands in turn, or is held up there
+//! while the second, through another proxy, is done, and goes on then, though nobody waits for it any more.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, doc};

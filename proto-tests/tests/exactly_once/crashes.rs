@@ -1,7 +1,7 @@
 //! Proxies are killed and links cut at random moments, or primaries step down, while applications write.
 //!
-//! A run of the ordinary tests is short. The whole measure, 200 kills and 10 stepdowns, takes some minutes; each run prints
-//! its seed, and takes one to run again:
+//! A run of the ordinary tests is short. The whole measure, 200 kills and 10 stepdowns, takes some minutes;
+//! each run prints its seed, and takes one to run again:
 //!
 //! ```sh
 //! MONGOSHAPE_CRASHES=full MONGOSHAPE_SEED=7 cargo test -p proto-tests --test exactly_once crashes -- --nocapture

@@ -16,8 +16,8 @@ fn item(id: i32, key: &str) -> Document {
     doc! { "_id": id, "k": key, "date": DateTime::from_millis(i64::from(id) * 1000) }
 }
 
-/// Sends the command while somebody else stores an item with the `_id` of the one at `taken`; the reply, and the `_id`s
-/// that are stored then.
+/// Sends the command while somebody else stores an item with the `_id` of the one at `taken`; the reply, and
+/// the `_id`s that are stored then.
 fn race(ordered: bool, retryable: bool, taken: i32) -> Result<(Document, Vec<i32>)> {
     let shape = Shape {
         time: Some("date".to_owned()),
@@ -35,7 +35,8 @@ fn race(ordered: bool, retryable: bool, taken: i32) -> Result<(Document, Vec<i32
     let mut application = Connection::open(proxy.address())?;
     let mut stranger = Connection::open(other.address())?;
     let insert = |items: Vec<Document>| doc! { "insert": COLLECTION, "documents": items, "$db": &database };
-    // Room for some of the items, now and then on a page whose bounds stay open when items are taken back from it.
+    // Room for some of the items, now and then on a page whose bounds stay open when items are taken back
+    // from it.
     let mut first = item(-1, "a");
     if taken % 2 == 0 {
         first.insert("date", "undated");
@@ -92,7 +93,8 @@ fn an_unordered_insert_stores_all_but_what_somebody_else_took() -> Result<()> {
     Ok(())
 }
 
-/// Where `_id`s need not be unique, a lost race is no reason to ask for them: without an index that reads the collection.
+/// Where `_id`s need not be unique, a lost race is no reason to ask for them: without an index that reads the
+/// collection.
 #[test]
 fn a_lost_race_does_not_make_ids_unique() -> Result<()> {
     let shape = Shape {

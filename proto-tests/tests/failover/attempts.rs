@@ -1,4 +1,5 @@
-//! What happens below the driver's surface, where it sends a command again: shows that the disturbances met the writes.
+//! What happens below the driver's surface, where it sends a command again: shows that the disturbances met
+//! the writes.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,5 @@
-//! What happens to the servers while the application writes. After each event every writer has to get on again.
+//! What happens to the servers while the application writes. After each event every writer has to get on
+//! again.
 
 use anyhow::Result;
 use proto_tests::{Mongod, Proxy};

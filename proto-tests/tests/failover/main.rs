@@ -1,10 +1,11 @@
 //! An application that writes while primaries step down and are killed, and while the proxy itself is killed.
 //!
-//! What was acknowledged must be stored, nothing may be applied twice, and the application may see no error that it would
-//! not have seen without the proxy: therefore the same runs on the set itself.
+//! What was acknowledged must be stored, nothing may be applied twice, and the application may see no error
+//! that it would not have seen without the proxy: therefore the same runs on the set itself.
 //!
-//! A run of the ordinary tests is short: two stepdowns and a kill, or two kills of the proxy. The whole measure, ten
-//! stepdowns and three kills, or ten kills of the proxy, takes some minutes and shows what each run saw:
+//! A run of the ordinary tests is short: two stepdowns and a kill, or two kills of the proxy. The whole
+//! measure, ten stepdowns and three kills, or ten kills of the proxy, takes some minutes and shows what each
+//! run saw:
 //!
 //! ```sh
 //! MONGOSHAPE_FAILOVER=full cargo test -p proto-tests --test failover -- --nocapture --test-threads=1

@@ -44,7 +44,8 @@ impl Workload {
         doc! { "_id": id, KEY: key }
     }
 
-    /// The documents that the set holds, as a majority of it has them, and what is wrong with how it holds them.
+    /// The documents that the set holds, as a majority of it has them, and what is wrong with how it holds
+    /// them.
     pub(crate) fn stored(self, primary: &mut Connection, database: &str) -> Result<(Vec<Document>, Vec<String>)> {
         let concern = doc! { "level": "majority" };
         let stored = primary.all(&doc! { "find": DOCUMENTS, "readConcern": concern, "$db": database })?;

@@ -139,7 +139,8 @@ impl Writer {
                     self.ledger.acknowledge(change);
                     self.acknowledged.fetch_add(1, Ordering::Relaxed);
                 }
-                // Whether it was applied is not known, and it is not tried again: that is the driver's affair.
+                // Whether it was applied is not known, and it is not tried again: that is the driver's
+                // affair.
                 Err(error) => self.ledger.leave_open(change, &error),
             }
         }

@@ -52,11 +52,12 @@ fn bombs(shaped: &Shaped) -> Result<[(Vec<u8>, bool); 2]> {
 }
 
 const CLIENTS: usize = 7;
-/// Four of the longest messages, each up to five times: as opened, in a buffer that grows, rewritten, encoded for mongod, and
-/// compressed. All at once would take half as much again.
+/// Four of the longest messages, each up to five times: as opened, in a buffer that grows, rewritten, encoded
+/// for mongod, and compressed. All at once would take half as much again.
 const MOST_KILOBYTES: u64 = 1_100_000;
 
-/// A third of a gigabyte at once, and up to five times that while it is rewritten, from a few megabytes or much less.
+/// A third of a gigabyte at once, and up to five times that while it is rewritten, from a few megabytes or
+/// much less.
 #[test]
 fn bombs_of_each_compressor_take_bounded_memory() -> Result<()> {
     for compressor in Compressor::ALL {

@@ -51,7 +51,8 @@ const OTHER_FILES: u64 = 500;
 #[test]
 fn of_ten_thousand_connections_a_thousand_are_served() -> Result<()> {
     allow_many_files();
-    // Where the system allows fewer files than that, as many as it does, and half of them or fewer are within.
+    // Where the system allows fewer files than that, as many as it does, and half of them or fewer are
+    // within.
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let all = files.saturating_sub(OTHER_FILES).min(10_000);
     let most = all.div_ceil(2).min(1_000);

@@ -1,4 +1,5 @@
-//! Clients that break the protocol, want too much, or do nothing: they harm nobody else, and the log says one line for each.
+//! Clients that break the protocol, want too much, or do nothing: they harm nobody else, and the log says one
+//! line for each.
 
 mod compressed;
 mod crowd;

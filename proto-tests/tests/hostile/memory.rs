@@ -1,4 +1,5 @@
-//! Clients that want the memory of others: with halves of messages, before they have logged in, by very long keys.
+//! Clients that want the memory of others: with halves of messages, before they have logged in, by very long
+//! keys.
 
 use std::thread;
 use std::time::{Duration, Instant};

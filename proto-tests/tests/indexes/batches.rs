@@ -73,7 +73,8 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
         let database = both.shaped.database.clone();
         let naive = answer(&mut both.direct, &naive, &format!("{database}_naive"))?;
         let shaped = answer(&mut both.application, &shaped, &database)?;
-        // A getMore on another collection does not come to the proxy's cursors: it is relayed, and mongod knows of none.
+        // A getMore on another collection does not come to the proxy's cursors: it is relayed, and mongod
+        // knows of none.
         let first = usize::from(misuse.contains_key("collection"));
         for (naive, shaped) in naive.iter().zip(&shaped).skip(first) {
             assert_eq!(naive.get("code"), shaped.get("code"), "{misuse}: {naive} {shaped}");

@@ -1,4 +1,5 @@
-//! What an insert is answered with beside what it stored: the write concern, numbers that are too old, pages of another layout.
+//! What an insert is answered with beside what it stored: the write concern, numbers that are too old, pages
+//! of another layout.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};

@@ -17,8 +17,8 @@ fn sides() -> Result<Sides> {
     Sides::open(Shape::new(&["k"]))
 }
 
-/// An insert on both sides, as a message with a sequence; the replies without the databases' names and what only one
-/// server can know.
+/// An insert on both sides, as a message with a sequence; the replies without the databases' names and what
+/// only one server can know.
 fn insert(sides: &mut Sides, body: &Document, documents: &[Document]) -> Result<[Document; 2]> {
     let (naive, shaped) = (sides.naive_database(), sides.shaped_database());
     let run = |connection: &mut Connection, database: String| -> Result<Document> {

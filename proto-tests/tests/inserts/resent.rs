@@ -88,7 +88,8 @@ fn check(first: First, [before, after]: [usize; 2]) -> Result<()> {
     anyhow::bail!("the command takes more commands than that")
 }
 
-/// Both attempts at a command; the reply that the client sees, and whether the first was not disturbed any more.
+/// Both attempts at a command; the reply that the client sees, and whether the first was not disturbed any
+/// more.
 fn attempts(
     (first, mut second): (&mut Connection, Connection),
     cut: &Arc<Cut>,

@@ -1,4 +1,5 @@
-//! An ordered insert of several keys whose document mongod refuses: nothing behind that is stored, and nothing else is touched.
+//! An ordered insert of several keys whose document mongod refuses: nothing behind that is stored, and
+//! nothing else is touched.
 
 use anyhow::{Result, ensure};
 use bson::oid::ObjectId;
@@ -135,7 +136,8 @@ fn a_command_that_comes_again_takes_back_once() -> Result<()> {
     Ok(())
 }
 
-/// The way to mongod breaks at each of the proxy's commands in turn, and the command comes again through another proxy.
+/// The way to mongod breaks at each of the proxy's commands in turn, and the command comes again through
+/// another proxy.
 #[test]
 fn a_command_that_was_cut_short_is_taken_back_by_the_next_attempt() -> Result<()> {
     for item_ids in ALL_IDS {

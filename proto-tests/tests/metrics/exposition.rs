@@ -28,7 +28,8 @@ impl Expected {
         *self.0.entry(series.into()).or_default() += count;
     }
 
-    /// Compares every counter and gauge exactly, every histogram by its count, and those of items by their buckets too.
+    /// Compares every counter and gauge exactly, every histogram by its count, and those of items by their
+    /// buckets too.
     pub(crate) fn check(&self, is: &Series) -> Result<()> {
         let mut wrong = Vec::new();
         for (name, value) in is {

@@ -1,5 +1,5 @@
-//! `promtool` and a real Prometheus, of Debian's package `prometheus`. Where it is not installed, the tests say so and pass; `.ci/run`
-//! installs it.
+//! `promtool` and a real Prometheus, of Debian's package `prometheus`. Where it is not installed, the tests
+//! say so and pass; `.ci/run` installs it.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,4 +1,5 @@
-//! Outliers that are larger together than a reply: read as from a plain collection, in a memory that is bounded.
+//! Outliers that are larger together than a reply: read as from a plain collection, in a memory that is
+//! bounded.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -198,8 +199,8 @@ fn ask(connection: &mut Connection, database: &str) -> Result<Came> {
     Ok(Came::Told)
 }
 
-/// Two hundred clients, or `MONGOSHAPE_CROWD`, each ask for all of a collection of four outliers of 10 MB. Of mongod alone they would
-/// have 40 MB each.
+/// Two hundred clients, or `MONGOSHAPE_CROWD`, each ask for all of a collection of four outliers of 10 MB. Of
+/// mongod alone they would have 40 MB each.
 #[expect(
     clippy::print_stderr,
     reason = "the test's own output, which the test runner captures"

@@ -1,8 +1,9 @@
-//! Applications on two proxies that push buyers to the same few books while others read them, and what is there in the end.
+//! Applications on two proxies that push buyers to the same few books while others read them, and what is
+//! there in the end.
 //!
-//! In the second kind of test proxies are killed and links cut meanwhile, and what was not answered is sent again. A run of the
-//! ordinary tests is short; the whole measure pushes 50,000 buyers. Each run prints its seed, and takes one to run again, as far
-//! as threads allow:
+//! In the second kind of test proxies are killed and links cut meanwhile, and what was not answered is sent
+//! again. A run of the ordinary tests is short; the whole measure pushes 50,000 buyers. Each run prints its
+//! seed, and takes one to run again, as far as threads allow:
 //!
 //! ```sh
 //! MONGOSHAPE_CHURN=full MONGOSHAPE_SEED=7 cargo test -p proto-tests --test outlier_churn -- --nocapture

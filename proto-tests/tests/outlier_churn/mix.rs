@@ -1,4 +1,5 @@
-//! Changes of all kinds to the same books. Each who changes them owns elements, and says what is there of them in the end.
+//! Changes of all kinds to the same books. Each who changes them owns elements, and says what is there of
+//! them in the end.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

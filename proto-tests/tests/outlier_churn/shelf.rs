@@ -11,7 +11,8 @@ pub(crate) const BOOKS: usize = 5;
 /// Those who push.
 pub(crate) const WRITERS: usize = 32;
 
-/// What was sent and what was acknowledged: each writer's buyers of a book are numbered, and pushed in that order.
+/// What was sent and what was acknowledged: each writer's buyers of a book are numbered, and pushed in that
+/// order.
 #[derive(Debug)]
 pub(crate) struct Shelf {
     sent: Vec<[AtomicUsize; BOOKS]>,
@@ -78,8 +79,8 @@ impl Shelf {
         self.resent.load(Ordering::SeqCst)
     }
 
-    /// Whether these buyers are what may be seen: each once, every writer's in its order, all that were acknowledged before, and
-    /// none that was not sent yet.
+    /// Whether these buyers are what may be seen: each once, every writer's in its order, all that were
+    /// acknowledged before, and none that was not sent yet.
     pub(crate) fn check(buyers: &[Bson], (before, after): (&Counts, &Counts)) -> Result<()> {
         let mut next: HashMap<usize, usize> = HashMap::new();
         for buyer in buyers {

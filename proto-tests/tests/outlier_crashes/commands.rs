@@ -8,7 +8,8 @@ pub(crate) fn buyers(numbers: std::ops::Range<i32>) -> Vec<String> {
     numbers.map(|number| format!("user{number:02}")).collect()
 }
 
-/// The books of one run: a full one, an outlier, and a typical one. A base document holds five buyers, and a page four.
+/// The books of one run: a full one, an outlier, and a typical one. A base document holds five buyers, and a
+/// page four.
 pub(crate) fn books(base: i64) -> Vec<Document> {
     let book = |number: i64, title: &str, count: i32| {
         doc! { "_id": base + number, "title": title, "run": base, BUYERS: buyers(0..count) }

@@ -1,5 +1,6 @@
-//! A proxy dies before or after each of the commands that it makes of one of the client's. The client sends it again through
-//! another proxy, and it was done once; or does not, and the documents are as they were before or as they are afterwards.
+//! A proxy dies before or after each of the commands that it makes of one of the client's. The client sends
+//! it again through another proxy, and it was done once; or does not, and the documents are as they were
+//! before or as they are afterwards.
 //!
 //! `MONGOSHAPE_CRASHES=full` disturbs each of them, and takes some minutes.
 

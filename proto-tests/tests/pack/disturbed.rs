@@ -14,8 +14,8 @@ use super::world::{COLLECTION, COPY, KEPT, World, documents, thawed, with_time};
 /// So many that they are not packed in a moment.
 const MANY: i32 = 6_000;
 
-/// Has something done past the proxy, again and again, from the moment in which the collection is frozen until the run ends.
-/// What the run said, and whether it went well.
+/// Has something done past the proxy, again and again, from the moment in which the collection is frozen
+/// until the run ends. What the run said, and whether it went well.
 fn while_packing(world: &World, act: impl Fn(&mut Connection, i32) -> Result<()> + Sync) -> Result<(bool, String)> {
     let ended = AtomicBool::new(false);
     let mut child = world.start()?;
@@ -46,7 +46,8 @@ fn who_writes_past_the_proxy_is_refused() -> Result<()> {
     let mut world = World::with(mongod::shared(), with_time(), &documents)?;
     let database = world.database.clone();
     let (is_well, said) = while_packing(&world, |connection, number| {
-        // To the document that it is about: it must not make a collection in the moment in which there is none.
+        // To the document that it is about: it must not make a collection in the moment in which there is
+        // none.
         let change = doc! { "q": { "_id": number % 3000 }, "u": { "$inc": { "n": 1 } } };
         let reply = connection.command(&doc! { "update": COLLECTION, "updates": [change], "$db": &database })?;
         let errors = reply.get_array("writeErrors").ok();

@@ -143,7 +143,8 @@ fn killed(renaming: &'static str, meets: impl Fn(&Document) -> bool + Send + 'st
     });
     let (is_well, said) = over.pack()?;
     ensure!(has_met.load(Ordering::Relaxed), "it never arrived: {said}");
-    // Where it arrives before the next run has seen to it, the collection has its other name, and one run more finishes.
+    // Where it arrives before the next run has seen to it, the collection has its other name, and one run
+    // more finishes.
     if !is_well {
         ensure!(
             world.uuid(COLLECTION)?.is_none() && world.uuid(KEPT)?.is_some(),

@@ -20,15 +20,16 @@ use proto_tests::shaped::{COLLECTION, Shaped};
 const DURATION: Duration = Duration::from_secs(4);
 const BEGIN: i64 = 1_700_000_000_000;
 
-/// One client that appends to the key, and how many of its items are known to be stored. Item `n` of writer `w` has the
-/// `_id` `w * 1,000,000 + n`.
+/// One client that appends to the key, and how many of its items are known to be stored. Item `n` of writer
+/// `w` has the `_id` `w * 1,000,000 + n`.
 struct Writer {
     number: i64,
     stored: AtomicI64,
 }
 
 impl Writer {
-    /// Inserts items until told to stop, a few at a time, each later than the one before it by some of `steps`.
+    /// Inserts items until told to stop, a few at a time, each later than the one before it by some of
+    /// `steps`.
     fn write(&self, shaped: &Shaped, steps: &[i64], stop: &AtomicBool) -> Result<()> {
         let mut connection = shaped.application()?;
         let mut time = BEGIN;

@@ -73,7 +73,8 @@ fn items_get_another_time() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let changes: Vec<(i32, Bson)> = vec![
-            // To the end, to the front, and elsewhere; back; on the first page, and on the last; the same again.
+            // To the end, to the front, and elsewhere; back; on the first page, and on the last; the same
+            // again.
             (9, at(90_000).into()),
             (10, at(-5_000).into()),
             (13, at(2_500).into()),

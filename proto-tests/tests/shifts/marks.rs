@@ -154,7 +154,8 @@ fn what_is_removed_has_told_the_page_before_it() -> Result<()> {
     Ok(())
 }
 
-/// A page may be begun at any time behind one that has announced it, by somebody who takes all times for ascending.
+/// A page may be begun at any time behind one that has announced it, by somebody who takes all times for
+/// ascending.
 #[test]
 fn nothing_is_changed_while_another_page_may_be_begun_unknowing() -> Result<()> {
     let mut scene = Scene::with(12)?;

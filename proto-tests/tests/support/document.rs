@@ -37,8 +37,8 @@ struct Row {
 }
 
 impl Support {
-    /// Reads the document of this name. The heading of a table of options has its command's names in backticks, the first cell of a row those
-    /// of options, the second their class.
+    /// Reads the document of this name. The heading of a table of options has its command's names in
+    /// backticks, the first cell of a row those of options, the second their class.
     pub(crate) fn read(name: &str) -> Result<Self> {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;

@@ -1,5 +1,6 @@
-//! Documents say what becomes of every command and option on a shaped collection, one for each pattern. Here each of their rows is
-//! tried, beside a naive collection, and the options that the code reads are held against them.
+//! Documents say what becomes of every command and option on a shaped collection, one for each pattern. Here
+//! each of their rows is tried, beside a naive collection, and the options that the code reads are held
+//! against them.
 
 mod answer;
 mod bucket;

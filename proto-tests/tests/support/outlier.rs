@@ -1,4 +1,5 @@
-//! Outlier collections: what is tried of them. Each command finds the same documents, three of which are outliers.
+//! Outlier collections: what is tried of them. Each command finds the same documents, three of which are
+//! outliers.
 
 mod base;
 mod collections;

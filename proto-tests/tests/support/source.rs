@@ -6,7 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// Commands, and the files that read them. `find:` before a command's name is where in the file its match begins.
+/// Commands, and the files that read them. `find:` before a command's name is where in the file its match
+/// begins.
 pub(crate) const OPTIONS: [(&str, &str); 15] = [
     ("insert", "insert.rs"),
     ("insert", "write_batch.rs"),
@@ -25,7 +26,8 @@ pub(crate) const OPTIONS: [(&str, &str); 15] = [
     ("every command", "arguments.rs"),
 ];
 
-/// The names in the arms of a file's matches on names; of a file of several commands those from where it says `"command", body`.
+/// The names in the arms of a file's matches on names; of a file of several commands those from where it says
+/// `"command", body`.
 pub(crate) fn options(file: &str, command: &str) -> Result<BTreeSet<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/command").join(file);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;

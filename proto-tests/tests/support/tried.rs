@@ -20,8 +20,8 @@ pub(crate) trait Tried: Pattern + Sized {
     /// Whether its probes tell which commands are errors on a naive collection, too.
     const TELLS_ERRORS: bool;
 
-    /// Has both sides hold the same again after a command that may have changed something, and fails where it has changed one
-    /// otherwise than the other.
+    /// Has both sides hold the same again after a command that may have changed something, and fails where it
+    /// has changed one otherwise than the other.
     fn renew(sides: &mut Sides<Self>, sent: &Document, expected: Expected) -> Result<()>;
 }
 

@@ -1,4 +1,5 @@
-//! TLS towards clients, towards mongod, and on both sides at once; logins through it; and X.509, which cannot pass.
+//! TLS towards clients, towards mongod, and on both sides at once; logins through it; and X.509, which cannot
+//! pass.
 
 mod clients;
 mod logins;

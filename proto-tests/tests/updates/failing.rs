@@ -1,4 +1,5 @@
-//! Updates of all items that match, one of which cannot be changed: those before it are, those behind it are not.
+//! Updates of all items that match, one of which cannot be changed: those before it are, those behind it are
+//! not.
 
 use anyhow::{Context as _, Result};
 use bson::{Bson, Document, doc};

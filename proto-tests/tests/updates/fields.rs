@@ -1,5 +1,5 @@
-//! Fields whose names begin with `$`, empty timestamps, odd `_id`s: which writes may store them, and how. Every case of a table
-//! runs on a naive and on a shaped collection, each on a document of its own.
+//! Fields whose names begin with `$`, empty timestamps, odd `_id`s: which writes may store them, and how.
+//! Every case of a table runs on a naive and on a shaped collection, each on a document of its own.
 
 mod dollar;
 mod ids;
@@ -119,8 +119,8 @@ impl Table {
         })
     }
 
-    /// Runs cases in a row, from collections of their documents alone. The `_id`s of a case's documents are ten times its
-    /// number and a digit, unless it is the only case.
+    /// Runs cases in a row, from collections of their documents alone. The `_id`s of a case's documents are
+    /// ten times its number and a digit, unless it is the only case.
     fn cases(&mut self, cases: &[Case]) -> Result<()> {
         self.sides
             .run(&doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] })?;

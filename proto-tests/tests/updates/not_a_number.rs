@@ -6,7 +6,8 @@ use proto_tests::ItemIds;
 
 use crate::sides::{self, ALL_IDS, COLLECTION, Sides, at};
 
-/// The replies of both sides and what is there afterwards, compared by what they look like: `NaN` is not `NaN`.
+/// The replies of both sides and what is there afterwards, compared by what they look like: `NaN` is not
+/// `NaN`.
 fn alike(sides: &mut Sides, command: &Document) -> Result<()> {
     let [naive, shaped] = sides.run(command)?.map(|mut reply| {
         if let Ok(value) = reply.get_document_mut("value") {

@@ -168,7 +168,8 @@ fn only_document(reply: &RawDocument) -> Result<RawDocumentBuf> {
     Ok(document.as_document().context("no document")?.to_owned())
 }
 
-/// An error's words as far as there is no document in them: how values of rare types read there is not what is tested.
+/// An error's words as far as there is no document in them: how values of rare types read there is not what
+/// is tested.
 fn without_values(words: &str) -> &str {
     let words = words.split_once('{').map_or(words, |(before, _)| before);
     words.split_once("_id: ").map_or(words, |(before, _)| before)

@@ -1,5 +1,5 @@
-//! What an upsert inserts where nothing matches: what mongod itself puts into an empty collection, against what
-//! `mongoshape::pattern::bucket::upsert` builds, byte by byte.
+//! What an upsert inserts where nothing matches: what mongod itself puts into an empty collection, against
+//! what `mongoshape::pattern::bucket::upsert` builds, byte by byte.
 
 mod both;
 mod words;
@@ -21,7 +21,8 @@ fn cases() -> u32 {
     given.unwrap_or(CASES)
 }
 
-/// Runs cases from a seed, and gives how many of them there were of each outcome: inserted, refused alike, not supported.
+/// Runs cases from a seed, and gives how many of them there were of each outcome: inserted, refused alike,
+/// not supported.
 #[expect(
     clippy::print_stderr,
     reason = "the test's own output, which the test runner captures"

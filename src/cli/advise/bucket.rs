@@ -1,4 +1,5 @@
-//! Whether a collection is one for buckets, and how. Pure: statistics in, a proposal or reasons against it out.
+//! Whether a collection is one for buckets, and how. Pure: statistics in, a proposal or reasons against it
+//! out.
 
 use super::candidate::{Candidate, Indexed};
 use super::collection_stats::CollectionStats;
@@ -158,8 +159,8 @@ fn propose(
 
 /// Why a shape is not proposed that takes no less on disk than the documents do; `None` if it takes less.
 ///
-/// Where no index begins with the key, the documents lack the one that reads by the key need. It is taken to be as large
-/// as the one on `_id`, of `ids` bytes.
+/// Where no index begins with the key, the documents lack the one that reads by the key need. It is taken to
+/// be as large as the one on `_id`, of `ids` bytes.
 fn loss(candidate: &Candidate, now: Cost, then: Cost, ids: u64) -> Option<String> {
     let (missing, with_index) = match candidate.indexed {
         Indexed::No => (ids, " with an index on it"),

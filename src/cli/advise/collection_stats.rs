@@ -172,8 +172,9 @@ impl CollectionStats {
         self.data.checked_div(self.documents).unwrap_or(0)
     }
 
-    /// Whether the sizes on disk are of a checkpoint that mongod wrote before it stored most of the documents: an entry of
-    /// the index on `_id` takes more than a byte, and documents do not compress a hundredfold.
+    /// Whether the sizes on disk are of a checkpoint that mongod wrote before it stored most of the
+    /// documents: an entry of the index on `_id` takes more than a byte, and documents do not compress a
+    /// hundredfold.
     pub(super) fn is_before_checkpoint(&self) -> bool {
         let ids = self.id_index().map_or(u64::MAX, |index| index.bytes);
         ids < self.documents || self.storage.saturating_mul(100) < self.data

@@ -71,7 +71,8 @@ fn add_outlier(text: &mut String, namespace: &str, outlier: &OutlierProposal) {
     text.push_str("mode = \"observe\"\n");
 }
 
-/// A connection string without what may be a secret: hosts, and the options that say where and what servers are.
+/// A connection string without what may be a secret: hosts, and the options that say where and what servers
+/// are.
 pub(super) fn public(uri: &str) -> String {
     let (scheme, rest) = uri.split_once("://").unwrap_or(("mongodb", uri));
     let (before, options) = rest.split_once('?').unwrap_or((rest, ""));

@@ -1,8 +1,8 @@
 //! What a collection takes as it is, and what it would take in buckets. Pure.
 //!
-//! Pages are built as the proxy builds them, from documents of the sample. What entries of the shape's own indexes take is
-//! what was measured (`docs/benchmarks.md`, reading, sizes); an index of the application's that would stay is taken to
-//! be as large as it is.
+//! Pages are built as the proxy builds them, from documents of the sample. What entries of the shape's own
+//! indexes take is what was measured (`docs/benchmarks.md`, reading, sizes); an index of the application's
+//! that would stay is taken to be as large as it is.
 
 use bson::oid::ObjectId;
 use bson::raw::RawDocumentBuf;
@@ -79,7 +79,8 @@ pub(super) fn in_buckets(facts: &CollectionStats, sample: &Sample, shape: &Bucke
     })
 }
 
-/// The application's indexes that would stay: those on something else than key and time, which the shape's own are for.
+/// The application's indexes that would stay: those on something else than key and time, which the shape's
+/// own are for.
 pub(super) fn kept<'a>(facts: &'a CollectionStats, shape: &'a BucketShape) -> impl Iterator<Item = &'a Index> {
     let is_covered = |field: &String| shape.key().contains(field) || shape.time() == Some(field.as_str());
     facts

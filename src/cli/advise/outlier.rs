@@ -1,5 +1,5 @@
-//! Whether an array of a collection has a long tail, and where it would be cut. Pure: statistics in, a proposal or reasons
-//! against it out.
+//! Whether an array of a collection has a long tail, and where it would be cut. Pure: statistics in, a
+//! proposal or reasons against it out.
 
 use super::collection_stats::CollectionStats;
 use super::rounding::{count, real, round_up, share, whole};

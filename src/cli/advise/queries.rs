@@ -1,5 +1,5 @@
-//! Asks the server, in commands that only read and are bounded in time, and in documents where they look at such. What is
-//! refused, or is not there, becomes a note.
+//! Asks the server, in commands that only read and are bounded in time, and in documents where they look at
+//! such. What is refused, or is not there, becomes a note.
 
 mod documents;
 

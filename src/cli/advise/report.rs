@@ -1,4 +1,5 @@
-//! What was found, for a person to read. Pure. Names of fields and collections stand in it, values of documents do not.
+//! What was found, for a person to read. Pure. Names of fields and collections stand in it, values of
+//! documents do not.
 
 use std::fmt::Write as _;
 

@@ -73,7 +73,8 @@ impl Sample {
         self.fields.get(name)
     }
 
-    /// Whether documents could be grouped by a field: it is in nearly all, and never an array nor always a flag.
+    /// Whether documents could be grouped by a field: it is in nearly all, and never an array nor always a
+    /// flag.
     pub(super) fn may_be_key(&self, name: &str) -> bool {
         let may = |field: &SampledField| {
             share(field.present, self.len()) >= NEARLY_ALL
@@ -99,8 +100,8 @@ impl Sample {
         groups.into_values().collect()
     }
 
-    /// Whether most documents look like pages that an application has written by hand: an array of documents, and a
-    /// field that has its length.
+    /// Whether most documents look like pages that an application has written by hand: an array of documents,
+    /// and a field that has its length.
     pub(super) fn are_buckets(&self) -> bool {
         let pages = self.documents.iter().filter(|document| is_bucket(document)).count();
         pages > 0 && share(count(pages), self.len()) >= NEARLY_ALL
@@ -123,7 +124,8 @@ impl SampledField {
     }
 }
 
-/// The values of some fields, type and bytes: numbers of two types are taken for two, which a plain collection would not do.
+/// The values of some fields, type and bytes: numbers of two types are taken for two, which a plain
+/// collection would not do.
 fn identity(document: &RawDocument, key: &[String]) -> Vec<u8> {
     let mut identity = Vec::new();
     for field in key {

@@ -1,5 +1,5 @@
-//! How many documents each value of a key has: from all of them, from counting some keys by an index, or guessed from a
-//! sample. Pure.
+//! How many documents each value of a key has: from all of them, from counting some keys by an index, or
+//! guessed from a sample. Pure.
 
 use super::rounding::{count, real};
 
@@ -34,7 +34,8 @@ impl Sizes {
         }
     }
 
-    /// From the sizes of the keys of documents that were drawn at random: a key is drawn as often as it has documents.
+    /// From the sizes of the keys of documents that were drawn at random: a key is drawn as often as it has
+    /// documents.
     pub(super) fn counted(sizes: &[u64]) -> Self {
         Self {
             of_documents: sizes.iter().map(|size| (real((*size).max(1)), 1.0)).collect(),
@@ -44,8 +45,8 @@ impl Sizes {
 
     /// From how often keys came in a sample of a collection that has so many documents.
     ///
-    /// The number of keys is estimated from those that came once and twice (Chao's estimator), which is the least there
-    /// are: keys that have few documents beside large ones are not seen.
+    /// The number of keys is estimated from those that came once and twice (Chao's estimator), which is the
+    /// least there are: keys that have few documents beside large ones are not seen.
     pub(super) fn guessed(groups: &[u64], documents: u64) -> Self {
         let came = |times: u64| real(count(groups.iter().filter(|size| **size == times).count()));
         let seen = real(count(groups.len()));

@@ -1,4 +1,5 @@
-//! What is asked of a collection, as far as profiles and cached plans tell. Pure; keeps names of fields, and no values.
+//! What is asked of a collection, as far as profiles and cached plans tell. Pure; keeps names of fields, and
+//! no values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,7 +66,8 @@ impl Traffic {
             return;
         };
         let of = |name| query.get_document(name).cloned().unwrap_or_default();
-        // A plan is cached with one of the limits that were asked for, or none: it says nothing of how much is read.
+        // A plan is cached with one of the limits that were asked for, or none: it says nothing of how much
+        // is read.
         self.add_read(&of("query"), &of("sort"), &of("projection"), 1);
     }
 

@@ -98,7 +98,8 @@ pub(in crate::cli) fn unreadable(target: &ShapedCollection, error: &Error) -> Fi
     Finding::error(target.namespace(), format!("cannot be looked at: {}", explain(error)))
 }
 
-/// Kinds and options of a collection that change what is stored, refuse it, or compare otherwise than its items would.
+/// Kinds and options of a collection that change what is stored, refuse it, or compare otherwise than its
+/// items would.
 fn unfit_options(described: &Document, are_ids_unique: bool) -> Vec<&'static str> {
     match described.get_str("type") {
         Ok("view") => return vec!["a view"],

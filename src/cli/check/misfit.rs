@@ -1,4 +1,5 @@
-//! Why a proxy would refuse every command on a collection: looked at when `serve` starts and before a reload, so it is quick.
+//! Why a proxy would refuse every command on a collection: looked at when `serve` starts and before a reload,
+//! so it is quick.
 
 use std::time::Duration;
 

@@ -102,7 +102,8 @@ pub(in crate::cli) fn unfit(target: &ShapedCollection, described: Option<&Docume
     vec![Finding::error(target.namespace(), text)]
 }
 
-/// What is wrong with the indexes of the collection that extras are in. An error: what is stored cannot be read by this shape.
+/// What is wrong with the indexes of the collection that extras are in. An error: what is stored cannot be
+/// read by this shape.
 pub(in crate::cli) async fn index_findings(
     target: &ShapedCollection,
     shape: &OutlierShape,

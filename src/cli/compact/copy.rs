@@ -34,7 +34,8 @@ pub(super) struct Copy<'a> {
 }
 
 impl<'a> Copy<'a> {
-    /// Goes on with the one that a run was stopped at, or makes one; whether it is new. No other has its name.
+    /// Goes on with the one that a run was stopped at, or makes one; whether it is new. No other has its
+    /// name.
     pub(super) async fn open(
         (target, shape): (&'a ShapedCollection, &'a BucketShape),
         frozen: &Frozen<'_>,
@@ -104,8 +105,8 @@ impl<'a> Copy<'a> {
         !self.evicted.is_empty()
     }
 
-    /// Makes the copy's indexes those of the collection, names included. Those that are not unique wait until a new copy was filled
-    /// once: built in one go they take a fraction of the room.
+    /// Makes the copy's indexes those of the collection, names included. Those that are not unique wait until
+    /// a new copy was filled once: built in one go they take a fraction of the room.
     pub(super) async fn take_over_indexes(&self) -> Result<(), Halt> {
         let mut wanted = indexes(self.target, &self.target.collection).await?;
         if self.is_new {
@@ -212,7 +213,8 @@ async fn indexes(target: &ShapedCollection, collection: &str) -> Result<Vec<Docu
     Ok(found)
 }
 
-/// Leaves the copy to the next run, under another name. Everything that was sent to it must have been answered.
+/// Leaves the copy to the next run, under another name. Everything that was sent to it must have been
+/// answered.
 pub(super) async fn put_aside(target: &ShapedCollection, frozen: &Frozen<'_>, uuid: &Binary) -> Result<(), Halt> {
     let (name, stopped) = (copy_name(&target.collection), stopped_name(&target.collection));
     let renamed = CollectionRename {

@@ -87,7 +87,8 @@ impl<'a, 'c> SyncPass<'a, 'c> {
         }
     }
 
-    /// Goes over all keys. Both collections are read in the same order, so a key that stands on one side alone is new, or gone.
+    /// Goes over all keys. Both collections are read in the same order, so a key that stands on one side
+    /// alone is new, or gone.
     pub(super) async fn go(mut self, progress: &mut Progress<'_>) -> Result<PassTally, Halt> {
         let database = &self.target.database;
         let mut source = PageCursor::open(database, &self.target.collection, self.shape, None).await?;
@@ -200,7 +201,8 @@ impl<'a, 'c> SyncPass<'a, 'c> {
             return Ok(());
         }
         chain.expect(self.shape, expected);
-        // Packed pages come in the order of their numbers but for the first, so no more than two wait for each other.
+        // Packed pages come in the order of their numbers but for the first, so no more than two wait for
+        // each other.
         match copy.take_of(identity).await? {
             Some(found) => chain.find(self.shape, &found),
             None => chain.differ(),

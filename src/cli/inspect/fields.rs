@@ -1,5 +1,6 @@
-//! Whether a collection's documents have the fields that its shape names. A misspelt key would put all documents into one page
-//! chain, that of the key `null`; a misspelt time would leave all of them without order.
+//! Whether a collection's documents have the fields that its shape names. A misspelt key would put all
+//! documents into one page chain, that of the key `null`; a misspelt time would leave all of them without
+//! order.
 
 use std::collections::BTreeSet;
 
@@ -112,8 +113,8 @@ impl FieldCensus {
     }
 }
 
-/// Adds a sample of the collection's documents: random ones, at most [`SAMPLE`]. A field that none of them has is looked for
-/// in the whole collection, for no longer than [`SCAN_TIMEOUT`]: few documents may have it.
+/// Adds a sample of the collection's documents: random ones, at most [`SAMPLE`]. A field that none of them
+/// has is looked for in the whole collection, for no longer than [`SCAN_TIMEOUT`]: few documents may have it.
 pub(in crate::cli) async fn sample(target: &ShapedCollection, mut census: FieldCensus) -> Result<FieldCensus, Error> {
     let mut command = single("aggregate", target.collection.as_str());
     let stage = single("$sample", single("size", SAMPLE));

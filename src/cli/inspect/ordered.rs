@@ -1,9 +1,9 @@
 //! A collection's documents, a few at a time, in the order in which they are looked at.
 //!
-//! mongod sorts their `_id`s alone, on disk where it must, and the documents are fetched by them: neither side holds more
-//! than a batch. A document is therefore seen as it is some time after all were put in order. To pages that a proxy fills
-//! meanwhile that makes no difference, as a page with another behind it does not change. What somebody else adopts meanwhile
-//! comes with a mark.
+//! mongod sorts their `_id`s alone, on disk where it must, and the documents are fetched by them: neither
+//! side holds more than a batch. A document is therefore seen as it is some time after all were put in order.
+//! To pages that a proxy fills meanwhile that makes no difference, as a page with another behind it does not
+//! change. What somebody else adopts meanwhile comes with a mark.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,8 @@ use crate::pattern::shapes::BucketShape;
 const MAX_DOCUMENTS: usize = 500;
 /// Bytes in a batch; beyond it there is at most one document more.
 const MAX_BYTES: i64 = 8 << 20;
-/// `_id`s fetched at once, few enough for the next ones to be asked for before mongod gives up the cursor (10 minutes).
+/// `_id`s fetched at once, few enough for the next ones to be asked for before mongod gives up the cursor (10
+/// minutes).
 const IDS_AT_ONCE: u32 = 10_000;
 
 /// A document that was fetched.

@@ -26,7 +26,8 @@ pub(in crate::cli) enum Plain {
     Between,
     /// The collection of plain documents has its other name, and there is no copy any more.
     WithoutCopy,
-    /// The collection of plain documents has its other name, and somebody has made another collection of this name.
+    /// The collection of plain documents has its other name, and somebody has made another collection of this
+    /// name.
     Taken,
 }
 

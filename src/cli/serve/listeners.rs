@@ -54,7 +54,8 @@ impl Sockets<'_> {
         names.map(|address| address.to_string()).collect::<Vec<_>>().join(",")
     }
 
-    /// Makes them listeners, once it is known how the upstream is reached. `upstreams` is the watched topology.
+    /// Makes them listeners, once it is known how the upstream is reached. `upstreams` is the watched
+    /// topology.
     ///
     /// # Errors
     /// A member whose name cannot stand in a certificate.

@@ -1,4 +1,5 @@
-//! SIGHUP: the file is read again, and what may change while the proxy runs is exchanged, all of it or nothing.
+//! SIGHUP: the file is read again, and what may change while the proxy runs is exchanged, all of it or
+//! nothing.
 
 use std::sync::Arc;
 
@@ -26,8 +27,8 @@ pub(super) struct Reload {
 }
 
 impl Reload {
-    /// Reads the file and exchanges shapes, limits, certificates and the admin token. A file with mistakes, or with a shape that
-    /// a collection does not fit, changes nothing and says so.
+    /// Reads the file and exchanges shapes, limits, certificates and the admin token. A file with mistakes,
+    /// or with a shape that a collection does not fit, changes nothing and says so.
     pub(super) async fn run(&self, file: &ConfigFile, environment: &RecordedEnvironment) {
         let read = file
             .load_or_fail(environment)

@@ -1,9 +1,10 @@
 //! Adopting buckets that were written by hand.
 //!
-//! Nothing is changed before the whole collection was looked at and understood. Then it is gone over again, and each bucket
-//! becomes a page by a statement that demands it as it was just seen. That this may be broken off anywhere, and be done by two
-//! at once, is due to how the statements are made (see [`crate::pattern::bucket::adopt`]); a collection in which some
-//! buckets are still to be adopted is refused by proxies. Once all are, the collection is looked at a last time.
+//! Nothing is changed before the whole collection was looked at and understood. Then it is gone over again,
+//! and each bucket becomes a page by a statement that demands it as it was just seen. That this may be broken
+//! off anywhere, and be done by two at once, is due to how the statements are made (see
+//! [`crate::pattern::bucket::adopt`]); a collection in which some buckets are still to be adopted is refused
+//! by proxies. Once all are, the collection is looked at a last time.
 
 use bson::raw::{RawDocumentBuf, cstr};
 use bson::{Bson, Document, rawdoc};
@@ -134,7 +135,8 @@ async fn execute(target: &ShapedCollection, statements: &[RawDocumentBuf]) -> Re
     }
     let mut command = single("update", target.collection.as_str());
     command.append(cstr!("updates"), array_of(statements));
-    // Proxies believe what is in the collection once they have seen it whole: it must not be rolled back behind them.
+    // Proxies believe what is in the collection once they have seen it whole: it must not be rolled back
+    // behind them.
     command.append(
         cstr!("writeConcern"),
         rawdoc! { "w": "majority", "wtimeout": REPLICATION_TIMEOUT_MS },

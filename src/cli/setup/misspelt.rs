@@ -1,5 +1,5 @@
-//! A configured collection that does not exist, beside one of nearly the same name: more likely misspelt than meant. `setup`
-//! would create it, empty, and the documents would stay where no shape is.
+//! A configured collection that does not exist, beside one of nearly the same name: more likely misspelt than
+//! meant. `setup` would create it, empty, and the documents would stay where no shape is.
 
 use crate::cli::finding::Finding;
 use crate::cli::upstream::{ShapedCollection, description};
@@ -7,8 +7,8 @@ use crate::command::namespace::Namespace;
 use crate::config::{Config, suggest};
 use crate::pattern::bucket::pack;
 
-/// An error, where the target does not exist and a collection of its database without a shape is nearly called like it. `None`
-/// too where the user may not list collections.
+/// An error, where the target does not exist and a collection of its database without a shape is nearly
+/// called like it. `None` too where the user may not list collections.
 pub(super) async fn finding(target: &ShapedCollection, config: &Config) -> Option<Finding> {
     let database = &target.database;
     if description(database, &target.collection).await.ok()?.is_some() {

@@ -1,4 +1,5 @@
-//! An outlier shape's collection: the indexes of its extras, and what crashes have left. It is gone over while clients work.
+//! An outlier shape's collection: the indexes of its extras, and what crashes have left. It is gone over
+//! while clients work.
 
 use std::time::SystemTime;
 
@@ -160,7 +161,8 @@ pub(super) async fn insert(
     Ok(true)
 }
 
-/// The command that stores a page. An insert replaces an empty timestamp at the top level, an upsert by a pipeline does not.
+/// The command that stores a page. An insert replaces an empty timestamp at the top level, an upsert by a
+/// pipeline does not.
 fn storing(shape: &OutlierShape, page: &RawDocumentBuf) -> RawDocumentBuf {
     if !has_empty_timestamp(page) {
         let mut insert = single("insert", shape.extras_collection());

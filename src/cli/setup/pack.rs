@@ -1,9 +1,10 @@
 //! `setup --pack`: plain documents become pages, in a copy that takes the collection's place.
 //!
-//! All documents are looked at, and nothing is done if one cannot be an item. Then the collection is frozen, the copy is filled
-//! from its documents in the order of the pages and compared with them, and the two change names: what was there is kept under
-//! another. What is broken off before that leaves the collection as it was, or frozen where it was killed; what is broken off
-//! between the two renamings is finished by the next run. See `docs/decisions/0018-plain-documents-are-packed-in-a-copy.md`.
+//! All documents are looked at, and nothing is done if one cannot be an item. Then the collection is frozen,
+//! the copy is filled from its documents in the order of the pages and compared with them, and the two change
+//! names: what was there is kept under another. What is broken off before that leaves the collection as it
+//! was, or frozen where it was killed; what is broken off between the two renamings is finished by the next
+//! run. See `docs/decisions/0018-plain-documents-are-packed-in-a-copy.md`.
 
 mod checksum;
 mod copy;
@@ -167,7 +168,8 @@ impl Packing<'_> {
         fitness.look_at_documents(self.stop, self.findings).await
     }
 
-    /// Leaves the collection as it was, unless it has its other name: then there is nothing to do but to go on.
+    /// Leaves the collection as it was, unless it has its other name: then there is nothing to do but to go
+    /// on.
     async fn take_back(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
         let target = self.by.target;
         // Once that is gone, the collection does not get its other name any more.
@@ -265,8 +267,8 @@ impl Packing<'_> {
     }
 }
 
-/// Makes the empty copy, with the options of the collection, in place of one that an earlier run has left. That is dropped by its
-/// UUID: what arrives late must not drop the copy of another run.
+/// Makes the empty copy, with the options of the collection, in place of one that an earlier run has left.
+/// That is dropped by its UUID: what arrives late must not drop the copy of another run.
 async fn make_copy(by: Freezing<'_>, described: &Document) -> Result<Binary, Halt> {
     let target = by.target;
     let name = pack::copy_name(&target.collection);

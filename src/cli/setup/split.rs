@@ -1,7 +1,8 @@
-//! Splitting what has more elements than its shape's threshold, and adopting what was split by hand, while clients work.
+//! Splitting what has more elements than its shape's threshold, and adopting what was split by hand, while
+//! clients work.
 //!
-//! Each document by itself, so that this may be stopped anywhere and run again. How one is split without a moment at which it
-//! reads otherwise is said in [`crate::pattern::outlier::resplit`].
+//! Each document by itself, so that this may be stopped anywhere and run again. How one is split without a
+//! moment at which it reads otherwise is said in [`crate::pattern::outlier::resplit`].
 
 use std::time::{Duration, Instant};
 

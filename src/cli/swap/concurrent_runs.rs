@@ -31,7 +31,8 @@ fn common_name(work: SwapKind, namespace: &str) -> String {
     format!("{}{beginning} {checksum:08x} ", work.name())
 }
 
-/// What goes on, with connections that are idle: of all users, or of this one, whose configuration the others have.
+/// What goes on, with connections that are idle: of all users, or of this one, whose configuration the others
+/// have.
 async fn current(client: &Client) -> Result<Document, Error> {
     let admin = client.database("admin");
     match admin.run_command(doc! { "currentOp": 1, "$all": true }).await {

@@ -22,8 +22,8 @@ pub(super) struct Held<'a> {
     pub(super) uuid: &'a Binary,
 }
 
-/// Takes down whatever fence there is, and puts up one of a new name. That is sent once: one of which it is not known whether
-/// it is there is never used.
+/// Takes down whatever fence there is, and puts up one of a new name. That is sent once: one of which it is
+/// not known whether it is there is never used.
 pub(super) async fn put_up(held: Held<'_>) -> Result<Fence, Halt> {
     let (database, name) = (&held.target.database, held.target.collection.as_str());
     take_down(database, name, held.uuid).await?;

@@ -1,8 +1,9 @@
-//! The collection while it is replaced: frozen by a validator, which any number of proxies meet, under a [fence](Fence).
+//! The collection while it is replaced: frozen by a validator, which any number of proxies meet, under a
+//! [fence](Fence).
 //!
-//! Whatever was once sent may still arrive. So every command here names the UUIDs of the collections that it is about, a freeze
-//! and a thaw the run's fence, and what a late one would undo is made impossible before anything relies on it: see
-//! `docs/decisions/0027-late-messages-are-fenced.md`.
+//! Whatever was once sent may still arrive. So every command here names the UUIDs of the collections that it
+//! is about, a freeze and a thaw the run's fence, and what a late one would undo is made impossible before
+//! anything relies on it: see `docs/decisions/0027-late-messages-are-fenced.md`.
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use bson::{Binary, Document};
@@ -24,8 +25,8 @@ pub(in crate::cli) struct Frozen<'a> {
 }
 
 impl<'a> Frozen<'a> {
-    /// Puts the fence of this run around a collection, in place of any other. Nothing that another run has sent freezes or
-    /// thaws it after this.
+    /// Puts the fence of this run around a collection, in place of any other. Nothing that another run has
+    /// sent freezes or thaws it after this.
     pub(in crate::cli) async fn fence(
         by: Freezing<'a>,
         described: &Document,
@@ -72,7 +73,8 @@ impl<'a> Frozen<'a> {
             .await
     }
 
-    /// Takes the freezing back, and the fence down. No freeze of this run that is still on its way can do anything then.
+    /// Takes the freezing back, and the fence down. No freeze of this run that is still on its way can do
+    /// anything then.
     pub(in crate::cli) async fn thaw(&self) -> Result<(), Halt> {
         match self.try_to_thaw().await {
             Err(Halt::Failed(error)) if has_code(&error, &[NAMESPACE_NOT_FOUND, UUID_MISMATCH]) => Ok(()),

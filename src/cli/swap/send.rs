@@ -1,5 +1,5 @@
-//! The commands by which a collection is replaced. Each names the UUIDs of the collections that it is about: whatever was once
-//! sent may still arrive.
+//! The commands by which a collection is replaced. Each names the UUIDs of the collections that it is about:
+//! whatever was once sent may still arrive.
 
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ const ATTEMPTS: u32 = 120;
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long it is tried to take something back while the server does not answer.
 const MAX_SILENCE: Duration = Duration::from_mins(1);
-/// mongod's codes for what may be tried again: `LockTimeout`, `MaxTimeMSExpired`, and an index that is being built.
+/// mongod's codes for what may be tried again: `LockTimeout`, `MaxTimeMSExpired`, and an index that is being
+/// built.
 const BUSY: [i32; 3] = [24, 50, 12587];
 /// mongod's codes for an index that is not there, and for a UUID that the collection does not have.
 pub(super) const INDEX_NOT_FOUND: i32 = 27;
@@ -46,8 +47,8 @@ pub(in crate::cli) struct CollectionRename<'a> {
 }
 
 impl Freezing<'_> {
-    /// Gives a collection of the same database another name, in one step. mongod looks whether both are still those that are
-    /// meant.
+    /// Gives a collection of the same database another name, in one step. mongod looks whether both are still
+    /// those that are meant.
     pub(in crate::cli) async fn rename(&self, renamed: CollectionRename<'_>) -> Result<(), Halt> {
         let database = self.target.database.name();
         let mut command = single("renameCollection", format!("{database}.{}", renamed.from));
@@ -59,8 +60,8 @@ impl Freezing<'_> {
         self.run(&self.client.database("admin"), command, None).await
     }
 
-    /// Drops the collection of that name and UUID, or whichever has the name. Nothing that names what was dropped does anything
-    /// after this.
+    /// Drops the collection of that name and UUID, or whichever has the name. Nothing that names what was
+    /// dropped does anything after this.
     pub(in crate::cli) async fn drop(&self, name: &str, uuid: Option<&Binary>) -> Result<(), Halt> {
         let mut command = single("drop", name);
         if let Some(uuid) = uuid {

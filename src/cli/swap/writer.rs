@@ -29,7 +29,8 @@ pub(in crate::cli) struct Writer<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Flushed {
     All,
-    /// The collection has items of the page that is now the first that waits; whether others were written before it.
+    /// The collection has items of the page that is now the first that waits; whether others were written
+    /// before it.
     ItemsInTheWay {
         behind_others: bool,
     },

@@ -153,15 +153,16 @@ impl ErrorCode {
     }
 }
 
-/// Whether a write that failed so may be sent again as it is (Retryable Writes, "Determining Retryable Errors").
+/// Whether a write that failed so may be sent again as it is (Retryable Writes, "Determining Retryable
+/// Errors").
 #[must_use]
 pub fn is_retryable(code: i32) -> bool {
     const CODES: &[i32] = &[6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
     CODES.contains(&code)
 }
 
-/// The `codeName` of an error by which the server could not go on: those of [`is_retryable`], interruptions, and a transaction
-/// number that is too old.
+/// The `codeName` of an error by which the server could not go on: those of [`is_retryable`], interruptions,
+/// and a transaction number that is too old.
 pub(super) fn name_of_server_error(code: i32) -> Option<&'static str> {
     Some(match code {
         6 => "HostUnreachable",

@@ -27,8 +27,8 @@ impl WriteError {
         }
     }
 
-    /// The error of a command of the proxy's own as that of the client's statement for which it was sent; `None` where it is of the
-    /// server, or of the transaction.
+    /// The error of a command of the proxy's own as that of the client's statement for which it was sent;
+    /// `None` where it is of the server, or of the transaction.
     #[must_use]
     pub fn of_command(error: &CommandError) -> Option<Self> {
         let error = match error {
@@ -45,8 +45,8 @@ impl WriteError {
         (!error.is_of_server()).then_some(error)
     }
 
-    /// Whether it says nothing of the statement but that the server could not go on with it: the whole command may be sent
-    /// again.
+    /// Whether it says nothing of the statement but that the server could not go on with it: the whole
+    /// command may be sent again.
     #[must_use]
     pub fn is_of_server(&self) -> bool {
         name_of_server_error(self.code).is_some()

@@ -27,7 +27,8 @@ pub struct OptionReference {
     pub values: String,
     /// What holds where it is not given.
     pub default: DefaultValue,
-    /// The environment variable that goes before the file; of several tables, the first one's. `None`: it is in the file alone.
+    /// The environment variable that goes before the file; of several tables, the first one's. `None`: it is
+    /// in the file alone.
     pub variable: Option<String>,
     /// From when on a changed value holds.
     pub holds: Holds,

@@ -50,8 +50,8 @@ impl<'a> Section<'a> {
         Self::new(self.source, table, parts)
     }
 
-    /// The table of that name, if the file has it or the environment gives one of its fields. After a mistake was noted
-    /// that leaves nothing to read there is none.
+    /// The table of that name, if the file has it or the environment gives one of its fields. After a mistake
+    /// was noted that leaves nothing to read there is none.
     pub(in crate::config) fn optional_table(&mut self, described: &ConfigTable) -> Option<Self> {
         let name = described.name;
         let in_file = self.fields.contains_key(name) || self.lost.contains(name);
@@ -64,7 +64,8 @@ impl<'a> Section<'a> {
         ((in_file || in_environment) && !self.is_faulty(name)).then_some(table)
     }
 
-    /// The tables of that name. After the file's come those that the environment adds by giving their first option.
+    /// The tables of that name. After the file's come those that the environment adds by giving their first
+    /// option.
     pub(in crate::config) fn tables(&mut self, described: &ConfigTable) -> Vec<Self> {
         let name = described.name;
         let first_field = described.options.first().map_or("", |option| option.name());

@@ -1,16 +1,17 @@
-//! Buckets written by hand, in the pattern's bare shape, and how they become pages of [layout version 1](super::layout).
+//! Adoption: hand-written buckets become pages of [layout version 1](super::layout), in place.
 //!
-//! Such a bucket has the key fields, the number of items and the array, and no `control`. A [`AdoptionScan`] over a collection's
-//! documents, key by key and page by page ([`order`]), says of each what it is: a page, a bucket to adopt and the statements
-//! that do it, or why it is neither. It does so from one document at a time and what it keeps of the one before.
+//! A hand-written bucket has the key fields, the number of items and the array, and no `control`. An
+//! [`AdoptionScan`] over a collection's documents, by key and page ([`order`]), classifies each: a page, a
+//! bucket with the statements that adopt it, or invalid with the reason. It keeps only state of the document
+//! before.
 //!
-//! * The buckets of a key are numbered behind the pages that it has, in the order of their first time, then of their `_id`.
-//! * Their documents stay where they are, under their own `_id`: nothing that reads pages looks at it.
-//! * A statement demands the bucket as it was looked at, and fails as a miss (error 66) where somebody changed it.
-//! * Statements go in order, and none behind one that failed. So whatever becomes of them, the pages of a key are numbered
-//!   without gaps, and all but the highest are full or `short`.
-//! * Nothing is taken for something that it only may be: a document that a bucket of this shape would not look like, in any
-//!   part, is a [`InvalidPage`].
+//! * The buckets of a key are numbered after its pages, in the order of their first time, then of their
+//!   `_id`.
+//! * Their documents keep their `_id`: nothing that reads pages depends on it.
+//! * A statement demands the bucket as it was read, and fails as a miss (error 66) if it was changed.
+//! * Statements are sent in order and end with the first failure. So the pages of a key are numbered without
+//!   gaps, and all but the head page are full or `short`, whatever fails.
+//! * A document that differs in any part from a bucket of this shape is an [`InvalidPage`].
 
 mod examined;
 mod query;
@@ -33,8 +34,8 @@ use crate::pattern::shapes::BucketShape;
 pub enum InvalidPage {
     /// It says so itself.
     Itself(String),
-    /// It is a page, and does not stand where it should among the pages of its key. That may be so for a moment only, while
-    /// somebody adopts buckets of the key: not all are put in order at one moment.
+    /// It is a page, and does not stand where it should among the pages of its key. That may be so for a
+    /// moment only, while somebody adopts buckets of the key: not all are put in order at one moment.
     Place(String),
 }
 
@@ -57,8 +58,8 @@ pub enum DocumentKind {
 /// How a bucket is adopted.
 #[derive(Clone, Debug)]
 pub struct Adoption {
-    /// The elements of an ordered `updates`: the page before it is closed and page 0 is marked, if need be, and the bucket
-    /// becomes a page.
+    /// The elements of an ordered `updates`: the page before it is closed and page 0 is marked, if need be,
+    /// and the bucket becomes a page.
     pub statements: Vec<RawDocumentBuf>,
     /// Whether its number of items was wrong and is set right.
     pub is_miscounted: bool,
@@ -86,7 +87,8 @@ pub struct AdoptionScan<'a> {
     first: Option<FirstPage>,
     /// Whether a page of this key that was seen is marked late, and the next is to tell so.
     is_behind_late: bool,
-    /// Whether a document of this key was a misfit or passed over: then there is no telling how its pages follow each other.
+    /// Whether a document of this key was a misfit or passed over: then there is no telling how its pages
+    /// follow each other.
     doubtful: bool,
 }
 
@@ -119,7 +121,8 @@ impl<'a> AdoptionScan<'a> {
         found
     }
 
-    /// Passes over a document that somebody else has just made a page, before or after others of its key were looked at.
+    /// Passes over a document that somebody else has just made a page, before or after others of its key were
+    /// looked at.
     pub fn pass_over(&mut self, document: &RawDocument) {
         self.turn_to(document);
         self.doubtful = true;
@@ -215,8 +218,8 @@ impl<'a> AdoptionScan<'a> {
         Ok(DocumentKind::Page)
     }
 
-    /// Whether a page stands where it should. A mark without need costs time and does no harm. That page 0 is not marked
-    /// proves nothing: a proxy may have marked it since it was seen.
+    /// Whether a page stands where it should. A mark without need costs time and does no harm. That page 0 is
+    /// not marked proves nothing: a proxy may have marked it since it was seen.
     fn follows(&self, seen: &Examined<'_>, facts: &PageHeader, is_marked_late: bool) -> Result<(), InvalidPage> {
         let expected = self.before.as_ref().map_or(0, |before| before.page.saturating_add(1));
         if facts.page != expected {
@@ -255,7 +258,8 @@ impl<'a> AdoptionScan<'a> {
         self.before = Some(page);
     }
 
-    /// Whether the page's bounds lie around its items' times. Those of items that were deleted may lie further out.
+    /// Whether the page's bounds lie around its items' times. Those of items that were deleted may lie
+    /// further out.
     fn is_bounded(&self, seen: &Examined<'_>, control: &RawDocument) -> bool {
         let bounds = match (get(control, "from"), get(control, "to")) {
             (Some(RawBsonRef::DateTime(from)), Some(RawBsonRef::DateTime(to))) => Some(TimeBounds::Dates(from, to)),

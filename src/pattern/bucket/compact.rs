@@ -1,10 +1,11 @@
-//! Short pages packed again, in a copy that takes the collection's place in one step.
+//! Compaction: short pages are packed again, in a copy that is swapped in.
 //!
-//! Items cannot be moved from page to page under those who read (see `docs/decisions/0016-pages-are-packed-in-a-copy.md`). So each
-//! key's items are put on pages anew in a collection beside, as if one client had inserted them in the order in which they lie
-//! ([`Packer`]); stored items stay as they are in every bit. Before the copy takes the collection's place, that is *frozen*: a
-//! validator that nothing meets refuses every insert and every update, whoever sends it. No statement that removes a bucket
-//! takes an item with it (see [`super::delete`]), so a frozen collection has the items that it has.
+//! Items cannot move between pages while others read (see
+//! `docs/decisions/0016-pages-are-packed-in-a-copy.md`). So each key's items are stored on new pages in a
+//! copy, as if one client had inserted them in their order ([`Packer`]); stored items keep every bit. Before
+//! the swap the collection is *frozen*: a validator that no document meets refuses every insert and update.
+//! No statement that removes a bucket removes an item (see [`super::delete`]), so a frozen collection keeps
+//! its items.
 
 mod packer;
 mod page_chain;
@@ -32,7 +33,8 @@ pub fn copy_name(collection: &str) -> String {
     format!("{collection}{SUFFIX}")
 }
 
-/// The name that a copy has which a run was stopped at: nothing that was sent to it under its other name is on its way.
+/// The name that a copy has which a run was stopped at: nothing that was sent to it under its other name is
+/// on its way.
 #[must_use]
 pub fn stopped_name(collection: &str) -> String {
     format!("{collection}{STOPPED}")

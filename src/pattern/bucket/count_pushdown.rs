@@ -1,4 +1,4 @@
-//! Pipelines that ask of items only how many there are: answered from the buckets' counts, without unpacking.
+//! Count pushdown: pipelines that only count items are answered from page headers, without unwinding.
 //!
 //! `countDocuments` of drivers is one: `[$match, $skip, $limit, {$group: {_id: 1, n: {$sum: 1}}}]`.
 
@@ -8,7 +8,8 @@ use super::predicate_pushdown::{BucketPredicate, is_page};
 use crate::command::document::{array_of, first_field, put, single};
 use crate::pattern::shapes::BucketShape;
 
-/// Numbers beyond it are not added up here: their sum might not be exact in the type that mongod adds them up in.
+/// Numbers beyond it are not added up here: their sum might not be exact in the type that mongod adds them up
+/// in.
 const MAX_NUMBER: i64 = 1 << 31;
 
 /// What is asked.
@@ -62,7 +63,8 @@ pub(super) fn with_items(shape: &BucketShape, narrowing: &BucketPredicate) -> Ra
     single("$match", single("$and", array_of(&clauses)))
 }
 
-/// The expression for a value of a key field that an item of the bucket has: the first one's own, or the lifted one.
+/// The expression for a value of a key field that an item of the bucket has: the first one's own, or the
+/// lifted one.
 pub(super) fn first_value(shape: &BucketShape, field: &str) -> RawDocumentBuf {
     let mut own = single("field", single("$literal", field));
     own.append(cstr!("input"), single("$first", format!("${}", shape.items())));

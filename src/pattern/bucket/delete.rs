@@ -1,12 +1,12 @@
-//! Deletes: items taken out of pages, and pages that are left empty.
+//! Statements that remove items from pages, and empty pages.
 //!
-//! A statement demands the items as they were found, by their place and their value, or the one by its `_id`, and fails where
-//! they are not (error 241, as a push does). A page that was full becomes `short`: it takes no more.
+//! A statement demands the items as they were found, by position and value, or one by its `_id`, and fails
+//! otherwise (error 241, as a push). A page that was full becomes `short`: it takes no more items.
 //!
-//! A page is removed only where it has announced none behind it, or where those that it announced are gone: a writer who
-//! takes it for the highest would else begin the next behind nothing. It is emptied first and removed then: what removes a bucket
-//! never takes an item with it, so a validator that refuses every update keeps all items where they are
-//! (see [`super::compact`]). An empty page in between, or behind a crash, is a page like another.
+//! A page is removed only if it has reserved no next page, or if the reserved pages are gone: a writer that
+//! takes it for the head page would otherwise begin a page after a gap. It is emptied first and removed then.
+//! So removing a bucket never removes an item, and a validator that refuses every update keeps all items (see
+//! [`super::compact`]). An empty page that a crash leaves is a valid page.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -16,8 +16,8 @@ use super::layout::{PageHeader, VERSION, path};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::shapes::BucketShape;
 
-/// The element of `updates` that takes the item with this `_id` out of its page, which `condition` names. It fails as a miss
-/// where the page is to be removed with it: see [`remove`].
+/// The element of `updates` that takes the item with this `_id` out of its page, which `condition` names. It
+/// fails as a miss where the page is to be removed with it: see [`remove`].
 #[must_use]
 pub fn take_out_by_id(shape: &BucketShape, condition: &RawDocument, id: &RawBson) -> RawDocumentBuf {
     let mut kept = single("input", field(shape.items()));
@@ -57,7 +57,8 @@ pub fn as_find_and_modify(statement: &RawDocument, condition: &RawDocument) -> R
     arguments
 }
 
-/// The element of `updates` that takes items out of a page, each given by its place, ascending, and as it is stored.
+/// The element of `updates` that takes items out of a page, each given by its place, ascending, and as it is
+/// stored.
 #[must_use]
 pub fn take_out(shape: &BucketShape, page: &PageHeader, items: &[(usize, &RawDocument)]) -> RawDocumentBuf {
     let mut conditions = identity(page);
@@ -82,7 +83,8 @@ pub fn empty(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
 }
 
 /// The element of `deletes` that removes an empty page. It fails as a miss where the page has items, or has
-/// announced others than was known, or is an anchor and was not known to be; where there is no such page it does nothing.
+/// announced others than was known, or is an anchor and was not known to be; where there is no such page it
+/// does nothing.
 #[must_use]
 pub fn remove(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
     let mut conditions = identity(page);
@@ -103,8 +105,8 @@ pub fn remove(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
     statement
 }
 
-/// The `update` of a `findAndModify`, and its `query`, that let a page forget one that it announced and that is gone: the one
-/// before the page that `removed` was.
+/// The `update` of a `findAndModify`, and its `query`, that let a page forget one that it announced and that
+/// is gone: the one before the page that `removed` was.
 #[must_use]
 pub fn forget_next(key: &RawDocument, removed: &PageHeader) -> Option<(RawDocumentBuf, RawDocumentBuf)> {
     let mut query = key.to_owned();
@@ -114,8 +116,8 @@ pub fn forget_next(key: &RawDocument, removed: &PageHeader) -> Option<(RawDocume
     Some((query, single("$pull", single(path::NEXT, nonce))))
 }
 
-/// Which of a key's highest pages, from the highest on, can be removed: those that are empty and have announced nothing but
-/// the page above, which is removed before.
+/// Which of a key's highest pages, from the highest on, can be removed: those that are empty and have
+/// announced nothing but the page above, which is removed before.
 #[must_use]
 pub fn removable(pages: &[PageHeader]) -> usize {
     let mut above: Option<&PageHeader> = None;

@@ -1,4 +1,4 @@
-//! `distinct` on items: of a key field from the buckets, of any other from the items.
+//! `distinct` on items: of a key field from buckets, of any other field from items.
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
 

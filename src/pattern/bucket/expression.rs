@@ -1,4 +1,4 @@
-//! Aggregation expressions, of which updates are made.
+//! Aggregation expressions for updates.
 
 use bson::raw::{BindRawBsonRef, RawArrayBuf, RawDocumentBuf};
 
@@ -32,8 +32,8 @@ pub(super) fn is_missing(path: &str) -> RawDocumentBuf {
     call("$eq", single("$type", field(path).as_str()), "missing")
 }
 
-/// An expression that fails, with error 241 (`ConversionFailure`): the statement then changes nothing and says so. mongod would
-/// evaluate one without a field ahead of time.
+/// An expression that fails, with error 241 (`ConversionFailure`): the statement then changes nothing and
+/// says so. mongod would evaluate one without a field ahead of time.
 pub(super) fn miss() -> RawDocumentBuf {
     single(
         "$toInt",

@@ -1,15 +1,16 @@
-//! The fence of a run that replaces a collection: two empty indexes, named after the run.
+//! The fence of a run that swaps a collection: two empty indexes, named after the run.
 //!
-//! A `collMod` that names an index fails as a whole where that index is missing. So a freeze names the one index, a thaw the
-//! other, and neither can do anything once its index was dropped, however late it arrives. All runs' fences have the same two
-//! keys, and mongod keeps no two indexes of one key and filter: so a collection has one fence at most.
-//! See `docs/decisions/0027-late-messages-are-fenced.md`.
+//! A `collMod` that names an index fails as a whole if that index is missing. A freeze names one index, a
+//! thaw the other, so neither has an effect after its index was dropped, however late it arrives. All fences
+//! have the same two keys, and mongod keeps no two indexes of one key and filter: so a collection has at most
+//! one fence. See `docs/decisions/0027-late-messages-are-fenced.md`.
 
 use bson::raw::{RawDocumentBuf, cstr};
 
 use crate::command::document::single;
 
-/// What the name of the index begins with that a freeze demands. It is the index's field, too, which no document has.
+/// What the name of the index begins with that a freeze demands. It is the index's field, too, which no
+/// document has.
 const FREEZE: &str = "mongoshape_freeze";
 /// The same for a thaw.
 const THAW: &str = "mongoshape_thaw";

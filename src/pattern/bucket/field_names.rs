@@ -1,7 +1,7 @@
 //! Field names that begin with `$`: where mongod 6.0.5 stores them.
 //!
-//! An item lies in an array of its bucket, where mongod checks no names. So the names at the top of an item, and all within its
-//! `_id`, are checked here.
+//! An item is in an array of its bucket, where mongod checks no names. So the names at the top of an item,
+//! and all names within its `_id`, are checked here.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -11,7 +11,8 @@ use crate::command::error::{ErrorCode, WriteError};
 /// Checks an `_id` (`storageValidIdField` and `BSONObj::storageValidEmbedded` in mongod).
 ///
 /// # Errors
-/// mongod's: a type that cannot be an `_id`, or a `$`-prefixed field at any depth that is no part of a `DBRef`.
+/// mongod's: a type that cannot be an `_id`, or a `$`-prefixed field at any depth that is no part of a
+/// `DBRef`.
 pub fn check_id(id: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, WriteError> {
     if matches!(
         id,
@@ -64,8 +65,9 @@ fn invalid_within(document: &RawDocument) -> Option<&str> {
     None
 }
 
-/// Checks the fields at the top of a document that an update has changed (`storage_validation::scanDocument` in mongod): those
-/// of which `is_changed` says that they were set. An insert, an upsert and a pipeline may store any name there.
+/// Checks the fields at the top of a document that an update has changed (`storage_validation::scanDocument`
+/// in mongod): those of which `is_changed` says that they were set. An insert, an upsert and a pipeline may
+/// store any name there.
 ///
 /// # Errors
 /// mongod's: a `$`-prefixed field that is no part of a `DBRef`, or part of a malformed one.
@@ -130,8 +132,8 @@ fn check_reference(fields: &[(&str, RawBsonRef<'_>)], position: usize) -> Result
     }
 }
 
-/// Whether a document in a filter is a `DBRef`, and so a value: any other whose first field begins with `$` is operators
-/// (`isDBRefDocument` in mongod).
+/// Whether a document in a filter is a `DBRef`, and so a value: any other whose first field begins with `$`
+/// is operators (`isDBRefDocument` in mongod).
 #[must_use]
 pub fn is_reference(document: &RawDocument) -> bool {
     let has = |wanted: &str| document.iter().flatten().any(|(name, _)| name.as_str() == wanted);

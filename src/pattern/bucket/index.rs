@@ -1,13 +1,17 @@
 //! The indexes of a bucket collection.
 //!
-//! * page: unique {key…, control.page}. No two pages of a key have one number: this is what makes racing writers safe.
-//! * exceptions: {key…, control.page, count, control.late}, only of buckets that position arithmetic must know of.
-//! * item id: unique, sparse {items._id}, with `item_ids = "unique"`. Sparse, since emptied pages would collide.
-//! * from: {key…, control.from}, and to: {key…, control.to}, where items have a time. Two, so that a push, which as a rule moves
-//!   `to` alone, changes one entry of one of them, and `from` is there in the order of its own. Both are partial on what every
-//!   page is: mongod then plans by them only what [asks for that](every_page). An entry that moves while it is read along the
-//!   index would be missed or met twice, and who asks deals with that; a pipeline could not.
-//! * shape: of no page. It [says](shape_marker) what the pages are [stored as](BucketShape::stored_as).
+//! * page: unique {key…, control.page}. No two pages of a key have one number: concurrent writers depend on
+//!   it.
+//! * exceptions: {key…, control.page, count, control.late}, only of pages that position arithmetic must know.
+//! * item id: unique, sparse {items._id}, with `item_ids = "unique"`. Sparse, because emptied pages would
+//!   collide.
+//! * from: {key…, control.from}, and to: {key…, control.to}, where items have a time. Two, so that a push,
+//!   which usually changes only `to`, changes one entry of one index, and `from` has an order of its own.
+//!   Both are partial on a condition that every page meets: mongod uses them only for queries that [ask for
+//!   it](every_page). An entry that moves during a read along the index could be missed or read twice. Page
+//!   scans handle that; a pipeline could not.
+//! * shape: of no page. Its filter is the [shape marker](shape_marker) of the
+//!   [fingerprint](BucketShape::stored_as).
 
 use bson::raw::{RawDocumentBuf, cstr};
 

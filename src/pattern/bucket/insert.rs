@@ -1,36 +1,39 @@
-//! Which statements put items on pages.
+//! Plans the statements that store items on pages.
 //!
-//! The items of a command are taken in groups, one a key. A group is at one statement at a time, each of which either does
-//! all that it says or fails without a trace:
+//! The items of a command form batches, one for each key. A batch has one statement at a time. A statement is
+//! executed completely or fails without a trace:
 //!
-//! * *push* puts as many items as have room into the open page, if that is still as it is assumed to be; otherwise an
+//! * *push* appends as many items as have room to the open page, if it is in the assumed state; otherwise an
 //!   expression in it fails (error 241), so that a miss is not a silent `n: 0`.
-//! * *close* marks a page `short` that has no room left for the next item, which no arithmetic may miss. It is an upsert that
-//!   cannot insert, so a miss is an error here too (66).
-//! * *announce* lets a page that takes no more announce the next, without which none is begun: then the page is not removed
-//!   whatever is deleted from it. Closing does the same, and a push that fills a page where more is to come. Done twice it does no harm.
-//!   What several groups announce is one statement, which does not say where it misses.
-//! * *mark* marks page 0 as unordered. It is stored before the statement is sent that makes a page behind it late, as far as
-//!   the writer knows the first of its key; done twice it does no harm. It fails as a push does where there is no page 0.
-//! * *page* inserts a page with its items. Two writers who open one page collide on the page index. A group's pages are the
-//!   one case of several statements at once: they go in order, and none behind one that failed.
+//! * *close* marks a page `short` that has no room for the next item. It is an upsert that cannot insert, so
+//!   a miss is error 66.
+//! * *reserve* records the next page on a page that takes no more items. No page is begun without it, and a
+//!   page with a reservation is not removed. Closing reserves, too, and so does a push that fills a page
+//!   before more items. Safe to repeat. The reservations of several batches are one statement, which does not
+//!   report where it misses.
+//! * *mark* marks page 0 as unordered, before the statement that makes a later page out of order, as far as
+//!   the writer knows the first of its key. Safe to repeat. Fails like a push if there is no page 0.
+//! * *page* inserts a page with its items. Two writers that begin one page collide on the page index. Only
+//!   pages of a batch are sent several at once: in order, up to the first failure.
 //!
-//! What failed is planned again on fresh facts.
+//! Failed statements are planned again on fresh page headers.
 //!
 //! # Exactly once
 //!
-//! A command that may be sent again ([`WriteGuarantee::ExactlyOnce`]) must leave the same items whoever runs it, how often, and how far each
-//! attempt came; mongod remembers of each statement that wrote something its `stmtId`, and nothing else. So:
+//! A retryable command ([`WriteGuarantee::ExactlyOnce`]) must store the same items, whichever proxy runs it,
+//! how often, and how far each attempt came. mongod records the `stmtId` of each statement that wrote
+//! something, and nothing else. So:
 //!
-//! * A statement's id is that of its first item. An item's statement is only sent by an attempt that knows all items of the
-//!   group before it to be stored. So of two attempts at one item one alone is executed, and what is stored of a group is
-//!   always what a chain of statements from its beginning covers.
-//! * How many items a statement covers must follow from mongod's memory of it, which tells an update from an insert (and of
-//!   an insert the `_id`). A push therefore carries one item. A page carries as many as `Group::extent` says, which only
-//!   depends on the command and on the `max_bytes` of the attempt that begins the chain's first page: the page's name tells it
-//!   (`CUT_BY`). Where some of those may not be stored, a page carries one, and its name says so (`LONE`).
-//! * Pages are sent several at once only behind a page of the same attempt, which nobody else can have overtaken: a chain that
-//!   has a page goes on with pages. See `docs/decisions/0007-exactly-once.md`.
+//! * A statement's id is that of its first item. It is sent only by an attempt that knows all earlier items
+//!   of the batch to be stored. So of two attempts at one item only one is executed, and the stored items of
+//!   a batch are what a chain of statements from its beginning covers.
+//! * How many items a statement covers must follow from mongod's record, which distinguishes an update from
+//!   an insert (and has the insert's `_id`). So a push has one item. A page has as many as `KeyBatch::extent`
+//!   computes, from the command and from the `max_bytes` of the attempt that begins the chain's first page,
+//!   which is in the page's name (`CUT_BY`). If some of those may not be stored, a page has one item, and its
+//!   name says so (`LONE`).
+//! * Pages are sent several at once only after a page of the same attempt, which no other attempt can have
+//!   passed: a chain with a page continues with pages. See `docs/decisions/0007-exactly-once.md`.
 
 mod failure;
 mod grouping;
@@ -54,10 +57,11 @@ pub use self::plan::{Planner, WriteGuarantee};
 pub use self::reserve::{announce_together, is_announced_together, withdraw};
 pub use self::statement::{InsertStatement, StatementKind, no_statement, page_as_upsert};
 
-/// How the name of a page ends that was begun with one item of a group where [`KeyBatch::extent`] would have had more.
+/// How the name of a page ends that was begun with one item of a group where [`KeyBatch::extent`] would have
+/// had more.
 const LONE: &str = "_s";
-/// What in the name of a page goes before the `max_bytes` by which the pages of its chain are cut, where another could cut them
-/// otherwise: a resend through a proxy with another goes on with that.
+/// What in the name of a page goes before the `max_bytes` by which the pages of its chain are cut, where
+/// another could cut them otherwise: a resend through a proxy with another goes on with that.
 const CUT_BY: &str = "_b";
 
 #[cfg(test)]

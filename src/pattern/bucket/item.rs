@@ -1,4 +1,4 @@
-//! An item on its way into a bucket: checked as mongod checks an inserted document, and in its stored form.
+//! An item of an insert: validated as mongod validates a document, in stored form.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,8 @@ use crate::pattern::shapes::{BucketShape, ItemIds};
 const MAX_DOCUMENT_BYTES: usize = 16 * 1024 * 1024;
 /// What mongod takes for a timestamp that is still to be given.
 const NO_TIMESTAMP: RawBsonRef<'_> = RawBsonRef::Timestamp(Timestamp { time: 0, increment: 0 });
-/// What a bucket of one item weighs beside the item and its key, at most; field names of any reasonable length included.
+/// What a bucket of one item weighs beside the item and its key, at most; field names of any reasonable
+/// length included.
 const BUCKET_BYTES: usize = 1024;
 /// The deepest nesting that mongod stores (`BSONDepth::getMaxDepthForUserStorage`).
 const MAX_DEPTH: u32 = 180;
@@ -36,7 +37,8 @@ pub trait IdSource {
     fn nonce(&self) -> i64;
 }
 
-/// Leaves a `Timestamp(0, 0)` as it is: mongod fills one in where a client inserts or replaces a document, and nowhere else.
+/// Leaves a `Timestamp(0, 0)` as it is: mongod fills one in where a client inserts or replaces a document,
+/// and nowhere else.
 pub struct KeepsTimestamps<'a>(pub &'a mut dyn IdSource);
 
 impl IdSource for KeepsTimestamps<'_> {
@@ -57,7 +59,8 @@ impl IdSource for KeepsTimestamps<'_> {
     }
 }
 
-/// A value at the top of a document that is inserted or replaced, with the time in place of a `Timestamp(0, 0)`.
+/// A value at the top of a document that is inserted or replaced, with the time in place of a `Timestamp(0,
+/// 0)`.
 pub(super) fn with_timestamp<'a>((name, value): (&str, RawBsonRef<'a>), mint: &mut dyn IdSource) -> RawBsonRef<'a> {
     if value == NO_TIMESTAMP && name != "_id" {
         return RawBsonRef::Timestamp(mint.timestamp());
@@ -242,7 +245,8 @@ fn check_repeated(fields: &Fields<'_>) -> Result<(), WriteError> {
     }
 }
 
-/// Refuses a document that mongod would not store, or not two levels deeper, where its item lies in the bucket.
+/// Refuses a document that mongod would not store, or not two levels deeper, where its item lies in the
+/// bucket.
 fn check_depth(fields: &Fields<'_>) -> Result<(), WriteError> {
     let deeper = |levels: u32| {
         !fields
@@ -281,7 +285,8 @@ fn has_room(value: RawBsonRef<'_>, levels: u32) -> bool {
     }
 }
 
-/// The item as it will lie in the bucket: as a naive insert would store it, with its `_id` first, without what the bucket holds for it: its `_id` where that is dropped, and each key field whose value is the
+/// The item as it will lie in the bucket: as a naive insert would store it, with its `_id` first, without
+/// what the bucket holds for it: its `_id` where that is dropped, and each key field whose value is the
 /// lifted one in every bit.
 fn stored(shape: &BucketShape, (key, id): (&Key, &RawBson), fields: &Fields<'_>) -> Result<RawDocumentBuf, WriteError> {
     let mut stored = RawDocumentBuf::new();

@@ -1,4 +1,4 @@
-//! Items out of a bucket, copied element by element from raw BSON.
+//! Decodes items of a bucket, element by element from raw BSON.
 
 use bson::raw::RawDocument;
 

@@ -1,9 +1,8 @@
-//! Indexes of the application: on items, by its own names and key patterns.
+//! The application's indexes: on items, under its own names and key patterns.
 //!
-//! A key field lies at the top of a bucket under its own name, any other field of an item in the array of items under its
-//! stored name. So an index's key pattern is told from the stored one alone, and nothing is kept beside it. An index that was
-//! made past the proxy and is none on items is the application's no more than the shape's own are: it is neither shown nor
-//! dropped, and its name is taken.
+//! A key field is at the top of a bucket under its own name, any other field in the array of items under its
+//! stored name. So an index's key pattern follows from the stored one, and nothing else is recorded. An index
+//! that was created past the proxy and is not on items is neither listed nor dropped, and its name is taken.
 
 mod conflict;
 mod hint;
@@ -90,7 +89,8 @@ pub fn is_id_key(key: &RawDocument) -> bool {
     matches!(number, Some(1 | -1)) && key.iter().count() == 1
 }
 
-/// Whether the collection is clustered by it. That is the index on `_id` then, whatever its name, and is in no catalog.
+/// Whether the collection is clustered by it. That is the index on `_id` then, whatever its name, and is in
+/// no catalog.
 #[must_use]
 pub fn is_clustered(spec: &RawDocument) -> bool {
     get(spec, "clustered").and_then(as_flag).unwrap_or(false)
@@ -167,7 +167,8 @@ fn stored_key(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, 
     Ok(stored)
 }
 
-/// Whether a stored path begins with a number inside the array of items: for mongod that is an element's place.
+/// Whether a stored path begins with a number inside the array of items: for mongod that is an element's
+/// place.
 fn is_place_in_page(shape: &BucketShape, path: &str) -> bool {
     let inside = in_items(shape, path).filter(|_| key_position(shape, path).is_none());
     let root = inside.and_then(|inside| inside.split('.').next());
@@ -231,8 +232,8 @@ pub fn as_application_sees(shape: &BucketShape, spec: &RawDocument) -> Option<Ra
     Some(with_replaced(spec, &[("key", Some(RawBsonRef::Document(application)))]))
 }
 
-/// mongod's words for a document that has two arrays which an index cannot have both (error 171), `[one] [other]`, with the
-/// names that the application gives them.
+/// mongod's words for a document that has two arrays which an index cannot have both (error 171), `[one]
+/// [other]`, with the names that the application gives them.
 #[must_use]
 pub fn in_item_names(shape: &BucketShape, text: &str) -> String {
     let mut parts = text.split('[');

@@ -1,7 +1,8 @@
-//! Which items match, and where they lie: what a write that is not of one item by its `_id` begins with.
+//! Locates the items of a write that does not name one by `_id`.
 //!
-//! mongod unpacks the buckets and runs the client's own filter and sort on the items, as for a read. Where each lies goes along in
-//! one field beside the item's own, which the filter must not see; the item itself is then taken from what is stored.
+//! mongod unwinds the buckets and runs the client's filter and sort on the items, as for a read. The position
+//! of each item is in a field beside the item's own, which the filter must not see. The item itself is taken
+//! from the stored array.
 
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -22,7 +23,8 @@ const PLACE: &str = "mongoshapePlace";
 pub struct ItemSelector<'a> {
     /// What they match; `None`: all.
     pub filter: Option<&'a RawDocument>,
-    /// In which order. Among equals of one bucket, and without a sort, the one that lies before the others is first.
+    /// In which order. Among equals of one bucket, and without a sort, the one that lies before the others is
+    /// first.
     pub sort: Option<&'a RawDocument>,
     /// How strings compare.
     pub collation: Option<&'a RawDocument>,
@@ -61,7 +63,8 @@ pub struct LocatedItem {
     pub all_items: Option<RawArrayBuf>,
 }
 
-/// What in a filter cannot be run where an item has one field more than the application knows of: for a message.
+/// What in a filter cannot be run where an item has one field more than the application knows of: for a
+/// message.
 #[must_use]
 pub fn unsupported(filter: &RawDocument) -> Option<String> {
     if let Some(operator) = unsupported_operator(filter) {
@@ -103,7 +106,8 @@ fn names(document: &RawDocument, word: &str) -> bool {
     parts.any(|part| part == word.as_bytes())
 }
 
-/// The `aggregate` that finds them, without the fields that every command carries; [`unsupported`] has been asked.
+/// The `aggregate` that finds them, without the fields that every command carries; [`unsupported`] has been
+/// asked.
 #[must_use]
 pub fn command(shape: &BucketShape, collection: &str, wanted: ItemSelector<'_>) -> RawDocumentBuf {
     let narrowing = BucketPredicate::of(shape, wanted.filter);
@@ -226,7 +230,8 @@ impl LocatedItem {
         })
     }
 
-    /// The item that a bucket, as it was, says was [claimed](crate::pattern::bucket::update_by_position::claim).
+    /// The item that a bucket, as it was, says was
+    /// [claimed](crate::pattern::bucket::update_by_position::claim).
     #[must_use]
     pub fn claimed(shape: &BucketShape, image: &RawDocument) -> Option<Self> {
         let control = get(image, BucketShape::CONTROL)?.as_document()?;

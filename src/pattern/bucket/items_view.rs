@@ -1,6 +1,6 @@
-//! The view of a shaped collection's items, for stages that read a collection and have no pipeline for it.
+//! The view of a shaped collection's items, for stages that read a collection without a pipeline.
 //!
-//! It is an ordinary view in the collection's database, made when such a stage first needs it.
+//! An ordinary view in the collection's database, created when such a stage first needs it.
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -30,8 +30,8 @@ pub fn create(shape: &BucketShape, collection: &str) -> RawDocumentBuf {
     command
 }
 
-/// The stage that a view of items ends with: whoever reads it may match a field without a name, which mongod would otherwise
-/// lose on the way (see [`match_items`](crate::pattern::unwound::match_documents)).
+/// The stage that a view of items ends with: whoever reads it may match a field without a name, which mongod
+/// would otherwise lose on the way (see [`match_items`](crate::pattern::unwound::match_documents)).
 #[must_use]
 pub fn end() -> RawDocumentBuf {
     single("$match", of_whole_documents())
@@ -48,8 +48,8 @@ pub fn is(shape: &BucketShape, collection: &str, found: &RawDocument) -> bool {
     })
 }
 
-/// Whether a view, as `listCollections` tells of it, may read the collection or view of that name: whether the name is
-/// anywhere in its definition.
+/// Whether a view, as `listCollections` tells of it, may read the collection or view of that name: whether
+/// the name is anywhere in its definition.
 #[must_use]
 pub fn is_read_by(name: &str, view: &RawDocument) -> bool {
     let options = get(view, "options").and_then(RawBsonRef::as_document);

@@ -1,4 +1,4 @@
-//! An item's key: what groups it, how a statement asks for it, and how it reads in a bucket's `_id`.
+//! An item's key: how it groups items, how a statement demands it, and its text in a page's `_id`.
 
 use std::fmt::Write as _;
 
@@ -14,8 +14,8 @@ use crate::pattern::shapes::BucketShape;
 const MAX_TEXT_BYTES: usize = 128;
 const EMPTY_TIMESTAMP: RawBsonRef<'_> = RawBsonRef::Timestamp(Timestamp { time: 0, increment: 0 });
 
-/// The values that a bucket lifts out of its items, one for each key field, in their canonical types. `None` is the group
-/// of `null` and missing, which has no lifted field.
+/// The values that a bucket lifts out of its items, one for each key field, in their canonical types. `None`
+/// is the group of `null` and missing, which has no lifted field.
 #[derive(Clone, Debug)]
 pub struct Key {
     lifted: Vec<Option<RawBson>>,
@@ -128,7 +128,8 @@ fn value_text(value: Option<&RawBson>) -> String {
 fn lift(field: &str, value: Option<RawBsonRef<'_>>) -> Result<Option<RawBson>, WriteError> {
     match value {
         None | Some(RawBsonRef::Null) => Ok(None),
-        // mongod fills one in at the top of a page that is inserted. An inserted item has none, but an upsert keeps it.
+        // mongod fills one in at the top of a page that is inserted. An inserted item has none, but an upsert
+        // keeps it.
         Some(EMPTY_TIMESTAMP) => {
             let message =
                 format!("mongoshape groups this collection's items by '{field}': an empty timestamp cannot be a key");
@@ -148,8 +149,8 @@ fn lift(field: &str, value: Option<RawBsonRef<'_>>) -> Result<Option<RawBson>, W
     }
 }
 
-/// The value with every number in it in its canonical type and every symbol as a string, which MongoDB takes for equal: equal values
-/// have equal bytes.
+/// The value with every number in it in its canonical type and every symbol as a string, which MongoDB takes
+/// for equal: equal values have equal bytes.
 #[must_use]
 pub fn canonical(value: RawBsonRef<'_>) -> RawBson {
     match value {
@@ -170,7 +171,8 @@ pub fn canonical(value: RawBsonRef<'_>) -> RawBson {
     }
 }
 
-/// Whether two values are the same in type and in every bit; `==` on doubles would miss NaN and the sign of zero.
+/// Whether two values are the same in type and in every bit; `==` on doubles would miss NaN and the sign of
+/// zero.
 #[must_use]
 pub fn same_bytes(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> bool {
     match (one, other) {

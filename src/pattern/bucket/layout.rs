@@ -19,15 +19,17 @@
 //!              anchor: true } }         // not on page 0: it was marked unordered when it was there already
 //! ```
 //!
-//! Invariants: `count` is the length of the array and at most `max_items`; a key's pages are numbered without gaps; all
-//! but the highest are full or `short`; only the highest takes new items, and not when it is `short`. A page is begun
-//! only when the one before it has announced it in its `next`, and none is removed that has announced one: see
-//! `docs/decisions/0013-pages-are-announced.md`. `count` never is 0, but where items were deleted from a page that has announced another.
+//! Invariants: `count` is the length of the array and at most `max_items`; a key's pages are numbered without
+//! gaps; all but the highest are full or `short`; only the highest takes new items, and not when it is
+//! `short`. A page is begun only when the one before it has announced it in its `next`, and none is removed
+//! that has announced one: see `docs/decisions/0013-pages-are-announced.md`. `count` never is 0, but where
+//! items were deleted from a page that has announced another.
 //!
-//! Where no page of a key is late or unordered, the times of its items ascend from the first page to the last. The pages at
-//! either end are enough to know that: page 0 is marked before any page behind it becomes late, and each page begun behind
-//! a late one is unordered. See `docs/decisions/0003-late-is-local.md`. Where items get other times on a standalone, pages that
-//! others follow become late: `kept`, `unsteady` and `anchor` are for that, see `docs/decisions/0015-times-change-in-place.md`.
+//! Where no page of a key is late or unordered, the times of its items ascend from the first page to the
+//! last. The pages at either end are enough to know that: page 0 is marked before any page behind it becomes
+//! late, and each page begun behind a late one is unordered. See `docs/decisions/0003-late-is-local.md`.
+//! Where items get other times on a standalone, pages that others follow become late: `kept`, `unsteady` and
+//! `anchor` are for that, see `docs/decisions/0015-times-change-in-place.md`.
 //!
 //! Buckets that were written by hand have no `control` until they are adopted, see [`super::adopt`].
 
@@ -50,7 +52,8 @@ pub mod path {
     pub const VERSION: &str = "control.v";
     /// Page number.
     pub const PAGE: &str = "control.page";
-    /// Sum of the items' lengths when they were inserted: what decides whether another has its place in the page.
+    /// Sum of the items' lengths when they were inserted: what decides whether another has its place in the
+    /// page.
     pub const BYTES: &str = "control.bytes";
     /// Lower bound of the times.
     pub const FROM: &str = "control.from";
@@ -74,8 +77,8 @@ pub mod path {
     pub const UNSTEADY: &str = "control.unsteady";
     /// Whether it was marked unordered when it was there already.
     pub const ANCHOR: &str = "control.anchor";
-    /// The place of the item that a `findAndModify` has changed or claimed last, for one that is sent again: mongod then answers the
-    /// whole bucket as it has become. Any other number is there for the change alone.
+    /// The place of the item that a `findAndModify` has changed or claimed last, for one that is sent again:
+    /// mongod then answers the whole bucket as it has become. Any other number is there for the change alone.
     pub const CHANGED: &str = "control.changed";
 }
 
@@ -106,7 +109,8 @@ pub struct PageHeader {
     pub nonce: Option<i64>,
     /// What it has announced.
     pub next: Vec<i64>,
-    /// Whether it was marked unordered when it was there already: then it is the lowest that tells of a late page before it.
+    /// Whether it was marked unordered when it was there already: then it is the lowest that tells of a late
+    /// page before it.
     pub anchor: bool,
 }
 
@@ -134,8 +138,8 @@ impl PageHeader {
         })
     }
 
-    /// What the first item of what comes behind the page's items must not be older than. Where an empty page has others
-    /// before it, that is not known, and any item is taken for older.
+    /// What the first item of what comes behind the page's items must not be older than. Where an empty page
+    /// has others before it, that is not known, and any item is taken for older.
     #[must_use]
     pub fn newest(&self) -> Option<DateTime> {
         if self.has_unknown_before() {
@@ -151,13 +155,15 @@ impl PageHeader {
         self.count == 0 && self.page > 0
     }
 
-    /// Whether a page begun behind it has a late one before it. What page 0 says of pages behind it is not meant.
+    /// Whether a page begun behind it has a late one before it. What page 0 says of pages behind it is not
+    /// meant.
     #[must_use]
     pub fn makes_unordered(&self) -> bool {
         self.late || (self.page > 0 && self.unordered)
     }
 
-    /// Whether the key's page 0 says that not all times of the key ascend: it does before another page becomes late.
+    /// Whether the key's page 0 says that not all times of the key ascend: it does before another page
+    /// becomes late.
     #[must_use]
     pub fn is_first_marked(&self) -> bool {
         self.late || self.unordered
@@ -202,7 +208,8 @@ pub struct NewPage<'a> {
     pub id: &'a str,
     /// Its number.
     pub page: i32,
-    /// Whether an item is older than one before it or than the newest of the page before, or has no time at all.
+    /// Whether an item is older than one before it or than the newest of the page before, or has no time at
+    /// all.
     pub late: bool,
     /// Whether it takes no more items although it is not full.
     pub short: bool,
@@ -251,8 +258,8 @@ pub(super) fn sum_of_bytes(items: &[&Item]) -> i64 {
     items.iter().map(|item| item.bytes()).fold(0, i64::saturating_add)
 }
 
-/// A number that is added up in a bucket: an int32 for as long as it fits. `$inc` widens the sum where it does not, and
-/// keeps it an int32 where both are.
+/// A number that is added up in a bucket: an int32 for as long as it fits. `$inc` widens the sum where it
+/// does not, and keeps it an int32 where both are.
 pub(super) fn whole_number(number: i64) -> RawBson {
     i32::try_from(number).map_or(RawBson::Int64(number), RawBson::Int32)
 }

@@ -1,7 +1,8 @@
-//! One canonical type for numbers that MongoDB takes for equal.
+//! One canonical type for numbers that MongoDB compares as equal.
 //!
-//! Rule, from the server's `compareNumbers` (`src/mongo/base/compare_numbers.h`): numbers compare by value whatever
-//! their type; a double meets a decimal after being rounded to 34 digits; all NaN are equal, and so are both zeros.
+//! Rule, from the server's `compareNumbers` (`src/mongo/base/compare_numbers.h`): numbers compare by value
+//! whatever their type; a double is compared with a decimal after rounding to 34 digits; all NaN are equal,
+//! and so are both zeros.
 
 use bson::Decimal128;
 use bson::raw::RawBson;
@@ -26,7 +27,8 @@ pub(super) fn double(number: f64) -> RawBson {
     RawBson::Double(number)
 }
 
-/// A decimal in its canonical type: as the whole number or the double that equals it, else without trailing zeros.
+/// A decimal in its canonical type: as the whole number or the double that equals it, else without trailing
+/// zeros.
 pub(super) fn decimal(number: Decimal128) -> RawBson {
     let text = number.to_string();
     let nearest: f64 = text.parse().unwrap_or(f64::NAN);
@@ -43,7 +45,8 @@ pub(super) fn decimal(number: Decimal128) -> RawBson {
     RawBson::Decimal128(scientific.to_string().parse().unwrap_or(number))
 }
 
-/// A decimal number as its digits and a power of ten, without leading or trailing zeros: equal numbers are equal values.
+/// A decimal number as its digits and a power of ten, without leading or trailing zeros: equal numbers are
+/// equal values.
 #[derive(Debug, PartialEq, Eq)]
 struct Scientific {
     negative: bool,

@@ -1,10 +1,12 @@
 //! Plain documents put on pages, in a copy that takes the collection's place.
 //!
-//! What the copy holds is what inserting the documents through the proxy would have stored, in the order in which they lie
-//! closest: key by key, each by time ([`order`]). Each becomes an [`item`] by the code that an insert's document does.
+//! What the copy holds is what inserting the documents through the proxy would have stored, in the order in
+//! which they lie closest: key by key, each by time ([`order`]). Each becomes an [`item`] by the code that an
+//! insert's document does.
 //!
-//! While that is done the collection is *frozen* as it is for [`compact`](super::compact): a validator that nothing meets refuses
-//! every insert and every update. Deletes go on where somebody sends them; who packs finds out.
+//! While that is done the collection is *frozen* as it is for [`compact`](super::compact): a validator that
+//! nothing meets refuses every insert and every update. Deletes go on where somebody sends them; who packs
+//! finds out.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -55,7 +57,8 @@ pub fn is_frozen(options: &RawDocument) -> bool {
     get(options, "validator").and_then(RawBsonRef::as_document) == Some(&freeze())
 }
 
-/// The validator of the empty collection that keeps the name free under which the plain documents are to be kept.
+/// The validator of the empty collection that keeps the name free under which the plain documents are to be
+/// kept.
 #[must_use]
 pub fn placeholder() -> RawDocumentBuf {
     single(PLACEHOLDER, single("$exists", true))
@@ -67,8 +70,8 @@ pub fn is_placeholder(options: &RawDocument) -> bool {
     get(options, "validator").and_then(RawBsonRef::as_document) == Some(&placeholder())
 }
 
-/// The filter for what is, or may be meant as, a bucket: it says so in `control`, or has the array of items and their number.
-/// Where nothing meets it all documents are plain.
+/// The filter for what is, or may be meant as, a bucket: it says so in `control`, or has the array of items
+/// and their number. Where nothing meets it all documents are plain.
 #[must_use]
 pub fn buckets(shape: &BucketShape) -> RawDocumentBuf {
     let mut by_hand = single(shape.items(), single("$type", "array"));
@@ -98,8 +101,8 @@ pub fn item(shape: &BucketShape, document: &RawDocument) -> Result<Item, WriteEr
     Item::prepare(shape, 0, document, &mut AsStored)
 }
 
-/// Gives nothing that a stored document has not: an insert would fill in the time where it is `Timestamp(0, 0)`. An id is not asked
-/// for, nor is the time of day.
+/// Gives nothing that a stored document has not: an insert would fill in the time where it is `Timestamp(0,
+/// 0)`. An id is not asked for, nor is the time of day.
 #[derive(Debug)]
 struct AsStored;
 

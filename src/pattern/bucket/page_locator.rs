@@ -1,7 +1,7 @@
 //! Position arithmetic: on which page the item number i of a key lies.
 //!
-//! Every page but a key's highest is full or `short`, so item i is on page ⌊i / `max_items`⌋, shifted by the items that the
-//! short pages before it lack. The exceptions' index alone answers how many those are.
+//! Every page but a key's highest is full or `short`, so item i is on page ⌊i / `max_items`⌋, shifted by the
+//! items that the short pages before it lack. The exceptions' index alone answers how many those are.
 
 use bson::raw::{RawBsonRef, RawDocument};
 

@@ -1,7 +1,7 @@
-//! What a filter on items says of the buckets that hold them.
+//! Predicate pushdown: what a filter on items implies for the buckets that contain them.
 //!
-//! The client's own filter runs unchanged on unpacked items; what is made here only narrows the buckets to unpack, and so
-//! may let too many through but never too few.
+//! The client's filter runs unchanged on unwound items. The bucket predicate only reduces the buckets to
+//! unwind, so it may let through too many, never too few.
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::rawdoc;
@@ -15,15 +15,16 @@ use crate::pattern::unwound::{asks_for_nearness, names_nothing};
 /// A larger filter is not repeated for the buckets: twice its size might not fit in a command.
 const MAX_FILTER_BYTES: usize = 1 << 20;
 
-/// The condition that pages meet, and no document that was written past the proxy. As an equality, it would let mongod plan
-/// a pipeline by the indexes on bounds, which are [partial](super::index::every_page): an entry that moves there while it is
-/// read would be missed or met twice.
+/// The condition that pages meet, and no document that was written past the proxy. As an equality, it would
+/// let mongod plan a pipeline by the indexes on bounds, which are [partial](super::index::every_page): an
+/// entry that moves there while it is read would be missed or met twice.
 #[must_use]
 pub fn is_page() -> RawDocumentBuf {
     single(path::VERSION, rawdoc! { "$gte": VERSION, "$lte": VERSION })
 }
 
-/// The condition that pages of any layout meet: one of another version is not to be passed over by a write, which is refused for it.
+/// The condition that pages of any layout meet: one of another version is not to be passed over by a write,
+/// which is refused for it.
 #[must_use]
 pub fn is_page_of_any_layout() -> RawDocumentBuf {
     single(path::VERSION, single("$gte", 1))
@@ -111,8 +112,8 @@ impl BucketPredicate {
             .map(|key| (key, self.range))
     }
 
-    /// The condition on buckets that all items of a bucket meet when, and only when, it does: where the filter says nothing
-    /// but how key fields compare. Empty where it says nothing at all.
+    /// The condition on buckets that all items of a bucket meet when, and only when, it does: where the
+    /// filter says nothing but how key fields compare. Empty where it says nothing at all.
     #[must_use]
     pub fn only_keys(&self) -> Option<RawDocumentBuf> {
         if !self.is_of_key_alone() {
@@ -131,8 +132,8 @@ impl BucketPredicate {
         self.id.as_ref().filter(|_| !self.says_more && self.range.is_open())
     }
 
-    /// The `_id` that items must have, where [`BucketPredicate::on_buckets`] is met by the bucket of the one item that matches and
-    /// by no other.
+    /// The `_id` that items must have, where [`BucketPredicate::on_buckets`] is met by the bucket of the one
+    /// item that matches and by no other.
     #[must_use]
     pub fn exactly_one_id(&self) -> Option<&RawBson> {
         self.id.as_ref().filter(|_| self.is_exact)
@@ -245,8 +246,9 @@ impl BucketPredicate {
     }
 }
 
-/// The conditions that an expression sets a key field equal to a variable, as a `$lookup` with a `let` has it: for buckets.
-/// The bucket without the field holds items that have none, and items in which it is null, which are not equal here.
+/// The conditions that an expression sets a key field equal to a variable, as a `$lookup` with a `let` has
+/// it: for buckets. The bucket without the field holds items that have none, and items in which it is null,
+/// which are not equal here.
 fn key_expressions(shape: &BucketShape, expression: RawBsonRef<'_>) -> Vec<RawDocumentBuf> {
     match expression.as_document().and_then(first_field) {
         Some(("$and", RawBsonRef::Array(parts))) => {
@@ -284,8 +286,8 @@ pub fn key_position(shape: &BucketShape, path: &str) -> Option<usize> {
     shape.key().iter().position(|field| field == root)
 }
 
-/// The value that a condition sets a field equal to, where MongoDB compares it with the field's value as a whole. An
-/// array would also match inside arrays, a regular expression is a pattern.
+/// The value that a condition sets a field equal to, where MongoDB compares it with the field's value as a
+/// whole. An array would also match inside arrays, a regular expression is a pattern.
 fn equal_value(value: RawBsonRef<'_>) -> Option<RawBsonRef<'_>> {
     match value {
         RawBsonRef::Document(document) => match first_field(document) {
@@ -308,8 +310,8 @@ fn comparable(value: RawBsonRef<'_>) -> bool {
     )
 }
 
-/// Whether a condition compares by value alone, so that the lifted value meets it when, and only when, the item's own does,
-/// which may be of another numeric type.
+/// Whether a condition compares by value alone, so that the lifted value meets it when, and only when, the
+/// item's own does, which may be of another numeric type.
 fn is_comparison(condition: RawBsonRef<'_>) -> bool {
     let Some(operators) = condition.as_document() else {
         return false;
@@ -329,8 +331,8 @@ fn is_comparison(condition: RawBsonRef<'_>) -> bool {
     all && any
 }
 
-/// A condition on items in stored names, fit for an `$elemMatch`. `None` where the whole of it says nothing that could be
-/// asked of a bucket.
+/// A condition on items in stored names, fit for an `$elemMatch`. `None` where the whole of it says nothing
+/// that could be asked of a bucket.
 fn item_condition(shape: &BucketShape, name: &str, value: RawBsonRef<'_>) -> Option<RawDocumentBuf> {
     match name {
         "$or" | "$nor" | "$and" => {

@@ -1,4 +1,4 @@
-//! The simple projections, done in the proxy: whole fields taken or left, by their names.
+//! Simple projections, evaluated by the proxy: whole fields, included or excluded by name.
 
 use bson::raw::RawDocument;
 
@@ -16,7 +16,8 @@ pub enum Projection {
 }
 
 impl Projection {
-    /// Reads a projection. `None` for one that is not simple, or that mongod would refuse: it is mongod's to answer.
+    /// Reads a projection. `None` for one that is not simple, or that mongod would refuse: it is mongod's to
+    /// answer.
     #[must_use]
     pub fn parse(projection: Option<&RawDocument>) -> Option<Self> {
         let (mut included, mut excluded, mut id) = (Vec::new(), Vec::new(), None);

@@ -1,8 +1,8 @@
-//! How a `find` is answered by looking at buckets.
+//! Answers a `find` from pages.
 //!
-//! [`bucket_query`] recognises what needs no pipeline. A [`page_scan`] along pages, by their numbers, takes the items of one key, of
-//! several or of all out of them, from where position arithmetic ([`super::page_locator`]) or a [`range`] of time says that they
-//! begin. Where a key's pages overlap in time, [`merge`] brings their items in order.
+//! [`bucket_query`] recognises a query that needs no pipeline. A [`page_scan`] along pages, by number, reads
+//! the items of one key, of several or of all, from where position arithmetic ([`super::page_locator`]) or a
+//! [`range`] of time begins. Where pages of a key overlap in time, [`merge`] orders their items.
 
 pub mod bucket;
 pub mod bucket_query;
@@ -159,7 +159,8 @@ impl Queries<'_> {
         find
     }
 
-    /// For so many of the pages whose bounds have moved since others followed them: by their numbers, which do not.
+    /// For so many of the pages whose bounds have moved since others followed them: by their numbers, which
+    /// do not.
     #[must_use]
     pub fn moved(&self, pages: usize) -> RawDocumentBuf {
         let mut filter = self.key.to_owned();
@@ -220,7 +221,8 @@ impl Queries<'_> {
 }
 
 impl BucketSource<'_> {
-    /// The `find` for a key's pages from one on and before another, the lowest first; those before none are all.
+    /// The `find` for a key's pages from one on and before another, the lowest first; those before none are
+    /// all.
     fn pages(&self, key: &RawDocument, from: u64, before: Option<u64>) -> RawDocumentBuf {
         let mut find = single("find", self.collection);
         find.append(cstr!("hint"), index::PAGE);

@@ -1,8 +1,8 @@
-//! What `collStats`, `dataSize` and `validate` tell of a collection, and `dbStats` of a database, in the application's terms.
+//! `collStats`, `dataSize`, `validate` and `dbStats` in the application's terms.
 //!
-//! How many documents there are is how many items; sizes are of what is stored. The shape's own indexes are none that the
-//! application knows of: they do for buckets what the one on `_id` does for items, so that is where their sizes go. A clustered
-//! collection has none on `_id`, as that is the order of its records: there they go to the records.
+//! The number of documents is the number of items; sizes are those of the stored data. The sizes of the
+//! shape's own indexes are shown as those of the index on `_id`, which they replace for items. A clustered
+//! collection has no such index: there they are added to the records.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -133,8 +133,8 @@ pub fn with_number(document: &RawDocument, field: &str, number: i64) -> RawDocum
     told
 }
 
-/// The answer to a `validate`. `None` where it cannot be told: something is wrong with what is stored, or there are
-/// indexes of the application, which have other keys on buckets than they would have on items.
+/// The answer to a `validate`. `None` where it cannot be told: something is wrong with what is stored, or
+/// there are indexes of the application, which have other keys on buckets than they would have on items.
 #[must_use]
 pub fn of_validation(reply: &RawDocument, items: i64) -> Option<RawDocumentBuf> {
     if get(reply, "valid") != Some(RawBsonRef::Boolean(true)) {

@@ -1,7 +1,7 @@
-//! Items that an ordered insert has stored behind one that was refused: where they lie, to be taken out again.
+//! Finds items that an ordered insert stored after a refused one, to remove them.
 //!
-//! They are known by their bytes. An item of the same bytes is as good: whoever takes or changes one of two equal items leaves
-//! the collection as if it had been the other.
+//! They are identified by their bytes. Of two items with the same bytes either may be removed: the collection
+//! is the same.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -32,9 +32,9 @@ pub fn on_any_page(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
     condition
 }
 
-/// The elements of `updates` that take those of some items which lie on a page out of it, each with the item's position among
-/// these. One statement an item, from the last place on, so that none changes where another finds its item. `None` for
-/// what is no page of this layout.
+/// The elements of `updates` that take those of some items which lie on a page out of it, each with the
+/// item's position among these. One statement an item, from the last place on, so that none changes where
+/// another finds its item. `None` for what is no page of this layout.
 #[must_use]
 pub fn take_back(shape: &BucketShape, page: &RawDocument, items: &[&Item]) -> Option<Vec<(usize, RawDocumentBuf)>> {
     let facts = PageHeader::parse(shape, page)?;

@@ -1,4 +1,4 @@
-//! Reading by pipeline: mongod unpacks the buckets, then runs the client's own words on the items.
+//! Reads by pipeline: mongod unwinds the buckets, then runs the client's own stages on the items.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -10,7 +10,8 @@ use crate::command::find::Find;
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::{self, match_documents, number_stage, only_match};
 
-/// The order in which fields come that are stored under another name. Of other shapes it is always the stored one.
+/// The order in which fields come that are stored under another name. Of other shapes it is always the stored
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldOrder {
     /// As stored: for whoever sees whole documents. It takes mongod about three times as long.
@@ -135,7 +136,8 @@ pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBu
     let narrowing = BucketPredicate::of(shape, find.filter);
     let mut stages = vec![narrowing.bucket_match()];
     if narrowing.one_key().is_some() && find.sort.is_none() {
-        // One key's items come in the order of their insertion, as a naive collection has them; the page index has it too.
+        // One key's items come in the order of their insertion, as a naive collection has them; the page
+        // index has it too.
         stages.push(single("$sort", single(path::PAGE, 1)));
     }
     stages.extend(unpack(shape, FieldOrder::Stored));

@@ -1,8 +1,8 @@
-//! Changes of one item where it lies in its bucket: the client's own operators, on the paths that the item's fields have there.
+//! Updates one item in place: the client's own operators, on the paths of the item's fields in its bucket.
 //!
-//! The item is named by its `_id`, and the client's whole filter stays in the statement, so mongod finds and changes it in one
-//! step, as it does a document of a naive collection. Key fields and the time are not changed this way, since the bucket's place
-//! and bounds go by them; an update that sets them to what they are demands that of the item.
+//! The item is named by its `_id`, and the client's whole filter stays in the statement, so mongod finds and
+//! changes it in one step. Key fields and the time are not changed this way, because the page's position and
+//! bounds depend on them; an update that sets them to their present values demands these.
 
 mod error_text;
 mod operators;
@@ -55,12 +55,13 @@ pub struct ItemUpdateById {
     pub update: RawDocumentBuf,
     /// The client's array filters, and the one that names the item.
     pub array_filters: RawArrayBuf,
-    /// What the client's own filter says of the bucket: without the layout's version, and without [`demands`](Self::has_demands).
+    /// What the client's own filter says of the bucket: without the layout's version, and without
+    /// [`demands`](Self::has_demands).
     pub condition: RawDocumentBuf,
     /// Whether the filter demands that nothing but the item's operators would change.
     pub has_demands: bool,
-    /// Whether mongod counts it as a modification though nothing may be different: a replacement that does not name the `_id`
-    /// (`object_replacement_executor.cpp`, which compares without adding it).
+    /// Whether mongod counts it as a modification though nothing may be different: a replacement that does
+    /// not name the `_id` (`object_replacement_executor.cpp`, which compares without adding it).
     pub always_modifies: bool,
 }
 
@@ -135,7 +136,8 @@ impl ItemUpdateById {
     }
 }
 
-/// A page of another layout is met by no statement: its item is then looked for, and found where none may be changed.
+/// A page of another layout is met by no statement: its item is then looked for, and found where none may be
+/// changed.
 fn of_this_layout(mut filter: RawDocumentBuf) -> RawDocumentBuf {
     put(&mut filter, path::VERSION, VERSION);
     filter
@@ -213,7 +215,8 @@ impl ItemIdentifier {
     }
 }
 
-/// The item's fields in the bucket of an image that mongod answered: the element itself where it is the only one.
+/// The item's fields in the bucket of an image that mongod answered: the element itself where it is the only
+/// one.
 #[must_use]
 pub fn element_of<'a>(shape: &BucketShape, bucket: &'a RawDocument, id: &RawBson) -> Option<&'a RawDocument> {
     place_of(shape, bucket, id).map(|(_, item)| item)

@@ -1,7 +1,7 @@
-//! Changes of an item that was found, where it lies: by its place in the bucket, and only as long as it is there as it was found.
+//! Updates a located item in place: at its position in the bucket, if it is unchanged.
 //!
-//! An item that is the same when it is changed still meets what it was found by, whatever the filter was. So the filter needs
-//! no translation, and the change is one statement that mongod executes in one step or not at all.
+//! An unchanged item still matches what it was found by, whatever the filter was. So the filter needs no
+//! translation, and the change is one statement that mongod executes in one step or not at all.
 
 mod compare_and_set;
 mod operators;
@@ -164,8 +164,8 @@ impl InPlace {
         Ok(statement)
     }
 
-    /// The same, which fails (error 241) where the item is not as it was found: an ordered command then ends with it. Where the bucket is
-    /// gone it meets nothing.
+    /// The same, which fails (error 241) where the item is not as it was found: an ordered command then ends
+    /// with it. Where the bucket is gone it meets nothing.
     ///
     /// # Errors
     /// Those of [`InPlace::filter`].
@@ -220,8 +220,8 @@ impl InPlace {
     }
 }
 
-/// The arguments of a `findAndModify` on the bucket of an item, if that is as it was found, which changes nothing but what the bucket
-/// says of the last item that was changed: mongod then keeps what the bucket is.
+/// The arguments of a `findAndModify` on the bucket of an item, if that is as it was found, which changes
+/// nothing but what the bucket says of the last item that was changed: mongod then keeps what the bucket is.
 ///
 /// # Errors
 /// Why there are none, for a message.

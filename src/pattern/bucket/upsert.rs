@@ -1,12 +1,13 @@
-//! The document that an upsert inserts where no item matches: what the filter demands, then the client's operators on it, or
-//! its replacement.
+//! Builds the document that an upsert inserts: what the filter demands, then the client's operators, or the
+//! replacement.
 //!
-//! mongod does this beside the storage (`upsert_stage.cpp`, `UpdateDriver::populateDocumentWithQueryFields`), and the rules
-//! here are those of 6.0.5, each seen on a server. In the application's own field names: what is built is stored as if it had
-//! been inserted. The caller has let mongod see the same operators, on buckets none of which matched, so what does not parse
-//! has been refused already; what is met here all the same is [`UpsertError::Unsupported`].
+//! mongod does this apart from storage (`upsert_stage.cpp`, `UpdateDriver::populateDocumentWithQueryFields`).
+//! The rules here are those of 6.0.5, each observed on a server, in the application's field names. The caller
+//! has had mongod validate the same operators without a match, so malformed ones were refused already; any
+//! that remain are [`UpsertError::Unsupported`].
 //!
-//! [`equalities`] reads the filter, [`paths`] brings operators in mongod's order, [`apply`] has what each does to the [`tree`].
+//! [`equalities`] reads the filter, [`paths`] orders the operators as mongod does, [`apply`] applies them to
+//! the [`tree`].
 
 mod apply;
 mod arithmetic;
@@ -31,8 +32,8 @@ use tree::Node;
 pub enum Built {
     /// The document that it would insert, its `_id` first.
     Document(RawDocumentBuf),
-    /// Of a pipeline: the document that its stages begin with. What comes out of them gets the `_id` of this one where it has
-    /// none, must have no other, and gets a new one where neither has any.
+    /// Of a pipeline: the document that its stages begin with. What comes out of them gets the `_id` of this
+    /// one where it has none, must have no other, and gets a new one where neither has any.
     Base(RawDocumentBuf),
 }
 

@@ -1,7 +1,7 @@
-//! What of a client's words depends on the array, or changes it. What does not is answered by base documents alone, at their full
-//! speed.
+//! Classifies queries and updates: whether they depend on the array or change it. Base documents alone answer
+//! the others, at full speed.
 //!
-//! In doubt something depends on it: that costs time, and nothing else.
+//! In doubt a command depends on the array: that costs time, not correctness.
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
@@ -218,7 +218,8 @@ fn growth(shape: &OutlierShape, operator: &str, path: &str, value: RawBsonRef<'_
             let step = rest.split('.').next().unwrap_or_default();
             match step.parse::<u32>() {
                 Ok(position) if position >= shape.threshold() => Growth::Unknown,
-                // An element that is there, by its position or as `$` and its like find it, or one within the threshold.
+                // An element that is there, by its position or as `$` and its like find it, or one within the
+                // threshold.
                 _ => Growth::None,
             }
         }

@@ -1,8 +1,9 @@
-//! The indexes of the collection that extras are in.
+//! The indexes of the extras' collection.
 //!
-//! * pages: {reference, control.generation, control.from}, which finds the pages of a document in their order.
-//! * shape: of no page. It [says](shape_marker) what outliers are [stored as](OutlierShape::stored_as). The collection of base documents has
-//!   no index but the application's own, and is the client's to list.
+//! * pages: {reference, control.generation, control.from}, for the pages of a document in order.
+//! * shape: of no page. Its filter is the [shape marker](shape_marker) of the
+//!   [fingerprint](OutlierShape::stored_as). The collection of base documents has only the application's
+//!   indexes.
 
 use bson::raw::{RawDocumentBuf, cstr};
 

@@ -1,4 +1,4 @@
-//! What is stored of an outlier, version 1.
+//! The stored layout of outliers, version 1.
 //!
 //! ```text
 //! shop.sales        { _id: 2, title: .., customers_purchased: [50 elements], has_extras: true,
@@ -7,9 +7,10 @@
 //!                     control: { v: 1, generation: ObjectId, from: 0 } }
 //! ```
 //!
-//! The array is that of the base document, then `count` elements of the pages of this generation, by `from`, then the tail.
-//! What lies in pages beyond `count`, and pages of other generations, is nothing: it is about to be counted, or was left over.
-//! So the base document alone says what the array is. An element of a page never changes, nor does its place.
+//! The array is that of the base document, then `count` elements of the pages of this generation, by `from`,
+//! then the tail. Elements of pages beyond `count`, and pages of other generations, do not count: they are
+//! about to be counted, or are orphans. So the base document alone determines the array. An element of a page
+//! never changes, nor does its position.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -67,8 +68,8 @@ impl Extras {
         }
     }
 
-    /// What the pages are expected to weigh, in bytes: their elements as long as those in the base document and the tail, and some
-    /// more. They may be of any other length.
+    /// What the pages are expected to weigh, in bytes: their elements as long as those in the base document
+    /// and the tail, and some more. They may be of any other length.
     #[must_use]
     pub fn expected_bytes(&self, shape: &OutlierShape, base: &RawDocument) -> usize {
         const LEAST: usize = 64 * 1024;
@@ -171,8 +172,8 @@ pub struct Split {
     pub pages: Vec<RawDocumentBuf>,
 }
 
-/// How a document of the application is stored. `generation` is used where it has extras. A document without `_id`, or with a field
-/// of the proxy's own, is not the caller's to give.
+/// How a document of the application is stored. `generation` is used where it has extras. A document without
+/// `_id`, or with a field of the proxy's own, is not the caller's to give.
 #[must_use]
 pub fn split(shape: &OutlierShape, document: &RawDocument, generation: ObjectId) -> Split {
     let threshold = usize::try_from(shape.threshold()).unwrap_or(usize::MAX);

@@ -1,6 +1,6 @@
-//! What there is too much of, or too little. Crashes leave pages behind that no base document counts, and collections in which changes
-//! were worked out; each has the time in its name or generation, by which it is known to be nobody's any more. Pages that are counted
-//! and missing, no crash leaves.
+//! Orphans, and missing pages. Crashes leave pages that no base document counts, and scratch collections;
+//! each has a time in its name or generation, by which it is known to be unused. No crash leaves counted
+//! pages missing.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,8 +20,8 @@ fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The stages that give, of the extras, each reference and generation (as `_id.of` and `_id.generation`) that no base document
-/// has, and which is too old for anybody to be about to count it.
+/// The stages that give, of the extras, each reference and generation (as `_id.of` and `_id.generation`) that
+/// no base document has, and which is too old for anybody to be about to count it.
 #[must_use]
 pub fn uncounted(shape: &OutlierShape, collection: &str, now: SystemTime) -> Vec<RawDocumentBuf> {
     let before = seconds(now).saturating_sub(MIN_AGE.as_secs());
@@ -53,8 +53,8 @@ pub fn uncounted(shape: &OutlierShape, collection: &str, now: SystemTime) -> Vec
     ]
 }
 
-/// The stages that give each reference of extras written by hand (as `_id.of`) whose base document was adopted, so that it does
-/// not count them.
+/// The stages that give each reference of extras written by hand (as `_id.of`) whose base document was
+/// adopted, so that it does not count them.
 #[must_use]
 pub fn adopted(shape: &OutlierShape, collection: &str) -> Vec<RawDocumentBuf> {
     let by_hand = single(field::CONTROL, single("$exists", false));
@@ -74,7 +74,8 @@ pub fn adopted(shape: &OutlierShape, collection: &str) -> Vec<RawDocumentBuf> {
     ]
 }
 
-/// The stages that give, of the base documents, the `_id`s of those that count elements of pages which are not there.
+/// The stages that give, of the base documents, the `_id`s of those that count elements of pages which are
+/// not there.
 #[must_use]
 pub fn missing_pages(shape: &OutlierShape) -> Vec<RawDocumentBuf> {
     let generation = format!("${}.{}", shape.control(), field::GENERATION);
@@ -125,8 +126,8 @@ pub fn scratch_prefix(shape: &OutlierShape) -> String {
     format!("{}_scratch_", shape.extras_collection())
 }
 
-/// The collection in which all work out changes at this time: another one every hour, so that what somebody has left there, who
-/// died, is in nobody's way for long.
+/// The collection in which all work out changes at this time: another one every hour, so that what somebody
+/// has left there, who died, is in nobody's way for long.
 #[must_use]
 pub fn shared_scratch(shape: &OutlierShape, now: SystemTime) -> String {
     let hours = seconds(now).checked_div(HOUR).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Pages of extras: how elements are laid out in them, and how the tail of a base document gets there.
+//! Pages of extras: how elements are distributed over them, and how a tail is spilled.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -134,7 +134,8 @@ fn has_space(shape: &OutlierShape, (count, bytes): (u64, usize), element: RawBso
 /// How a tail gets into pages: what is to be done in this order, each behind the one before it.
 #[derive(Clone, Debug)]
 pub struct Move {
-    /// The element of `updates` that appends to the last page, as it is known; nothing is done where it is not.
+    /// The element of `updates` that appends to the last page, as it is known; nothing is done where it is
+    /// not.
     pub append: Option<RawDocumentBuf>,
     /// Pages to begin. One may be there: then it has at least these elements.
     pub pages: Vec<RawDocumentBuf>,
@@ -142,8 +143,9 @@ pub struct Move {
     pub count: RawDocumentBuf,
 }
 
-/// Moves the tail of the document `id`, whose last page is the given one. Elements that are there already, since somebody died
-/// before they were counted, are counted only. `None` where there is nothing to move, or pages that must be there are not.
+/// Moves the tail of the document `id`, whose last page is the given one. Elements that are there already,
+/// since somebody died before they were counted, are counted only. `None` where there is nothing to move, or
+/// pages that must be there are not.
 #[must_use]
 pub fn moving(shape: &OutlierShape, id: RawBsonRef<'_>, extras: &Extras, last: Option<ExtrasPage>) -> Option<Move> {
     let tail: Vec<RawBsonRef<'_>> = extras.tail.into_iter().flatten().collect();

@@ -1,4 +1,4 @@
-//! Reading by pipeline: mongod puts outliers together, then runs the client's own words.
+//! Reads by pipeline: mongod puts outliers together, then runs the client's own stages.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -76,8 +76,8 @@ pub fn merge(shape: &OutlierShape) -> Vec<RawDocumentBuf> {
     ]
 }
 
-/// The array of what is no outlier, or one that was split by hand: all extras that say nothing of a generation are its own, which
-/// `all` reduces to one array.
+/// The array of what is no outlier, or one that was split by hand: all extras that say nothing of a
+/// generation are its own, which `all` reduces to one array.
 fn of_others(shape: &OutlierShape, all: &RawDocument) -> RawDocumentBuf {
     let base = format!("${}", shape.array());
     let type_of_control = single("$type", format!("${}", shape.control()));
@@ -99,8 +99,8 @@ fn check(shape: &OutlierShape, words: &RawDocument) -> Result<(), String> {
     Ok(())
 }
 
-/// The stage that lets through what may match: typical documents that do, and outliers that meet what the filter says of other
-/// fields.
+/// The stage that lets through what may match: typical documents that do, and outliers that meet what the
+/// filter says of other fields.
 fn narrowing(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
     if !depends_on_array(shape, filter) {
         return match_documents(filter);
@@ -207,7 +207,8 @@ pub fn of_distinct(
     Ok(stages)
 }
 
-/// The stages that answer a client's own pipeline: `given`, or what it became where it reaches other collections.
+/// The stages that answer a client's own pipeline: `given`, or what it became where it reaches other
+/// collections.
 ///
 /// # Errors
 /// What in it cannot be run, for a message.

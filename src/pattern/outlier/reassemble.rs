@@ -1,4 +1,4 @@
-//! A document as the application has it, out of its base and its pages.
+//! Puts a document together from its base document and its pages.
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -10,8 +10,8 @@ use crate::pattern::shapes::OutlierShape;
 /// The type of an array.
 const ARRAY: u8 = 4;
 
-/// The document that a base and its pages are, these in their order. `None` where pages are missing: the document is another one by
-/// now.
+/// The document that a base and its pages are, these in their order. `None` where pages are missing: the
+/// document is another one by now.
 #[must_use]
 pub fn merged(
     shape: &OutlierShape,

@@ -1,9 +1,11 @@
-//! Splitting a document that is there: one with more elements than a base document may hold, or one that was split by hand.
+//! Splits an existing document: one with more elements than a base document may hold, or one that was split
+//! by hand.
 //!
-//! A typical document is made an outlier first, with nothing behind it. From then on nothing changes its array but what gives it
-//! another generation, and what is pushed goes to its tail. So its elements can be copied into pages of a new generation for as
-//! long as it takes; then one statement counts them, and leaves the base with the first few. That statement demands the
-//! generation before and its count, or, of a document split by hand, that nobody has adopted it.
+//! An inline document first becomes an outlier without pages. From then on only a statement that sets another
+//! generation changes its array, and pushes go to its tail. So its elements can be copied to pages of a new
+//! generation for any length of time. Then one statement counts them and leaves the first few in the base
+//! document. That statement demands the generation and count before it or, of a document split by hand, that
+//! it was not adopted.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
@@ -63,8 +65,9 @@ pub fn is_overlong(shape: &OutlierShape, stored: &RawDocument) -> bool {
     array.is_some_and(|array| super::layout::is_long(shape, array))
 }
 
-/// The elements behind the first few, but for those of the tail: of the base document, then of its pages, or of the documents
-/// that were written by hand for it. `None` where something of it is missing, or is no array.
+/// The elements behind the first few, but for those of the tail: of the base document, then of its pages, or
+/// of the documents that were written by hand for it. `None` where something of it is missing, or is no
+/// array.
 #[must_use]
 pub fn elements<'a>(
     shape: &OutlierShape,
@@ -99,8 +102,8 @@ pub fn pages(
     begun(shape, reference, generation, (from, rest))
 }
 
-/// The element of `updates` that counts the pages of a new generation in a document that is of this state. `None` where it has
-/// none to demand.
+/// The element of `updates` that counts the pages of a new generation in a document that is of this state.
+/// `None` where it has none to demand.
 #[must_use]
 pub fn counting(
     shape: &OutlierShape,

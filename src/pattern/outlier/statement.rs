@@ -9,12 +9,12 @@ use crate::command::document::{array_of, get, put, single};
 use crate::pattern::exact_match::same;
 use crate::pattern::shapes::OutlierShape;
 
-/// How many elements a tail has that is left as it is, where a page holds as many: enough that moving them costs a push little, and
-/// few beside what a document has of its array.
+/// How many elements a tail has that is left as it is, where a page holds as many: enough that moving them
+/// costs a push little, and few beside what a document has of its array.
 const TAIL_ROOM: u32 = 16;
 
-/// The client's filter, and that the document is a typical one which has room for what it may grow by. `None` where nobody knows
-/// whether it will have.
+/// The client's filter, and that the document is a typical one which has room for what it may grow by. `None`
+/// where nobody knows whether it will have.
 #[must_use]
 pub fn typical_with_room(shape: &OutlierShape, filter: &RawDocument, growth: Growth) -> Option<RawDocumentBuf> {
     let mut conditions = is_typical(shape);
@@ -43,8 +43,8 @@ pub fn outlier(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
     with_conditions(filter, &single(&version, super::layout::VERSION))
 }
 
-/// The client's filter, and that the document is an outlier with room in its tail for so many elements more. `None` where no tail has
-/// that.
+/// The client's filter, and that the document is an outlier with room in its tail for so many elements more.
+/// `None` where no tail has that.
 #[must_use]
 pub fn outlier_with_room(shape: &OutlierShape, filter: &RawDocument, count: u32) -> Option<RawDocumentBuf> {
     let version = format!("{}.{}", shape.control(), field::VERSION);
@@ -58,8 +58,8 @@ pub fn outlier_with_room(shape: &OutlierShape, filter: &RawDocument, count: u32)
     Some(with_conditions(filter, &conditions))
 }
 
-/// Whether all that operators do to the array is to push to it. What they cannot do together, mongod sees only where they name the
-/// same path.
+/// Whether all that operators do to the array is to push to it. What they cannot do together, mongod sees
+/// only where they name the same path.
 #[must_use]
 pub fn push_only(shape: &OutlierShape, operators: &RawDocument) -> bool {
     let mut others = RawDocumentBuf::new();
@@ -93,8 +93,8 @@ pub fn pushed(shape: &OutlierShape, operators: &RawDocument) -> Option<RawArrayB
     }
 }
 
-/// A filter with more conditions: beside its own, where mongod plans them with the least effort, unless it has some on the same
-/// paths.
+/// A filter with more conditions: beside its own, where mongod plans them with the least effort, unless it
+/// has some on the same paths.
 fn with_conditions(filter: &RawDocument, conditions: &RawDocument) -> RawDocumentBuf {
     let is_there = |name: &str| get(filter, name).is_some();
     if conditions.iter().flatten().any(|(name, _)| is_there(name.as_str())) {
@@ -130,8 +130,8 @@ pub fn into_tail(shape: &OutlierShape, operators: &RawDocument) -> RawDocumentBu
     changed
 }
 
-/// The element of `updates` that makes an outlier of a document which has no room for so many elements more. The array is the
-/// same.
+/// The element of `updates` that makes an outlier of a document which has no room for so many elements more.
+/// The array is the same.
 #[must_use]
 pub fn flagging(
     shape: &OutlierShape,
@@ -158,7 +158,8 @@ fn first_too_many(shape: &OutlierShape, count: u32) -> Option<String> {
     Some(format!("{}.{position}", shape.array()))
 }
 
-/// The filter and the change that put `then` in the place of a stored document, if it is as it was found, in type and in every bit.
+/// The filter and the change that put `then` in the place of a stored document, if it is as it was found, in
+/// type and in every bit.
 ///
 /// # Errors
 /// What of it cannot be demanded, for a message.
@@ -174,7 +175,8 @@ pub fn replacing(found: &RawDocument, then: &RawDocument) -> Result<(RawDocument
     Ok((filter, RawBson::Array(array_of(&[stage]))))
 }
 
-/// The filter and the change of an upsert that inserts a document as it is: an insert fills empty timestamps in.
+/// The filter and the change of an upsert that inserts a document as it is: an insert fills empty timestamps
+/// in.
 #[must_use]
 pub fn inserting(document: &RawDocument) -> (RawDocumentBuf, RawBson) {
     let id = get(document, "_id").unwrap_or(RawBsonRef::Null);

@@ -1,4 +1,4 @@
-//! `$graphLookup`, which has no pipeline: it reads the view of a shaped collection's items.
+//! `$graphLookup`, which takes no pipeline: it reads the view of a shaped collection's items.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 

@@ -1,10 +1,10 @@
 //! `$lookup` in all its forms.
 //!
-//! With `localField` and `foreignField` mongod matches before it runs the `pipeline`, so on raw buckets. A field of the key
-//! is there under its own name, and equal for all of a bucket's items. Any other field is matched twice: on the buckets,
-//! under its stored path, which holds for a bucket exactly when it does for one of its items; and then, by another
-//! `$lookup` of the same two fields, on the items of one bucket after the other, handed to it by `$documents`, behind which
-//! mongod 6.0.5 puts the match. Below a `$facet`, which allows no `$documents`, the view of the items is read instead.
+//! With `localField` and `foreignField` mongod matches before it runs the `pipeline`, so on raw buckets. A
+//! key field is there under its own name, and equal for all items of a bucket. Any other field is matched
+//! twice: on the buckets, under its stored path, which matches a bucket if and only if it matches one of its
+//! items; and then, by another `$lookup` of the same two fields, on the items of one bucket at a time, passed
+//! by `$documents`. Below a `$facet`, which allows no `$documents`, the view of the items is read instead.
 
 use std::sync::Arc;
 

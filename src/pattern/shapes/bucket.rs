@@ -91,8 +91,8 @@ impl BucketShape {
     pub const MAX_ITEMS_LIMIT: u32 = 10_000;
     /// The fewest bytes of items a page may be configured to hold.
     pub const MIN_BYTES: u32 = 1024;
-    /// The most bytes of items a page may be configured to hold: half of what a document may have, so that a page
-    /// that closes late is still far from the limit.
+    /// The most bytes of items a page may be configured to hold: half of what a document may have, so that a
+    /// page that closes late is still far from the limit.
     pub const MAX_BYTES_LIMIT: u32 = 8 << 20;
 
     /// Checks the options against each other.

@@ -1,6 +1,6 @@
-//! What of a shape's options documents are stored by: who reads them by others reads them wrongly. A stored format, as the collection
-//! [says it](crate::pattern::shape_marker): an option that is added later, and must not change either, is left out where it has the value that it
-//! had before.
+//! The options of a shape that stored data depends on, in the form that the [shape
+//! marker](crate::pattern::shape_marker) records. A later option that stored data depends on is left out
+//! where it has its former value.
 
 use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 

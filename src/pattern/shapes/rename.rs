@@ -1,4 +1,4 @@
-//! Names of item fields as stored.
+//! Stored names of item fields.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,9 @@ use super::{ShapeError, check_field_name};
 
 /// Item fields and their stored names, made a permutation of the names involved.
 ///
-/// With `quantity` stored as `qty` alone, an item that has a `qty` of its own would come back with a `quantity`. So each
-/// chain of renames is closed to a cycle: that item's `qty` is stored as `quantity`, and every item comes back as it was.
+/// With `quantity` stored as `qty` alone, an item that has a `qty` of its own would come back with a
+/// `quantity`. So each chain of renames is closed to a cycle: that item's `qty` is stored as `quantity`, and
+/// every item comes back as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RenameMap {
     /// (item field, stored field), each name once on either side.
@@ -17,7 +18,8 @@ pub struct RenameMap {
 }
 
 impl RenameMap {
-    /// Checks configured renames (item field to stored field) against each other and the key, and closes their chains.
+    /// Checks configured renames (item field to stored field) against each other and the key, and closes
+    /// their chains.
     ///
     /// # Errors
     /// Every contradiction found.
@@ -78,8 +80,8 @@ impl RenameMap {
             .map_or(stored, |(from, _)| from)
     }
 
-    /// Whether a stored name is only there to close a chain. Whoever writes buckets by hand knows of no chains: a `quantity`
-    /// in a bucket is then a `quantity` that was not renamed.
+    /// Whether a stored name is only there to close a chain. Whoever writes buckets by hand knows of no
+    /// chains: a `quantity` in a bucket is then a `quantity` that was not renamed.
     #[must_use]
     pub fn only_closes_a_chain(&self, stored: &str) -> bool {
         let mut closing = self.pairs.iter().skip(self.configured);

@@ -1,8 +1,9 @@
 //! `distinct` on documents, as mongod does it on a collection without an index for it.
 //!
-//! mongod walks documents by the rules of `extractAllElementsAlongPath` (`db/bson/dotted_path_support.cpp`), which are not
-//! those of an aggregation: a field may be named by the whole rest of a path, a number is a position in an array or a
-//! field's name, arrays on the way are gone through, one at the end is unwound. The expression here does the same.
+//! mongod walks documents by the rules of `extractAllElementsAlongPath` (`db/bson/dotted_path_support.cpp`),
+//! which are not those of an aggregation: a field may be named by the whole rest of a path, a number is a
+//! position in an array or a field's name, arrays on the way are gone through, one at the end is unwound. The
+//! expression here does the same.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -32,8 +33,8 @@ pub fn values_of(path: &str, collation: Option<&RawDocument>) -> Result<Vec<RawD
     Ok(stages)
 }
 
-/// Whether a symbol is anywhere in a value. Under a collation mongod's `distinct` takes it for a string, and its `$group`
-/// does not.
+/// Whether a symbol is anywhere in a value. Under a collation mongod's `distinct` takes it for a string, and
+/// its `$group` does not.
 #[must_use]
 pub fn holds_symbol(value: RawBsonRef<'_>) -> bool {
     match value {
@@ -44,8 +45,8 @@ pub fn holds_symbol(value: RawBsonRef<'_>) -> bool {
     }
 }
 
-/// The stage that puts values in order, as mongod does. Not under a collation, where mongod 6.0.5 sorts no symbols (error
-/// 201); no order is promised.
+/// The stage that puts values in order, as mongod does. Not under a collation, where mongod 6.0.5 sorts no
+/// symbols (error 201); no order is promised.
 #[must_use]
 pub fn sort(collation: Option<&RawDocument>) -> Option<RawDocumentBuf> {
     collation.is_none().then(|| single("$sort", single("_id", 1)))

@@ -1,7 +1,7 @@
-//! The forms of a projection that `find` has and `$project` has not, as stages.
+//! Projections of `find` that `$project` does not support, as stages.
 //!
-//! What is plain goes into a `$project`; the other forms are then made out of what it has left, as `find` itself makes them.
-//! They are judged by mongod before ([`is_find_only`]): what is wrong in them never comes here.
+//! Plain fields go into a `$project`; the other forms are computed from its result, as `find` computes them.
+//! mongod validates them before ([`is_find_only`]).
 
 mod element;
 mod positional;
@@ -89,8 +89,8 @@ pub(super) fn stages(projection: &RawDocument, context: Context<'_>) -> Result<V
     Ok(project.into_iter().chain(made).collect())
 }
 
-/// What of a document's metadata is asked for, at any depth, that an item has not: its record and index keys would be those
-/// of its bucket, and mongod 6.0.5 forgets sort keys behind an `$unwind`.
+/// What of a document's metadata is asked for, at any depth, that an item has not: its record and index keys
+/// would be those of its bucket, and mongod 6.0.5 forgets sort keys behind an `$unwind`.
 fn lost_metadata(projection: &RawDocument) -> Option<&'static str> {
     projection
         .iter()
@@ -128,8 +128,8 @@ fn append_fields<'a>(fields: &mut Vec<(String, RawBsonRef<'a>)>, parent: &str, p
     }
 }
 
-/// Whether only the named fields are answered: as any plain field says; if there is none, as `_id` says; if that is not
-/// there or out, then where there is an `$elemMatch` and no `$slice`. Found out on mongod 6.0.5.
+/// Whether only the named fields are answered: as any plain field says; if there is none, as `_id` says; if
+/// that is not there or out, then where there is an `$elemMatch` and no `$slice`. Found out on mongod 6.0.5.
 fn includes(fields: &[(&str, Form<'_>)]) -> bool {
     let plain = |wanted: fn(&str) -> bool| {
         fields.iter().find_map(|(name, form)| match form {

@@ -1,4 +1,5 @@
-//! Looks at our own certificates before a peer does: whether the key is theirs, and whether a client could accept them.
+//! Looks at our own certificates before a peer does: whether the key is theirs, and whether a client could
+//! accept them.
 
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::CryptoProvider;
@@ -41,7 +42,8 @@ pub(super) fn check_server_certificate(file: &PemFile, chain: &[CertificateDer<'
         return Err(file.error(FileProblem::NoCertificate));
     };
     let parsed = ParsedCertificate::try_from(certificate).map_err(|error| file.bad_certificate(1, &error))?;
-    // Without an authority the search for the issuer fails; validity and purpose are looked at before it begins.
+    // Without an authority the search for the issuer fails; validity and purpose are looked at before it
+    // begins.
     let nobody = RootCertStore::empty();
     let verified = verify_server_cert_signed_by_trust_anchor(&parsed, &nobody, &[], UnixTime::now(), &[]);
     let Err(Error::InvalidCertificate(error)) = verified else {

@@ -1,5 +1,5 @@
-//! TLS towards the upstream, from what a connection string says, as the driver understands it: what it can connect to,
-//! the links can, and the other way round. And towards a listener of our own.
+//! TLS towards the upstream, from what a connection string says, as the driver understands it: what it can
+//! connect to, the links can, and the other way round. And towards a listener of our own.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use super::pem::PemFile;
 /// TLS to the upstream. Reads the files that the options name, and blocks while it does.
 ///
 /// - Without `tlsCAFile` the authorities are Mozilla's, as compiled in; the system's are not asked.
-/// - `tlsInsecure` and `tlsAllowInvalidCertificates` switch every check of the server's certificate off, its host name
-///   included.
+/// - `tlsInsecure` and `tlsAllowInvalidCertificates` switch every check of the server's certificate off, its
+///   host name included.
 /// - Revocation is not checked.
 ///
 /// # Errors
-/// What is wrong with which file. Stricter than the driver only where a connection could never be made: a `tlsCAFile`
-/// without any usable authority.
+/// What is wrong with which file. Stricter than the driver only where a connection could never be made: a
+/// `tlsCAFile` without any usable authority.
 pub fn connector(options: &TlsOptions) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
@@ -49,9 +49,10 @@ pub fn connector(options: &TlsOptions) -> Result<Arc<ClientConfig>, TlsError> {
     Ok(Arc::new(config))
 }
 
-/// TLS to a listener of our own on the same machine, for whoever asks it nothing that is secret and sends nothing that is: its
-/// certificate is not checked, as the kubelet does not check it either. Where the listener wants a certificate of its clients
-/// it is shown its own. Reads the files, and blocks while it does.
+/// TLS to a listener of our own on the same machine, for whoever asks it nothing that is secret and sends
+/// nothing that is: its certificate is not checked, as the kubelet does not check it either. Where the
+/// listener wants a certificate of its clients it is shown its own. Reads the files, and blocks while it
+/// does.
 ///
 /// # Errors
 /// What is wrong with which file.
@@ -69,8 +70,8 @@ pub fn own_connector(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
     ))))
 }
 
-/// The name that an upstream's certificate must have: a host as a connection string names it, a DNS name or an IP
-/// address. An IPv6 address may stand in brackets.
+/// The name that an upstream's certificate must have: a host as a connection string names it, a DNS name or
+/// an IP address. An IPv6 address may stand in brackets.
 ///
 /// # Errors
 /// When the host is neither.

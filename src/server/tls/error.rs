@@ -1,4 +1,5 @@
-//! What keeps TLS from being set up: which file, which option names it, and what to do about it. Holds no secret.
+//! What keeps TLS from being set up: which file, which option names it, and what to do about it. Holds no
+//! secret.
 
 use std::fmt;
 use std::io;

@@ -20,11 +20,12 @@ pub enum SniffedProtocol {
     Unknown,
 }
 
-/// Tells what a peer speaks from what there is of its first bytes. [`HEADER_BYTES`] settle it; four are usually enough.
+/// Tells what a peer speaks from what there is of its first bytes. [`HEADER_BYTES`] settle it; four are
+/// usually enough.
 ///
-/// A TLS handshake begins with a record of type 22, version 3.1 to 3.4 (RFC 8446, section 5.1), which also reads as the
-/// first three bytes of a message's length: 66 kB and more, where a client's first message has less than one. Unless an
-/// op code says otherwise it is TLS.
+/// A TLS handshake begins with a record of type 22, version 3.1 to 3.4 (RFC 8446, section 5.1), which also
+/// reads as the first three bytes of a message's length: 66 kB and more, where a client's first message has
+/// less than one. Unless an op code says otherwise it is TLS.
 #[must_use]
 pub fn first_bytes(bytes: &[u8]) -> SniffedProtocol {
     let is_opening = could_be_message(bytes);
@@ -36,8 +37,8 @@ pub fn first_bytes(bytes: &[u8]) -> SniffedProtocol {
     }
 }
 
-/// Whether the length is one that a message can have, and the op code, as far as it is there, one that a client begins
-/// with.
+/// Whether the length is one that a message can have, and the op code, as far as it is there, one that a
+/// client begins with.
 fn could_be_message(bytes: &[u8]) -> bool {
     let Some((length, rest)) = bytes.split_first_chunk() else {
         return false;

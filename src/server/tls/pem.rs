@@ -80,8 +80,8 @@ impl PemFile {
         Ok(store)
     }
 
-    /// Those certificates that are usable as authorities, one at least. A bundle may hold others, which the driver
-    /// passes over.
+    /// Those certificates that are usable as authorities, one at least. A bundle may hold others, which the
+    /// driver passes over.
     pub(super) fn usable_authorities(&self) -> Result<RootCertStore, TlsError> {
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(CertificateDer::pem_slice_iter(&self.bytes).flatten());
@@ -101,8 +101,8 @@ impl PemFile {
         })
     }
 
-    /// The first encrypted private key: PKCS#8 with PBES2 (RFC 8018). As in the driver, one that is not encrypted is
-    /// an error.
+    /// The first encrypted private key: PKCS#8 with PBES2 (RFC 8018). As in the driver, one that is not
+    /// encrypted is an error.
     pub(super) fn encrypted_private_key(&self, password: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
         let sections = ::pem::parse_many(&self.bytes);
         let sections = sections.map_err(|error| self.error(FileProblem::Syntax(error.to_string())))?;

@@ -1,4 +1,5 @@
-//! Certificates and files for the tests beside: made anew for each, so that nothing in the repository ever expires.
+//! Certificates and files for the tests beside: made anew for each, so that nothing in the repository ever
+//! expires.
 
 mod driver;
 mod files;

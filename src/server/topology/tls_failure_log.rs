@@ -1,5 +1,6 @@
-//! Tells of servers with which TLS fails. A server that is away comes back by itself, and whoever watches it says so; a
-//! certificate that is not accepted stays so until a person acts, and clients would only see that there is no primary.
+//! Tells of servers with which TLS fails. A server that is away comes back by itself, and whoever watches it
+//! says so; a certificate that is not accepted stays so until a person acts, and clients would only see that
+//! there is no primary.
 
 use std::collections::HashMap;
 use std::io;

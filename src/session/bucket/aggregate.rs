@@ -1,4 +1,4 @@
-//! `aggregate`: the unpacking stages, then the client's own.
+//! `aggregate`: stages that unwind buckets, followed by the client's own stages.
 
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
@@ -54,8 +54,8 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     Ok(reply)
 }
 
-/// What mongod refuses an `aggregate` for in which this error was found: it may find another one first. The pipeline is not the client's,
-/// so whatever mongod answers shows nothing of what is stored.
+/// What mongod refuses an `aggregate` for in which this error was found: it may find another one first. The
+/// pipeline is not the client's, so whatever mongod answers shows nothing of what is stored.
 pub(in crate::session) async fn judged(
     link: &mut UpstreamConnection,
     head: &CommandHeader<'_>,

@@ -1,4 +1,4 @@
-//! `create`, `drop` and `collMod`: the collection with its shape's indexes. And what is said to the collection as it is stored.
+//! `create`, `drop` and `collMod` with the shape's indexes; commands on the stored collection.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! What `listCollections` tells the proxy itself, and the view of a collection's items where that is of no use any more.
+//! `listCollections` for the proxy itself, and removal of item views that are no longer used.
 
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
@@ -46,8 +46,8 @@ pub(super) async fn views(
     list(link, asker, single("type", "view")).await
 }
 
-/// Drops the view of the items of a collection that is gone, unless another view reads it. What goes wrong on the way is no
-/// failure of the command that the collection went by: the view stays, and shows nothing.
+/// Drops the view of the items of a collection that is gone, unless another view reads it. What goes wrong on
+/// the way is no failure of the command that the collection went by: the view stays, and shows nothing.
 pub(super) async fn drop_items_view(
     link: &mut UpstreamConnection,
     asker: InheritedOptions<'_>,

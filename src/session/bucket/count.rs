@@ -1,4 +1,4 @@
-//! `count`: from the buckets' own counts where that is exact, else over unpacked items.
+//! `count`: from the counts in page headers where that is exact, otherwise by a pipeline over items.
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
@@ -85,7 +85,8 @@ fn queries<'q>(run: &'q BucketCommand<'_>, key: &'q RawDocument) -> Queries<'q> 
     }
 }
 
-/// From the numbers of the key's pages, with the answer that they were read from. `None` where there is more to it.
+/// From the numbers of the key's pages, with the answer that they were read from. `None` where there is more
+/// to it.
 async fn of_one_key(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<Option<(u64, RawDocumentBuf)>, RunError> {
     let Some(key) = only_key(run, count) else {
         return Ok(None);

@@ -1,6 +1,6 @@
-//! Commands that are on no shaped collection and reach some: pipelines, views with one, `renameCollection`,
-//! `listCollections`, `dbStats`, and `killCursors`, which names cursors on any collection. mongod's reply is the answer; a cursor belongs to what the command is on, and what is asked of it later is
-//! relayed.
+//! Commands that are on no shaped collection and reference some: pipelines, views, `renameCollection`,
+//! `listCollections`, `dbStats` and `killCursors`. The reply is mongod's. A cursor belongs to the collection
+//! of the command, and its `getMore` is relayed.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 

@@ -1,4 +1,4 @@
-//! `getMore` and `killCursors`: on cursors that this proxy has opened, and on no other.
+//! `getMore` and `killCursors` on cursors that this proxy opened.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -68,8 +68,8 @@ async fn of_stream(
     Ok(reply)
 }
 
-/// What mongod checks of a `getMore` (`getmore_cmd.cpp`), in its order and its words. It does so itself, too, where it is
-/// asked for more.
+/// What mongod checks of a `getMore` (`getmore_cmd.cpp`), in its order and its words. It does so itself, too,
+/// where it is asked for more.
 async fn check(run: &mut BucketCommand<'_>, more: &GetMore, owner: &Owner) -> Result<(), RunError> {
     let id = more.id;
     if run.link.users(run.head.body()).await? != owner.users {
@@ -116,7 +116,8 @@ fn session_of(body: &RawDocument) -> Option<Vec<u8>> {
 }
 
 impl BucketCommand<'_> {
-    /// Keeps what is not at its end, and gives the id of its cursor: the upstream's, so that whoever looks there finds it.
+    /// Keeps what is not at its end, and gives the id of its cursor: the upstream's, so that whoever looks
+    /// there finds it.
     pub(super) async fn keep(&mut self, source: CursorSource) -> Result<i64, RunError> {
         let body = self.head.body();
         let owner = Owner {
@@ -136,8 +137,9 @@ impl BucketCommand<'_> {
     }
 }
 
-/// `killCursors`, on whatever collection: mongod goes by the numbers alone, and judges the command and the owners of its own
-/// cursors. Of those that are only here it knows nothing, so they are judged here as it does (`checkAuthForKillCursors`).
+/// `killCursors`, on whatever collection: mongod goes by the numbers alone, and judges the command and the
+/// owners of its own cursors. Of those that are only here it knows nothing, so they are judged here as it
+/// does (`checkAuthForKillCursors`).
 pub(super) async fn kill(
     shared: &Shared,
     link: &mut UpstreamConnection,

@@ -1,4 +1,4 @@
-//! What a cursor that is kept here reads from.
+//! What a cursor kept by the proxy reads from.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! `dbStats`: mongod's answer, with items where it has buckets, and without the indexes and views that are the proxy's.
+//! `dbStats`: mongod's reply, with items in place of buckets, and without the proxy's own indexes and views.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 

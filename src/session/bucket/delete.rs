@@ -1,6 +1,6 @@
-//! `delete`: items taken out of their pages.
+//! `delete`: removes items from their pages.
 //!
-//! [`one`] deletes a single item, [`many`] all that match, [`remove_empty_pages`] removes the pages that are left empty.
+//! [`one`] deletes a single item, [`many`] all matches, [`remove_empty_pages`] the empty pages.
 
 mod batch_delete;
 mod many;
@@ -134,7 +134,8 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     Ok(deleted.reply(retryable))
 }
 
-/// Whether the collection was replaced, or stayed frozen, when something had been executed: the client is told how much.
+/// Whether the collection was replaced, or stayed frozen, when something had been executed: the client is
+/// told how much.
 fn is_executed_in_part(run: &BucketCommand<'_>, error: &CommandError) -> bool {
     let is_of_replacing = is_met_by(error) || error.is(ErrorCode::WriteConflict);
     is_of_replacing && run.executed > 0 && !run.head.in_transaction()
@@ -180,7 +181,8 @@ async fn execute(
     many::delete(run, wanted, deleted).await
 }
 
-/// The error as that of a statement, unless it is of the server, or says before anything was done that it cannot be.
+/// The error as that of a statement, unless it is of the server, or says before anything was done that it
+/// cannot be.
 fn of_statement(error: &CommandError, index: usize) -> Option<WriteError> {
     let is_first = index == 0;
     match error {

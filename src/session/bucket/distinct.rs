@@ -1,4 +1,4 @@
-//! `distinct`: each value once, found by mongod, gathered here.
+//! `distinct`: mongod finds the values, the proxy merges them.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 

@@ -1,4 +1,4 @@
-//! `explain`: mongod's explanation of the command that is sent for the client's, and which way that goes.
+//! `explain`: mongod's explanation of the internal command, and the access path.
 
 use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 

@@ -1,4 +1,4 @@
-//! `find`: from the buckets that hold the answer, or by a pipeline.
+//! `find`: from pages if they answer the query, otherwise by a pipeline.
 
 mod access_path;
 mod first_page;
@@ -88,8 +88,8 @@ pub(super) async fn from_buckets(
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let terms = BatchTerms::of(find, question);
     let (measure, closes) = (terms.measure, terms.single_batch);
-    // What a cursor may still tell when its transaction has ended is mongod's to say; several queries have no snapshot in
-    // common.
+    // What a cursor may still tell when its transaction has ended is mongod's to say; several queries have no
+    // snapshot in common.
     if (!closes && run.head.in_transaction()) || run.head.wants_snapshot() {
         return Ok(None);
     }
@@ -157,7 +157,8 @@ pub(super) async fn from_buckets(
     Ok(Some(reply))
 }
 
-/// Whether a cursor may stay open behind the first batch: that of a collection which is not there is closed at once.
+/// Whether a cursor may stay open behind the first batch: that of a collection which is not there is closed
+/// at once.
 fn leaves_open(run: &BucketCommand<'_>, find: &Find<'_>) -> bool {
     run.collection.is_some() && !find.single_batch
 }
@@ -215,7 +216,8 @@ fn check(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Refuses a tailable cursor as mongod does on a collection that is not capped. A missing collection has no documents.
+/// Refuses a tailable cursor as mongod does on a collection that is not capped. A missing collection has no
+/// documents.
 fn check_tailable(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), CommandError> {
     if run.collection.is_some() && find.beyond_aggregation.contains(&"tailable") {
         let message = "error processing query: tailable cursor requested on non capped collection";
@@ -233,8 +235,8 @@ async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Raw
         return Ok(reply);
     };
     let returned = u64::try_from(cursor.documents().count()).unwrap_or(u64::MAX);
-    // As `find` does and an aggregation does not: the cursor is closed with the last document that was asked for, and none is opened
-    // where the collection is not there.
+    // As `find` does and an aggregation does not: the cursor is closed with the last document that was asked
+    // for, and none is opened where the collection is not there.
     let is_at_the_end = find.limit > 0 && returned >= find.limit;
     if cursor.id != 0 && (is_at_the_end || !leaves_open(run, find)) {
         kill(run, cursor.id).await?;
@@ -244,7 +246,8 @@ async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Raw
     Ok(reply)
 }
 
-/// Has mongod judge a projection as only `find` has it: what is wrong in it is answered in mongod's own words.
+/// Has mongod judge a projection as only `find` has it: what is wrong in it is answered in mongod's own
+/// words.
 async fn judge(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
     let command = unwound::judgement(run.namespace.collection, find).map_err(|what| not_in_projection(run, what))?;
     if let Some(command) = command {

@@ -1,7 +1,8 @@
-//! `findAndModify` that removes: an item taken out of its page, of whose image it is answered.
+//! `findAndModify` with `remove`: removes an item from its page, and returns it from the page's image before
+//! the change.
 //!
-//! mongod keeps that image for a command that is sent again. Versions before this one removed a page together with its last
-//! item: asked for a change when it did that, mongod says so, and is asked again.
+//! mongod keeps that image for a retry. Earlier versions of the proxy removed a page together with its last
+//! item. If mongod reports such a record, the command asks again for a removal.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -83,7 +84,8 @@ async fn delete(
 ) -> Result<RemovedItem, RunError> {
     let shape = run.shape;
     let narrowing = BucketPredicate::of(shape, wanted.filter);
-    // The stable API has no sparse indexes, and no name for a collection in a statement with the client's words.
+    // The stable API has no sparse indexes, and no name for a collection in a statement with the client's
+    // words.
     let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none() && !run.is_strict();
     let item = narrowing.exactly_one_id().filter(|_| is_simple);
     let mut none = RawDocumentBuf::new();

@@ -1,5 +1,5 @@
-//! `findAndModify`: of one item by its `_id` on its bucket, of whose image the item is answered; else of an item that is found
-//! first.
+//! `findAndModify`: one statement on the page of an item named by `_id`, which is returned from the page's
+//! image; otherwise on an item that is located first.
 
 mod located;
 

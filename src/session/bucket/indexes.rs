@@ -1,4 +1,4 @@
-//! Index commands, and hints: indexes as the application knows them.
+//! Index commands and hints, in terms of the application's indexes.
 
 pub(super) mod create;
 pub(super) mod drop;
@@ -31,8 +31,8 @@ pub(super) async fn there(run: &mut BucketCommand<'_>) -> Result<Option<Indexes>
     Ok(Some(Indexes::of(run.shape, specs)))
 }
 
-/// Refuses a hint at an index that the application does not have. Looked up each time: another proxy may have made it, or
-/// dropped it.
+/// Refuses a hint at an index that the application does not have. Looked up each time: another proxy may have
+/// made it, or dropped it.
 pub(super) async fn check_hint(run: &mut BucketCommand<'_>, given: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
     let Some(wanted) = given.and_then(hint).filter(|hint| *hint != IndexHint::Always) else {
         return Ok(());
@@ -85,7 +85,8 @@ fn given_up(run: &BucketCommand<'_>) -> RunError {
     CommandError::new(ErrorCode::WriteConflict, message).into()
 }
 
-/// A number of indexes in a reply, without those that the application does not know of. A clustered collection may have none.
+/// A number of indexes in a reply, without those that the application does not know of. A clustered
+/// collection may have none.
 pub(super) fn without_others(reply: &RawDocument, field: &str, others: usize) -> i32 {
     let all = get(reply, field).and_then(as_whole_number).unwrap_or(1);
     let known = all.saturating_sub(i64::try_from(others).unwrap_or(i64::MAX));

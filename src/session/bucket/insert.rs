@@ -1,7 +1,7 @@
-//! `insert`: items placed on pages, round after round until each is stored or has failed for a reason of its own.
+//! `insert`: stores items on pages, in rounds, until each is stored or has failed.
 //!
-//! [`prefetch`] reads what must be known, [`retry_recovery`] what an earlier attempt at the same command has done, [`dispatch`] sends the
-//! planned statements, [`write_concern`] waits for what the client's `writeConcern` asks.
+//! [`prefetch`] reads what the plan needs, [`retry_recovery`] finds what an earlier attempt stored,
+//! [`dispatch`] sends the planned statements, [`write_concern`] waits for the client's write concern.
 
 mod batch;
 mod dispatch;
@@ -24,8 +24,8 @@ use crate::session::error::RunError;
 use crate::session::head_page_cache::KeyLease;
 use crate::session::metrics::HintUse;
 
-/// Rounds in which not one item was stored or refused, after which the races are called lost. Each round that a race costs
-/// means that another writer got on, so this is only met when something is wrong.
+/// Rounds in which not one item was stored or refused, after which the races are called lost. Each round that
+/// a race costs means that another writer got on, so this is only met when something is wrong.
 const MAX_IDLE_ROUNDS: u32 = 100;
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
@@ -73,8 +73,8 @@ struct Turns {
     order: Vec<usize>,
 }
 
-/// A transaction sees the collection as it was when it began, and others do not see what it writes: it takes no hints, and
-/// leaves none.
+/// A transaction sees the collection as it was when it began, and others do not see what it writes: it takes
+/// no hints, and leaves none.
 async fn take_turns(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, uuid: &Binary) -> Turns {
     if run.head.in_transaction() {
         return Turns::default();

@@ -1,8 +1,8 @@
-//! A transaction of the proxy's own, for a change of two documents that must not come apart: on a session beside the client's.
+//! A transaction of the proxy for a change of two documents, in a session beside the client's.
 //!
-//! Where the client may send its command again, session and number follow from the client's own, so that another attempt,
-//! perhaps through another proxy, can ask what became of the first: `abortTransaction` says of one that was committed that it
-//! was (256), and ends one that still runs. See `docs/decisions/0014-moves-are-transactions.md`.
+//! For a retryable command the session and number are derived from the client's, so that another attempt,
+//! perhaps through another proxy, can ask for the outcome: `abortTransaction` reports that the first was
+//! committed (256), or ends it. See `docs/decisions/0014-moves-are-transactions.md`.
 
 use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -39,7 +39,8 @@ pub(super) enum Before {
     Spent,
     /// One of a greater number was begun: of this one mongod knows nothing any more.
     Superseded,
-    /// There was none, or nothing came of it: mongod does not tell these apart until it is asked to begin one.
+    /// There was none, or nothing came of it: mongod does not tell these apart until it is asked to begin
+    /// one.
     Nothing,
 }
 
@@ -61,8 +62,9 @@ impl OwnTransaction {
         numbered
     }
 
-    /// The attempt of that number at the client's statement: all of a client's session are on one session, in the order of the client's
-    /// numbers, of its statements, and of the attempts. `None` where the client's session is not known, or its numbers leave no room.
+    /// The attempt of that number at the client's statement: all of a client's session are on one session, in
+    /// the order of the client's numbers, of its statements, and of the attempts. `None` where the client's
+    /// session is not known, or its numbers leave no room.
     pub(super) fn of_statement(run: &BucketCommand<'_>, statement: i32, attempt: u32) -> Option<Self> {
         let body = run.head.body();
         let session = get(body, "lsid")?.as_document()?;

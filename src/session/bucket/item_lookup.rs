@@ -1,4 +1,4 @@
-//! The items that a write is about: found before it is sent, and read in batches.
+//! Locates the items of a write before it is sent, in batches.
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
@@ -67,7 +67,8 @@ impl Matches {
         Ok(Self { answer })
     }
 
-    /// The next of them, as many as mongod puts in a batch; `None` at the end. One that is empty may have others behind it.
+    /// The next of them, as many as mongod puts in a batch; `None` at the end. One that is empty may have
+    /// others behind it.
     pub(super) async fn next_batch(
         &mut self,
         run: &mut BucketCommand<'_>,

@@ -1,7 +1,7 @@
-//! What a client asks to be done to items that must be found first: what `update` and `findAndModify` have in common.
+//! Updates of located items: what `update` and `findAndModify` share.
 //!
-//! mongod judges the client's own words before anything else, in a statement that matches nothing: it answers in the words of a
-//! naive collection what is wrong with them, and, where it has executed the statement before, what it did then.
+//! The client's statement is first validated upstream with a filter that matches nothing. mongod reports
+//! mistakes in its own words, and the recorded result if the statement is a retry.
 
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -95,7 +95,8 @@ impl<'a> ItemUpdate<'a> {
         if let Some(collation) = self.asked.collation {
             to.append(cstr!("collation"), collation);
         }
-        // Planned by the page index, a condition on a key field may fail in mongod (`$geoWithin` in a `$nor`, on 6.0.5).
+        // Planned by the page index, a condition on a key field may fail in mongod (`$geoWithin` in a `$nor`,
+        // on 6.0.5).
         to.append(cstr!("hint"), single("_id", 1));
     }
 
@@ -157,7 +158,8 @@ impl<'a> ItemUpdate<'a> {
                     planned.push(of_one.map_err(|what| run.unsupported(&what))?);
                 }
                 Err(error) => {
-                    // Unless a path that mongod comes to before is wrong, too, which it finds out itself in the bucket.
+                    // Unless a path that mongod comes to before is wrong, too, which it finds out itself in
+                    // the bucket.
                     planned.push(match plan(operators) {
                         Ok(change @ Planned::InPlace(_)) => change,
                         _ => match plan(&positional.before(operators)) {
@@ -363,8 +365,9 @@ pub(super) fn given_up(run: &BucketCommand<'_>) -> WriteError {
     WriteError::new(ErrorCode::WriteConflict, message)
 }
 
-/// Ends the client's transaction, as an error of mongod does: one that the proxy has answered must do the same. Where that error
-/// came from mongod, which the proxy had asked something of its own, it has ended already.
+/// Ends the client's transaction, as an error of mongod does: one that the proxy has answered must do the
+/// same. Where that error came from mongod, which the proxy had asked something of its own, it has ended
+/// already.
 pub(super) async fn end_transaction(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
     match end_running_transaction(run).await {
         Err(RunError::Command(error)) if error.is(ErrorCode::NoSuchTransaction) => Ok(()),

@@ -1,5 +1,4 @@
-//! `listCollections`: mongod's own answer, with a filter that leaves out the views of items, packed copies and extras, which are the
-//! proxy's.
+//! `listCollections`: mongod's reply without the proxy's item views, compacted copies and extras.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -51,7 +50,8 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     across.link.run(&command).await
 }
 
-/// The copies that may be about to take a collection's place. What plain documents are kept in is the user's, to be dropped.
+/// The copies that may be about to take a collection's place. What plain documents are kept in is the user's,
+/// to be dropped.
 fn copies_of(collection: &str) -> Vec<String> {
     let names = [compact::copy_name, compact::stopped_name, pack::copy_name];
     names.iter().map(|name| name(collection)).collect()
@@ -78,8 +78,8 @@ fn without_scratches<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator
     })
 }
 
-/// The filter that leaves out what is the proxy's: whatever has such a name, also when it is made this moment, but what is found
-/// there and is somebody else's.
+/// The filter that leaves out what is the proxy's: whatever has such a name, also when it is made this
+/// moment, but what is found there and is somebody else's.
 async fn without_ours(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let shapes = &across.settings.shapes;
     let database = across.head.database;

@@ -1,5 +1,5 @@
-//! An item that a change gives another key or time: put in its place where that is where it lies, or [relocated](super::relocate).
-//! On a standalone it keeps its place with [whatever time](super::retime).
+//! An item whose key or time changes: it stays on its page if it belongs there, or is
+//! [relocated](super::relocate). On a standalone it stays with [any time](super::retime).
 
 use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocumentBuf};

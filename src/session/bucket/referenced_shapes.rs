@@ -1,4 +1,4 @@
-//! The shaped collections that a pipeline reads beside its own are made sure of before it runs.
+//! Checks the shaped collections that a pipeline references, before it runs.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -71,7 +71,8 @@ impl ReferencedShapes<'_, '_> {
         Ok(())
     }
 
-    /// Makes the views again that were dropped, as nobody read them, before the view was there which the command has made.
+    /// Makes the views again that were dropped, as nobody read them, before the view was there which the
+    /// command has made.
     pub(super) async fn keep_views(&mut self, reached: &[ReferencedCollection]) -> Result<(), RunError> {
         for reached in reached.iter().filter(|reached| reached.needs_view) {
             let Shape::Bucket(shape) = reached.shape() else {

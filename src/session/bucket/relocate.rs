@@ -1,5 +1,5 @@
-//! An item that goes to another page: under another key, or to where its new time belongs. It is taken out of the one page and
-//! inserted anew, in one transaction: the client's, or one of [our own](super::internal_transaction).
+//! Moves an item to another page, for another key or time. It is removed and inserted in one transaction: the
+//! client's, or an [internal one](super::internal_transaction).
 
 mod memory;
 
@@ -123,8 +123,8 @@ pub(super) async fn was_relocated(run: &mut BucketCommand<'_>, task: &ItemUpdate
     Ok(matches!(next, Next::Relocated).then_some(attempt))
 }
 
-/// The same where the statement has met no item. Where others follow it, no attempt at it relocates one from now on: the
-/// transaction of a later statement would hide that.
+/// The same where the statement has met no item. Where others follow it, no attempt at it relocates one from
+/// now on: the transaction of a later statement would hide that.
 pub(super) async fn was_relocated_before_others(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
@@ -153,7 +153,8 @@ enum Next {
     Late,
 }
 
-/// What is known of the transactions of the client's statement, from an attempt on, which then is that of the answer.
+/// What is known of the transactions of the client's statement, from an attempt on, which then is that of the
+/// answer.
 async fn next_attempt(
     run: &mut BucketCommand<'_>,
     (memory, id): (Memory, i32),
@@ -169,7 +170,8 @@ async fn next_attempt(
                 return Ok(Next::Relocated);
             }
             Before::Nothing => return Ok(Next::Begin(transaction)),
-            // By another attempt at this statement, or at a later one, which follows what is recorded of this.
+            // By another attempt at this statement, or at a later one, which follows what is recorded of
+            // this.
             Before::Superseded if of_statement(run, id, MAX_ATTEMPTS)?.abort(run).await? == Before::Superseded => {
                 let is_relocated = memory == Memory::Statement && is_recorded(run, id).await?;
                 return Ok(if is_relocated { Next::Relocated } else { Next::Late });

@@ -1,4 +1,4 @@
-//! `renameCollection`: from one name to another under which the same is stored, and nowhere else.
+//! `renameCollection`: only between names with the same stored layout.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 

@@ -1,5 +1,5 @@
-//! An item that gets another time on a standalone, which has no transactions to move it: changed where it lies. What other
-//! pages are to tell of it is told before; see `docs/decisions/0015-times-change-in-place.md`.
+//! Changes an item's time in place on a standalone, which has no transactions. Other pages are marked before;
+//! see `docs/decisions/0015-times-change-in-place.md`.
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 

@@ -1,9 +1,9 @@
-//! Collections that are replaced while clients work, by a packed copy of themselves
+//! Runs a command again when its collection is swapped for a compacted copy
 //! (`docs/decisions/0016-pages-are-packed-in-a-copy.md`).
 //!
-//! What is written shortly before fails by a validator; what goes on in the collection that was, by its UUID, or since mongod has
-//! killed it. A command that has changed nothing yet, or of which mongod remembers what it has done, is run again from its
-//! beginning. Any other is answered by an error that says so.
+//! Writes just before the swap fail with `DocumentValidationFailure`. Operations still on the old collection
+//! fail with `CollectionUUIDMismatch` or `QueryPlanKilled`. A command that has changed nothing, or that is
+//! retryable, runs again from the beginning. Any other returns an error that says so.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -21,7 +21,8 @@ pub(super) const MAX_RUNS: u32 = 10;
 /// A command's answer.
 pub(super) type CommandReply = Result<RawDocumentBuf, RunError>;
 
-/// Whether mongod refused it since the collection is frozen, or is another by now, or has no index of the shape's yet.
+/// Whether mongod refused it since the collection is frozen, or is another by now, or has no index of the
+/// shape's yet.
 pub(super) fn is_met_by(error: &CommandError) -> bool {
     if let CommandError::Upstream(reply) = error
         && reply
@@ -101,7 +102,8 @@ fn may_be_run_again(run: &BucketCommand<'_>) -> bool {
     }
 }
 
-/// Waits until the collection takes writes again, and uses the one that has its name then. A dropped collection is not created.
+/// Waits until the collection takes writes again, and uses the one that has its name then. A dropped
+/// collection is not created.
 pub(super) async fn wait(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
     let settings = run.settings;
     settings.readiness.forget(run.namespace);
@@ -113,7 +115,8 @@ pub(super) async fn wait(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Whether a statement of several, which failed so, may be run again by itself: `before` is what the command had executed until it.
+/// Whether a statement of several, which failed so, may be run again by itself: `before` is what the command
+/// had executed until it.
 pub(super) fn may_go_on(run: &BucketCommand<'_>, before: u64) -> bool {
     !run.head.in_transaction() && (run.executed == before || run.head.is_retryable_write())
 }
@@ -175,7 +178,8 @@ fn in_part(run: &BucketCommand<'_>, what: &str) -> WriteError {
     WriteError::new(ErrorCode::WriteConflict, message)
 }
 
-/// What came of something that is of no use any more where the collection was replaced, or is about to be; `None` then.
+/// What came of something that is of no use any more where the collection was replaced, or is about to be;
+/// `None` then.
 pub(super) fn unless_replaced<T>(run: &BucketCommand<'_>, told: Result<T, RunError>) -> Result<Option<T>, RunError> {
     match told {
         Err(RunError::Command(error)) if is_met_by(&error) && !run.head.in_transaction() => Ok(None),
@@ -184,7 +188,8 @@ pub(super) fn unless_replaced<T>(run: &BucketCommand<'_>, told: Result<T, RunErr
 }
 
 impl BucketCommand<'_> {
-    /// Whether the collection is still the one that was found ready. mongod sees to that where a query may name its UUID.
+    /// Whether the collection is still the one that was found ready. mongod sees to that where a query may
+    /// name its UUID.
     pub(super) async fn is_still_the_same(&mut self) -> Result<bool, RunError> {
         let Some(known) = self.collection.clone() else {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! `collStats`, `dataSize`, `$collStats` and `validate`: mongod's answer, with items where it has buckets.
+//! `collStats`, `dataSize`, `$collStats` and `validate`: mongod's reply, with items in place of buckets.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -70,7 +70,8 @@ pub(super) fn begins_with_statistics(aggregate: &Aggregate<'_>) -> bool {
     first.is_some_and(|(name, _)| name == STAGE) && !aggregate.explain
 }
 
-/// An `aggregate` that begins with `$collStats`: what that tells is asked for first, and then given to the stages behind.
+/// An `aggregate` that begins with `$collStats`: what that tells is asked for first, and then given to the
+/// stages behind.
 pub(super) async fn aggregate(
     run: &mut BucketCommand<'_>,
     aggregate: &Aggregate<'_>,

@@ -1,5 +1,5 @@
-//! `update`: where all statements are about one item each by its `_id`, they are sent as they are on the items' buckets; else
-//! each is run by itself, on items that are found first.
+//! `update`: if each statement updates one item by `_id`, the statements are sent together to the items'
+//! pages; otherwise each is run by itself on located items.
 
 mod by_id;
 mod many;
@@ -169,14 +169,15 @@ async fn of_statement(
     }
 }
 
-/// Whether mongod executes a statement at all: before it creates the collection of an upsert, it refuses a retryable update of many, and
-/// constants beside anything but a pipeline.
+/// Whether mongod executes a statement at all: before it creates the collection of an upsert, it refuses a
+/// retryable update of many, and constants beside anything but a pipeline.
 fn is_executed(run: &BucketCommand<'_>, statement: &UpdateStatement<'_>) -> bool {
     let is_pipeline = matches!(statement.change, RawBsonRef::Array(_));
     !(statement.multi && run.head.is_retryable_write()) && (statement.constants.is_none() || is_pipeline)
 }
 
-/// What an earlier attempt at the command has done with this statement, where that is not under the statement's own number.
+/// What an earlier attempt at the command has done with this statement, where that is not under the
+/// statement's own number.
 async fn before(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,

@@ -1,6 +1,6 @@
-//! An item that an upsert makes where none matches: built as mongod would build it, and inserted.
+//! Inserts the item of an upsert without a match, built as mongod builds it.
 //!
-//! The insert has a number of its own beside the client's statement's, so that a command that is sent again knows what it did.
+//! The insert has a `stmtId` of its own beside the client's statement, so that a retry finds it.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -68,7 +68,8 @@ pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdat
     })
 }
 
-/// What an earlier attempt at the client's statement has made: its `_id`, the item as it would be made now, mongod's answer.
+/// What an earlier attempt at the client's statement has made: its `_id`, the item as it would be made now,
+/// mongod's answer.
 pub(super) async fn before(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
@@ -149,8 +150,8 @@ fn insert_of(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, item: &RawDocument)
     body
 }
 
-/// Whether the filter is about nothing but the `_id`, and so the unique index decides who of two is first (mongod tries such an
-/// upsert again: `shouldRetryDuplicateKeyException`).
+/// Whether the filter is about nothing but the `_id`, and so the unique index decides who of two is first
+/// (mongod tries such an upsert again: `shouldRetryDuplicateKeyException`).
 fn names_only_id(run: &BucketCommand<'_>, task: &ItemUpdate<'_>) -> bool {
     let narrowing = BucketPredicate::of(run.shape, task.asked.filter);
     narrowing.exactly_one_id().is_some() && task.asked.filter.is_some_and(|filter| filter.iter().count() == 1)

@@ -1,4 +1,4 @@
-//! Queries of the proxy's own, by which a command finds what it is asked for.
+//! Internal queries of commands.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -30,8 +30,9 @@ impl<'a> BucketCommand<'a> {
     }
 }
 
-/// Adds to a query what every command made from the client's carries, and which collection it is for. A transaction holds that;
-/// under the stable API it cannot be named, and [`BucketCommand::is_still_the_same`] tells.
+/// Adds to a query what every command made from the client's carries, and which collection it is for. A
+/// transaction holds that; under the stable API it cannot be named, and [`BucketCommand::is_still_the_same`]
+/// tells.
 pub(super) fn complete(run: &BucketCommand<'_>, mut request: RawDocumentBuf) -> RawDocumentBuf {
     let is_named = !run.is_strict() && !run.head.in_transaction();
     if let Some(uuid) = run.collection.as_ref().filter(|_| is_named) {
@@ -41,7 +42,8 @@ pub(super) fn complete(run: &BucketCommand<'_>, mut request: RawDocumentBuf) -> 
     request
 }
 
-/// Runs queries back to back, in order. `None` where one is refused, as for an index that is not there: a pipeline needs none.
+/// Runs queries back to back, in order. `None` where one is refused, as for an index that is not there: a
+/// pipeline needs none.
 pub(super) async fn ask_all(
     run: &mut BucketCommand<'_>,
     queries: Vec<RawDocumentBuf>,

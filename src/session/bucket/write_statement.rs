@@ -1,4 +1,4 @@
-//! Statements of the proxy's own on buckets, and what came of them.
+//! Internal statements on buckets, and their results.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -27,7 +27,8 @@ pub(super) enum WriteCommand {
 /// As whose they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// As the client's own statement, which mongod remembers under this number if the client may send it again.
+    /// As the client's own statement, which mongod remembers under this number if the client may send it
+    /// again.
     Client(Option<i32>),
     /// Beside it: it may be done twice, and other members need not have it yet.
     Internal,
@@ -44,7 +45,8 @@ pub(super) struct WriteResult {
     pub(super) resent: bool,
     /// mongod's answer.
     pub(super) answer: RawDocumentBuf,
-    /// The error of statements, which are among those that missed, that met a collection about to be replaced.
+    /// The error of statements, which are among those that missed, that met a collection about to be
+    /// replaced.
     pub(super) replaced: Option<WriteError>,
 }
 
@@ -68,8 +70,8 @@ pub(super) async fn send_one(
     send(run, kind, (&[statement], true), part).await
 }
 
-/// Sends some, in order and none behind one that failed, or each whatever becomes of the others. A failure that is no miss
-/// is the command's.
+/// Sends some, in order and none behind one that failed, or each whatever becomes of the others. A failure
+/// that is no miss is the command's.
 pub(super) async fn send(
     run: &mut BucketCommand<'_>,
     kind: WriteCommand,
@@ -81,7 +83,8 @@ pub(super) async fn send(
         .unless_replaced()
 }
 
-/// The same, which tells what was executed where other statements met a collection that is about to be replaced.
+/// The same, which tells what was executed where other statements met a collection that is about to be
+/// replaced.
 pub(super) async fn send_counting(
     run: &mut BucketCommand<'_>,
     kind: WriteCommand,
@@ -179,7 +182,8 @@ pub(super) fn beside<'a>(run: &BucketCommand<'a>) -> InheritedOptions<'a> {
     }
 }
 
-/// Whether mongod remembers the client's statement: it was executed before, and what is there now says nothing of it.
+/// Whether mongod remembers the client's statement: it was executed before, and what is there now says
+/// nothing of it.
 pub(super) async fn is_remembered(run: &mut BucketCommand<'_>, id: i32) -> Result<Option<WriteResult>, RunError> {
     let told = send_one(run, WriteCommand::Update, &no_statement(), Origin::Client(Some(id))).await?;
     Ok(told.resent.then_some(told))

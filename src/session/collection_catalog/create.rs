@@ -1,4 +1,4 @@
-//! Making what is missing: the shape's indexes, and the collection with them.
+//! Creates missing indexes of the shape, and the collection.
 
 use std::sync::atomic::Ordering;
 
@@ -27,8 +27,9 @@ impl CatalogSession<'_> {
         self.transaction.is_some_and(|transaction| !transaction.makes_none)
     }
 
-    /// Has the client's transaction make the collection. Where its read concern turns out to be one that mongod does not do
-    /// that with, it is made outside, and the transaction, which that has ended, is to be tried again.
+    /// Has the client's transaction make the collection. Where its read concern turns out to be one that
+    /// mongod does not do that with, it is made outside, and the transaction, which that has ended, is to be
+    /// tried again.
     pub(super) async fn create_in_transaction(&mut self) -> Result<(), RunError> {
         match self.make_in_transaction().await {
             Err(RunError::Command(error)) if is_unsupported_read_concern(&error) => {
@@ -43,8 +44,8 @@ impl CatalogSession<'_> {
         }
     }
 
-    /// Has the client's transaction make the shape's indexes, with the collection where it is not there, and gives the
-    /// answer. Changes nothing where it has done so before.
+    /// Has the client's transaction make the shape's indexes, with the collection where it is not there, and
+    /// gives the answer. Changes nothing where it has done so before.
     pub(in crate::session) async fn make_in_transaction(&mut self) -> Result<RawDocumentBuf, RunError> {
         let mut command = single("createIndexes", self.namespace.collection);
         put(&mut command, "indexes", array_of(&index::specs(self.shape)));

@@ -1,4 +1,4 @@
-//! Looking at a collection: its options, its page index and, where that is missing, what it holds.
+//! Checks a collection: its options, its page index and, if that is missing, its documents.
 
 use std::time::Duration;
 
@@ -162,8 +162,8 @@ impl CatalogSession<'_> {
         }
     }
 
-    /// Any document that is no bucket, or not what it says it is, was written past the proxy, or before the collection was
-    /// shaped. Names it.
+    /// Any document that is no bucket, or not what it says it is, was written past the proxy, or before the
+    /// collection was shaped. Names it.
     async fn check_contents(&mut self) -> Result<(), RunError> {
         let mut command = single("find", self.namespace.collection);
         command.append(cstr!("filter"), adopt::strays(self.shape));

@@ -1,4 +1,4 @@
-//! Why a connection ended, and who is told.
+//! Why a connection was closed, and at which level that is logged.
 
 use std::net::SocketAddr;
 
@@ -47,7 +47,8 @@ impl From<StreamError> for Closed {
 }
 
 impl Closed {
-    /// Says so, once, at the level of whom it concerns. `upstream` is the one that the client was connected to, if any.
+    /// Says so, once, at the level of whom it concerns. `upstream` is the one that the client was connected
+    /// to, if any.
     pub(super) fn report(&self, peer: SocketAddr, upstream: Option<&Upstream>, metrics: &SessionMetrics) {
         if let Some(limit) = self.limit() {
             metrics.limit_hit(limit);
@@ -74,7 +75,8 @@ impl Closed {
             Self::NoRoom => {
                 tracing::warn!(%peer, "closed a connection: too many long messages at once");
             }
-            // Of a primary that steps down or dies the topology tells, once and not for each of its connections.
+            // Of a primary that steps down or dies the topology tells, once and not for each of its
+            // connections.
             Self::Upstream(error) if upstream.is_some_and(Upstream::is_retired) => {
                 tracing::debug!(%peer, %error, "closed a connection: the upstream is no longer the primary");
             }

@@ -1,4 +1,4 @@
-//! What a command counts once it has ended.
+//! Metrics of a command when it ends.
 
 use std::time::Instant;
 
@@ -15,8 +15,8 @@ use crate::session::stream::StreamError;
 pub(super) enum Awaited {
     /// The answer to what it asks.
     Answer,
-    /// News of the server, which may never come: the time that this takes says nothing of anybody, and the client breaks it
-    /// off when it needs to know no more.
+    /// News of the server, which may never come: the time that this takes says nothing of anybody, and the
+    /// client breaks it off when it needs to know no more.
     News,
 }
 

@@ -1,4 +1,4 @@
-//! OP_COMPRESSED: opened as far as it takes to know where it goes.
+//! OP_COMPRESSED: decompressed as far as routing needs it.
 
 use bytes::Bytes;
 use tokio::task::spawn_blocking;
@@ -8,7 +8,8 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::session::relay::RequestBytes;
 use crate::wire::{Frame, Inflated, OpCode, OpCompressed, WireError};
 
-/// So much of a message is opened at first; its command, without documents in a sequence, is hardly ever longer.
+/// So much of a message is opened at first; its command, without documents in a sequence, is hardly ever
+/// longer.
 const HEAD_BYTES: usize = 64 * 1024;
 
 impl Session<'_> {
@@ -61,8 +62,8 @@ impl Session<'_> {
     }
 }
 
-/// The beginning of a long message. Of one that must be opened whole for that it is a copy: the whole is not kept while the
-/// message is relayed.
+/// The beginning of a long message. Of one that must be opened whole for that it is a copy: the whole is not
+/// kept while the message is relayed.
 fn beginning(compressed: &OpCompressed<'_>) -> Result<Bytes, WireError> {
     Ok(match compressed.inflate_head(HEAD_BYTES)? {
         Inflated::Head(beginning) => beginning,

@@ -1,4 +1,4 @@
-//! Commands that are rewritten: run, and answered.
+//! Executes commands on shaped collections, and sends the replies.
 
 use bson::raw::{RawBson, RawDocumentBuf, cstr};
 
@@ -92,11 +92,13 @@ impl Session<'_> {
         Ok(outcome)
     }
 
-    /// Ends the transaction of a command that the proxy has failed, as mongod ends one in which it fails a command.
+    /// Ends the transaction of a command that the proxy has failed, as mongod ends one in which it fails a
+    /// command.
     async fn end_transaction(&mut self, head: &CommandHeader<'_>) -> Result<(), LinkError> {
         let carried = InheritedOptions::of(head.body());
         if get(head.body(), "startTransaction").is_some() {
-            // Begins it where the command has not: a later command is then told that it was aborted, not that there is none.
+            // Begins it where the command has not: a later command is then told that it was aborted, not that
+            // there is none.
             let mut find = single("find", "$cmd");
             find.append(cstr!("filter"), single("$mongoshape", RawBson::Null));
             carried.append_to_internal_read(&mut find);
@@ -110,9 +112,9 @@ impl Session<'_> {
     }
 }
 
-/// Whether an error of the proxy's own ends the command's transaction. mongod finds most mistakes before it begins the transaction's next
-/// command, and only options of a `findAndModify` that contradict each other within it. After a refusal nothing of the transaction
-/// may be committed.
+/// Whether an error of the proxy's own ends the command's transaction. mongod finds most mistakes before it
+/// begins the transaction's next command, and only options of a `findAndModify` that contradict each other
+/// within it. After a refusal nothing of the transaction may be committed.
 fn ends_transaction(head: &CommandHeader<'_>, error: &CommandError) -> bool {
     let contradicts_itself = error.is(ErrorCode::FailedToParse)
         && matches!(head.name, "findAndModify" | "findandmodify")

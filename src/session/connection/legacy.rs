@@ -1,4 +1,4 @@
-//! OP_QUERY: the handshake, or nothing that is answered with success.
+//! OP_QUERY: the handshake. Anything else is refused.
 
 use bson::raw::RawDocument;
 
@@ -86,8 +86,8 @@ pub(super) fn error_reply(request: &Frame, error: CommandError) -> Result<Frame,
     Ok(reply.encode(0, request.header().request_id)?)
 }
 
-/// The command in an OP_QUERY and its name. It may be wrapped in `$query`, which mongod takes off (`upconvertRequest`): what
-/// is checked must be what mongod runs.
+/// The command in an OP_QUERY and its name. It may be wrapped in `$query`, which mongod takes off
+/// (`upconvertRequest`): what is checked must be what mongod runs.
 fn legacy_command<'a>(query: &OpQuery<'a>) -> Option<(&'a str, &'a RawDocument)> {
     let (name, value) = first_field(query.query)?;
     match (name, value.as_document()) {

@@ -1,4 +1,4 @@
-//! Commands on outlier collections. Most are relayed; of one that reads, the reply is looked at on its way.
+//! Commands on outlier collections. Most are relayed; replies of reads are inspected.
 
 use std::sync::Arc;
 

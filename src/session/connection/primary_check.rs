@@ -1,4 +1,4 @@
-//! Whether the server is still the primary that the client was promised, and what it may not be sent if it is.
+//! Whether the server is still the primary that the client was promised.
 
 use bson::raw::{RawDocumentBuf, cstr};
 use tokio::time::timeout;
@@ -22,8 +22,8 @@ impl Session<'_> {
         }
     }
 
-    /// After an answer "not primary": asks the server itself. It may be the primary again, or a fail point may have spoken;
-    /// drivers keep their connection after such an answer, so it must not end without need.
+    /// After an answer "not primary": asks the server itself. It may be the primary again, or a fail point
+    /// may have spoken; drivers keep their connection after such an answer, so it must not end without need.
     pub(super) async fn see_to_primary(&mut self) -> Result<(), Closed> {
         let mut hello = RawDocumentBuf::new();
         hello.append(cstr!("hello"), 1);

@@ -1,4 +1,4 @@
-//! The proxy's own answers.
+//! Replies of the proxy itself.
 
 use bson::raw::RawDocumentBuf;
 

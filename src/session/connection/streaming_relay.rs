@@ -1,4 +1,4 @@
-//! Messages of which the beginning is enough to know that they are none of the proxy's business.
+//! Relays long messages whose beginning shows that they concern no shaped collection.
 
 use super::command_timer::Awaited;
 use super::{Closed, Session};
@@ -13,8 +13,8 @@ use crate::session::upstream_connection::LinkError;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Frame, MessageHeader, OpCode, OpCompressed, OpMsgBuilder, OpMsgFlags, OpMsgHead};
 
-/// Commands that are never told by their beginning: namespaces may stand in a sequence of the first, and the others may
-/// have to be edited.
+/// Commands that are never told by their beginning: namespaces may stand in a sequence of the first, and the
+/// others may have to be edited.
 const READ_WHOLE: &[&str] = &["abortTransaction", "bulkWrite", "commitTransaction"];
 
 /// A command that is to be relayed.
@@ -24,8 +24,8 @@ pub(super) struct Beginning<'a> {
 }
 
 impl Session<'_> {
-    /// Passes a long message on while it comes in. Gives it back, whole and with memory reserved for it, when its beginning does
-    /// not say that it may.
+    /// Passes a long message on while it comes in. Gives it back, whole and with memory reserved for it, when
+    /// its beginning does not say that it may.
     pub(super) async fn relay_long(&mut self, long: LongFrame) -> Result<Option<Frame>, Closed> {
         let header = long.header();
         let beginning = long.payload();
@@ -55,8 +55,8 @@ impl Session<'_> {
         Ok(Some(whole.ok_or(Closed::ByClient)?))
     }
 
-    /// Reserves memory for a request of so many bytes, or tells why there is none. Clients that mongod wants to log in, and that have
-    /// not, have a small share of their own.
+    /// Reserves memory for a request of so many bytes, or tells why there is none. Clients that mongod wants
+    /// to log in, and that have not, have a small share of their own.
     pub(super) async fn reserve_request(&mut self, bytes: usize) -> Result<Result<(), CommandError>, Closed> {
         let memory = &self.shared.memory;
         let is_stranger = self.link.is_stranger().await?;

@@ -1,4 +1,4 @@
-//! The open pages of keys, as they would be if all that was observed had been stored in pages.
+//! The open pages of keys, as if all observed inserts had been stored in pages.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,7 @@
-//! What a member of a replica set is shown as.
+//! How a member of a replica set is presented.
 //!
-//! Drivers judge a server by the fields of its `hello`, each in another order, so no reply may carry the markers of two
-//! kinds: `msg` makes a mongos, `setName` a member (Server Discovery and Monitoring, "type").
+//! Drivers classify a server by the fields of its `hello`, each in another order, so no reply may carry the
+//! markers of two kinds: `msg` marks a mongos, `setName` a member (Server Discovery and Monitoring, "type").
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -83,7 +83,8 @@ pub(super) enum Hello {
 }
 
 impl Presentation {
-    /// Whether clients see one server that is always the primary, so that a connection to another one must end.
+    /// Whether clients see one server that is always the primary, so that a connection to another one must
+    /// end.
     #[must_use]
     pub fn promises_primary(&self) -> bool {
         !matches!(self, Self::Member(_))

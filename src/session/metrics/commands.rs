@@ -1,4 +1,4 @@
-//! What every command counts: how it ended, how long it took, and how much of that was mongod's time.
+//! Metrics of every command: outcome, duration, and mongod's part of it.
 
 use std::time::Duration;
 
@@ -76,7 +76,8 @@ pub struct Spent {
 /// The handles.
 #[derive(Clone, Debug)]
 pub(super) struct CommandMetrics {
-    /// By the position of the name in [`COMMANDS`], the last for others, and by outcome: looked up for every command.
+    /// By the position of the name in [`COMMANDS`], the last for others, and by outcome: looked up for every
+    /// command.
     commands: Vec<[IntCounter; CommandOutcome::ALL.len()]>,
     durations: [Histogram; CommandOutcome::ALL.len()],
     upstream: UpstreamDurations,

@@ -1,4 +1,4 @@
-//! What inserts on bucket collections count.
+//! Metrics of inserts on bucket collections.
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, Registry};
 

@@ -1,4 +1,4 @@
-//! Values of labels: closed sets, whose series all exist before their first event.
+//! Values of labels: closed sets, whose series exist before their first event.
 
 use crate::command::document::{first_field, get};
 use crate::command::header::CommandHeader;

@@ -1,4 +1,4 @@
-//! What shapes in observe mode count: what would have been done, and what would have been saved.
+//! Metrics of observe mode: what would be done and saved.
 
 use prometheus::{IntCounterVec, Registry};
 
@@ -7,8 +7,8 @@ use super::label::{RefusalReason, Strategy};
 use super::{SessionMetrics, counters};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
-/// Entries of indexes that an item has in a naive collection at the least: `_id`'s, and those of one on the key (and the time), which the
-/// same reads take.
+/// Entries of indexes that an item has in a naive collection at the least: `_id`'s, and those of one on the
+/// key (and the time), which the same reads take.
 const NAIVE_ENTRIES: u64 = 2;
 /// How items are stored.
 const NAIVE: &str = "naive";
@@ -61,7 +61,8 @@ impl ObservedMetrics {
         }
     }
 
-    /// Handles for the code that rewrites, which count as observed; what they count else is seen by nobody. `None` in theory only.
+    /// Handles for the code that rewrites, which count as observed; what they count else is seen by nobody.
+    /// `None` in theory only.
     pub(super) fn counting(&self) -> Option<SessionMetrics> {
         let metrics = SessionMetrics::register(&Registry::new()).ok()?;
         Some(SessionMetrics {

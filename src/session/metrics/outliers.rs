@@ -1,4 +1,4 @@
-//! What commands on outlier collections count.
+//! Metrics of commands on outlier collections.
 
 use prometheus::{IntCounterVec, Registry};
 

@@ -1,4 +1,4 @@
-//! What was refused, in the proxy's own words: logged, and kept for the operator's page.
+//! Refusals: logged, and kept for the operator's page.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,7 +50,8 @@ impl RefusalLog {
         }
     }
 
-    /// Counts one. The first of its kind is logged at level info, others at debug: an application may repeat one forever.
+    /// Counts one. The first of its kind is logged at level info, others at debug: an application may repeat
+    /// one forever.
     pub(super) fn add(&self, namespace: &str, reason: RefusalReason, what: &str) {
         let kind = RefusalKind {
             namespace: namespace.to_owned(),

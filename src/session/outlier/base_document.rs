@@ -1,4 +1,4 @@
-//! Base documents, and what their extras are.
+//! Base documents and their extras.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,8 @@ use crate::pattern::outlier::reassemble::merged;
 use crate::session::error::RunError;
 use crate::session::memory::{LARGEST_REPLY, REPLY_COPIES};
 
-/// What the pages of one document may weigh, in bytes: as much as a document, and what is around their arrays.
+/// What the pages of one document may weigh, in bytes: as much as a document, and what is around their
+/// arrays.
 pub(super) const MOST_BYTES: usize = 17 * 1024 * 1024;
 
 /// Pages, by generation.
@@ -29,7 +30,8 @@ impl PagesByGeneration {
 }
 
 impl OutlierCommand<'_> {
-    /// The stored document of that `_id`, which is about to be changed: one that was split by hand is adopted first.
+    /// The stored document of that `_id`, which is about to be changed: one that was split by hand is adopted
+    /// first.
     pub(super) async fn base(&mut self, id: RawBsonRef<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
         self.check_collation().await?;
         for attempt in 0..MAX_ATTEMPTS {
@@ -82,7 +84,8 @@ impl OutlierCommand<'_> {
         }
     }
 
-    /// The pages of documents with these `_id`s and generations. `None` where they are of more than so many bytes.
+    /// The pages of documents with these `_id`s and generations. `None` where they are of more than so many
+    /// bytes.
     pub(super) async fn pages_within(
         &mut self,
         of: &[(RawBsonRef<'_>, ObjectId)],

@@ -1,5 +1,5 @@
-//! A collection's own collation: changes of outliers are evaluated in another collection, which does not have it, so that strings
-//! would compare otherwise there.
+//! The collation of an outlier collection. Updates of outliers are evaluated in a scratch collection without
+//! it, where strings would compare otherwise.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,8 +20,8 @@ use crate::session::upstream_connection::UpstreamRequest;
 /// Namespaces remembered.
 const MAX_NAMESPACES: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
 
-/// The collections that have been seen to have none, by namespace. Every write of what was evaluated elsewhere names the UUID, so
-/// that mongod refuses it where the collection is another one by now.
+/// The collections that have been seen to have none, by namespace. Every write of what was evaluated
+/// elsewhere names the UUID, so that mongod refuses it where the collection is another one by now.
 #[derive(Debug)]
 pub(in crate::session) struct WithoutCollation(Mutex<LruCache<String, Binary>>);
 
@@ -82,8 +82,9 @@ impl OutlierCommand<'_> {
         Ok(())
     }
 
-    /// The same for a user who may not list collections: whoever may read one may have a query of it explained, which shows under
-    /// which collation it runs. It does not show the UUID, so that nothing can be remembered of it.
+    /// The same for a user who may not list collections: whoever may read one may have a query of it
+    /// explained, which shows under which collation it runs. It does not show the UUID, so that nothing can
+    /// be remembered of it.
     async fn explain_collation(&mut self) -> Result<(), RunError> {
         let mut find = single("find", self.namespace.collection);
         find.append(cstr!("filter"), single("_id", ""));
@@ -98,8 +99,8 @@ impl OutlierCommand<'_> {
         Ok(())
     }
 
-    /// Whether a write may name the UUID of its collection, which neither the stable API nor `findAndModify` has. Where it may not,
-    /// the collation is looked at each time.
+    /// Whether a write may name the UUID of its collection, which neither the stable API nor `findAndModify`
+    /// has. Where it may not, the collation is looked at each time.
     fn can_name_collection(&self) -> bool {
         !self.head.name.eq_ignore_ascii_case("findAndModify")
             && get(self.head.body(), "apiStrict").and_then(as_flag) != Some(true)

@@ -1,4 +1,4 @@
-//! Commands about the collection itself.
+//! Commands on the collection itself.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 

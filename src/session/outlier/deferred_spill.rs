@@ -1,4 +1,4 @@
-//! Tails that a client's connection has pushed to and left as they are: they are moved together, when it pauses.
+//! Tails that a connection filled and did not spill. They are spilled together when the connection is idle.
 
 use std::time::Duration;
 
@@ -9,13 +9,15 @@ use super::hot_documents::KnownOutliers;
 use crate::command::document::{put, single};
 use crate::session::error::RunError;
 
-/// How long a connection says nothing before it pauses. Where moves have failed, each time four times as long.
+/// How long a connection says nothing before it pauses. Where moves have failed, each time four times as
+/// long.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How often a connection tries. What it could not move then, whoever pushes next does.
 const MAX_TRIES: u32 = 5;
 /// How many a connection leaves at once. One more is moved before its client is answered.
 const MAX_LEFT: usize = 32;
-/// How long a statement of a move may wait for the document: a transaction may hold it whose client is about to speak here.
+/// How long a statement of a move may wait for the document: a transaction may hold it whose client is about
+/// to speak here.
 const MAX_TIME_MS: i32 = 100;
 
 /// What a command about a tail repeats of the one that pushed to it.

@@ -1,4 +1,4 @@
-//! `delete`: extras go with their document. The base document goes first; what is left of its pages then is nothing.
+//! `delete`: removes the base document first. Its pages are then orphans, which are removed next.
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 

@@ -1,4 +1,5 @@
-//! `find` and `getMore`: mongod's own answer with outliers put together, or a pipeline where the question depends on the array.
+//! `find` and `getMore`: mongod's reply with outliers put together, or a pipeline if the query depends on the
+//! array.
 
 use std::sync::atomic::Ordering;
 
@@ -114,7 +115,8 @@ pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<FindPlan, Str
     }
 }
 
-/// Whether a projection names of the proxy's own fields none but the flag itself, which is shown to nobody anyway.
+/// Whether a projection names of the proxy's own fields none but the flag itself, which is shown to nobody
+/// anyway.
 fn leaves_control(shape: &OutlierShape, projection: &RawDocument) -> bool {
     projection.iter().flatten().all(|(name, _)| {
         let name = name.as_str();
@@ -174,8 +176,8 @@ enum Batches {
     Next,
 }
 
-/// The reply with its outliers put together: as many as it holds, and the others are left to `getMore`. `None` where one has got other
-/// pages since.
+/// The reply with its outliers put together: as many as it holds, and the others are left to `getMore`.
+/// `None` where one has got other pages since.
 async fn complete(
     run: &mut OutlierCommand<'_>,
     answer: &RawDocument,
@@ -240,7 +242,8 @@ async fn by_pipeline(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<Ra
         return Ok(reply);
     };
     let returned = u64::try_from(cursor.documents().count()).unwrap_or(u64::MAX);
-    // As `find` does and an aggregation does not: the cursor is closed with the last document that was asked for.
+    // As `find` does and an aggregation does not: the cursor is closed with the last document that was asked
+    // for.
     if cursor.id != 0 && (find.single_batch || (find.limit > 0 && returned >= find.limit)) {
         close(run, &reply).await?;
         return Ok(with_closed_cursor(&reply));

@@ -1,5 +1,5 @@
-//! `findAndModify`: a typical document is changed and answered by mongod itself; of an outlier, mongod works out the change and its
-//! answer on a copy.
+//! `findAndModify`: mongod changes an inline document itself, and evaluates the change of an outlier on a
+//! copy.
 
 mod eval_and_replace;
 
@@ -19,7 +19,8 @@ use crate::pattern::outlier::reassemble::merged;
 use crate::pattern::outlier::statement::typical_with_room;
 use crate::session::error::RunError;
 
-/// mongod's code for a `findAndModify` that inserted a document when it was sent before, and says nothing of an upsert now.
+/// mongod's code for a `findAndModify` that inserted a document when it was sent before, and says nothing of
+/// an upsert now.
 const WAS_UPSERT: i32 = 40608;
 
 pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {

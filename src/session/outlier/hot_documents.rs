@@ -1,7 +1,7 @@
-//! Documents that were outliers when they were last written to, so that what is pushed to one need not be tried on a typical
-//! document first.
+//! Caches which documents were outliers at their last write, so that a push need not be tried as one on an
+//! inline document.
 //!
-//! What is remembered is a guess: mongod's answer says whether it was right, and a wrong one costs a round trip.
+//! An entry is a guess: mongod's reply shows whether it was right, and a wrong one costs a round trip.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};

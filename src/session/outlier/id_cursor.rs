@@ -1,5 +1,5 @@
-//! The `_id`s of the documents that an update or a delete of many documents selects. They are read in batches, so that the proxy
-//! holds a bounded number of them, however many documents there are.
+//! Reads the `_id`s that an update or delete of many selects in batches, so that the proxy holds a bounded
+//! number.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -53,8 +53,9 @@ impl IdCursor {
 }
 
 impl OutlierCommand<'_> {
-    /// The `_id`s of documents to change. If they are few, all of them are held before the first document is changed. Otherwise they
-    /// are read in the order of the `_id`s, which no change moves: no document is answered twice.
+    /// The `_id`s of documents to change. If they are few, all of them are held before the first document is
+    /// changed. Otherwise they are read in the order of the `_id`s, which no change moves: no document is
+    /// answered twice.
     pub(super) async fn ids_to_change(&mut self, meant: DocumentSelector<'_>) -> Result<IdCursor, RunError> {
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;

@@ -1,4 +1,4 @@
-//! `insert`: as it is, but for documents whose array is long. Their pages are written first.
+//! `insert`: passed on, but documents with long arrays are split. Their pages are written first.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};

@@ -1,4 +1,4 @@
-//! Commands of the proxy's own, made from the client's.
+//! Internal commands that are made from the client's.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,8 @@ const AROUND_DOCUMENTS: usize = 4096;
 /// As whose a write is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteOrigin {
-    /// As the client's own statement, which mongod remembers under this number if the client may send it again.
+    /// As the client's own statement, which mongod remembers under this number if the client may send it
+    /// again.
     Client(i32),
     /// Beside it: it may be done twice, and other members need not have it yet.
     Internal,
@@ -224,8 +225,9 @@ impl<'a> OutlierCommand<'a> {
         }
     }
 
-    /// The read concern of a read beside the client's own: pages are read at the snapshot's time that base documents were read at, and
-    /// are majority committed where base documents must be. A transaction has a snapshot of its own.
+    /// The read concern of a read beside the client's own: pages are read at the snapshot's time that base
+    /// documents were read at, and are majority committed where base documents must be. A transaction has a
+    /// snapshot of its own.
     fn read_concern(&self) -> Option<RawDocumentBuf> {
         if self.head.in_transaction() {
             return None;
@@ -240,7 +242,8 @@ impl<'a> OutlierCommand<'a> {
         (level == Some(RawBsonRef::String("majority"))).then(|| single("level", "majority"))
     }
 
-    /// All documents that a query of the proxy's own answers. `None` where mongod's answers are of more than so many bytes.
+    /// All documents that a query of the proxy's own answers. `None` where mongod's answers are of more than
+    /// so many bytes.
     pub(super) async fn ask_within(
         &mut self,
         mut query: RawDocumentBuf,

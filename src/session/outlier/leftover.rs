@@ -1,8 +1,8 @@
-//! Cursors of which mongod has answered more documents than a reply holds with their extras: what is left, as mongod answered it, until
-//! a `getMore` asks for it.
+//! Cursors whose last reply of mongod holds more documents than fit in a reply with their extras. The rest is
+//! kept until a `getMore`.
 //!
-//! Such a cursor has a number of the proxy's own, which mongod does not know: when it is forgotten here, its reader is told that it
-//! is not found, and no document is skipped.
+//! Such a cursor has an id of the proxy, which mongod does not know: if it is evicted, its reader gets
+//! `CursorNotFound`, and no document is skipped.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -188,8 +188,8 @@ impl Drop for BorrowedLeftover<'_> {
 }
 
 impl OutlierCommand<'_> {
-    /// Keeps what a reply had no place for, and gives the number to ask for it by. `upstream` is mongod's, `fitted` says how many
-    /// documents the reply holds.
+    /// Keeps what a reply had no place for, and gives the number to ask for it by. `upstream` is mongod's,
+    /// `fitted` says how many documents the reply holds.
     pub(super) async fn keep_leftover(
         &mut self,
         answer: &RawDocument,

@@ -1,4 +1,4 @@
-//! Whether a collection's outliers are stored in the shape that they are to be read in, as the collection of their extras says.
+//! Compares the shape marker of an outlier collection, which is on its extras, with the shape.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,10 +17,11 @@ use crate::session::error::RunError;
 use crate::session::metrics::SessionMetrics;
 use crate::session::upstream_connection::UpstreamConnection;
 
-/// How long a collection is taken to have no extras, once that was seen: another proxy may make the first at any time, and a
-/// collection without any is not to be looked at for each of its commands.
+/// How long a collection is taken to have no extras, once that was seen: another proxy may make the first at
+/// any time, and a collection without any is not to be looked at for each of its commands.
 const WITHOUT_EXTRAS: Duration = Duration::from_secs(1);
-/// Namespaces remembered; with a shape for every database there may be many. Beyond it, all are looked at anew.
+/// Namespaces remembered; with a shape for every database there may be many. Beyond it, all are looked at
+/// anew.
 const MAX_NAMESPACES: usize = 10_000;
 
 /// The collections that were seen to be stored in their shape.

@@ -1,4 +1,4 @@
-//! Writing pages, and removing those that nobody counts.
+//! Writes pages of extras, and removes pages that no base document references.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -35,8 +35,8 @@ impl Written {
 }
 
 impl OutlierCommand<'_> {
-    /// Writes the pages of whole arrays, which no base document counts yet. If mongod refuses some, those of `written` that were
-    /// stored before are removed.
+    /// Writes the pages of whole arrays, which no base document counts yet. If mongod refuses some, those of
+    /// `written` that were stored before are removed.
     pub(super) async fn write_pages(&mut self, pages: &[RawDocumentBuf], written: &[Written]) -> Result<(), RunError> {
         if let Err(error) = self.store_pages(pages).await {
             return Err(self.withdrawn(error, written).await?);
@@ -55,7 +55,8 @@ impl OutlierCommand<'_> {
         if pages.iter().any(|page| begins_at(page) == Some(0)) {
             self.index_extras().await?;
         }
-        // An insert replaces an empty timestamp at the top level of a document, an upsert by a pipeline does not.
+        // An insert replaces an empty timestamp at the top level of a document, an upsert by a pipeline does
+        // not.
         let (upserted, inserted): (Vec<_>, Vec<_>) = pages.iter().partition(|page| has_empty_timestamp(page));
         let upserts: Vec<RawDocumentBuf> = upserted.into_iter().map(|page| upserting(page)).collect();
         self.store_each(("insert", "documents"), inserted).await?;
@@ -81,8 +82,9 @@ impl OutlierCommand<'_> {
         Ok(())
     }
 
-    /// Removes pages that were written for a change which mongod has refused, and gives its error back. The pages of a transaction
-    /// have ended with it; what became of a change whose connection has failed is not known.
+    /// Removes pages that were written for a change which mongod has refused, and gives its error back. The
+    /// pages of a transaction have ended with it; what became of a change whose connection has failed is not
+    /// known.
     pub(super) async fn withdrawn(&mut self, error: RunError, written: &[Written]) -> Result<RunError, RunError> {
         if matches!(error, RunError::Command(_)) && !self.head.in_transaction() {
             self.remove_uncounted(written).await?;
@@ -90,7 +92,8 @@ impl OutlierCommand<'_> {
         Ok(error)
     }
 
-    /// Passes on what became of a change of a base document, and removes the pages that were written for it if it was not made.
+    /// Passes on what became of a change of a base document, and removes the pages that were written for it
+    /// if it was not made.
     pub(super) async fn settled(
         &mut self,
         made: Result<OutlierWriteResult, RunError>,
@@ -108,9 +111,10 @@ impl OutlierCommand<'_> {
         Ok(told)
     }
 
-    /// Sees to the indexes, each time that a document gets its first page: the collection may have been dropped since the last time,
-    /// by anybody, and where they are there mongod does nothing. Where it says another shape mongod refuses. They are made outside of a transaction: one that has
-    /// written extras sees it.
+    /// Sees to the indexes, each time that a document gets its first page: the collection may have been
+    /// dropped since the last time, by anybody, and where they are there mongod does nothing. Where it says
+    /// another shape mongod refuses. They are made outside of a transaction: one that has written extras sees
+    /// it.
     async fn index_extras(&mut self) -> Result<(), RunError> {
         let mut command = single("createIndexes", self.shape.extras_collection());
         command.append(cstr!("indexes"), array_of(&index::specs(self.shape)));
@@ -130,8 +134,8 @@ impl OutlierCommand<'_> {
         }
     }
 
-    /// Removes the pages of a generation that a document had, and cannot have again. What cannot be removed is nothing all the
-    /// same, so that the client is not told.
+    /// Removes the pages of a generation that a document had, and cannot have again. What cannot be removed
+    /// is nothing all the same, so that the client is not told.
     pub(super) async fn remove_pages(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<(), RunError> {
         let statement = page::removal(self.shape, id, generation);
         let extras = self.shape.extras_collection();

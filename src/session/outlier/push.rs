@@ -1,5 +1,5 @@
-//! A push to an outlier: to its tail, where it is left while there is room. A tail that is full is moved before the client is answered;
-//! what the move needs to know is asked for together with the push.
+//! A push to an outlier: to its tail, where it stays while there is room. A full tail is spilled before the
+//! reply; the spill's reads go upstream together with the push.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -40,7 +40,8 @@ impl<'a> Push<'a> {
     }
 }
 
-/// Pushes to a document that was an outlier when it was last looked at. `None` where it is not known to be one, or is none.
+/// Pushes to a document that was an outlier when it was last looked at. `None` where it is not known to be
+/// one, or is none.
 pub(super) async fn to_known(
     run: &mut OutlierCommand<'_>,
     (statement, push): (&OutlierUpdate<'_, '_>, Push<'_>),
@@ -60,7 +61,8 @@ pub(super) async fn to_known(
     Ok(told.map(At::done))
 }
 
-/// Pushes little to a tail that has room for it, and leaves it there. `None` where there is no room, or no outlier is meant.
+/// Pushes little to a tail that has room for it, and leaves it there. `None` where there is no room, or no
+/// outlier is meant.
 async fn into_room(
     run: &mut OutlierCommand<'_>,
     (statement, push): (&OutlierUpdate<'_, '_>, Push<'_>),
@@ -93,7 +95,8 @@ async fn into_room(
     Ok(Some(told))
 }
 
-/// Pushes to a document that is no typical one with room. `None` where it does not meet the filter, or what it has is no array.
+/// Pushes to a document that is no typical one with room. `None` where it does not meet the filter, or what
+/// it has is no array.
 pub(super) async fn to_outlier(
     run: &mut OutlierCommand<'_>,
     (statement, push): (&OutlierUpdate<'_, '_>, Push<'_>),
@@ -132,7 +135,8 @@ async fn flag(
     Ok(())
 }
 
-/// Pushes to the tail, and moves it. `None` where no outlier is meant. `generation` is the one that it may have.
+/// Pushes to the tail, and moves it. `None` where no outlier is meant. `generation` is the one that it may
+/// have.
 async fn to_tail(
     run: &mut OutlierCommand<'_>,
     (statement, push): (&OutlierUpdate<'_, '_>, Push<'_>),

@@ -1,5 +1,5 @@
-//! `count`, `distinct`, `aggregate` and `explain`: as they are where the array does not matter, else by a pipeline that puts
-//! outliers together first.
+//! `count`, `distinct`, `aggregate` and `explain`: passed on if the array does not matter, otherwise by a
+//! pipeline that puts outliers together first.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 

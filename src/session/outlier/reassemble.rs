@@ -1,5 +1,5 @@
-//! Documents of a reply with the outliers among them put together: as many as a reply holds. Extras are read a part at a time, and
-//! only what memory is reserved for.
+//! Puts the outliers of a reply together, as many as a reply holds. Extras are read in parts, within the
+//! reserved memory.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! How a command gets to mongod: most go as they came.
+//! Selects how a command is sent: most are passed on.
 
 use bson::raw::RawDocument;
 

@@ -1,5 +1,5 @@
-//! The collections in which changes are worked out. What somebody has left in one, who died, is in the way of that document alone,
-//! and for an hour at most: then all take another one.
+//! The collections in which updates are evaluated. A copy that a dead proxy left blocks that document for at
+//! most an hour: other commands use another scratch collection.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};

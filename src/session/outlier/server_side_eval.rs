@@ -1,5 +1,4 @@
-//! What a change makes of a document, worked out by mongod itself: on a copy of the whole document, in a collection where
-//! nobody else looks.
+//! Has mongod evaluate an update on a copy of the whole document, in a scratch collection.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -29,7 +28,8 @@ fn has_failed(answer: &RawDocument) -> bool {
 }
 
 impl OutlierCommand<'_> {
-    /// Runs a change, one statement of an `update` or a whole `findAndModify`, on a copy of a document, or on nothing.
+    /// Runs a change, one statement of an `update` or a whole `findAndModify`, on a copy of a document, or on
+    /// nothing.
     pub(super) async fn compute(
         &mut self,
         whole: Option<&RawDocument>,

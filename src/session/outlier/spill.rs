@@ -1,5 +1,6 @@
-//! Moving a tail into pages: by whoever finds it full, or has left it and pauses; where a proxy died before, by who pushes next.
-//! Done twice it does nothing: pages only take what comes next, and the base document counts only what was not counted.
+//! Moves a tail to pages. Run by the writer that finds it full, by its connection when idle, and after a
+//! crash by the next push. Safe to repeat: pages take only the next elements, and the base document counts
+//! only new ones.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -22,7 +23,8 @@ pub(super) struct Looked {
 }
 
 impl OutlierCommand<'_> {
-    /// Moves the tail of a document, if it has one. `looked` is how it was found last; `None`: it is no outlier.
+    /// Moves the tail of a document, if it has one. `looked` is how it was found last; `None`: it is no
+    /// outlier.
     pub(super) async fn spill(&mut self, id: RawBsonRef<'_>, mut looked: Option<Looked>) -> Result<(), RunError> {
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;
@@ -49,7 +51,8 @@ impl OutlierCommand<'_> {
             looked = self.look(id, former).await?;
             let is_former = looked.as_ref().is_none_or(|looked| looked.extras.generation != former);
             if is_former && !moving.pages.is_empty() {
-                // Whoever gave the document another generation may have removed the pages of this one before some were begun.
+                // Whoever gave the document another generation may have removed the pages of this one before
+                // some were begun.
                 self.remove_pages(id, former).await?;
             }
         }
@@ -84,8 +87,8 @@ impl OutlierCommand<'_> {
         self.looked(id, answers, generation).await
     }
 
-    /// The queries for what a document says of its extras, and for its last page of a generation: in this order, as what is counted
-    /// is there.
+    /// The queries for what a document says of its extras, and for its last page of a generation: in this
+    /// order, as what is counted is there.
     pub(super) fn looks(&self, id: RawBsonRef<'_>, generation: ObjectId) -> [RawDocumentBuf; 2] {
         let mut projection = single(self.shape.flag(), 1);
         put(&mut projection, self.shape.control(), 1);

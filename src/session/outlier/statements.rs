@@ -1,4 +1,4 @@
-//! The statements of an `update` or a `delete`, one after another, and what came of them.
+//! Runs the statements of an `update` or a `delete` in order, and collects the results.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
@@ -30,8 +30,8 @@ impl WriteStatement<'_, '_> {
         }
     }
 
-    /// What came of it, where the documents that it means could not be looked for: mongod judges all of it, by one that meets none,
-    /// and may find something else wrong first.
+    /// What came of it, where the documents that it means could not be looked for: mongod judges all of it,
+    /// by one that meets none, and may find something else wrong first.
     async fn judged(&self, run: &mut OutlierCommand<'_>, error: CommandError) -> Result<OutlierWriteResult, RunError> {
         if run.head.in_transaction() {
             return Err(error.into());

@@ -1,6 +1,7 @@
-//! Documents that were split by hand: they are read as they are, and adopted by the first write.
+//! Hand-split documents: read as they are, and adopted by the first write.
 //!
-//! The documents of extras that were written by hand stay until `mongoshape setup` removes them: somebody may be reading them.
+//! Hand-written documents of extras stay until `mongoshape setup` removes them, because a reader may be using
+//! them.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};

@@ -1,6 +1,7 @@
-//! `update`: as it is where it does not touch the array; else each document by itself. A typical one is changed by the client's own
-//! words if it has room, and is an outlier by what it is afterwards. A push to an outlier goes to its tail; whatever else is done to
-//! one, mongod works out on a copy, and the document is replaced if it is still as it was found.
+//! `update`: passed on if it does not touch the array, otherwise document by document. An inline document is
+//! changed by the client's own statement if it has room. A push to an outlier goes to its tail. mongod
+//! evaluates any other change of an outlier on a copy, and the result replaces the document if it is
+//! unchanged.
 
 mod eval_and_replace;
 
@@ -306,7 +307,8 @@ fn is_replacement(change: RawBsonRef<'_>) -> bool {
     first.is_some_and(|first| first.is_none_or(|(name, _)| !name.starts_with('$')))
 }
 
-/// What comes of a statement where no document is meant. `None` where there may be one by now. `taken`: how often its `_id` was taken.
+/// What comes of a statement where no document is meant. `None` where there may be one by now. `taken`: how
+/// often its `_id` was taken.
 async fn without_match(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierUpdate<'_, '_>,

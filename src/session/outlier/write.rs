@@ -1,4 +1,4 @@
-//! What updates, deletes and findAndModify have in common: which document is meant, and putting another in its place.
+//! What updates, deletes and findAndModify share: selecting a document, and replacing it.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -72,7 +72,8 @@ impl OutlierCommand<'_> {
         Ok(found.and_then(|found| get(found, "_id")).map(RawBson::from))
     }
 
-    /// The query for the `_id`s of the documents that are meant, up to a limit, 0 for all; and whether it puts outliers together.
+    /// The query for the `_id`s of the documents that are meant, up to a limit, 0 for all; and whether it
+    /// puts outliers together.
     pub(super) fn id_query(
         &self,
         meant: DocumentSelector<'_>,
@@ -129,8 +130,8 @@ impl OutlierCommand<'_> {
         Ok((command, merges))
     }
 
-    /// Puts a document in the place of a stored one by a statement that `as_statement` makes of filter and change. `None` where it
-    /// is not as it was found.
+    /// Puts a document in the place of a stored one by a statement that `as_statement` makes of filter and
+    /// change. `None` where it is not as it was found.
     pub(super) async fn replace(
         &mut self,
         stored: &RawDocument,
@@ -191,7 +192,8 @@ impl OutlierCommand<'_> {
     }
 }
 
-/// Whether a filter has an expression, for which mongod refuses any upsert, whether or not a document meets it.
+/// Whether a filter has an expression, for which mongod refuses any upsert, whether or not a document meets
+/// it.
 pub(super) fn has_expression(filter: &RawDocument) -> bool {
     filter
         .iter()

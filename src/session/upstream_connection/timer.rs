@@ -1,4 +1,4 @@
-//! How much of a command's time is mongod's.
+//! Measures mongod's part of a command's duration.
 
 use std::time::{Duration, Instant};
 

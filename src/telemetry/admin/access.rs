@@ -22,7 +22,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Whether nothing is demanded. TLS is something: a browser wants a certificate of the name that it asks for.
+    /// Whether nothing is demanded. TLS is something: a browser wants a certificate of the name that it asks
+    /// for.
     pub(super) fn is_open(&self) -> bool {
         self.tls.is_none() && self.token.is_none()
     }
@@ -113,8 +114,9 @@ impl Token {
         }
     }
 
-    /// Whether a request knows it: as a bearer token, or, since a browser asks its user for nothing else, as the password of
-    /// Basic authentication, whoever the user is. Takes as long for one wrong token as for another of the same length.
+    /// Whether a request knows it: as a bearer token, or, since a browser asks its user for nothing else, as
+    /// the password of Basic authentication, whoever the user is. Takes as long for one wrong token as for
+    /// another of the same length.
     pub(super) fn is_known_by(&self, headers: &HeaderMap) -> bool {
         let Some((scheme, credentials)) = headers
             .get(AUTHORIZATION)

@@ -1,6 +1,7 @@
-//! The operator's page: one document without anything from elsewhere. Its tables are made here, so that they are there without
-//! JavaScript too; the script fetches them anew, and draws plots of what `/metrics` says. Knows metrics by name alone, and
-//! shapes as whoever serves the page tells of them. Shows no document, and no secret.
+//! The operator's page: one document without anything from elsewhere. Its tables are made here, so that they
+//! are there without JavaScript too; the script fetches them anew, and draws plots of what `/metrics` says.
+//! Knows metrics by name alone, and shapes as whoever serves the page tells of them. Shows no document, and
+//! no secret.
 
 mod html;
 mod sections;

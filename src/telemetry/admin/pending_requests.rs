@@ -1,5 +1,5 @@
-//! Connections that have sent no request yet. There are few at a time: a new one displaces the oldest, so that half requests keep nobody
-//! from asking.
+//! Connections that have sent no request yet. There are few at a time: a new one displaces the oldest, so
+//! that half requests keep nobody from asking.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

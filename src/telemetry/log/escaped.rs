@@ -1,5 +1,5 @@
-//! Fields of a text log without control characters: names of clients' collections and fields stand in them, and a line of the log
-//! is one event.
+//! Fields of a text log without control characters: names of clients' collections and fields stand in them,
+//! and a line of the log is one event.
 
 use std::fmt::{self, Write};
 

@@ -94,7 +94,8 @@ fn the_buffer_of_a_large_frame_is_let_go_with_the_next_one() {
     assert!(buffer.capacity() < 1024, "{}", buffer.capacity());
 }
 
-/// Decodes a stream that comes in pieces of these sizes, over and over, and checks after each that memory is bounded.
+/// Decodes a stream that comes in pieces of these sizes, over and over, and checks after each that memory is
+/// bounded.
 fn decode_in_pieces(stream: &[u8], sizes: &[usize]) -> Result<Vec<Frame>, WireError> {
     let mut codec = codec();
     let mut buffer = BytesMut::new();

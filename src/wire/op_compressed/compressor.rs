@@ -57,8 +57,8 @@ impl Compressor {
         Self::ALL.into_iter().find(|compressor| compressor.name() == name)
     }
 
-    /// The most bytes that `compressed` bytes can possibly stand for. No message is that dense in practice; whoever
-    /// claims more is lying, and can be refused before anything is allocated for it.
+    /// The most bytes that `compressed` bytes can possibly stand for. No message is that dense in practice;
+    /// whoever claims more is lying, and can be refused before anything is allocated for it.
     pub(super) const fn most_expanded(self, compressed: usize) -> usize {
         let ratio = match self {
             // The densest element: a copy of 64 bytes, in three.

@@ -1,7 +1,8 @@
 //! Each compressor's data to the bytes they stand for. Does not know what those are.
 //!
-//! The size that a sender announces was checked against the limit and against what its data can possibly hold. It is still
-//! the sender's word: memory grows as output comes, except with snappy, whose data cannot lie by much.
+//! The size that a sender announces was checked against the limit and against what its data can possibly
+//! hold. It is still the sender's word: memory grows as output comes, except with snappy, whose data cannot
+//! lie by much.
 
 use std::io::Cursor;
 
@@ -21,13 +22,14 @@ const USUAL_RATIO: usize = 8;
 /// How much more memory each attempt at zstd gets than the one before it.
 const NEXT_STEP_RATIO: usize = 4;
 
-/// Window sizes, as powers of two, between which zstd's first bytes are read as a stream. The lower is the format's least;
-/// with the upper, 8 MiB, a stream of any usual compression level is read.
+/// Window sizes, as powers of two, between which zstd's first bytes are read as a stream. The lower is the
+/// format's least; with the upper, 8 MiB, a stream of any usual compression level is read.
 const WINDOW_LOGS: (u32, u32) = (10, 23);
 
 /// Appends the `size` bytes that `input` stands for.
 ///
-/// On an error `output` holds some of them. Its capacity does not become more than one byte larger than it needs.
+/// On an error `output` holds some of them. Its capacity does not become more than one byte larger than it
+/// needs.
 pub(super) fn inflate(
     compressor: Compressor,
     input: &[u8],
@@ -41,8 +43,8 @@ pub(super) fn inflate(
     }
 }
 
-/// The first `count` of the bytes that `input` stands for. `None` when they cannot be had without the others; whether
-/// `input` is well formed is then for [`inflate`] to say.
+/// The first `count` of the bytes that `input` stands for. `None` when they cannot be had without the others;
+/// whether `input` is well formed is then for [`inflate`] to say.
 pub(super) fn inflate_head(compressor: Compressor, input: &[u8], size: usize, count: usize) -> Option<Vec<u8>> {
     match compressor {
         Compressor::Snappy => None,
@@ -104,8 +106,9 @@ fn zlib_head(input: &[u8], count: usize) -> Option<Vec<u8>> {
     (written == count).then_some(output)
 }
 
-/// In one call and not as a stream, as mongod does it: a stream needs the window that the sender chose, up to 128 MiB,
-/// beside its output. Where the memory does not suffice it begins anew with more, at most 4/3 of the work.
+/// In one call and not as a stream, as mongod does it: a stream needs the window that the sender chose, up to
+/// 128 MiB, beside its output. Where the memory does not suffice it begins anew with more, at most 4/3 of the
+/// work.
 fn zstd(input: &[u8], size: usize, output: &mut Vec<u8>) -> Result<(), Malformed> {
     let start = output.len();
     let position = u64::try_from(start).map_err(|_| Malformed)?;

@@ -1,4 +1,5 @@
-//! What is compressed is inflated, what lies about itself is refused, and memory follows what is really there.
+//! What is compressed is inflated, what lies about itself is refused, and memory follows what is really
+//! there.
 
 use proptest::prelude::*;
 
@@ -48,7 +49,8 @@ fn snappy_bomb(copies: usize) -> (usize, Vec<u8>) {
     (size, [varint(size), vec![0, 0], [0xfe, 1, 0].repeat(copies)].concat())
 }
 
-/// The densest zstd there is: blocks of 128 KiB of one byte, without a content size, in a window of `window_log`.
+/// The densest zstd there is: blocks of 128 KiB of one byte, without a content size, in a window of
+/// `window_log`.
 fn zstd_bomb(window_log: u8, blocks: usize) -> (usize, Vec<u8>) {
     const BLOCK_BYTES: u32 = 128 * 1024;
     let head = [0x28, 0xb5, 0x2f, 0xfd, 0, (window_log - 10) << 3];

@@ -4,7 +4,8 @@ use std::ops::BitOr;
 
 use crate::wire::WireError;
 
-/// Bits 0 to 15: a reader that does not know one must refuse the message. It ignores unknown ones of the others.
+/// Bits 0 to 15: a reader that does not know one must refuse the message. It ignores unknown ones of the
+/// others.
 const REQUIRED_BITS: u32 = 0xffff;
 
 /// A set of flags.

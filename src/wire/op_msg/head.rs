@@ -7,8 +7,9 @@ use crate::wire::reader::Reader;
 
 /// The flags and body of an `OP_MSG`, of which perhaps only the beginning was read.
 ///
-/// Says nothing of what follows the body: sequences, a checksum, or what mongod would refuse. That is enough to tell
-/// whose business a message is, and to relay it as it came; whoever acts on a message reads all of it.
+/// Says nothing of what follows the body: sequences, a checksum, or what mongod would refuse. That is enough
+/// to tell whose business a message is, and to relay it as it came; whoever acts on a message reads all of
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OpMsgHead<'a> {
     /// The flags, unknown optional ones included. No unknown required one is set.
@@ -20,8 +21,9 @@ pub struct OpMsgHead<'a> {
 impl<'a> OpMsgHead<'a> {
     /// Reads the beginning of a message's payload, which is what follows its header, from the flags on.
     ///
-    /// `None` when the message must be read whole to know, or to say what is wrong with it: the body is not its first
-    /// section, or not wholly in `beginning`, or these bytes are not the beginning of a well-formed message.
+    /// `None` when the message must be read whole to know, or to say what is wrong with it: the body is not
+    /// its first section, or not wholly in `beginning`, or these bytes are not the beginning of a well-formed
+    /// message.
     #[must_use]
     pub fn of_beginning(beginning: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(beginning);
@@ -42,8 +44,8 @@ impl<'a> OpMsgHead<'a> {
 
     /// A message of this body without sequences, though the original may have some.
     ///
-    /// For readers of the body: a command's name and the namespace that it is on. Not for those of arguments that may come in
-    /// a sequence, such as `bulkWrite`'s `nsInfo`.
+    /// For readers of the body: a command's name and the namespace that it is on. Not for those of arguments
+    /// that may come in a sequence, such as `bulkWrite`'s `nsInfo`.
     #[must_use]
     pub fn without_sequences(self) -> OpMsg<'a> {
         OpMsg {

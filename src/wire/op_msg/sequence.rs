@@ -4,7 +4,8 @@ use bson::RawDocument;
 
 use crate::wire::{WireError, reader::Reader};
 
-/// The length of the size that a sequence starts with, in bytes. The size counts itself, but not the kind byte.
+/// The length of the size that a sequence starts with, in bytes. The size counts itself, but not the kind
+/// byte.
 const SIZE_BYTES: usize = 4;
 
 /// Documents that stand for an array in the body.

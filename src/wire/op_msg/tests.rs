@@ -243,7 +243,8 @@ fn the_builder_refuses_what_a_reader_would() {
 
 #[test]
 fn a_message_is_written_up_to_the_limit_and_not_beyond() {
-    // Header, flags, kind; and the length, element type, key, string length and two terminators of the document.
+    // Header, flags, kind; and the length, element type, key, string length and two terminators of the
+    // document.
     const OVERHEAD: usize = HEADER_BYTES + 4 + 1 + (4 + 1 + 2 + 4 + 1 + 1);
     let build = |size: usize, flags| {
         let document = rawdoc! { "a": "x".repeat(size - OVERHEAD) };

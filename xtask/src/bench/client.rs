@@ -1,5 +1,5 @@
-//! An application's connection, without a driver, whose own work would hide the server's: requests are made before the clock
-//! starts, and replies are judged after it has stopped.
+//! An application's connection, without a driver, whose own work would hide the server's: requests are made
+//! before the clock starts, and replies are judged after it has stopped.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,7 +10,8 @@ use proto_tests::{frame, raw};
 
 use super::model::Write;
 
-/// How long mongod may take over a command: by hand, a thousand trades of a customer with very many pages take long.
+/// How long mongod may take over a command: by hand, a thousand trades of a customer with very many pages
+/// take long.
 const LIMIT: Duration = Duration::from_mins(5);
 
 /// How drivers send writes.

@@ -1,5 +1,5 @@
-//! `bench insert`: what storing items costs in the bucket pattern through mongoshape, beside doing the pattern by hand, a
-//! time-series collection, and a naive one.
+//! `bench insert`: what storing items costs in the bucket pattern through mongoshape, beside doing the
+//! pattern by hand, a time-series collection, and a naive one.
 
 mod batches;
 mod hot;

@@ -41,7 +41,8 @@ pub(super) fn ratio(one: &[Figures], other: &[Figures], figure: fn(&Figures) -> 
     statistics::ratio(&of(one), &of(other))
 }
 
-/// Sends `command` again and again over `connections` connections, each waiting for its reply before the next.
+/// Sends `command` again and again over `connections` connections, each waiting for its reply before the
+/// next.
 pub(super) fn run(address: SocketAddr, command: &Document, connections: usize, length: Duration) -> Result<Figures> {
     let barrier = Barrier::new(connections);
     let measured = thread::scope(|scope| {

@@ -76,8 +76,8 @@ impl Model {
         }
     }
 
-    /// Commands that leave these trades in an empty collection, by the quickest way that leads there: where there are pages,
-    /// whole ones. Each customer's trades stay in their order.
+    /// Commands that leave these trades in an empty collection, by the quickest way that leads there: where
+    /// there are pages, whole ones. Each customer's trades stay in their order.
     pub(super) fn fill(self, collection: &str, trades: &[Trade]) -> Vec<Write> {
         /// Trades in a command of about 1 MB.
         const TRADES: usize = 10_000;
@@ -94,8 +94,9 @@ impl Model {
         commands.map(|trades| self.write(collection, trades)).collect()
     }
 
-    /// Commands that make the collection, for trades of which a customer's come at such intervals: with all that reading one
-    /// customer's trades in the order of their dates needs, unless it is to be `Indexes::Own`.
+    /// Commands that make the collection, for trades of which a customer's come at such intervals: with all
+    /// that reading one customer's trades in the order of their dates needs, unless it is to be
+    /// `Indexes::Own`.
     pub(super) fn create(self, collection: &str, spacing: Duration, indexes: Indexes) -> Vec<Document> {
         let mut create = doc! { "create": collection };
         if self == Self::TimeSeries {
@@ -134,7 +135,8 @@ pub(super) enum Indexes {
     ForReading,
 }
 
-/// What MongoDB's manual advises: the unit that is the closest to the time between two measurements of one source.
+/// What MongoDB's manual advises: the unit that is the closest to the time between two measurements of one
+/// source.
 fn granularity(spacing: Duration) -> &'static str {
     match spacing.as_secs() {
         0..30 => "seconds",

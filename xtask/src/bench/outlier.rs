@@ -1,5 +1,5 @@
-//! `bench outlier`: what a catalogue of books costs of which few have very many buyers, in the outlier pattern through mongoshape, beside
-//! naive collections, direct and relayed.
+//! `bench outlier`: what a catalogue of books costs of which few have very many buyers, in the outlier
+//! pattern through mongoshape, beside naive collections, direct and relayed.
 
 mod books;
 mod measure;

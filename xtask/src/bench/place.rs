@@ -1,4 +1,5 @@
-//! The collections of one comparison: in a database of its own one for each way, all with the same trades in them.
+//! The collections of one comparison: in a database of its own one for each way, all with the same trades in
+//! them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -107,7 +108,8 @@ impl Place {
         Ok(())
     }
 
-    /// What mongod says of its sizes, through no proxy. Those on disk are as of a checkpoint, so there must be one first.
+    /// What mongod says of its sizes, through no proxy. Those on disk are as of a checkpoint, so there must
+    /// be one first.
     pub(super) fn sizes(&self, mongod: SocketAddr) -> Result<Sizes> {
         Sizes::of(&self.ask(mongod, doc! { "collStats": self.way.collection })?)
     }
@@ -118,8 +120,8 @@ impl Place {
     }
 }
 
-/// What a collection takes, in bytes. How much a checkpoint leaves free in files depends on when the one before was, so that
-/// does not count.
+/// What a collection takes, in bytes. How much a checkpoint leaves free in files depends on when the one
+/// before was, so that does not count.
 #[derive(Debug)]
 pub(super) struct Sizes {
     /// As it is in memory.

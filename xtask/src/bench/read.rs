@@ -1,4 +1,5 @@
-//! `bench read`: what reading costs through mongoshape, beside the pattern by hand, a time-series collection, and a naive one.
+//! `bench read`: what reading costs through mongoshape, beside the pattern by hand, a time-series collection,
+//! and a naive one.
 
 mod answer;
 mod by_hand;
@@ -32,7 +33,8 @@ pub(crate) struct Options {
     /// In each round every way is measured once, so that noise hits all alike; the figures are medians
     #[arg(long, default_value_t = 5, value_parser = at_least_one())]
     rounds: usize,
-    /// Items of the largest key, and three more where that makes full pages; the other 99 keys have 52,000 together
+    /// Items of the largest key, and three more where that makes full pages; the other 99 keys have 52,000
+    /// together
     #[arg(long, default_value_t = 1_000_000, value_parser = items())]
     items: usize,
     /// How long a way repeats a read in each round, in milliseconds

@@ -1,4 +1,5 @@
-//! `bench relay`: operations per second and latencies of unshaped commands, direct, through HAProxy, through mongoshape.
+//! `bench relay`: operations per second and latencies of unshaped commands, direct, through HAProxy, through
+//! mongoshape.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -23,7 +24,8 @@ pub(crate) struct Options {
     /// Connection counts, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
     connections: Vec<usize>,
-    /// In each round every way is measured once, so that noise hits all alike; figures and ratios are medians of the rounds'
+    /// In each round every way is measured once, so that noise hits all alike; figures and ratios are medians
+    /// of the rounds'
     #[arg(long, default_value_t = 5)]
     rounds: u32,
     /// Numbers of idle connections to measure memory with, separated by commas; 0 for none

@@ -7,8 +7,8 @@ pub(super) fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// How many times as much `one` is as `other`: the median of the rounds' ratios, since what is slow for one in a round is
-/// slow for the other.
+/// How many times as much `one` is as `other`: the median of the rounds' ratios, since what is slow for one
+/// in a round is slow for the other.
 pub(super) fn ratio<'a>(one: impl IntoIterator<Item = &'a f64>, other: impl IntoIterator<Item = &'a f64>) -> f64 {
     median(one.into_iter().zip(other).map(|(one, other)| one / other))
 }

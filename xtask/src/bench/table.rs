@@ -48,8 +48,8 @@ impl Row {
     }
 }
 
-/// Prints the line above all groups: what they differ in, the columns of figures, and the ways that mongoshape is compared
-/// with.
+/// Prints the line above all groups: what they differ in, the columns of figures, and the ways that
+/// mongoshape is compared with.
 pub(super) fn print_heading(label: &str, columns: &[&str], ways: &[Way]) {
     let others = ways.iter().filter(|way| !way.is_ours()).map(|way| way.name);
     print_titles(label, columns, others);

@@ -35,13 +35,14 @@ impl Trade {
         }
     }
 
-    /// As the pattern keeps it on a page: without its key, and under the shorter name that mongoshape is given too.
+    /// As the pattern keeps it on a page: without its key, and under the shorter name that mongoshape is
+    /// given too.
     pub(super) fn element(&self) -> Document {
         doc! { "type": self.kind, "ticker": self.ticker, "qty": self.quantity, TIME: self.date() }
     }
 
-    /// The `_id` of a page that begins with this trade: the pattern's, and a number, as two may begin in one second. They
-    /// sort by time whatever number of digits that has.
+    /// The `_id` of a page that begins with this trade: the pattern's, and a number, as two may begin in one
+    /// second. They sort by time whatever number of digits that has.
     pub(super) fn page_id(&self) -> String {
         format!("{}_{:010}_{}", self.customer, self.millis / 1000, self.number)
     }

@@ -20,7 +20,8 @@ const SOURCES: [&str; 6] = [
 const PACKAGES: [&str; 2] = ["package.json", "package-lock.json"];
 /// The lock file of what is installed.
 const INSTALLED: &str = "installed.json";
-/// Fonts go into the script: the page is a file, which may not ask for others. Those of Grafana's editor are not needed.
+/// Fonts go into the script: the page is a file, which may not ask for others. Those of Grafana's editor are
+/// not needed.
 const OPTIONS: [&str; 9] = [
     "--bundle",
     "--minify",

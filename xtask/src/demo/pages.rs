@@ -1,4 +1,5 @@
-//! A customer with thousands of trades, read page by page: through mongoshape, and as a plain collection read directly.
+//! A customer with thousands of trades, read page by page: through mongoshape, and as a plain collection read
+//! directly.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -95,7 +96,8 @@ fn compare(naive: &mut Reader, proxied: &mut Reader, page: u32) -> Result<(Durat
     Ok((median(naive_times), median(proxied_times)))
 }
 
-/// Reads pages of the busy customer. Without a driver, whose own work on a page takes longer than the server's.
+/// Reads pages of the busy customer. Without a driver, whose own work on a page takes longer than the
+/// server's.
 struct Reader {
     connection: raw::Connection,
     database: &'static str,
@@ -108,8 +110,8 @@ impl Reader {
         Ok(Self { connection, database })
     }
 
-    /// The page and the time from the request to its answer. Each item is its fields by name: their order in a document
-    /// that was kept in a bucket is not significant.
+    /// The page and the time from the request to its answer. Each item is its fields by name: their order in
+    /// a document that was kept in a bucket is not significant.
     fn read(&mut self, page: u32) -> Result<(Vec<BTreeMap<String, Bson>>, Duration)> {
         let find = doc! {
             "find": "orders", "filter": { "customerId": BUSY_CUSTOMER }, "sort": { "date": 1 },

@@ -26,7 +26,8 @@ pub(super) fn document(document: &Document) {
     indented(&layout(&Bson::Document(document.clone()), 0));
 }
 
-/// What fits on a line is one line. Of what does not, plain fields fill their lines, and all else gets a line a member.
+/// What fits on a line is one line. Of what does not, plain fields fill their lines, and all else gets a line
+/// a member.
 fn layout(value: &Bson, depth: usize) -> String {
     let flat = flat(value);
     if flat.chars().count() + 2 * depth <= WIDTH {

@@ -1,5 +1,5 @@
-//! Which series a text of `PromQL` names, as far as that can be seen without a parser: names of ours, and what stands in
-//! braces behind them.
+//! Which series a text of `PromQL` names, as far as that can be seen without a parser: names of ours, and
+//! what stands in braces behind them.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,8 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    /// The values that it names: of `=~` and `!~` those between bars. None where it has variables or patterns.
+    /// The values that it names: of `=~` and `!~` those between bars. None where it has variables or
+    /// patterns.
     pub(super) fn alternatives(&self) -> impl Iterator<Item = &str> {
         let is_plain = !self.value.contains(['$', '*', '+', '(']);
         let text = is_plain.then_some(self.value.as_str());

@@ -1,4 +1,5 @@
-//! Whether every series that alerts, their tests and the dashboard name is one that a started mongoshape shows.
+//! Whether every series that alerts, their tests and the dashboard name is one that a started mongoshape
+//! shows.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -30,7 +30,8 @@ pub(super) fn check(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A rule for each expression, as it is once Grafana has put in its variables: so they are seen by the same parser.
+/// A rule for each expression, as it is once Grafana has put in its variables: so they are seen by the same
+/// parser.
 fn as_rules(expressions: &[String]) -> Value {
     let rule = |(number, expression): (usize, &String)| {
         let expression = expression.replace("$__rate_interval", "1m").replace("$__range", "1h");

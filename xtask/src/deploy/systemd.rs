@@ -13,7 +13,8 @@ use crate::tool::Tool;
 const ANALYZE: Tool = Tool::new("systemd-analyze", "apt-get install systemd");
 const FILE: &str = "deploy/systemd/mongoshape.service";
 const INSTALLED: &str = "/usr/bin/mongoshape";
-/// What may be left open to the unit, in tenths of systemd's points: the network is its trade, the rest is 0.7.
+/// What may be left open to the unit, in tenths of systemd's points: the network is its trade, the rest is
+/// 0.7.
 const THRESHOLD: &str = "--threshold=12";
 
 pub(super) fn check(report: &mut Report, binary: &Path) -> Result<()> {

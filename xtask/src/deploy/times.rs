@@ -5,7 +5,8 @@ use anyhow::{Context as _, Result};
 use super::read;
 use super::report::Report;
 
-/// What requests to the admin address may take after the drain, in seconds: `EXCHANGE_TIMEOUT` of `telemetry::admin`.
+/// What requests to the admin address may take after the drain, in seconds: `EXCHANGE_TIMEOUT` of
+/// `telemetry::admin`.
 const ADMIN: u64 = 15;
 
 /// Where the time is given, and what else it must hold, in seconds.

@@ -181,7 +181,11 @@ fn name_after<'c>(item: &'c str, words: &[&str]) -> Option<&'c str> {
 
 /// The parameters of a signature.
 fn parameters(signature: &str) -> Vec<&str> {
-    let Some(start) = signature.find('(') else {
+    let after_visibility = signature.find("fn ").unwrap_or_default();
+    let Some(start) = signature[after_visibility..]
+        .find('(')
+        .map(|start| after_visibility + start)
+    else {
         return Vec::new();
     };
     let mut depth = 0_i32;
@@ -248,7 +252,7 @@ mod tests {
     fn a_file_is_measured() {
         let text = "use crate::a::{b::C, d};\n\
                     pub(super) struct One;\n\
-                    impl One {\n    type Item = u8;\n    fn two(&self, (a, b): (u8, u8)) -> Option<Option<u8>> {\n        None\n    }\n}\n\
+                    impl One {\n    type Item = u8;\n    pub(super) fn two(&self, (a, b): (u8, u8)) -> Option<Option<u8>> {\n        None\n    }\n}\n\
                     #[cfg(test)]\nmod tests {\n    struct Two;\n}\n";
         let file = parse("m".to_owned(), text);
         assert_eq!(file.types, ["One"]);

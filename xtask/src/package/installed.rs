@@ -1,4 +1,5 @@
-//! Installs the package below a folder, as `dpkg` would into the system, tries what it has brought, and removes it again.
+//! Installs the package below a folder, as `dpkg` would into the system, tries what it has brought, and
+//! removes it again.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -82,7 +83,8 @@ impl Root {
         self.0.path().join(file)
     }
 
-    /// What it depends on is not in there, nor is a shell for its scripts: those run outside, and are told of the folder.
+    /// What it depends on is not in there, nor is a shell for its scripts: those run outside, and are told of
+    /// the folder.
     fn dpkg(&self, action: &[&str], subject: &str) -> Result<()> {
         let mut command = Command::new("dpkg");
         command.arg("--root").arg(self.0.path());

@@ -51,8 +51,9 @@ impl Ended {
         }
     }
 
-    /// Whether two runs agree. Errors are compared as errors, since their texts tell times and ids; reasons to skip word
-    /// for word, since a test that is skipped for want of something else was not looked at in the same way.
+    /// Whether two runs agree. Errors are compared as errors, since their texts tell times and ids; reasons
+    /// to skip word for word, since a test that is skipped for want of something else was not looked at in
+    /// the same way.
     pub(super) fn agrees_with(&self, other: &Self) -> bool {
         self.outcome == other.outcome && (self.outcome != Outcome::Skipped || self.detail == other.detail)
     }

@@ -13,7 +13,8 @@ use tempfile::TempDir;
 use super::outcome::{self, Outcomes};
 use super::suite::Suite;
 
-/// For all modules. They take three to ten minutes; this is for one that hangs in spite of the limit for a test.
+/// For all modules. They take three to ten minutes; this is for one that hangs in spite of the limit for a
+/// test.
 const RUN_LIMIT: Duration = Duration::from_hours(1);
 const TEST_LIMIT_S: &str = "--timeout=180";
 const OUTCOMES: &str = "outcomes.jsonl";
@@ -43,7 +44,8 @@ pub(super) struct Pytest {
 }
 
 impl Pytest {
-    /// Runs `tests`, files or single tests, against `address`. pytest's output goes to the report of this name.
+    /// Runs `tests`, files or single tests, against `address`. pytest's output goes to the report of this
+    /// name.
     pub(super) fn run(&self, name: &str, address: SocketAddr, tests: &[String]) -> Result<Outcomes> {
         let folder = TempDir::with_prefix("mongoshape-pymongo-")?;
         let report = self.reports.join(format!("{name}.log"));

@@ -1,8 +1,8 @@
 //! Runs, and what they do not agree on.
 //!
-//! A test on which two runs do not agree, and which the list of [`expected`](super::expected) differences does not have, is
-//! run again alone both ways: only one that differs again is a difference. Not so with shapes: these tests are few and
-//! depend on no deadline, so that one which differs at all is a fault.
+//! A test on which two runs do not agree, and which the list of [`expected`](super::expected) differences
+//! does not have, is run again alone both ways: only one that differs again is a difference. Not so with
+//! shapes: these tests are few and depend on no deadline, so that one which differs at all is a fault.
 
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Tests of the specifications with the collections that they use shaped.
 //!
-//! The suite is `PyMongo`'s and so is its runner; only the proxy's configuration is ours. It is made of what the tests' own
-//! files say, so that whatever they will use is shaped as well.
+//! The suite is `PyMongo`'s and so is its runner; only the proxy's configuration is ours. It is made of what
+//! the tests' own files say, so that whatever they will use is shaped as well.
 
 mod layout;
 mod namespaces;
@@ -87,7 +87,8 @@ pub(super) struct Shaping {
     part: Rc<Part>,
 }
 
-/// Files that agree on what may be shaped: a collection may be the target of one and hold the data of another.
+/// Files that agree on what may be shaped: a collection may be the target of one and hold the data of
+/// another.
 #[derive(Debug, Default)]
 struct Part {
     /// As pytest names them.
@@ -131,8 +132,8 @@ impl Part {
 }
 
 impl Shaping {
-    /// What the tests' files come to, by each key: one that items have, if the files name it, and one that they lack. All
-    /// shapings of one key together are all tests.
+    /// What the tests' files come to, by each key: one that items have, if the files name it, and one that
+    /// they lack. All shapings of one key together are all tests.
     pub(super) fn of((tests, pattern): (Tests, Pattern), root: &Path, folder: &str) -> Result<Vec<Vec<Self>>> {
         let (parts, keys) = Part::all(tests, root, folder)?;
         let fields = match pattern {

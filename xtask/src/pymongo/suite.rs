@@ -1,4 +1,5 @@
-//! `PyMongo`'s test suite under the target directory: its tests from the source distribution, and a Python to run them.
+//! `PyMongo`'s test suite under the target directory: its tests from the source distribution, and a Python to
+//! run them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -68,7 +69,8 @@ impl Suite {
         self.folder.join("venv/bin/python")
     }
 
-    /// The folder of the tests, as unpacked. Without the sources beside them, which would hide what is installed.
+    /// The folder of the tests, as unpacked. Without the sources beside them, which would hide what is
+    /// installed.
     pub(super) fn root(&self) -> PathBuf {
         self.folder.join(format!("pymongo-{VERSION}"))
     }
@@ -78,7 +80,8 @@ impl Suite {
         self.folder.join("plugins")
     }
 
-    /// The test files to run, relative to the root and in this folder of it: `only` names some, else the chosen modules.
+    /// The test files to run, relative to the root and in this folder of it: `only` names some, else the
+    /// chosen modules.
     pub(super) fn files(&self, only: &[String], folder: &str) -> Result<Vec<String>> {
         let names: Vec<_> = if only.is_empty() {
             MODULES.map(str::to_owned).to_vec()

@@ -36,7 +36,8 @@ impl Script {
         Ok(())
     }
 
-    /// The driver's own bulk writes are a command of MongoDB 8: before, they fail, and the same is done one by one.
+    /// The driver's own bulk writes are a command of MongoDB 8: before, they fail, and the same is done one
+    /// by one.
     pub(crate) async fn bulk_writes(&self) -> Result<()> {
         let namespace = self.items.namespace();
         let bulk = doc! { "$set": { "bulk": true } };

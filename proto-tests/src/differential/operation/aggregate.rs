@@ -35,7 +35,8 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
         batches,
         order: if made.ordered { Order::Defined } else { Order::Free },
         canon: Canon {
-            // What a stage makes has an `_id` of its own; items have none, as the pipeline begins with leaving it out.
+            // What a stage makes has an `_id` of its own; items have none, as the pipeline begins with
+            // leaving it out.
             without_id: false,
             loose: made.loose,
             ..Canon::default()

@@ -20,9 +20,11 @@ pub(super) struct Batches {
     pub(super) sizes: Vec<Option<i32>>,
     /// How many of them, before the cursor is killed.
     pub(super) until_killed: usize,
-    /// Whether one side may need one more batch to see its end: not when the command itself says where that is.
+    /// Whether one side may need one more batch to see its end: not when the command itself says where that
+    /// is.
     pub(super) may_end_later: bool,
-    /// Whether documents come in any order: one for which an expression fails is then met in any of the batches.
+    /// Whether documents come in any order: one for which an expression fails is then met in any of the
+    /// batches.
     pub(super) in_any_order: bool,
 }
 
@@ -35,10 +37,10 @@ pub(super) struct Answers {
     pub(super) killed: bool,
 }
 
-/// Reads on from two first replies. The batches must be of equal lengths. They must end together too, but for one thing:
-/// where `may_end_later`, one cursor may need another, empty batch to find out that it is at its end. That depends on the
-/// plan in mongod, and the naive side's own cursors do it now and then. `None` where both fail, in any order: which documents came
-/// before is then any.
+/// Reads on from two first replies. The batches must be of equal lengths. They must end together too, but for
+/// one thing: where `may_end_later`, one cursor may need another, empty batch to find out that it is at its
+/// end. That depends on the plan in mongod, and the naive side's own cursors do it now and then. `None` where
+/// both fail, in any order: which documents came before is then any.
 pub(super) fn read(sides: &mut Sides, first: &[RawDocumentBuf; 2], batches: &Batches) -> Result<Option<Answers>> {
     let mut answers = Answers {
         naive: Vec::new(),
@@ -81,8 +83,8 @@ pub(super) fn read(sides: &mut Sides, first: &[RawDocumentBuf; 2], batches: &Bat
     Ok(Some(answers))
 }
 
-/// Fails unless both succeeded or both failed with the same code; whether they succeeded. In any order, one side may fail in a later
-/// batch than the other.
+/// Fails unless both succeeded or both failed with the same code; whether they succeeded. In any order, one
+/// side may fail in a later batch than the other.
 pub(super) fn outcomes(sides: &mut Sides, replies: &[RawDocumentBuf; 2], batches: &Batches) -> Result<bool> {
     let [naive, shaped] = replies;
     if !batches.in_any_order || compare::succeeded(naive) == compare::succeeded(shaped) {

@@ -13,8 +13,8 @@ use crate::differential::{Sides, World};
 #[derive(Debug)]
 struct Distinct {
     command: Document,
-    /// Whether there may be an index on the path, which mongod then reads instead of documents: and shows `null` where there
-    /// is no such field, and what is in arrays within arrays.
+    /// Whether there may be an index on the path, which mongod then reads instead of documents: and shows
+    /// `null` where there is no such field, and what is in arrays within arrays.
     has_indexes: bool,
 }
 

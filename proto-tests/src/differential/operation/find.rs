@@ -28,7 +28,8 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
         FindForm::Refused => return by_command(world, refused),
     }
     let (mut command, order) = world.group(&FIND, ordinary);
-    // Refused of outliers, and on a plain collection mostly a mistake: of two mistakes, either may be reported.
+    // Refused of outliers, and on a plain collection mostly a mistake: of two mistakes, either may be
+    // reported.
     if world.outlier.is_some()
         && command
             .get_document("sort")
@@ -142,11 +143,13 @@ fn settle_order(order: Order, command: &Document) -> Order {
     let has = |name: &str| command.contains_key(name);
     let by_sort = has("sort");
     match order {
-        // Under another collation several keys may be meant, by a hint the naive side has another natural order.
+        // Under another collation several keys may be meant, by a hint the naive side has another natural
+        // order.
         Order::Defined if !by_sort && (has("collation") || has("hint") || has("let")) => Order::FreeChoice,
         Order::Defined if !by_sort && !has("filter") => Order::FreeChoice,
         Order::Free => Order::FreeChoice,
-        // Strings that are equal under a collation come in any order; a projection may show others than were sorted by.
+        // Strings that are equal under a collation come in any order; a projection may show others than were
+        // sorted by.
         Order::ByFields(_) if !by_sort || has("collation") || has("projection") => Order::FreeChoice,
         other => other,
     }

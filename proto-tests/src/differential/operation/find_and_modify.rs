@@ -1,4 +1,5 @@
-//! `findAndModify`: of the document that the filter names, or of the first by a sort that leaves no two in either order.
+//! `findAndModify`: of the document that the filter names, or of the first by a sort that leaves no two in
+//! either order.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::raw::RawDocument;

@@ -93,7 +93,8 @@ fn ordinary(world: &mut World) -> Insert {
         options,
     };
     if insert.is_refused_whole() || insert.documents.is_empty() {
-        // The naive side is sent nothing that could fail for it, or fails for another mistake in a transaction.
+        // The naive side is sent nothing that could fail for it, or fails for another mistake in a
+        // transaction.
         insert.options.remove("writeConcern");
     }
     insert
@@ -154,7 +155,8 @@ impl Insert {
         command
     }
 
-    /// The indexes of the documents that the naive side gets: those that it would get to if it refused `no_keys` too.
+    /// The indexes of the documents that the naive side gets: those that it would get to if it refused
+    /// `no_keys` too.
     fn acceptable(&self) -> Vec<usize> {
         let end = match self.no_keys.first() {
             Some(first) if self.is_ordered() => *first,

@@ -137,8 +137,8 @@ impl World {
         if stage.contains_key("pipeline") && self.chance(30) {
             stage.insert("let", doc! { "mongoshape_local": "$n" });
         }
-        // Without a pipeline mongod 6.0.5 may run it in another engine, which takes undefined for something else than null;
-        // but not behind this stage.
+        // Without a pipeline mongod 6.0.5 may run it in another engine, which takes undefined for something
+        // else than null; but not behind this stage.
         let mut stages = vec![bson!({ "$redact": "$$KEEP" })];
         stages.extend(self.comparable(doc! { "$lookup": stage }));
         stages
@@ -287,7 +287,8 @@ impl Operation for Fill {
     }
 }
 
-/// Compares what both cursors give, to their end, in any order: both what comes first and where a batch is full depend on it.
+/// Compares what both cursors give, to their end, in any order: both what comes first and where a batch is
+/// full depend on it.
 pub(super) fn same_documents(sides: &mut Sides, naive: RawDocumentBuf, shaped: RawDocumentBuf) -> Result<Outcome> {
     let naive = cursor::rest(&mut sides.naive, naive)?;
     let shaped = cursor::rest(&mut sides.shaped, shaped)?;

@@ -273,7 +273,8 @@ impl Operation for Range {
                 .both(&self.command)?
                 .map(|reply| super::transaction::batch(&reply));
             let (naive, shaped) = (naive?, shaped?);
-            // A sort by the key alone leaves an order that is free: of all, and of those that are chosen from all.
+            // A sort by the key alone leaves an order that is free: of all, and of those that are chosen from
+            // all.
             let is_limited = self.is_limited && self.order == Order::Free;
             let all = if is_limited { self.all(sides)? } else { Vec::new() };
             let order = if is_limited { &Order::FreeChoice } else { &self.order };

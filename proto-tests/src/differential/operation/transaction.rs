@@ -92,7 +92,8 @@ impl Operation for Transaction {
             if position == 0 {
                 fields.insert("startTransaction", true);
             }
-            // A command that is wrong fails for that, or for the transaction that is no more: which is told is not the same.
+            // A command that is wrong fails for that, or for the transaction that is no more: which is told
+            // is not the same.
             if outcome == Outcome::Failed && matches!(step, Step::Update(_) | Step::Delete(_) | Step::FindAndModify(_))
             {
                 continue;

@@ -174,12 +174,12 @@ fn upsert(world: &mut World) -> Document {
     statement
 }
 
-/// A filter that names a document which is there by nothing but its number, or one that is not there by more: what is made
-/// has a number of its own.
+/// A filter that names a document which is there by nothing but its number, or one that is not there by more:
+/// what is made has a number of its own.
 pub(super) fn upserting_filter(world: &mut World) -> (Document, i32) {
     let form = world.take::<UpsertFilter>();
     if form == UpsertFilter::Given {
-        let number = world.some_serial();
+        let number = world.given_serial();
         return (doc! { "n": number }, number);
     }
     let number = world.next_serial();

@@ -1,7 +1,7 @@
 //! What `update` and `delete` have in common: statements, some of which the shape may refuse.
 //!
-//! The shaped side is asked first. The naive side gets what was not refused, and what was refused has changed nothing when
-//! the contents are the same afterwards.
+//! The shaped side is asked first. The naive side gets what was not refused, and what was refused has changed
+//! nothing when the contents are the same afterwards.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};

@@ -1,4 +1,5 @@
-//! Of writes and indexes: kinds of refusals, by what their messages say, each with what a command must ask for to be refused so.
+//! Of writes and indexes: kinds of refusals, by what their messages say, each with what a command must ask
+//! for to be refused so.
 
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document};
@@ -149,8 +150,8 @@ const UNSURE: &[Kind] = &[
     kind("with an operator", "with an empty $all in its filter", |_| true),
 ];
 
-/// The kind of a refused write or index, from a reply or a write error; `None` where it is none, of no kind that is listed, or
-/// for a reason that the command does not give.
+/// The kind of a refused write or index, from a reply or a write error; `None` where it is none, of no kind
+/// that is listed, or for a reason that the command does not give.
 pub(in crate::differential) fn of_write(asked: &Asked<'_>, reply: &RawDocument) -> Option<String> {
     if asked.outlier.is_some() {
         return super::outlier::of_write(asked, reply);

@@ -1,4 +1,5 @@
-//! Both protocols as they were before there were fences: what the search finds in them is what it would find again.
+//! Both protocols as they were before there were fences: what the search finds in them is what it would find
+//! again.
 
 use super::server::{Command, Name, Server};
 use super::system::{Ending, Protocol, Run, Step, Then};

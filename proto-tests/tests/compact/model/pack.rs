@@ -129,7 +129,8 @@ impl Pack {
                 Step::Go(if has_begun { At::GiveUp } else { At::DropCopy })
             }
             At::DropCopy => match server.at(Name::Copy) {
-                // By its UUID: one that arrives late must not drop the copy of the next run behind the first renaming.
+                // By its UUID: one that arrives late must not drop the copy of the next run behind the first
+                // renaming.
                 Some(copy) => drop_or(Name::Copy, Some(copy.uuid), (At::Make, At::TakeBack)),
                 None => Step::Go(At::Make),
             },

@@ -1,5 +1,5 @@
-//! A breadth-first search through all states of a model. A published model checker would bring a web server, a second `rand` and
-//! some fifteen other packages into the tests, for what fits on this page.
+//! A breadth-first search through all states of a model. A published model checker would bring a web server,
+//! a second `rand` and some fifteen other packages into the tests, for what fits on this page.
 
 use std::collections::HashSet;
 use std::fmt::Debug;

@@ -1,4 +1,5 @@
-//! As much of mongod as the exchange of collections goes by. `late.rs` holds the real one against what is assumed here.
+//! As much of mongod as the exchange of collections goes by. `late.rs` holds the real one against what is
+//! assumed here.
 
 /// A collection's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,9 +1,10 @@
 //! Runs, clients and messages: what may happen to a protocol by which a collection is exchanged.
 //!
-//! A run sends one command after the other. Each is executed and answered; or it is executed and the answer is lost; or it is
-//! on its way until it is executed late, twice, or never. Its run knows no more than that there was no answer. A run may be
-//! killed at any time, and another begin. Commands that make a collection or a fence do not arrive twice, as TCP delivers what
-//! was sent once at most once, and no run sends them again.
+//! A run sends one command after the other. Each is executed and answered; or it is executed and the answer
+//! is lost; or it is on its way until it is executed late, twice, or never. Its run knows no more than that
+//! there was no answer. A run may be killed at any time, and another begin. Commands that make a collection
+//! or a fence do not arrive twice, as TCP delivers what was sent once at most once, and no run sends them
+//! again.
 
 use super::search::Model;
 use super::server::{Command, Name, Refusal, Server};
@@ -88,7 +89,8 @@ pub(super) struct State<P> {
     left: Budget,
     /// Writes that were acknowledged.
     acknowledged: u8,
-    /// How the runs have ended since the last began: `Unfinished` where one has said so, `None` where one was killed.
+    /// How the runs have ended since the last began: `Unfinished` where one has said so, `None` where one was
+    /// killed.
     last: Option<Ending>,
 }
 

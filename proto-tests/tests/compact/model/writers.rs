@@ -1,9 +1,9 @@
-//! Writers beside `compact`: a command of several statements, the freeze that refuses the rest of them, and whether the command
-//! is run again from its beginning.
+//! Writers beside `compact`: a command of several statements, the freeze that refuses the rest of them, and
+//! whether the command is run again from its beginning.
 //!
-//! A proxy sends a command's statements in two parts. Each may be refused by the freeze, or stay without an answer and arrive
-//! late. What was refused it runs again once the collection was replaced or thawed, if it may; the client is answered how often
-//! its items were changed, or an error.
+//! A proxy sends a command's statements in two parts. Each may be refused by the freeze, or stay without an
+//! answer and arrive late. What was refused it runs again once the collection was replaced or thawed, if it
+//! may; the client is answered how often its items were changed, or an error.
 
 use super::search::Model;
 

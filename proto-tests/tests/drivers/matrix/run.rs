@@ -35,8 +35,8 @@ impl Outcome {
     }
 }
 
-/// Runs all cells. The servers of each kind serve all cells of that kind, one after the other, as a fail point that the script
-/// sets is the only one of its server.
+/// Runs all cells. The servers of each kind serve all cells of that kind, one after the other, as a fail
+/// point that the script sets is the only one of its server.
 pub(super) fn all(cells: &[Cell]) -> Result<Vec<Outcome>> {
     let mut programs = Vec::new();
     for driver in Driver::ALL {
@@ -96,8 +96,8 @@ fn of_servers(cells: &[Cell], programs: &[(Driver, Program)]) -> Result<Vec<Outc
     Ok(outcomes)
 }
 
-/// What the driver sees, whose messages have to reach mongod compressed if it was told to. (In a replica set the members
-/// themselves send each other snappy.)
+/// What the driver sees, whose messages have to reach mongod compressed if it was told to. (In a replica set
+/// the members themselves send each other snappy.)
 fn compressed_transcript(servers: &Servers, cell: Cell, program: &Program, uri: &str) -> Result<String> {
     let compressor = cell.variant.compressor();
     let received = || compressor.map_or(Ok(0), |compressor| servers.received(compressor));

@@ -1,4 +1,5 @@
-//! Collections of whose outliers readers see base documents: beside a naive collection that holds what they are to see.
+//! Collections of whose outliers readers see base documents: beside a naive collection that holds what they
+//! are to see.
 
 use anyhow::Result;
 use bson::{Document, doc};

@@ -40,7 +40,8 @@ fn trades_of_a_customer_are_pages() {
 fn a_page_takes_what_the_proxy_stores() {
     let bucket = advise(&trade_facts(), &trade_sample(), &Traffic::default()).unwrap();
     let of_item = bucket.then.data / 100_000;
-    // Measured by `bench insert`: 93 bytes, before pages announced one another; here without the rename, and with a nonce.
+    // Measured by `bench insert`: 93 bytes, before pages announced one another; here without the rename, and
+    // with a nonce.
     assert!((95..=105).contains(&of_item), "{of_item}");
 }
 
@@ -106,7 +107,8 @@ fn few_documents_of_a_key_fill_no_page() {
 #[test]
 fn a_shape_that_is_forecast_to_take_more_is_not_proposed() {
     let mut facts = trade_facts();
-    // Documents of much the same content: they compress better than pages do by more than the index on customer and date takes.
+    // Documents of much the same content: they compress better than pages do by more than the index on
+    // customer and date takes.
     facts.storage = 9_000_000;
     facts.indexes[1].bytes = 600_000;
     let reasons = advise(&facts, &trade_sample(), &Traffic::default()).unwrap_err();

@@ -1,8 +1,9 @@
 //! The items of a collection, told apart from any others by one number.
 //!
-//! Each item is hashed as it is stored, with its key; what the hashes sum up to does not depend on their order. So documents that
-//! are read once more and pages that are read back are the same items if they have the same sum, but for a chance of one in 2⁶⁴.
-//! That nothing has changed in the documents since, nor been lost on their way, is one comparison.
+//! Each item is hashed as it is stored, with its key; what the hashes sum up to does not depend on their
+//! order. So documents that are read once more and pages that are read back are the same items if they have
+//! the same sum, but for a chance of one in 2⁶⁴. That nothing has changed in the documents since, nor been
+//! lost on their way, is one comparison.
 
 use std::hash::{DefaultHasher, Hasher};
 

@@ -21,7 +21,8 @@ use crate::pattern::shapes::BucketShape;
 /// How often it is told how far it is.
 pub(super) const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// Writes all documents of a collection into the copy. mongod sorts them, on disk where there is no index in their order.
+/// Writes all documents of a collection into the copy. mongod sorts them, on disk where there is no index in
+/// their order.
 pub(super) async fn fill(
     (target, shape): (&ShapedCollection, &BucketShape),
     writer: &mut Writer<'_>,

@@ -1,7 +1,7 @@
 //! The name under which the plain documents are to be kept, held free by an empty collection of this run.
 //!
-//! The collection of plain documents gets that name by a renaming that drops this very collection. So the renaming cannot be
-//! done any more once that was dropped, however late it arrives.
+//! The collection of plain documents gets that name by a renaming that drops this very collection. So the
+//! renaming cannot be done any more once that was dropped, however late it arrives.
 
 use bson::raw::RawDocumentBuf;
 use bson::{Binary, Document, doc};

@@ -1,4 +1,5 @@
-//! Whether a collection's options, indexes and documents can be packed: all that cannot is said before anything is done.
+//! Whether a collection's options, indexes and documents can be packed: all that cannot is said before
+//! anything is done.
 
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Two names exchanged: the collection of plain documents gets another, and the copy gets its.
 //!
-//! mongod has no one step for it that keeps both. So there is a moment in which there is no collection of that name; what is broken
-//! off in it is told by the three names, and finished by the next run.
+//! mongod has no one step for it that keeps both. So there is a moment in which there is no collection of
+//! that name; what is broken off in it is told by the three names, and finished by the next run.
 
 use bson::Binary;
 use mongodb::error::Error;

@@ -1,4 +1,4 @@
-//! One document by itself: whether it is a bucket, and what is in it. Knows nothing of the pages around it.
+//! One document by itself: whether it is a bucket, and its items.
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -32,7 +32,8 @@ pub(super) struct Examined<'a> {
     pub(super) bounds: Option<TimeBounds>,
     /// Whether an item has no time, or is older than one before it. Never, where the shape has no time.
     pub(super) is_late: bool,
-    /// Paths in it of key fields that items have as the bucket has them, in every bit: a page holds these once.
+    /// Paths in it of key fields that items have as the bucket has them, in every bit: a page holds these
+    /// once.
     pub(super) lifted: Vec<String>,
 }
 
@@ -278,7 +279,8 @@ fn key(shape: &BucketShape, document: &RawDocument) -> Result<Key, InvalidPage> 
     Ok(key)
 }
 
-/// Whoever writes by hand does not swap names: a field under the application's name is one that was not renamed.
+/// Whoever writes by hand does not swap names: a field under the application's name is one that was not
+/// renamed.
 fn check_names(shape: &BucketShape, position: usize, item: &RawDocument) -> Result<(), InvalidPage> {
     let names = item.iter().flatten().map(|(name, _)| name.as_str());
     let forgotten = names.into_iter().find(|name| shape.rename().only_closes_a_chain(name));

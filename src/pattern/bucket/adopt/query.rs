@@ -1,4 +1,4 @@
-//! What is asked of mongod about a collection that may hold other documents than pages.
+//! Queries on a collection that may contain documents other than pages.
 
 use bson::raw::RawDocumentBuf;
 use bson::rawdoc;
@@ -8,8 +8,9 @@ use crate::pattern::bucket::index;
 use crate::pattern::bucket::layout::{self, path};
 use crate::pattern::shapes::BucketShape;
 
-/// The filter for documents that are not pages of layout version 1, as far as each can say by itself: of another version,
-/// or with another number of items than they say, with what are no items, or with some that are not of the time that they say.
+/// The filter for documents that are not pages of layout version 1, as far as each can say by itself: of
+/// another version, or with another number of items than they say, with what are no items, or with some that
+/// are not of the time that they say.
 #[must_use]
 pub fn strays(shape: &BucketShape) -> RawDocumentBuf {
     let items = array(shape);
@@ -41,9 +42,9 @@ fn is_within_bounds(shape: &BucketShape, time: &str) -> RawDocumentBuf {
     rawdoc! { "$or": [{ "$eq": [{ "$type": dollar(path::FROM) }, "minKey"] }, within] }
 }
 
-/// The stages that give each document's `_id`, its length as `bytes` and whether it has a `control`, in the order that a
-/// [`Walk`](super::AdoptionScan) takes them: by key; pages by number, and buckets without one behind them, by their first time
-/// and their `_id`.
+/// The stages that give each document's `_id`, its length as `bytes` and whether it has a `control`, in the
+/// order that a [`Walk`](super::AdoptionScan) takes them: by key; pages by number, and buckets without one
+/// behind them, by their first time and their `_id`.
 #[must_use]
 pub fn order(shape: &BucketShape) -> Vec<RawDocumentBuf> {
     let page = dollar(path::PAGE);
@@ -84,8 +85,8 @@ fn first_time(shape: &BucketShape, time: &str) -> RawDocumentBuf {
     rawdoc! { "$first": { "$filter": { "input": times, "as": "time", "cond": is_date } } }
 }
 
-/// The stages that find `_id`s which items of two buckets have, `limit` of them: the `_id` as `_id`, and of two such buckets
-/// theirs as `first` and `last`.
+/// The stages that find `_id`s which items of two buckets have, `limit` of them: the `_id` as `_id`, and of
+/// two such buckets theirs as `first` and `last`.
 #[must_use]
 pub fn doubled_ids(shape: &BucketShape, limit: i32) -> Vec<RawDocumentBuf> {
     let group = rawdoc! { "_id": "$id", "first": { "$first": "$_id" }, "last": { "$last": "$_id" } };

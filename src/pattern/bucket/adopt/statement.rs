@@ -1,5 +1,6 @@
-//! The statements that adopt, as elements of an ordered `updates`. Each is an upsert that cannot insert, so that a miss is
-//! error 66 and ends the command there (see [decision 1](../../../../docs/decisions/0001-a-miss-is-an-error.md)).
+//! The statements that adopt, as elements of an ordered `updates`. Each is an upsert that cannot insert, so
+//! that a miss is error 66 and ends the command there (see [decision
+//! 1](../../../../docs/decisions/0001-a-miss-is-an-error.md)).
 
 use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 

@@ -1,4 +1,4 @@
-//! A key's pages in, packed pages out.
+//! Packs the pages of a key.
 
 use bson::DateTime;
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
@@ -56,8 +56,9 @@ fn name(base: &str, page: i32, tries: u32) -> String {
     }
 }
 
-/// Packs the items of one key. Takes its pages in their order, or items that are on none yet, and gives packed pages as soon as they
-/// are full: in their order too, but for the first, which tells of all others and comes last.
+/// Packs the items of one key. Takes its pages in their order, or items that are on none yet, and gives
+/// packed pages as soon as they are full: in their order too, but for the first, which tells of all others
+/// and comes last.
 pub struct Packer<'a> {
     shape: &'a BucketShape,
     given: Given,

@@ -1,4 +1,4 @@
-//! Whether the copy holds what it should.
+//! Compares the copy of a key's pages with what it should contain.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use crate::command::document::put;
 use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::BucketShape;
 
-/// The pages of one key that the copy holds, in their order, held against those that it should hold. Names and nonces are made
-/// up, so they only have to fit each other.
+/// The pages of one key that the copy holds, in their order, held against those that it should hold. Names
+/// and nonces are made up, so they only have to fit each other.
 #[derive(Debug, Default)]
 pub struct PageChain {
     /// What is to come, without what is made up, by its number.

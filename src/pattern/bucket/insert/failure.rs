@@ -1,4 +1,4 @@
-//! What mongod says of a statement that failed, and what it means for its items.
+//! mongod's errors for a statement, and what they mean for its items.
 
 use crate::command::error::WriteError;
 use crate::command::find::misses_own_index;
@@ -52,7 +52,8 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
                 _ => Failure::PageTaken,
             }
         }
-        // By an index of the application's; alone with it, the item has the error that it has in a naive collection.
+        // By an index of the application's; alone with it, the item has the error that it has in a naive
+        // collection.
         CANNOT_INDEX_PARALLEL_ARRAYS => Failure::Final(WriteError {
             message: item_index::in_item_names(shape, &error.message),
             ..error

@@ -1,4 +1,4 @@
-//! From a command's items to groups.
+//! Groups a command's items by key.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Looking up the highest pages of keys.
+//! Looks up the head pages of keys.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -14,8 +14,8 @@ const MAX_KEYS: usize = 10_000;
 /// How the highest pages of some keys are looked up.
 #[derive(Clone, Debug)]
 pub enum HeadLookup {
-    /// By one `aggregate`: its `pipeline`. mongod skips from key to key in the page index (`DISTINCT_SCAN`), which costs a
-    /// fraction of a query each.
+    /// By one `aggregate`: its `pipeline`. mongod skips from key to key in the page index (`DISTINCT_SCAN`),
+    /// which costs a fraction of a query each.
     Together(RawArrayBuf),
     /// By a `find` for each key.
     Apart,
@@ -53,7 +53,8 @@ impl HeadLookup {
     }
 }
 
-/// Whether `$in` takes the value as it is. A regular expression would be a pattern, and what reads like an operator is refused.
+/// Whether `$in` takes the value as it is. A regular expression would be a pattern, and what reads like an
+/// operator is refused.
 fn is_value_under_in(value: RawBsonRef<'_>) -> bool {
     match value {
         RawBsonRef::RegularExpression(_) => false,

@@ -1,4 +1,4 @@
-//! Looking up which `_id`s are taken.
+//! Looks up which `_id`s are taken.
 
 use std::collections::HashSet;
 
@@ -48,7 +48,8 @@ fn identity(id: RawBsonRef<'_>) -> Vec<u8> {
     bytes.into_bytes()
 }
 
-/// The query for the buckets that hold one of these `_id`s: its arguments of a `find`, without the collection.
+/// The query for the buckets that hold one of these `_id`s: its arguments of a `find`, without the
+/// collection.
 pub fn ids_query<'a>(shape: &BucketShape, ids: impl Iterator<Item = &'a RawBson>, find: &mut RawDocumentBuf) {
     let path = index::item_id_path(shape);
     let mut values = RawArrayBuf::new();

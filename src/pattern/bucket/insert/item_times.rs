@@ -1,4 +1,4 @@
-//! What a run of items means for a page's times.
+//! The effect of a run of items on a page's times.
 
 use bson::DateTime;
 

@@ -1,4 +1,4 @@
-//! The items of one command under one key, and how far they have come.
+//! The items of one command with one key, and their state.
 
 use bson::raw::RawBson;
 
@@ -73,15 +73,15 @@ pub(super) enum RetryChain {
     Pushes,
     /// One is.
     Pages,
-    /// One is, and what is known of the highest page was so when the items before the next were stored and the next was
-    /// not.
+    /// One is, and what is known of the highest page was so when the items before the next were stored and
+    /// the next was not.
     Settled,
 }
 
 /// The items of one command under one key.
 ///
-/// Invariants: never empty; members stand in the client's order, and those that may never be stored are not among them, so
-/// that two attempts at one command have the same members.
+/// Invariants: never empty; members stand in the client's order, and those that may never be stored are not
+/// among them, so that two attempts at one command have the same members.
 #[derive(Clone, Debug)]
 pub struct KeyBatch {
     pub(super) members: Vec<Member>,
@@ -232,7 +232,8 @@ impl KeyBatch {
         self.unsettle();
     }
 
-    /// Forgets all pages, those that it has announced among them: the collection is another, whose pages may have the same names.
+    /// Forgets all pages, those that it has announced among them: the collection is another, whose pages may
+    /// have the same names.
     pub fn begin_anew(&mut self) {
         self.forget();
         self.announced = None;
@@ -272,16 +273,16 @@ impl KeyBatch {
         self.resent = true;
     }
 
-    /// Takes over what earlier attempts stored, by what mongod remembers of statements that began with an item. Gives the
-    /// positions of their items.
+    /// Takes over what earlier attempts stored, by what mongod remembers of statements that began with an
+    /// item. Gives the positions of their items.
     pub fn recover(&mut self, shape: &BucketShape, recorded: &[(usize, Recorded)]) -> Vec<usize> {
         let mut found = Vec::new();
         for (position, recorded) in recorded {
             match recorded {
                 Recorded::Insert(id) if !is_lone(id) => {
                     self.chain = RetryChain::Pages;
-                    // Where the name does not tell, the items are cut alike under any `max_bytes`, or an earlier build has
-                    // begun the page, under the same as here.
+                    // Where the name does not tell, the items are cut alike under any `max_bytes`, or an
+                    // earlier build has begun the page, under the same as here.
                     self.chain_bytes = recorded_max_bytes(id).or(self.chain_bytes);
                     found.extend(self.extent(shape, *position));
                 }
@@ -299,8 +300,8 @@ impl KeyBatch {
         found
     }
 
-    /// The positions of the items that a page which begins with this one would have, if all could be stored. The same for
-    /// every attempt at a command.
+    /// The positions of the items that a page which begins with this one would have, if all could be stored.
+    /// The same for every attempt at a command.
     pub(super) fn extent(&self, shape: &BucketShape, from: usize) -> Vec<usize> {
         let coming = self.members.iter().enumerate().skip(from);
         page_span::of_page(shape, self.max_bytes(shape), coming)
@@ -336,8 +337,8 @@ impl KeyBatch {
         self.members.get(position).map(|member| member.statement_id)
     }
 
-    /// Gives up on all pending items behind one of the client's command, once it is known which of them an earlier attempt has
-    /// stored.
+    /// Gives up on all pending items behind one of the client's command, once it is known which of them an
+    /// earlier attempt has stored.
     pub fn refuse_behind(&mut self, index: usize) {
         if self.resent {
             return;
@@ -349,7 +350,8 @@ impl KeyBatch {
         self.mark(&behind, ItemState::Refused);
     }
 
-    /// Takes in what came of a statement; the error of an item that is refused for it, which is the statement's first.
+    /// Takes in what came of a statement; the error of an item that is refused for it, which is the
+    /// statement's first.
     pub fn apply(&mut self, statement: &InsertStatement, outcome: StatementOutcome) -> Option<WriteError> {
         match outcome {
             StatementOutcome::Stored => self.advance(statement),

@@ -1,10 +1,11 @@
-//! How many items go into one page or one push.
+//! How many items one page or one push takes.
 
 use super::key_batch::Member;
 use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::BucketShape;
 
-/// The positions of the items that a new page takes of those that are to come, where it holds up to `max_bytes`.
+/// The positions of the items that a new page takes of those that are to come, where it holds up to
+/// `max_bytes`.
 pub(super) fn of_page<'a>(
     shape: &BucketShape,
     max_bytes: i64,
@@ -30,7 +31,8 @@ pub(super) fn of_push<'a>(
     within(room, (page.count, page.bytes), coming)
 }
 
-/// Whether some proxy may be configured with a `max_bytes` under which these items would be cut into other pages.
+/// Whether some proxy may be configured with a `max_bytes` under which these items would be cut into other
+/// pages.
 pub(super) fn depends_on_max_bytes(shape: &BucketShape, members: &[Member]) -> bool {
     let page = usize::try_from(shape.max_items()).unwrap_or(usize::MAX);
     let bytes = |member: Option<&Member>| member.map_or(0, |member| member.item.bytes());

@@ -1,4 +1,4 @@
-//! Which statement a group is at next.
+//! The next statement of a batch.
 
 mod draft;
 
@@ -42,7 +42,8 @@ pub struct Planner<'a> {
     mint: &'a dyn IdSource,
     care: WriteGuarantee,
     names: HashSet<String>,
-    /// What pages behind full ones are announced by: the same for all keys, so that one statement can announce them.
+    /// What pages behind full ones are announced by: the same for all keys, so that one statement can
+    /// announce them.
     nonce: OnceCell<i64>,
 }
 
@@ -59,8 +60,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Appends what the group number `number` is at next: nothing while its highest page is unknown or none of its items is
-    /// pending.
+    /// Appends what the group number `number` is at next: nothing while its highest page is unknown or none
+    /// of its items is pending.
     pub fn plan(&mut self, number: usize, group: &KeyBatch, statements: &mut Vec<InsertStatement>) {
         let Some((highest, next)) = group.highest().zip(group.pending().next()) else {
             return;
@@ -278,7 +279,8 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// What the items mean for the times of a page, behind one of time `newest`. Where the shape has no time: nothing.
+    /// What the items mean for the times of a page, behind one of time `newest`. Where the shape has no time:
+    /// nothing.
     fn times(&self, items: &[&Item], newest: Option<DateTime>) -> ItemTimes {
         let times = self.shape.time().map(|_| ItemTimes::of(items.iter().copied(), newest));
         times.unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What a push assumes of its page beside the room there, and demands.
+//! What a push demands of its page beside room.
 
 use bson::raw::RawDocumentBuf;
 
@@ -16,7 +16,8 @@ pub(super) fn assumed(items: &[&Item], times: &ItemTimes, page: &PageHeader) -> 
         .chain(assumed_nonce(times, page))
 }
 
-/// What is assumed of the page's `to`, where it depends on that whether the page becomes late. One that is late stays so.
+/// What is assumed of the page's `to`, where it depends on that whether the page becomes late. One that is
+/// late stays so.
 fn assumed_times(items: &[&Item], page: &PageHeader) -> Option<RawDocumentBuf> {
     if page.late || page.has_unknown_before() {
         return None;
@@ -41,13 +42,15 @@ fn assumed_mark(times: &ItemTimes, page: &PageHeader) -> Option<RawDocumentBuf> 
     Some(single("$not", is_missing(mark)))
 }
 
-/// That a late item's page, where another is marked for it, is the very one that was looked at: while it is there, so is page 0.
+/// That a late item's page, where another is marked for it, is the very one that was looked at: while it is
+/// there, so is page 0.
 fn assumed_nonce(times: &ItemTimes, page: &PageHeader) -> Option<RawDocumentBuf> {
     let nonce = page.nonce.filter(|_| times.late > 0)?;
     Some(of_field("$eq", path::NONCE, nonce))
 }
 
-/// That the page's marks are known, where the page behind it relies on that: an item's new time may have set one since.
+/// That the page's marks are known, where the page behind it relies on that: an item's new time may have set
+/// one since.
 pub(super) fn assumed_marks(page: &PageHeader) -> Vec<RawDocumentBuf> {
     let mut marks = vec![(path::LATE, page.late)];
     if page.page > 0 {

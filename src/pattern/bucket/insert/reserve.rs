@@ -1,4 +1,4 @@
-//! Announcing the page behind one that takes no more: see `docs/decisions/0013-pages-are-announced.md`.
+//! Reserves the page after one that takes no more items: see `docs/decisions/0013-pages-are-announced.md`.
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf, cstr};
 
@@ -10,8 +10,8 @@ use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::{PageHeader, VERSION, path};
 use crate::pattern::shapes::BucketShape;
 
-/// Announces a page behind one that takes no more. Demanded is all that the page to be begun relies on: a page that has
-/// announced another is not removed, and nothing of it but its items changes.
+/// Announces a page behind one that takes no more. Demanded is all that the page to be begun relies on: a
+/// page that has announced another is not removed, and nothing of it but its items changes.
 pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, (page, nonce): (&PageHeader, i64)) -> RawDocumentBuf {
     let mut query = page_query(shape, key, page);
     if page.short {
@@ -40,8 +40,8 @@ pub fn is_announced_together(shape: &BucketShape, groups: &[KeyBatch], statement
         && (shape.time().is_none() || page.to.is_some())
 }
 
-/// The announcements of several groups, which have one nonce, as one element of `updates`: for mongod a third of the work.
-/// How many of the pages still are what they are known to be is all that its answer tells.
+/// The announcements of several groups, which have one nonce, as one element of `updates`: for mongod a third
+/// of the work. How many of the pages still are what they are known to be is all that its answer tells.
 #[must_use]
 pub fn announce_together(shape: &BucketShape, groups: &[KeyBatch], statements: &[&InsertStatement]) -> RawDocumentBuf {
     let mut ids = RawArrayBuf::new();
@@ -66,7 +66,8 @@ pub fn announce_together(shape: &BucketShape, groups: &[KeyBatch], statements: &
     statement
 }
 
-/// An expression for what is known of a full page, in an array, where what is missing is null. None of it is ever stored as null.
+/// An expression for what is known of a full page, in an array, where what is missing is null. None of it is
+/// ever stored as null.
 fn known_of(shape: &BucketShape) -> RawArrayBuf {
     let key = shape.key().iter().map(String::as_str);
     let page = [shape.count(), path::VERSION, path::PAGE, path::SHORT, path::NONCE];
@@ -115,7 +116,8 @@ fn append_as_known(shape: &BucketShape, page: &PageHeader, query: &mut RawDocume
     }
 }
 
-/// Closes a page that has no room for an item of `bytes`; `None`: whatever room it has. It announces the next.
+/// Closes a page that has no room for an item of `bytes`; `None`: whatever room it has. It announces the
+/// next.
 pub(super) fn close(
     shape: &BucketShape,
     key: Option<&Key>,

@@ -1,4 +1,4 @@
-//! The statements themselves; see the parent's documentation for how they succeed and fail.
+//! The statements of inserts. The parent documents how they succeed and fail.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -103,8 +103,8 @@ fn by_id(page: &PageHeader) -> RawDocumentBuf {
     }
 }
 
-/// Whether the page is the one that is meant, with room for the items. A page removed and another begun under its name
-/// is not meant.
+/// Whether the page is the one that is meant, with room for the items. A page removed and another begun under
+/// its name is not meant.
 fn guard(
     shape: &BucketShape,
     (items, times): (&[&Item], &ItemTimes),
@@ -148,7 +148,8 @@ fn guard(
     single("$and", array_of(&conditions))
 }
 
-/// Whether the page holds none of the items' `_id`s: the unique index does not compare the elements of one document.
+/// Whether the page holds none of the items' `_id`s: the unique index does not compare the elements of one
+/// document.
 fn holds_none(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
     let ids: Vec<_> = items
         .iter()
@@ -193,7 +194,8 @@ pub(super) fn mark(shape: &BucketShape, key: &Key) -> RawDocumentBuf {
     statement
 }
 
-/// The page itself, by its `_id` and by what it is: a page removed and another begun under its name is not meant.
+/// The page itself, by its `_id` and by what it is: a page removed and another begun under its name is not
+/// meant.
 pub(super) fn page_query(shape: &BucketShape, key: Option<&Key>, page: &PageHeader) -> RawDocumentBuf {
     let mut query = single("_id", single("$eq", &page.id));
     if let Some(key) = key {
@@ -218,8 +220,8 @@ fn upsert(query: &RawDocument, change: &RawDocument) -> RawDocumentBuf {
     statement
 }
 
-/// A page as an element of `updates`: an upsert that cannot match. Its hint makes it fail where the page index is missing,
-/// which for a plain insert takes a `collectionUUID`, and the stable API has none.
+/// A page as an element of `updates`: an upsert that cannot match. Its hint makes it fail where the page
+/// index is missing, which for a plain insert takes a `collectionUUID`, and the stable API has none.
 #[must_use]
 pub fn page_as_upsert(shape: &BucketShape, bucket: &RawDocument) -> RawDocumentBuf {
     let mut query = RawDocumentBuf::new();
@@ -236,8 +238,8 @@ pub fn page_as_upsert(shape: &BucketShape, bucket: &RawDocument) -> RawDocumentB
     statement
 }
 
-/// An element of `updates` that does nothing. Under the `stmtId` of a statement that was executed it is answered with what
-/// that one did.
+/// An element of `updates` that does nothing. Under the `stmtId` of a statement that was executed it is
+/// answered with what that one did.
 #[must_use]
 pub fn no_statement() -> RawDocumentBuf {
     let mut statement = RawDocumentBuf::new();

@@ -1,4 +1,5 @@
-//! Indexes that cannot be beside those that are there (`index_catalog_impl.cpp`, `_doesSpecConflictWithExisting`).
+//! Indexes that cannot be beside those that are there (`index_catalog_impl.cpp`,
+//! `_doesSpecConflictWithExisting`).
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
@@ -20,7 +21,8 @@ pub enum Conflict {
     Taken(String),
 }
 
-/// The first of them that conflicts with an index that is there, else with one before it; in this order mongod looks for them.
+/// The first of them that conflicts with an index that is there, else with one before it; in this order
+/// mongod looks for them.
 #[must_use]
 pub fn conflict(there: &Indexes, wanted: &[&RawDocument]) -> Option<Conflict> {
     let wanted = wanted.iter().copied();

@@ -1,4 +1,4 @@
-//! Which index a hint asks for. It changes no answer, so it is not handed on: it is enough that the application has the index.
+//! Which index a hint names. It changes no answer, so it is not sent: the application's index must exist.
 
 use bson::raw::{RawBsonRef, RawDocument};
 
@@ -14,7 +14,8 @@ pub enum IndexHint<'a> {
     Name(&'a str),
     /// The index of that key pattern.
     Key(&'a RawDocument),
-    /// `$natural` with a direction that is none, or beside a field: 6.0 takes some of these, 7.0 none. mongod has to judge it.
+    /// `$natural` with a direction that is none, or beside a field: 6.0 takes some of these, 7.0 none. mongod
+    /// has to judge it.
     Natural(&'a RawDocument),
 }
 

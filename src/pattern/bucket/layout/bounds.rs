@@ -5,9 +5,9 @@ use bson::raw::RawBson;
 
 /// Between which times a page's items lie: `control.from` and `control.to`.
 ///
-/// A filter or a sort by them is to leave no page out that it might mean. So a page with an item whose time is no date
-/// has bounds that lie around every value that there is. In a filter `{$lte: date}` compares with dates alone; what it is to
-/// find is not `{$gt: date}`.
+/// A filter or a sort by them is to leave no page out that it might mean. So a page with an item whose time
+/// is no date has bounds that lie around every value that there is. In a filter `{$lte: date}` compares with
+/// dates alone; what it is to find is not `{$gt: date}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeBounds {
     /// All items have a date; the least and the greatest.

@@ -1,4 +1,4 @@
-//! What a reader sees of a stored bucket.
+//! A stored bucket as a reader sees it.
 
 use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocument};
@@ -99,8 +99,8 @@ impl<'a> Bucket<'a> {
         (is_ours && has_count && is_numbered).then_some(bucket)
     }
 
-    /// Whether all times of its key ascend from page to page, as far as this one tells: page 0 tells of all pages, any
-    /// other of those before it and of itself.
+    /// Whether all times of its key ascend from page to page, as far as this one tells: page 0 tells of all
+    /// pages, any other of those before it and of itself.
     #[must_use]
     pub fn says_ascending(&self) -> bool {
         !self.is_late && !self.is_unordered

@@ -1,4 +1,4 @@
-//! What a `find` asks, where looking at buckets is enough to answer it.
+//! A `find` that pages can answer.
 
 use bson::raw::{RawBson, RawDocument, RawDocumentBuf};
 
@@ -26,7 +26,8 @@ pub enum Keys {
 /// In which order items are asked for. A range of time is applied in any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// As inserted: what a key's items come in when no order is asked for, or one by key fields alone, in which all of them are equal.
+    /// As inserted: what a key's items come in when no order is asked for, or one by key fields alone, in
+    /// which all of them are equal.
     Insertion,
     /// By time, oldest first; that is as inserted where no page is late.
     TimeAscending,
@@ -106,8 +107,8 @@ impl BucketQuery {
         matches!(self.keys, Keys::Item(..))
     }
 
-    /// Whether items are found by their time: in its order, or in a range of it. Items of a range are read in the order of their
-    /// time, which is as inserted where no page is late.
+    /// Whether items are found by their time: in its order, or in a range of it. Items of a range are read in
+    /// the order of their time, which is as inserted where no page is late.
     #[must_use]
     pub fn is_by_time(&self) -> bool {
         self.order != Order::Insertion || !self.range.is_open()

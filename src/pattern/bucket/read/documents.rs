@@ -1,4 +1,4 @@
-//! Items that are unpacked and not answered yet.
+//! Items that are decoded and not returned yet.
 
 /// Documents, one behind the other.
 #[derive(Clone, Debug, Default)]

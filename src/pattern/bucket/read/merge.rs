@@ -1,7 +1,7 @@
-//! Items of a key whose pages overlap in time, brought into order.
+//! Orders the items of a key whose pages overlap in time.
 //!
-//! The pages are narrowed by their bounds first: rank by rank, it is known of most that all of their items come before what
-//! is asked for, or behind it.
+//! Pages are first reduced by their bounds: for most it is known, rank by rank, that all of their items are
+//! before or after the range.
 
 use bson::DateTime;
 use bson::raw::RawDocument;
@@ -48,8 +48,8 @@ pub struct ChosenPages {
     pub passed: u64,
 }
 
-/// Chooses the pages on which the items of rank `skip` up to `skip + limit` may lie, of pages that are in the range with some
-/// of their items at least.
+/// Chooses the pages on which the items of rank `skip` up to `skip + limit` may lie, of pages that are in the
+/// range with some of their items at least.
 #[must_use]
 pub fn choose(question: &BucketQuery, pages: &[PageBounds]) -> ChosenPages {
     let end = question.skip.saturating_add(question.limit.unwrap_or(u64::MAX));
@@ -152,8 +152,8 @@ pub enum Unread {
     From(DateTime),
 }
 
-/// Brings the items of buckets in order and unpacks those of rank `skip` up to the limit. `false` where items that were not
-/// read may come between them, or an item has no time.
+/// Brings the items of buckets in order and unpacks those of rank `skip` up to the limit. `false` where items
+/// that were not read may come between them, or an item has no time.
 pub fn merge(
     (shape, question): (&BucketShape, &BucketQuery),
     (skip, unread): (u64, Unread),

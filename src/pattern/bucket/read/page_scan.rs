@@ -1,10 +1,10 @@
-//! A walk along buckets, which takes items out of them.
+//! Scans pages in the order of their numbers.
 //!
-//! Buckets are walked along by their numbers, which never change; so none is missed and none met twice, whatever is
-//! written meanwhile. Numbers follow time where no page of the key is late. What a walk by time begins with tells whether
-//! that is so (see [`Bucket::says_ascending`]), or the key's exceptions have told it. Items that are older than one before
-//! them were then inserted since, or got another time since, and may be left out: a naive collection's reader, who had passed
-//! their place, would not meet them either.
+//! Numbers never change, so no page is missed or read twice, whatever is written meanwhile. Numbers follow
+//! time if no page of the key is out of order. The first page of a scan by time shows that (see
+//! [`Bucket::says_ascending`]), or the key's exceptions did. Items that were stored out of order since, or
+//! whose time changed since, may be skipped: a reader of a plain collection that had passed their place would
+//! not see them either.
 
 mod concurrent_late;
 
@@ -112,7 +112,8 @@ impl PageScan {
         }
     }
 
-    /// One that begins at a page; `skip` items are still to be passed over there. The times are known to ascend.
+    /// One that begins at a page; `skip` items are still to be passed over there. The times are known to
+    /// ascend.
     #[must_use]
     pub fn beginning(self, start: Start, skip: u64) -> Self {
         let ascending = match self.ascending {
@@ -133,7 +134,8 @@ impl PageScan {
         Self { last, ..self }
     }
 
-    /// How many buckets hold so many more items, as far as is known: not more than are needed if all are full.
+    /// How many buckets hold so many more items, as far as is known: not more than are needed if all are
+    /// full.
     #[must_use]
     pub fn buckets_for(&self, shape: &BucketShape, items: u64) -> u64 {
         let offset = match (self.start, self.met) {

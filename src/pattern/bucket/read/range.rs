@@ -1,4 +1,4 @@
-//! A range on the time of items.
+//! A range of time.
 
 use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -31,8 +31,8 @@ impl TimeRange {
         *self == Self::default()
     }
 
-    /// Narrows the range by a condition on the time field. `None` for one that is no range of dates, or that gives an end a
-    /// second time.
+    /// Narrows the range by a condition on the time field. `None` for one that is no range of dates, or that
+    /// gives an end a second time.
     #[must_use]
     pub fn narrowed(mut self, condition: RawBsonRef<'_>) -> Option<Self> {
         match condition {
@@ -89,8 +89,8 @@ impl TimeRange {
         !self.is_after(time) && !self.is_before(time)
     }
 
-    /// The condition that a page's greatest time meets unless all its items lie before the range. A page without true
-    /// bounds meets it (see the layout), hence the negation.
+    /// The condition that a page's greatest time meets unless all its items lie before the range. A page
+    /// without true bounds meets it (see the layout), hence the negation.
     #[must_use]
     pub fn newest_condition(&self) -> Option<RawDocumentBuf> {
         self.from

@@ -1,4 +1,4 @@
-//! mongod's words for what is wrong in a change, in terms of items.
+//! Translates mongod's error texts to items.
 
 use bson::raw::RawBsonRef;
 

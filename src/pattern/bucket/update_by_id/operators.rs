@@ -1,4 +1,4 @@
-//! Update operators, with the paths that an item's fields have in its bucket.
+//! Update operators on the paths of an item's fields in its bucket.
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -9,8 +9,8 @@ use crate::pattern::bucket::key::{canonical, same_bytes};
 use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::shapes::BucketShape;
 
-/// The operators on the item at `place`. What sets a key field, the time or the `_id` to a value becomes a demand that it has
-/// that value.
+/// The operators on the item at `place`. What sets a key field, the time or the `_id` to a value becomes a
+/// demand that it has that value.
 pub(super) fn translate(
     shape: &BucketShape,
     (operators, id): (&RawDocument, &RawBson),
@@ -62,7 +62,8 @@ pub(super) fn translate(
     Ok(translated)
 }
 
-/// mongod adds fields in the order of their names: those here must come in the order that the application's have.
+/// mongod adds fields in the order of their names: those here must come in the order that the application's
+/// have.
 fn keep_their_order(roots: &mut Vec<(&str, &str)>) -> bool {
     if roots.iter().all(|(root, stored)| root == stored) {
         return true;
@@ -126,7 +127,8 @@ impl<'a> PathChange<'a> {
         if shape.time() == Some(self.path) {
             return demand_time(shape, self.value, demands);
         }
-        // A lifted value is the only one of its kind that is equal to it; an item whose own is another keeps that.
+        // A lifted value is the only one of its kind that is equal to it; an item whose own is another keeps
+        // that.
         let is_plain = matches!(
             self.value,
             RawBsonRef::String(_)

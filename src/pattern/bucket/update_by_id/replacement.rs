@@ -1,4 +1,4 @@
-//! Replacements: the whole item anew, under the same key and time.
+//! Replacements of an item with the same key and time.
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -39,8 +39,8 @@ pub(super) fn stored(
     Ok(item.stored().to_owned())
 }
 
-/// The number of an `_id`'s type, of which an equal `_id` is the same in every bit: the item keeps the one that it has, of
-/// which the filter only says what it is equal to.
+/// The number of an `_id`'s type, of which an equal `_id` is the same in every bit: the item keeps the one
+/// that it has, of which the filter only says what it is equal to.
 pub(super) fn type_of(id: RawBsonRef<'_>) -> Result<i32, String> {
     let is_one = match id {
         RawBsonRef::String(_)

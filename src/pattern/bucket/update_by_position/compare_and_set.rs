@@ -1,4 +1,4 @@
-//! The condition that an item is what it was, in [type and in every bit](crate::pattern::exact_match).
+//! The condition that an item is unchanged, in [type and in every bit](crate::pattern::exact_match).
 
 use bson::raw::{RawBson, RawBsonRef, RawDocumentBuf};
 

@@ -1,4 +1,4 @@
-//! The client's own operators, on the paths that the item's fields have in its bucket.
+//! The client's operators on the paths of the item's fields in its bucket.
 
 use bson::raw::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -79,7 +79,8 @@ pub fn of_operators(
     }))
 }
 
-/// What the operators make of the item, where mongod cannot do it in its place: the whole item, which may lie elsewhere.
+/// What the operators make of the item, where mongod cannot do it in its place: the whole item, which may lie
+/// elsewhere.
 fn computed(
     shape: &BucketShape,
     found: &LocatedItem,
@@ -104,7 +105,8 @@ fn computed(
     }
 }
 
-/// Whether an operator computes with a `NaN`: mongod takes what comes of it for another value, since it is not equal to itself.
+/// Whether an operator computes with a `NaN`: mongod takes what comes of it for another value, since it is
+/// not equal to itself.
 fn computes_with_nan(item: &RawDocument, operators: &RawDocument) -> bool {
     let paths = ["$inc", "$mul"]
         .into_iter()
@@ -225,7 +227,8 @@ impl Translation<'_> {
         self.operators.push((operator.to_owned(), paths));
     }
 
-    /// mongod adds fields in the order of their names: those here must come in the order that the application's have.
+    /// mongod adds fields in the order of their names: those here must come in the order that the
+    /// application's have.
     fn keeps_order(&mut self) -> bool {
         if self.added.iter().all(|(root, stored)| root == stored) {
             return true;

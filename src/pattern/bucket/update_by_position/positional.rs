@@ -1,8 +1,8 @@
-//! The positional operator `$`: the element of an item's array that the filter has met.
+//! The positional operator `$`: the element of an item's array that the filter matched.
 //!
-//! mongod tells a statement on a document of its own which element that was. Here the filter is on the item, and so it is asked
-//! of items that have one of the elements each: the first that matches is the one, where a single condition of the filter is about
-//! an array.
+//! mongod records that element for a filter on the document itself. Here the filter is on the item. So it is
+//! evaluated on copies of the item with one element each: the first that matches has the element, if a single
+//! condition of the filter is on an array.
 
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 

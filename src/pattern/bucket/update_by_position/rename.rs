@@ -1,4 +1,4 @@
-//! `$rename`, which mongod does not do inside of arrays, as a `$set` of what is there and an `$unset`.
+//! `$rename`, which mongod does not support inside arrays, as `$set` and `$unset`.
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument};
 

@@ -1,4 +1,4 @@
-//! An item that is given anew as a whole: by a replacement, or as a pipeline has made it.
+//! A whole new item: by a replacement, or as the result of a pipeline.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 

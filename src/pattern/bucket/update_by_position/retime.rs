@@ -1,7 +1,7 @@
-//! Another time of an item where it lies, though it belongs elsewhere: what is done where there are no transactions to move it.
+//! Changes an item's time in place although it belongs on another page, on deployments without transactions.
 //!
-//! Its page becomes late and its bounds grow, in the statement that changes the item. What other pages are to tell of that they
-//! tell before: see `docs/decisions/0015-times-change-in-place.md`.
+//! The item's page becomes out of order and its bounds grow, in the same statement. Other pages are marked
+//! before: see `docs/decisions/0015-times-change-in-place.md`.
 
 use bson::DateTime;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
@@ -37,8 +37,8 @@ pub fn is_told(found: &LocatedItem) -> bool {
     get(&found.control, "kept").is_some()
 }
 
-/// What is to be told, given the key's highest page where it is [not told](is_told) yet. Pages behind one that is late know of it
-/// as they are begun.
+/// What is to be told, given the key's highest page where it is [not told](is_told) yet. Pages behind one
+/// that is late know of it as they are begun.
 #[must_use]
 pub fn readiness(found: &LocatedItem, highest: Option<&PageHeader>) -> RetimeReadiness {
     if is_told(found) {
@@ -70,8 +70,8 @@ pub fn tell_first(shape: &BucketShape, key: &Key) -> RawDocumentBuf {
     marking(&query, &marks)
 }
 
-/// The element of `updates` that lets the highest page tell that one before it is late, unless another is about to be begun
-/// behind it.
+/// The element of `updates` that lets the highest page tell that one before it is late, unless another is
+/// about to be begun behind it.
 #[must_use]
 pub fn tell_highest(shape: &BucketShape, key: &Key, highest: &PageHeader) -> RawDocumentBuf {
     let mut query = RawDocumentBuf::new();
@@ -85,8 +85,8 @@ pub fn tell_highest(shape: &BucketShape, key: &Key, highest: &PageHeader) -> Raw
     marking(&query, &as_anchor())
 }
 
-/// The element of `updates` that lets the page before one tell what that page tells, which is to be removed, unless yet another
-/// is about to be begun there.
+/// The element of `updates` that lets the page before one tell what that page tells, which is to be removed,
+/// unless yet another is about to be begun there.
 #[must_use]
 pub fn tell_before(key: &RawDocument, removed: &PageHeader) -> Option<RawDocumentBuf> {
     let mut query = key.to_owned();
@@ -116,8 +116,8 @@ fn announced_none() -> RawDocumentBuf {
     single("$in", &none)
 }
 
-/// The element of `updates` that puts `stored`, of whatever time, in the item's place, if its page is still as
-/// [`readiness`] took it to be.
+/// The element of `updates` that puts `stored`, of whatever time, in the item's place, if its page is still
+/// as [`readiness`] took it to be.
 ///
 /// # Errors
 /// What of the item cannot be demanded, for a message.

@@ -1,4 +1,4 @@
-//! Another time of an item where it lies: where its page, and the pages around it, stay in their order.
+//! Changes an item's time in place where its page and the pages around it stay in order.
 
 use bson::DateTime;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
@@ -9,8 +9,9 @@ use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
 
-/// The element of `updates` that puts `stored` in the item's place if its time goes there: between those of the items beside it,
-/// and between the page's bounds or, on the highest page, behind them. Where the page is late its items have no order to keep.
+/// The element of `updates` that puts `stored` in the item's place if its time goes there: between those of
+/// the items beside it, and between the page's bounds or, on the highest page, behind them. Where the page is
+/// late its items have no order to keep.
 ///
 /// # Errors
 /// What of the item cannot be demanded, for a message.

@@ -1,4 +1,4 @@
-//! What each update operator does to a document that is about to be inserted.
+//! The effect of each update operator on a document that is about to be inserted.
 
 use std::cmp::Ordering;
 
@@ -127,7 +127,8 @@ fn computed(document: &mut Node, change: &PathChange<'_>, current: RawBsonRef<'_
     }
 }
 
-/// The sum or product of two numbers. What is the same number is left as it is: of the two zeros, the one that is there stays.
+/// The sum or product of two numbers. What is the same number is left as it is: of the two zeros, the one
+/// that is there stays.
 fn calculated(document: &mut Node, change: &PathChange<'_>, current: RawBsonRef<'_>) -> Result<RawBson, UpsertError> {
     let (operator, operand) = (change.operator, change.value);
     let result = match operator {

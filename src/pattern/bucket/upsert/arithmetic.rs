@@ -1,4 +1,4 @@
-//! `$inc`, `$mul` and `$bit`, on numbers whose arithmetic is the machine's; a sum that no int32 holds is an int64, as in
+//! `$inc`, `$mul` and `$bit`, on numbers with machine arithmetic; an int32 overflow becomes an int64, as in
 //! mongod's `SafeNum`.
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument};

@@ -1,4 +1,4 @@
-//! What operators do to the elements of an array.
+//! The effect of operators on the elements of an array.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -114,8 +114,8 @@ fn each(modifiers: &RawDocument) -> impl Iterator<Item = RawBsonRef<'_>> {
     each.into_iter().flatten().flatten()
 }
 
-/// Sorts by the elements themselves, or by fields of theirs. Two that come at one place must not be different: in which order
-/// they are left is not told here.
+/// Sorts by the elements themselves, or by fields of theirs. Two that come at one place must not be
+/// different: in which order they are left is not told here.
 fn sort(elements: &mut Vec<Node>, by: RawBsonRef<'_>) -> Result<(), UpsertError> {
     if elements.len() < 2 {
         return Ok(());

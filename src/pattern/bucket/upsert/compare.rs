@@ -1,4 +1,4 @@
-//! How values compare, for those of which that is simply told.
+//! Compares values of types with a simple order.
 
 use std::cmp::Ordering;
 

@@ -1,7 +1,7 @@
-//! What a filter sets equal to one value: the fields that an upserted document begins with.
+//! The fields that a filter sets equal to one value: an upserted document begins with them.
 //!
-//! mongod reads them off the filter as it has simplified it (`path_support.cpp`, `extractEqualityMatches`): equalities, in any
-//! nesting of `$and`, in a `$or` of one alternative, a `$in` of one value and a `$all`.
+//! mongod reads them off the simplified filter (`path_support.cpp`, `extractEqualityMatches`): equalities, in
+//! any nesting of `$and`, in a `$or` of one alternative, a `$in` of one value and a `$all`.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,8 @@ use crate::pattern::bucket::key::same_bytes;
 /// Paths and what they are equal to, by path.
 pub(super) type Equalities<'a> = Vec<(&'a str, RawBsonRef<'a>)>;
 
-/// Those that an upsert by operators or by a pipeline begins with: no path is there twice or leads into another.
+/// Those that an upsert by operators or by a pipeline begins with: no path is there twice or leads into
+/// another.
 pub(super) fn of_operators(filter: Option<&RawDocument>) -> Result<Equalities<'_>, UpsertError> {
     let equalities = filter.map(of).transpose()?.unwrap_or_default();
     if equalities.len() > MAX_PATHS {

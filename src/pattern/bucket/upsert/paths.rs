@@ -1,4 +1,4 @@
-//! The changes that update operators make, in the order in which mongod makes them: by path, whatever the operator.
+//! The changes of update operators in mongod's order: by path, whatever the operator.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -117,8 +117,8 @@ fn is_number(part: &str) -> bool {
     part.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Names of numbers come in their numbers' order, all others in that of their bytes. The two are one order as long as no other
-/// name begins with a digit.
+/// Names of numbers come in their numbers' order, all others in that of their bytes. The two are one order as
+/// long as no other name begins with a digit.
 fn check_names(changes: &[PathChange<'_>]) -> Result<(), UpsertError> {
     let parts = || changes.iter().flat_map(|change| change.parts.iter().copied());
     if !parts().any(is_number) {

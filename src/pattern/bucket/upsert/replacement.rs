@@ -1,4 +1,4 @@
-//! A replacement that is inserted: with the `_id` that it has or that the filter gives it.
+//! An inserted replacement, with its own `_id` or the filter's.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 

@@ -1,4 +1,4 @@
-//! A document that is being changed, path by path. What no path leads into stays the bytes it came in.
+//! A document that is changed path by path. Unchanged parts keep their bytes.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf};
 
@@ -145,7 +145,8 @@ impl Node {
         *self = opened;
     }
 
-    /// Where a child of this name is or may be: in a document anywhere, in an array where it says. `None` where none may be.
+    /// Where a child of this name is or may be: in a document anywhere, in an array where it says. `None`
+    /// where none may be.
     fn child_position(&self, part: &str) -> Option<usize> {
         match self {
             Self::Document(_) => Some(0),

@@ -1,7 +1,8 @@
 //! The first element of an array that meets a condition.
 //!
-//! mongod itself matches it: each element is wrapped as an array of its own and asked the client's own condition, in a
-//! `$lookup` on documents made of the array. So the first that matches is found exactly as `find` would.
+//! mongod itself matches it: each element is wrapped as an array of its own and asked the client's own
+//! condition, in a `$lookup` on documents made of the array. So the first that matches is found exactly as
+//! `find` would.
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
 
@@ -31,8 +32,8 @@ pub(super) fn first_matching(name: &str, condition: &RawDocument) -> [RawDocumen
     ]
 }
 
-/// The positional operator: of an array its first element that meets the condition, which is there; what is no array is
-/// left as it is.
+/// The positional operator: of an array its first element that meets the condition, which is there; what is
+/// no array is left as it is.
 pub(super) fn positional(name: &str, condition: &RawDocument) -> [RawDocumentBuf; 2] {
     let is_whole = single(ELEMENT, single("$exists", false));
     let condition = single("$or", array_of(&[condition.to_owned(), is_whole]));
@@ -58,8 +59,8 @@ pub(super) fn positional(name: &str, condition: &RawDocument) -> [RawDocumentBuf
     ]
 }
 
-/// The stage that leaves in the field, as an array, the first wrapped element that matches; or, where the field is no array,
-/// of other documents.
+/// The stage that leaves in the field, as an array, the first wrapped element that matches; or, where the
+/// field is no array, of other documents.
 fn lookup(name: &str, otherwise: RawBson, condition: &RawDocument) -> RawDocumentBuf {
     let field = || RawBson::String(format!("${name}"));
     let mut map = single("input", field());

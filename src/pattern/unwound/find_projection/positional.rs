@@ -1,8 +1,9 @@
 //! Which element of an array the positional operator means: the one by which the filter was matched.
 //!
-//! Each condition that goes through an array remembers the element that met it, and the last one is meant. So it is known
-//! only where one condition, with one operator, can go through an array at all; and only where no document can match without
-//! an element that does, by the array as a whole or by there being no such element: mongod then answers an error.
+//! Each condition that goes through an array remembers the element that met it, and the last one is meant. So
+//! it is known only where one condition, with one operator, can go through an array at all; and only where no
+//! document can match without an element that does, by the array as a whole or by there being no such
+//! element: mongod then answers an error.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 

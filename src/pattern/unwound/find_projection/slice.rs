@@ -1,11 +1,12 @@
-//! `$slice` as `find` has it: what is no array is left as it is, and a path goes on into the documents of an array, but not
-//! into arrays within it.
+//! `$slice` of `find`: a value that is not an array is unchanged, and a path continues into the documents of
+//! an array, but not into arrays within it.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf};
 
 use crate::command::document::{as_whole_number, put, single};
 
-/// Each step of a path is nested some ten levels deep in the expression, of which mongod takes no more than 200.
+/// Each step of a path is nested some ten levels deep in the expression, of which mongod takes no more than
+/// 200.
 const MAX_STEPS: usize = 10;
 
 /// The numbers of a `$slice`; `None` for the expression of that name, which begins with an array.

@@ -33,8 +33,8 @@ impl Outcome {
     }
 }
 
-/// A handshake and a word each way. In TLS 1.3 a client learns only from its first read that it was refused, and gets
-/// its tickets with it.
+/// A handshake and a word each way. In TLS 1.3 a client learns only from its first read that it was refused,
+/// and gets its tickets with it.
 async fn handshake(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>, host: &str) -> Outcome {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let accepting = async {

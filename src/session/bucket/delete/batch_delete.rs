@@ -1,4 +1,4 @@
-//! Items that match, wherever they lie: taken out page by page.
+//! Deletes matching items page by page.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,8 @@ async fn all_that_match(
             return Ok(all);
         }
         pause(attempt).await;
-        // What was not as it was found is looked at again where it was; what came meanwhile elsewhere is not meant.
+        // What was not as it was found is looked at again where it was; what came meanwhile elsewhere is not
+        // meant.
         let again = pages(&missed);
         let again = ItemSelector {
             of_bucket: Some(&again),

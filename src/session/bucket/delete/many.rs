@@ -1,4 +1,4 @@
-//! All items that match: where only keys say which, the pages of these keys.
+//! Deletes all matches. Where the filter names only keys, whole pages are deleted.
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
@@ -19,7 +19,8 @@ use crate::session::error::RunError;
 /// Pages taken together.
 const PAGES: i64 = 1000;
 
-/// Deletes them. Where the collection is replaced meanwhile the rest is found and deleted in the one that takes its place.
+/// Deletes them. Where the collection is replaced meanwhile the rest is found and deleted in the one that
+/// takes its place.
 pub(super) async fn delete(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,

@@ -1,4 +1,4 @@
-//! One item.
+//! Deletes one item.
 
 use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
@@ -38,7 +38,8 @@ pub(super) async fn delete(
 ) -> Result<(), RunError> {
     let shape = run.shape;
     let narrowing = BucketPredicate::of(shape, wanted.filter);
-    // The stable API has no sparse indexes, and no name for a collection in a statement with the client's words.
+    // The stable API has no sparse indexes, and no name for a collection in a statement with the client's
+    // words.
     let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none() && !run.is_strict();
     let item = narrowing.exactly_one_id().filter(|_| is_simple);
     // In a transaction nothing is tried that may fail.
@@ -107,7 +108,8 @@ pub(in crate::session::bucket) async fn take(
     Ok(Some(told))
 }
 
-/// Removes the page whose last item was taken out, unless it has announced another, and what it leaves behind.
+/// Removes the page whose last item was taken out, unless it has announced another, and what it leaves
+/// behind.
 pub(in crate::session::bucket) async fn sweep_page(
     run: &mut BucketCommand<'_>,
     target: &ItemToDelete,
@@ -117,7 +119,8 @@ pub(in crate::session::bucket) async fn sweep_page(
     }
     let key = condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?;
     if run.head.in_transaction() {
-        // Which would end if the page had got an item since it was looked at, as by a move of this same command.
+        // Which would end if the page had got an item since it was looked at, as by a move of this same
+        // command.
         return remove_empty_pages::key(run, &key).await;
     }
     if remove_empty_pages::remove_all(run, &key, std::slice::from_ref(&target.page)).await? == 0 {

@@ -1,4 +1,4 @@
-//! Pages that are left empty. A packed copy has none, so what is not done since the collection is replaced need not be done.
+//! Removes empty pages. Skipped if the collection is being swapped, because the compacted copy has none.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -42,7 +42,8 @@ pub(in crate::session::bucket) async fn key(run: &mut BucketCommand<'_>, key: &R
     Ok(())
 }
 
-/// Removes pages of a key that are empty, from the highest down, until one is not as it was known; how many are gone.
+/// Removes pages of a key that are empty, from the highest down, until one is not as it was known; how many
+/// are gone.
 pub(super) async fn remove_all(
     run: &mut BucketCommand<'_>,
     key: &RawDocument,
@@ -61,7 +62,8 @@ pub(super) async fn remove_all(
     Ok(told.missed.first().copied().unwrap_or(pages.len()))
 }
 
-/// Lets the page before each that is to be removed tell what that page tells of those before it. Those that may be removed.
+/// Lets the page before each that is to be removed tell what that page tells of those before it. Those that
+/// may be removed.
 async fn pass_on(
     run: &mut BucketCommand<'_>,
     key: &RawDocument,

@@ -1,10 +1,10 @@
-//! Where to read the items that were asked for.
+//! Selects the access path of a query.
 //!
-//! Several queries make one answer while writers go on, so their order matters. Before a page is begun, all pages before it
-//! are closed and, if short, marked. So exceptions that are read *after* a page was seen tell of every short page before it,
-//! and an answer is only given when the exceptions read after the buckets lead to those same buckets. Likewise, before an
-//! item comes late, page 0 is marked: where that is read without a mark *after* pages were found by their times, those had
-//! not moved.
+//! Several queries make one reply while others write, so their order matters. Before a page is begun, all
+//! pages before it are closed and, if short, marked. So exceptions that are read *after* a page include every
+//! short page before it. A reply is returned only if the exceptions read after the pages lead to the same
+//! pages. Likewise, page 0 is marked before an item is stored out of order: if page 0 is read without the
+//! mark *after* pages were found by their times, those pages had not moved.
 
 use bson::raw::RawDocumentBuf;
 
@@ -21,8 +21,8 @@ use crate::session::bucket::upstream_query::{ask, ask_all, complete, documents, 
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
-/// Looks at the buckets before the pipeline is asked instead. A second is needed where pages are short; a third where one
-/// was closed meanwhile.
+/// Looks at the buckets before the pipeline is asked instead. A second is needed where pages are short; a
+/// third where one was closed meanwhile.
 const MAX_LOOKS: usize = 4;
 
 /// Documents in a first batch when the client names no size (`query.h`, `kDefaultBatchSize`).
@@ -47,8 +47,8 @@ pub(super) struct BatchTerms {
     pub(super) measure: BatchLimit,
     /// Whether it is the only one.
     pub(super) single_batch: bool,
-    /// Whether pages that overlap in time may be merged: where a sort by time is asked for, and no more than fits in a reply.
-    /// Without one, items of such a key come as inserted.
+    /// Whether pages that overlap in time may be merged: where a sort by time is asked for, and no more than
+    /// fits in a reply. Without one, items of such a key come as inserted.
     pub(super) may_merge_sort: bool,
 }
 
@@ -130,7 +130,8 @@ impl AccessPathPlanner<'_> {
         PageScan::of(self.question, self.direction())
     }
 
-    /// Reads from an end of the key on. Where the first page may be all that is needed, its `_id` may be known.
+    /// Reads from an end of the key on. Where the first page may be all that is needed, its `_id` may be
+    /// known.
     async fn at_an_end(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
         let stream = Box::new(ItemCursor::new(self.walk(), self.terms.single_batch));
         let is_short = self
@@ -147,8 +148,8 @@ impl AccessPathPlanner<'_> {
         })
     }
 
-    /// Reads where the items are if no page is short, and the exceptions with them in one round trip; where those say
-    /// otherwise, once more.
+    /// Reads where the items are if no page is short, and the exceptions with them in one round trip; where
+    /// those say otherwise, once more.
     async fn at_the_front(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
         let position = self.question.skip;
         self.at_position(run, PageExceptions::default().locate(run.shape, position), |_| position)
@@ -185,7 +186,8 @@ impl AccessPathPlanner<'_> {
         Ok(AccessPath::Pipeline)
     }
 
-    /// Counts from the key's highest page, which is read before the exceptions; what is inserted from then on lies behind.
+    /// Counts from the key's highest page, which is read before the exceptions; what is inserted from then on
+    /// lies behind.
     async fn at_the_back(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
         for _ in 0..MAX_LOOKS {
             let queries = [complete(run, self.queries.highest(run.shape)), self.exceptions(run)];
@@ -208,13 +210,14 @@ impl AccessPathPlanner<'_> {
         Ok(AccessPath::Pipeline)
     }
 
-    /// The last item that is asked for, behind so many of which the last are passed over; `None` where there are no others.
+    /// The last item that is asked for, behind so many of which the last are passed over; `None` where there
+    /// are no others.
     fn position_back(&self, end: u64) -> Option<u64> {
         end.checked_sub(self.question.skip)?.checked_sub(1)
     }
 
-    /// A walk backward from an item on, which was counted from this page; `None` where its page has fewer items than that: some
-    /// of those that were counted have been deleted since.
+    /// A walk backward from an item on, which was counted from this page; `None` where its page has fewer
+    /// items than that: some of those that were counted have been deleted since.
     async fn back_from(
         &self,
         run: &mut BucketCommand<'_>,

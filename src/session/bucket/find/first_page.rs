@@ -1,4 +1,4 @@
-//! A key's first page, found by the `_id` that it had when it was read last.
+//! Reads a key's first page by the `_id` that it had at the last read.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 

@@ -1,5 +1,5 @@
-//! Items as they are unpacked from buckets, a batch at a time: a walk along buckets, the upstream's cursor on those, and what
-//! was unpacked and not answered yet.
+//! Returns items in batches: a page scan, the upstream cursor on its pages, and the items that were decoded
+//! and not returned yet.
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
@@ -13,8 +13,8 @@ use crate::session::bucket::upstream_query::{complete, get_more, kill};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::{PendingReply, UpstreamRequest};
 
-/// What a batch weighs where the client names no size: of a naive collection it is up to 16 MiB, which would be kept for
-/// each of many clients that are slow to read.
+/// What a batch weighs where the client names no size: of a naive collection it is up to 16 MiB, which would
+/// be kept for each of many clients that are slow to read.
 const TARGET_BYTES: usize = 2 << 20;
 /// What is asked of the upstream at once, so that it reads on while this is unpacked.
 const PIECE_BYTES: usize = 192 << 10;
@@ -213,7 +213,8 @@ impl ItemCursor {
         }
     }
 
-    /// Whether another answer will be needed for the batch, as far as can be told before this one is unpacked.
+    /// Whether another answer will be needed for the batch, as far as can be told before this one is
+    /// unpacked.
     fn needs_more_than(&self, answer: &RawDocument, measure: BatchLimit, batch: &ReplyBatch) -> bool {
         let Some(cursor) = CursorReply::parse(answer).filter(|cursor| cursor.id != 0) else {
             return false;

@@ -1,10 +1,12 @@
-//! Items by their time, of a key whose pages overlap.
+//! Merges items by time, for a key whose pages overlap in time.
 //!
-//! The bounds of pages below the highest stand still, whatever is deleted from them, so they are read in the order of their
-//! bounds. The highest, whose bounds move, is read first and for itself; pages begun since are left out.
+//! The bounds of pages below the head page do not change, whatever is deleted, so these pages are read in the
+//! order of their bounds. The head page, whose bounds change, is read first and by itself. Pages that are
+//! begun later are left out.
 //!
-//! On a standalone bounds further in move as well, where an item gets a time that belongs elsewhere: page 0 tells so before they
-//! do. So it is asked when pages were read by their bounds, and where it tells, those whose bounds have moved are read once more.
+//! On a standalone other bounds change as well, where an item's time changes in place. Page 0 is marked
+//! before that. So page 0 is read after the pages were read by their bounds, and if it is marked, pages with
+//! changed bounds are read again.
 
 use std::collections::BTreeMap;
 

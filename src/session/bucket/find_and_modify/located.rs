@@ -1,8 +1,8 @@
-//! `findAndModify` of an item that is found first.
+//! `findAndModify` of an item that is located first.
 //!
-//! mongod remembers of a retryable one what its bucket was before, or became, but not which of the items it was about. What has
-//! become of a bucket therefore says it itself, and what was before must be all of what was found: among these items the filter
-//! finds the same one again.
+//! For a retryable command mongod records the page before or after the change, but not which item was
+//! changed. So an image after the change records the item itself. An image before the change must contain
+//! every located item: the filter selects the same one again.
 
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -123,8 +123,8 @@ impl LocatedFindAndModify<'_> {
     ) -> Result<Option<RawDocumentBuf>, RunError> {
         match planned {
             Planned::InPlace(change) => {
-                // What was found may be what another attempt has made of it, which may have been under way when it was last
-                // asked for.
+                // What was found may be what another attempt has made of it, which may have been under way
+                // when it was last asked for.
                 match self.before(run).await? {
                     Some(reply) => Ok(Some(reply)),
                     None => self.change(run, found, change).await,

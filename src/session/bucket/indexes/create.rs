@@ -1,4 +1,4 @@
-//! `createIndexes`: mongod judges what the client asks for, and makes what is stored for it.
+//! `createIndexes`: mongod validates the client's indexes and creates the stored ones.
 
 mod transaction;
 

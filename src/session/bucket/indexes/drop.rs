@@ -1,4 +1,4 @@
-//! `dropIndexes`: those that the application knows of, by name.
+//! `dropIndexes`: the application's indexes, by name.
 
 use std::collections::HashSet;
 

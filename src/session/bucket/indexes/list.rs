@@ -1,4 +1,4 @@
-//! `listIndexes`: all are read at once, and told in batches of the size that the client wants.
+//! `listIndexes`: reads all indexes at once, and returns them in batches of the client's size.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 

@@ -1,4 +1,4 @@
-//! The items of one command, and what became of them.
+//! The items of one command and their state.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,7 +24,8 @@ use crate::session::head_page_cache::KnownHeadPage;
 use crate::session::id_source::SystemIdSource;
 use crate::session::metrics::{InsertMetrics, Placing};
 
-/// Bytes of an `_id`, with its name, that a clustered collection takes for certain: 8 MiB in a form in which it may be twice as long.
+/// Bytes of an `_id`, with its name, that a clustered collection takes for certain: 8 MiB in a form in which
+/// it may be twice as long.
 const MAX_CLUSTERED_ID_BYTES: usize = 4 << 20;
 
 /// Where an item of a command is: in which group, and where there.
@@ -41,7 +42,8 @@ pub(super) struct InsertBatch<'a> {
     pub(super) care: WriteGuarantee,
     pub(super) strict_api: bool,
     pub(super) concern: Concern,
-    /// Failures, by the client's index. In an ordered command there is one at most, and nothing behind it is placed.
+    /// Failures, by the client's index. In an ordered command there is one at most, and nothing behind it is
+    /// placed.
     pub(super) failed: Vec<(usize, WriteError)>,
     /// The pages that this attempt has put items on, where an ordered command may have to take them back.
     pub(super) placed: HashMap<Placed, RawBson>,
@@ -83,7 +85,8 @@ impl<'a> InsertBatch<'a> {
         batch
     }
 
-    /// Items under one key each, but for those that cannot be stored. What is left out only depends on the command.
+    /// Items under one key each, but for those that cannot be stored. What is left out only depends on the
+    /// command.
     fn gather(&mut self, run: &BucketCommand<'a>, command: &Insert<'_>) {
         let mut groups = Groups::default();
         let mut ids = Hits::default();
@@ -159,7 +162,8 @@ impl<'a> InsertBatch<'a> {
         highest.map(Option::<&PageHeader>::cloned)
     }
 
-    /// Takes in what the collection is. A clustered one takes no `_id` that is too long for the number of a record.
+    /// Takes in what the collection is. A clustered one takes no `_id` that is too long for the number of a
+    /// record.
     pub(super) fn learn(&mut self, run: &BucketCommand<'_>, ready: &ReadyCollection) {
         self.is_clustered = ready.is_clustered == Some(true);
         if ready.is_clustered == Some(false) {
@@ -191,7 +195,8 @@ impl<'a> InsertBatch<'a> {
             planner.plan(number, group, &mut statements);
         }
         if self.strict_api {
-            // Where a command cannot name the collection's UUID, a page index that is missing tells one that was made anew.
+            // Where a command cannot name the collection's UUID, a page index that is missing tells one that
+            // was made anew.
             let pages = statements
                 .iter_mut()
                 .filter(|statement| statement.kind == StatementKind::Page);
@@ -230,15 +235,16 @@ impl<'a> InsertBatch<'a> {
         }
         if let (Some(index), Some(error)) = (index, error) {
             if self.care == WriteGuarantee::ExactlyOnce && self.ordered {
-                // An earlier attempt may have been cut short before it took back what it had stored behind this item.
+                // An earlier attempt may have been cut short before it took back what it had stored behind
+                // this item.
                 self.groups.iter_mut().for_each(KeyBatch::suspect_resend);
             }
             self.refuse(vec![(index, error)]);
         }
     }
 
-    /// Records refused items, by the client's index; in an ordered command nothing behind the first is placed. A
-    /// transaction ends with any.
+    /// Records refused items, by the client's index; in an ordered command nothing behind the first is
+    /// placed. A transaction ends with any.
     pub(super) fn refuse(&mut self, refused: Vec<(usize, WriteError)>) {
         self.failed.extend(refused);
         if !self.ends_with_first_failure() {

@@ -1,4 +1,4 @@
-//! The planned statements on their way: as few commands as can be, back to back.
+//! Sends planned statements in as few commands as possible, back to back.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -109,8 +109,8 @@ pub(super) async fn send(
     Ok(())
 }
 
-/// Whether what the client waits for is left to the end. A command of a single statement that nobody else waits for does
-/// best to wait for all of it at once.
+/// Whether what the client waits for is left to the end. A command of a single statement that nobody else
+/// waits for does best to wait for all of it at once.
 fn at_once(batch: &InsertBatch<'_>, statements: &[InsertStatement], turns: &[KeyLease]) -> bool {
     let items: usize = statements.iter().map(|statement| statement.items.len()).sum();
     let single = statements.len() == 1 && items == batch.pending();
@@ -187,7 +187,8 @@ fn append_options(
     if !(batch.strict_api && batch.in_transaction()) && *uuid != uncommitted() {
         body.append(cstr!("collectionUUID"), uuid);
         if batch.strict_api {
-            // The client's words are judged by now. The stable API has no name for a collection but one that another may have.
+            // The client's words are judged by now. The stable API has no name for a collection but one that
+            // another may have.
             carried = carried.without_api_strict();
         }
     }

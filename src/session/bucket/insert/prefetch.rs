@@ -1,4 +1,4 @@
-//! Looking before writing: the highest page of each key that is not known, and which `_id`s are taken.
+//! Reads head pages that are not cached, and which `_id`s are taken.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,8 @@ use crate::session::bucket::BucketCommand;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// Keys, or `_id`s, in one query: few enough for a query that is short and an answer that is one batch, as a rule.
+/// Keys, or `_id`s, in one query: few enough for a query that is short and an answer that is one batch, as a
+/// rule.
 const MAX_IN_QUERY: usize = 1000;
 /// Documents in a batch; mongod ends it before that when it gets too large for a reply.
 const BATCH_SIZE: i32 = 100_000;
@@ -45,8 +46,8 @@ impl Query {
 /// Items whose `_id` is taken, perhaps by themselves: by the numbers of their groups, their positions.
 pub(super) type Suspects = Vec<(usize, Vec<usize>)>;
 
-/// Looks up what must be known for the next statements, and refuses items whose `_id` is taken. In a command that may have
-/// been sent before those are only named.
+/// Looks up what must be known for the next statements, and refuses items whose `_id` is taken. In a command
+/// that may have been sent before those are only named.
 pub(super) async fn look(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<Suspects, RunError> {
     let queries = queries(run, batch);
     let requests: Vec<UpstreamRequest<'_>> = queries

@@ -1,5 +1,5 @@
-//! Taking back announcements of pages that were not begun: another writer was faster, or the items were refused. A page that
-//! has announced one is not removed when it is emptied.
+//! Removes reservations of pages that were not begun, because another writer was faster or the items were
+//! refused. A page with a reservation is never removed when it is empty.
 
 use bson::raw::{RawDocumentBuf, cstr};
 

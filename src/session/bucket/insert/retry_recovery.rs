@@ -1,4 +1,4 @@
-//! What an earlier attempt at the same command has stored.
+//! Finds what an earlier attempt at the same command stored.
 
 use std::collections::HashMap;
 
@@ -17,8 +17,9 @@ use crate::session::upstream_connection::UpstreamRequest;
 /// Statements in one command.
 const MAX_STATEMENTS: usize = 10_000;
 
-/// Asks mongod which statements of the groups in question it has executed, and takes over what they stored. An item whose
-/// `_id` is taken and that was not stored by them is refused: this was asked after that was looked up.
+/// Asks mongod which statements of the groups in question it has executed, and takes over what they stored.
+/// An item whose `_id` is taken and that was not stored by them is refused: this was asked after that was
+/// looked up.
 pub(super) async fn recover(
     run: &mut BucketCommand<'_>,
     batch: &mut InsertBatch<'_>,

@@ -1,5 +1,5 @@
-//! What is different in a client's transaction: nothing may be tried there that can fail, since that ends it, and what fails
-//! must end it, as it does with mongod.
+//! Inserts in a client's transaction. No statement may fail by design, because a failure ends the
+//! transaction, and every refusal ends it, as in mongod.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
@@ -64,8 +64,8 @@ async fn taken_names(run: &mut BucketCommand<'_>, statements: &[InsertStatement]
     Ok(hits)
 }
 
-/// Ends the transaction where an item was refused: an insert that fails does so. Any error does, and this one is certain;
-/// another one says that there is no transaction to end.
+/// Ends the transaction where an item was refused: an insert that fails does so. Any error does, and this one
+/// is certain; another one says that there is no transaction to end.
 pub(super) async fn end_if_failed(run: &mut BucketCommand<'_>, batch: &InsertBatch<'_>) -> Result<(), RunError> {
     if !batch.in_transaction() || batch.failed.is_empty() {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Taking back what an ordered command stored behind an item that was refused; see [`take_back`].
+//! Removes what an ordered command stored after an item that was refused; see [`take_back`].
 //!
-//! Of a command that may come again, each item is taken back under a number of its own beside that of its insert: an attempt that
-//! finds it taken back by another does not take another's item of the same bytes.
+//! For a retryable command each removal has a `stmtId` of its own beside the insert's, so that an attempt
+//! that finds the item removed does not remove another item with the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,8 @@ const PAGES: i32 = 100;
 /// An item that is to be taken back.
 struct Surplus {
     placed: Placed,
-    /// The page that it was put on; `None`: another attempt has put it somewhere, or it lies elsewhere by now.
+    /// The page that it was put on; `None`: another attempt has put it somewhere, or it lies elsewhere by
+    /// now.
     page: Option<RawBson>,
 }
 

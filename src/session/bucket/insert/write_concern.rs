@@ -1,8 +1,8 @@
-//! The client's `writeConcern`.
+//! The client's `writeConcern` of an insert.
 //!
-//! An insert may take several statements. Were each to wait until other members have it, the next writer of a key would
-//! wait as well, and the command for each of them in turn. So statements are written with `w: 1`, and one that changes nothing
-//! waits at the end, for all of them: mongod makes it wait for the newest write that there is.
+//! An insert may take several statements. If each waited for other members, the next writer of the key would
+//! wait, too. So statements are written with `w: 1`, and one update that changes nothing waits at the end:
+//! mongod makes it wait for the newest write.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -25,8 +25,8 @@ pub(super) enum Concern {
 }
 
 impl Concern {
-    /// Before a mongod that stands alone there is nobody to wait for; a write concern that may be refused must be seen by
-    /// mongod before anything is written.
+    /// Before a mongod that stands alone there is nobody to wait for; a write concern that may be refused
+    /// must be seen by mongod before anything is written.
     pub(super) fn of(run: &BucketCommand<'_>) -> Self {
         if run.upstream == UpstreamKind::Member && !run.head.in_transaction() && is_well_formed(run) {
             Self::AtEnd
@@ -48,7 +48,8 @@ impl Concern {
     }
 }
 
-/// Has mongod check a write concern that may be malformed, before the collection is created. Costs one round trip where it may.
+/// Has mongod check a write concern that may be malformed, before the collection is created. Costs one round
+/// trip where it may.
 pub(super) async fn check(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
     if !is_well_formed(run) {
         write_concern::wait(run).await?;

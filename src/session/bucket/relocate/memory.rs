@@ -1,9 +1,10 @@
-//! What mongod remembers of a relocated item under the client's own number, beside what it remembers of the proxy's transaction.
+//! Retry records of a relocated item under the client's own `stmtId`, beside those of the internal
+//! transaction.
 //!
-//! All transactions of a client's session are on one session of the proxy's, which knows only of the last of them. So a statement
-//! among others is recorded once its item is relocated, before the next statement is executed. And a `findAndModify` claims its
-//! item before it is relocated: mongod keeps the image of the page, from which the item is answered again
-//! (`docs/decisions/0014-moves-are-transactions.md`).
+//! All internal transactions of a client's session are in one session, which records only the last. So a
+//! statement of several is recorded after its item is relocated and before the next is executed. A
+//! `findAndModify` claims its item before it is relocated: mongod keeps the image of the page, from which a
+//! retry is answered (`docs/decisions/0014-moves-are-transactions.md`).
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -45,8 +46,8 @@ pub(super) fn attempt_number(attempt: u32) -> i32 {
     i32::try_from(attempt).unwrap_or(i32::MAX)
 }
 
-/// Records that the statement was executed: mongod remembers a write that changes something, on whichever page, rather on one that
-/// such conditions lead to.
+/// Records that the statement was executed: mongod remembers a write that changes something, on whichever
+/// page, rather on one that such conditions lead to.
 pub(super) async fn remember(run: &mut BucketCommand<'_>, id: i32, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
     let any = RawDocumentBuf::new();
     for page in pages.iter().chain([&any]) {
@@ -104,7 +105,8 @@ pub(super) async fn claim(
     })
 }
 
-/// The page of the item that the `findAndModify`'s attempt of that number has claimed, as it was then, if mongod still has it.
+/// The page of the item that the `findAndModify`'s attempt of that number has claimed, as it was then, if
+/// mongod still has it.
 pub(in crate::session::bucket) async fn claimed(
     run: &mut BucketCommand<'_>,
     number: i32,
@@ -124,8 +126,8 @@ pub(in crate::session::bucket) async fn claimed(
     Ok(None)
 }
 
-/// Whether mongod says of a `findAndModify` that it was executed before, and that it does not have its image (`retryable_writes`:
-/// 5637601 to 5637604).
+/// Whether mongod says of a `findAndModify` that it was executed before, and that it does not have its image
+/// (`retryable_writes`: 5637601 to 5637604).
 fn has_no_image(error: &CommandError) -> bool {
     const CODES: std::ops::RangeInclusive<i32> = 5_637_601..=5_637_604;
     matches!(error, CommandError::Upstream(reply) if reply.get_i32("code").is_ok_and(|code| CODES.contains(&code)))

@@ -1,4 +1,4 @@
-//! Statements about one item each by its `_id`, on the items' buckets.
+//! Statements that each update one item by `_id`, on the items' pages.
 
 mod bulk;
 
@@ -47,7 +47,8 @@ fn change(run: &BucketCommand<'_>, statement: &UpdateStatement<'_>) -> Option<It
     change.filter(|_| statement.constants.is_none())
 }
 
-/// Sends them in one command. `None` where it must be found out what is to be done: nothing has been done yet.
+/// Sends them in one command. `None` where it must be found out what is to be done: nothing has been done
+/// yet.
 pub(super) async fn run(
     run: &mut BucketCommand<'_>,
     command: &Update<'_>,
@@ -90,8 +91,8 @@ pub(super) async fn run(
     Ok(Some(in_words_of_the_application(run, &answer, changes)))
 }
 
-/// Whether a statement may miss its item since that is moved meanwhile: a standalone moves none, and a transaction sees none
-/// move.
+/// Whether a statement may miss its item since that is moved meanwhile: a standalone moves none, and a
+/// transaction sees none move.
 fn may_pass_moved_items(run: &BucketCommand<'_>) -> bool {
     run.upstream != UpstreamKind::Standalone && !run.head.in_transaction()
 }
@@ -161,8 +162,8 @@ async fn send(
     Ok(answer?)
 }
 
-/// Whether the statement may be sent before it is known what an earlier attempt at the command has done: one that made the item
-/// or moved it is not remembered under the statement's number, and may still be under way.
+/// Whether the statement may be sent before it is known what an earlier attempt at the command has done: one
+/// that made the item or moved it is not remembered under the statement's number, and may still be under way.
 pub(in crate::session::bucket) fn may_be_tried(
     run: &BucketCommand<'_>,
     change: &ItemUpdateById,
@@ -171,8 +172,8 @@ pub(in crate::session::bucket) fn may_be_tried(
     !run.head.is_retryable_write() || (!upserts && !change.has_demands)
 }
 
-/// Where no bucket met the statement's conditions: whether one does that was passed, since its item was moved there meanwhile,
-/// or would if nothing else were demanded of the item than the client does.
+/// Where no bucket met the statement's conditions: whether one does that was passed, since its item was moved
+/// there meanwhile, or would if nothing else were demanded of the item than the client does.
 pub(in crate::session::bucket) async fn may_match(
     run: &mut BucketCommand<'_>,
     change: &ItemUpdateById,

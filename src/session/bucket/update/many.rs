@@ -1,10 +1,10 @@
-//! An update of all items that match.
+//! An update of all matching items.
 //!
-//! They are read in batches. A bucket is met once: what is read of it again, since an index that it was found by has changed with
-//! it, is left out. An item that was changed by others in between is looked for again, and left alone where it matches no more.
+//! They are read in batches. A page is processed once: if it is read again because an index on it changed, it
+//! is skipped. An item that others changed in between is located again, and skipped if it no longer matches.
 //!
-//! The update ends with the first item that cannot be changed: those before it are changed, those behind it are not. So the
-//! statements go in ordered commands, in which mongod stops at the first failure
+//! The update ends with the first item that fails: items before it are changed, items after it are not. So
+//! statements are sent in ordered commands, in which mongod stops at the first failure
 //! (`docs/decisions/0021-an-update-of-many-ends-with-its-first-failure.md`).
 
 mod away;
@@ -62,7 +62,8 @@ pub(super) async fn run(
     }
     many.end(run).await
 }
-/// Whether only the items themselves tell if the update can be done: then all are looked at before any is changed.
+/// Whether only the items themselves tell if the update can be done: then all are looked at before any is
+/// changed.
 fn may_be_refused(task: &ItemUpdate<'_>) -> bool {
     !matches!(Wish::of(task.asked.change), Some(Wish::Operators(operators)) if get(operators, "$rename").is_none())
 }
@@ -141,8 +142,8 @@ impl Many<'_> {
         self.fails.is_some() || self.sum.failed.is_some()
     }
 
-    /// Changes items, after all were planned. Where the collection is replaced meanwhile, the rest of them in the one that takes its
-    /// place.
+    /// Changes items, after all were planned. Where the collection is replaced meanwhile, the rest of them in
+    /// the one that takes its place.
     async fn change(&mut self, run: &mut BucketCommand<'_>, found: Vec<LocatedItem>) -> Result<(), RunError> {
         let mut rest = self.change_until_replaced(run, found).await?;
         for _ in 0..MAX_RUNS {
@@ -186,13 +187,14 @@ impl Many<'_> {
         }
     }
 
-    /// Whether the collection is replaced, and what is left of the items may be changed in the one that takes its place.
+    /// Whether the collection is replaced, and what is left of the items may be changed in the one that takes
+    /// its place.
     fn goes_on_after(&self, run: &BucketCommand<'_>, error: &CommandError) -> bool {
         is_met_by(error) && !run.head.in_transaction() && self.sum.failed.is_none()
     }
 
-    /// The items in the collection that has taken the place of the one in which they were found, once there is one. `None` where
-    /// they cannot be told from others: the update has ended.
+    /// The items in the collection that has taken the place of the one in which they were found, once there
+    /// is one. `None` where they cannot be told from others: the update has ended.
     async fn find_rest(
         &mut self,
         run: &mut BucketCommand<'_>,

@@ -1,4 +1,4 @@
-//! An update of one item, whichever the filter finds.
+//! An update of one item that the filter selects.
 
 use bson::raw::{RawBson, RawDocumentBuf};
 
@@ -47,7 +47,8 @@ pub(super) async fn run(
             },
             Planned::Failed(error) => return Ok(failed(judged, error)),
         };
-        // What was found may be what another attempt has made of it, which may have been under way when it was last asked for.
+        // What was found may be what another attempt has made of it, which may have been under way when it
+        // was last asked for.
         if let Some(outcome) = super::before(run, task, upserts).await? {
             return Ok(outcome);
         }
@@ -105,8 +106,8 @@ pub(super) fn made(id: Option<RawBson>, answer: RawDocumentBuf) -> UpdateOutcome
     }
 }
 
-/// Whether an earlier attempt at the command has relocated an item, so that it is no longer as it was: the number of its
-/// transaction.
+/// Whether an earlier attempt at the command has relocated an item, so that it is no longer as it was: the
+/// number of its transaction.
 pub(in crate::session::bucket) async fn is_relocated(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,

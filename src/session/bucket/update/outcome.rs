@@ -1,4 +1,4 @@
-//! What became of statements, and the reply that says so.
+//! Results of statements, and the reply.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 

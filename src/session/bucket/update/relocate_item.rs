@@ -1,4 +1,4 @@
-//! Items of many that were not as they had been found: what they are by now.
+//! Locates items again that others have changed.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,8 @@ use crate::session::bucket::item_lookup::Matches;
 use crate::session::bucket::item_update::ItemUpdate;
 use crate::session::error::RunError;
 
-/// An item that was found before, where it still matches: `None` where it does not, `Some(None)` where nobody can tell.
+/// An item that was found before, where it still matches: `None` where it does not, `Some(None)` where nobody
+/// can tell.
 pub(super) async fn find_again(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
@@ -49,8 +50,8 @@ pub(super) async fn find_again(
 /// Items whose `_id`s are looked up in one query.
 const MAX_TOGETHER: usize = 1000;
 
-/// Those of the items that still match, wherever they lie by now, in the same order. `None` where one has no `_id`, or another has
-/// the same.
+/// Those of the items that still match, wherever they lie by now, in the same order. `None` where one has no
+/// `_id`, or another has the same.
 pub(super) async fn find_all_again(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
@@ -95,8 +96,8 @@ pub(super) async fn find_all_again(
     Ok(Some(all))
 }
 
-/// An item without an `_id`, where it was found and as it was: others of its bucket have changed, or have come there. `None` where
-/// nobody can tell it from others.
+/// An item without an `_id`, where it was found and as it was: others of its bucket have changed, or have
+/// come there. `None` where nobody can tell it from others.
 async fn find_as_it_was(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,

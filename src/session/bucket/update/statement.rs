@@ -1,4 +1,5 @@
-//! Commands of one statement: the client's own, which is judged, and those that change an item where it lies.
+//! Commands of one statement: the client's own, for validation, and statements that change an item at its
+//! position.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -57,8 +58,8 @@ pub(super) struct Together {
     pub(super) failed: Option<(usize, WriteError)>,
 }
 
-/// Sends the statements of some items in one command, in which mongod stops at the first that fails. With `at_once` what the client
-/// waits for is left to [`wait`](crate::session::bucket::write_concern::wait).
+/// Sends the statements of some items in one command, in which mongod stops at the first that fails. With
+/// `at_once` what the client waits for is left to [`wait`](crate::session::bucket::write_concern::wait).
 pub(super) async fn send_together(
     run: &mut BucketCommand<'_>,
     statements: &[&RawDocument],

@@ -1,4 +1,5 @@
-//! What mongod works out on a copy: of an outlier, and of a document of which nobody knows how long its array will be.
+//! `findAndModify` by evaluation on a copy: for outliers, and for documents whose array may exceed the
+//! threshold afterwards.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};

@@ -1,4 +1,5 @@
-//! Changes that mongod works out on a copy: of an outlier, and of a document of which nobody knows how long its array will be.
+//! Updates by evaluation on a copy: of outliers, and of documents whose array may exceed the threshold
+//! afterwards.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};

@@ -153,7 +153,8 @@ pub(super) fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            // What a peer sent may hold anything; invisible characters that turn text around are shown as what they are.
+            // What a peer sent may hold anything; invisible characters that turn text around are shown as
+            // what they are.
             '\n' | '\r' | '\t' => escaped.push(' '),
             control if control.is_control() || matches!(control, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
                 let _ = write!(escaped, "{}", control.escape_unicode());

@@ -1,4 +1,5 @@
-//! What the page says: each section from two readings, now and a minute ago. Metrics by name; what is not there is not shown.
+//! What the page says: each section from two readings, now and a minute ago. Metrics by name; what is not
+//! there is not shown.
 
 mod errors;
 mod shapes;

@@ -129,8 +129,8 @@ impl Distribution {
         self
     }
 
-    /// The quantile as `histogram_quantile` of Prometheus estimates it: evenly spread between two bounds, and the last bound
-    /// for what lies beyond it. `None` when nothing was observed.
+    /// The quantile as `histogram_quantile` of Prometheus estimates it: evenly spread between two bounds, and
+    /// the last bound for what lies beyond it. `None` when nothing was observed.
     pub(super) fn quantile(&self, quantile: f64) -> Option<f64> {
         if self.count == 0 {
             return None;

@@ -55,8 +55,8 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Stores the trades over so many connections, to these addresses in turn, each of which takes the next that there is: so
-/// dates ascend, but for those that overtake each other on their way.
+/// Stores the trades over so many connections, to these addresses in turn, each of which takes the next that
+/// there is: so dates ascend, but for those that overtake each other on their way.
 pub(super) fn measure(place: &mut Place, trades: &[Trade], through: (usize, &[SocketAddr])) -> Result<Figures> {
     let writes = trades.chunks(1).map(|trade| Prepared::of(&place.write(trade)));
     let writes = writes.collect::<Result<Vec<_>>>()?;

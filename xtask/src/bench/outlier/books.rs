@@ -73,7 +73,8 @@ impl Books {
     /// The next typical book: each comes once before one comes again.
     pub(super) fn next_typical(&mut self) -> i32 {
         loop {
-            // Far from the one before, as no page is to be read twice in a row: the step has no factor with the number of books.
+            // Far from the one before, as no page is to be read twice in a row: the step has no factor with
+            // the number of books.
             self.picked = (self.picked + 7919) % self.typical;
             if !is_outlier(self.picked) {
                 return number(self.picked);

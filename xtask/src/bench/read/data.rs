@@ -19,8 +19,8 @@ pub(super) const SECOND: i32 = 2;
 const SECOND_ITEMS: usize = 10_003;
 const CUSTOMERS: usize = 100;
 
-/// Between two trades of a customer: 300 a week. A month of as many would take more centuries for the largest customer than
-/// time-series collections are made for, which is from 1970 to 2038.
+/// Between two trades of a customer: 300 a week. A month of as many would take more centuries for the largest
+/// customer than time-series collections are made for, which is from 1970 to 2038.
 pub(super) const SPACING: Duration = Duration::from_secs(2016);
 pub(super) const SPACING_MS: i64 = 2_016_000;
 /// The first of January, 1973. A million trades later it is 2036.
@@ -100,8 +100,8 @@ fn millis(step: usize) -> i64 {
     BEGIN_MS + SPACING_MS * i64::try_from(step).unwrap_or(i64::MAX / SPACING_MS)
 }
 
-/// The customers' numbers of trades, the largest first: from the second on the nth has an nth of the first of them. None is
-/// a multiple of ten, as the last page is rarely full.
+/// The customers' numbers of trades, the largest first: from the second on the nth has an nth of the first of
+/// them. None is a multiple of ten, as the last page is rarely full.
 fn sizes(items: usize) -> Vec<usize> {
     let others = (1..CUSTOMERS).map(|nth| SECOND_ITEMS / nth);
     let all = std::iter::once(items).chain(others);

@@ -1,5 +1,5 @@
-//! A plot of latencies by page number, both logarithmic, as an SVG file. A hundred lines of our own: a plotting library
-//! would bring more code than that to say less about where its labels go.
+//! A plot of latencies by page number, both logarithmic, as an SVG file. A hundred lines of our own: a
+//! plotting library would bring more code than that to say less about where its labels go.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -228,7 +228,8 @@ mod tests {
         }];
         let svg = svg(&series, 10_003).expect("a plot");
         assert!(svg.contains("a key with 10,003 items"), "{svg}");
-        // From page 1 on the left to page 1,000 on the right; 0.2 ms is 0.3 of the way from 0.1 to 1, of three decades.
+        // From page 1 on the left to page 1,000 on the right; 0.2 ms is 0.3 of the way from 0.1 to 1, of
+        // three decades.
         let (low, high) = (
             BOTTOM - (BOTTOM - TOP) * 0.301 / 3.0,
             BOTTOM - (BOTTOM - TOP) * 2.301 / 3.0,

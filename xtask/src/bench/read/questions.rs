@@ -23,7 +23,8 @@ enum Asked {
     Not(String),
 }
 
-/// Asks these questions, and prints a group of lines for each. The medians of those that ask for a page, by way.
+/// Asks these questions, and prints a group of lines for each. The medians of those that ask for a page, by
+/// way.
 pub(super) fn run(questions: &[Question], loaded: &mut Loaded, options: &Options) -> Result<Vec<Series>> {
     let Loaded {
         places,
@@ -94,7 +95,8 @@ fn measure(places: &[Place], asked: &mut [Asked], options: &Options) -> Result<V
     Ok(measured)
 }
 
-/// Asks again and again for so long. The first time, which finds what the others have left, counts where it is the only one.
+/// Asks again and again for so long. The first time, which finds what the others have left, counts where it
+/// is the only one.
 fn repeat(reader: &mut Reader, documents: usize, length: Duration) -> Result<Figures> {
     let started = Instant::now();
     let first = reader.time(documents)?;

@@ -1,5 +1,5 @@
-//! A connection that asks one question again and again: its requests are made before the clock starts, and its replies are
-//! read as far as it takes to count documents and to find the cursor.
+//! A connection that asks one question again and again: its requests are made before the clock starts, and
+//! its replies are read as far as it takes to count documents and to find the cursor.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use proto_tests::raw;
 use crate::bench::client::Client;
 use crate::bench::place::Place;
 
-/// Where a `getMore`'s cursor is in its frame: behind the header, the flags, the section's kind, the document's length, the
-/// field's type and its name.
+/// Where a `getMore`'s cursor is in its frame: behind the header, the flags, the section's kind, the
+/// document's length, the field's type and its name.
 const CURSOR_AT: usize = 16 + 4 + 1 + 4 + 1 + "getMore\0".len();
 
 /// How a read ends.
@@ -71,8 +71,8 @@ impl Reader {
         self.batch()
     }
 
-    /// Fetches the next batch, and gives the cursor and how many documents there were. Forgets the reply then, whose room
-    /// is not little.
+    /// Fetches the next batch, and gives the cursor and how many documents there were. Forgets the reply
+    /// then, whose room is not little.
     pub(super) fn next(&mut self, cursor: i64) -> Result<(i64, usize)> {
         self.more(cursor)?;
         let batch = self.batch();

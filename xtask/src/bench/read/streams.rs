@@ -64,7 +64,8 @@ impl Timetable {
         })
     }
 
-    /// How long after the start a client asks for the batch of this number, from 1: they do so one after the other.
+    /// How long after the start a client asks for the batch of this number, from 1: they do so one after the
+    /// other.
     fn due(&self, client: usize, batch: u32) -> Duration {
         let turn = u32::try_from(client).unwrap_or_default();
         let of = u32::try_from(self.clients).unwrap_or(u32::MAX);

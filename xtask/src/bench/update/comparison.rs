@@ -82,8 +82,8 @@ impl Comparison {
         Ok(None)
     }
 
-    /// Does it over so many connections to as many trades as that takes, the same ones in each place; another place begins in
-    /// each round.
+    /// Does it over so many connections to as many trades as that takes, the same ones in each place; another
+    /// place begins in each round.
     pub(super) fn round(
         &mut self,
         servers: &Servers,
@@ -151,7 +151,8 @@ impl Comparison {
     }
 }
 
-/// How many trades there are of each ticker and what quantity of each, as the way sees it: what updates change.
+/// How many trades there are of each ticker and what quantity of each, as the way sees it: what updates
+/// change.
 fn sums(place: &Place) -> Result<Vec<Bson>> {
     let group = doc! { "_id": "$ticker", "n": { "$sum": 1 }, "quantity": { "$sum": "$quantity" } };
     let pipeline: Vec<Document> = vec![doc! { "$group": group }, doc! { "$sort": { "_id": 1 } }];

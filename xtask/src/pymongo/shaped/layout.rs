@@ -6,8 +6,8 @@ use proto_tests::{Mongod, invariants, raw};
 
 use super::{Pattern, Shaping};
 
-/// Fails unless all collections that a run has left, and that are shaped as buckets, hold buckets and nothing else. Where tests have data there must
-/// be some: where nothing was shaped, nothing was tested.
+/// Fails unless all collections that a run has left, and that are shaped as buckets, hold buckets and nothing
+/// else. Where tests have data there must be some: where nothing was shaped, nothing was tested.
 pub(in crate::pymongo) fn check(shaping: &Shaping, mongod: &Mongod) -> Result<()> {
     let mut primary = primary(mongod)?;
     let shape = shaping.shape();

@@ -29,7 +29,8 @@ pub(super) struct Namespaces {
 }
 
 impl Namespaces {
-    /// Those of a file. A collection that it names without a database is taken to be in each of its databases.
+    /// Those of a file. A collection that it names without a database is taken to be in each of its
+    /// databases.
     pub(super) fn of(file: &Value) -> Self {
         let mut found = Found::default();
         found.visit(file);

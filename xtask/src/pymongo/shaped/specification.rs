@@ -13,8 +13,8 @@ pub(super) struct Specification {
     module: &'static str,
     /// The folder, under the suite's `test`.
     folder: &'static str,
-    /// The operations whose files are run, a file being named after one and, behind a hyphen, what of it is tested.
-    /// None: all files.
+    /// The operations whose files are run, a file being named after one and, behind a hyphen, what of it is
+    /// tested. None: all files.
     operations: Option<&'static [&'static str]>,
 }
 

@@ -1,4 +1,4 @@
-//! Which items go on which new pages, before these have numbers and names.
+//! Distributes items over new pages, before these have numbers and names.
 
 use super::{Planner, WriteGuarantee, pending};
 use crate::pattern::bucket::insert::item_times::ItemTimes;

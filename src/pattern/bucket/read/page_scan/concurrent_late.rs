@@ -1,4 +1,4 @@
-//! Pages that a walk by time meets out of order, since items came late or got other times when it was under way.
+//! Pages that become out of order during a scan by time.
 
 use bson::DateTime;
 use bson::raw::RawDocument;
@@ -12,8 +12,9 @@ pub(super) fn is_disturbed(bucket: &Bucket<'_>) -> bool {
 }
 
 impl PageScan {
-    /// Puts what came late since the walk began in its place, or leaves it. An item that got another time since is left, too,
-    /// where that lies behind the page's other items: what they are is told by the bounds that the page has had before.
+    /// Puts what came late since the walk began in its place, or leaves it. An item that got another time
+    /// since is left, too, where that lies behind the page's other items: what they are is told by the bounds
+    /// that the page has had before.
     pub(super) fn put_in_order(&self, bucket: &Bucket<'_>, items: &mut Vec<(Option<DateTime>, &RawDocument)>) {
         let (least, greatest) = match self.direction {
             ScanDirection::Forward => (self.reached, bucket.kept.to),

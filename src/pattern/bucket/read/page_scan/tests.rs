@@ -95,7 +95,8 @@ fn taken(walk: &mut PageScan, pages: &[RawDocumentBuf]) -> Vec<i32> {
 }
 
 proptest! {
-    /// Any stretch, from the front or the back, over pages short and full, is the stretch of the items in a row.
+    /// Any stretch, from the front or the back, over pages short and full, is the stretch of the items in a
+    /// row.
     #[test]
     fn a_walk_takes_a_stretch_of_the_items(
         counts in prop::collection::vec(0..=MAX_ITEMS, 1..8),
@@ -163,7 +164,8 @@ fn what_came_late_since_a_walk_began_is_put_in_its_place_or_left_out() {
     assert_eq!(found.count(), 10);
 }
 
-/// Four pages of four items; on the second two items have got other times since: far behind, and far before all others.
+/// Four pages of four items; on the second two items have got other times since: far behind, and far before
+/// all others.
 #[test]
 fn what_got_another_time_since_a_walk_began_is_left_out() {
     let mut pages = pages(&[4, 4, 4, 2]);
@@ -201,8 +203,8 @@ fn a_first_page_that_has_become_late_says_that_there_is_another_way() {
     );
 }
 
-/// Items newer than all came, and then others, since a walk began: the first of the pages behind tells that it is late, the
-/// others that one before them is.
+/// Items newer than all came, and then others, since a walk began: the first of the pages behind tells that
+/// it is late, the others that one before them is.
 #[test]
 fn what_is_behind_a_page_that_came_late_is_not_out_of_order() {
     let mut pages = pages(&[4, 4, 4, 4]);

@@ -1,4 +1,5 @@
-//! `createIndexes` in a transaction: only on a collection that it has made itself, or where nothing is to be made.
+//! `createIndexes` in a transaction: only on a collection that the transaction created, or where all indexes
+//! exist.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! Several statements about one item each, in one command: sent again where some of them could not meet their items.
+//! Several updates by `_id` in one command. Statements that missed their item are sent again.
 
 use std::collections::HashSet;
 
@@ -34,9 +34,10 @@ struct BulkReport {
 }
 
 impl Bulk<'_> {
-    /// Sends them until each has met its item, or none that has not can: a statement whose item is moved meanwhile may meet no bucket.
-    /// Which of them did, only mongod's memory tells: sent again, those that did are not executed again. Gives the last answer, as
-    /// that to the first. What the client does not number has a number of ours.
+    /// Sends them until each has met its item, or none that has not can: a statement whose item is moved
+    /// meanwhile may meet no bucket. Which of them did, only mongod's memory tells: sent again, those that
+    /// did are not executed again. Gives the last answer, as that to the first. What the client does not
+    /// number has a number of ours.
     pub(super) async fn until_all_are_met(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let own = (!run.head.is_retryable_write()).then(|| OwnTransaction::unnumbered(run));
         let first = self.send(run, own.as_ref()).await?;
@@ -108,8 +109,8 @@ impl Bulk<'_> {
         }
     }
 
-    /// Sends them, and those again that the collection was frozen for, once it is replaced: mongod stands alone and remembers nothing, but
-    /// its errors tell which were not executed.
+    /// Sends them, and those again that the collection was frozen for, once it is replaced: mongod stands
+    /// alone and remembers nothing, but its errors tell which were not executed.
     pub(super) async fn until_none_is_frozen(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let mut answer = self.send(run, None).await?;
         let mut positions: Vec<usize> = (0..self.statements.len()).collect();

@@ -1,4 +1,4 @@
-//! Items of an update of many that get another key or time.
+//! Items of an update of many whose key or time changes.
 
 use std::collections::VecDeque;
 
@@ -16,8 +16,8 @@ use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 
 impl Many<'_> {
-    /// Gives those that get one another key or time. Where the collection is replaced meanwhile, those that are left, in the one that
-    /// takes its place.
+    /// Gives those that get one another key or time. Where the collection is replaced meanwhile, those that
+    /// are left, in the one that takes its place.
     pub(super) async fn relocate(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
         // Those that are left are before the item that has failed.
         let failed = self.sum.failed.take();

@@ -1,4 +1,4 @@
-//! What an update of many has met so far.
+//! The items and pages that an update of many has processed.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The statements of an update of many, in ordered commands.
+//! Sends the statements of an update of many in ordered commands.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,8 @@ const MAX_STATEMENTS: usize = 1000;
 const MAX_BYTES: usize = 16 << 20;
 
 impl Many<'_> {
-    /// Sends statements until one fails. `done` counts those that need not be sent again: an error may leave others.
+    /// Sends statements until one fails. `done` counts those that need not be sent again: an error may leave
+    /// others.
     pub(super) async fn send(
         &mut self,
         run: &mut BucketCommand<'_>,
@@ -76,7 +77,8 @@ impl Many<'_> {
         Ok(())
     }
 
-    /// Looks again for the items of statements that met no bucket: of those executed, so many. Their buckets are gone.
+    /// Looks again for the items of statements that met no bucket: of those executed, so many. Their buckets
+    /// are gone.
     async fn pass_removed(
         &mut self,
         run: &mut BucketCommand<'_>,

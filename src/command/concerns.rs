@@ -1,4 +1,4 @@
-//! `readConcern` of commands that support no level but `local`.
+//! `readConcern` and `writeConcern` of commands that support only some.
 
 use std::fmt::Write as _;
 
@@ -18,12 +18,36 @@ const FIELDS: [&str; 5] = [
     "provenance",
 ];
 
-/// Checks the read concern of a write outside of a transaction. In a transaction it is the transaction's.
+/// Checks the concerns of a write. In a transaction they are the transaction's.
 ///
 /// # Errors
-/// A read concern that is malformed, or whose level is not `local`, with mongod's codes.
+/// A write concern in a transaction; a read concern that is malformed, or whose level is not `local`; with
+/// mongod's codes.
 pub fn check_of_write(body: &RawDocument) -> Result<(), CommandError> {
+    check_write_concern(body)?;
     check(body, "read concern not supported", |level| level == "local")
+}
+
+/// Refuses a write concern in a transaction: it is that of the commit.
+///
+/// # Errors
+/// A write concern, with mongod's codes.
+pub fn check_write_concern(body: &RawDocument) -> Result<(), CommandError> {
+    if get(body, "autocommit").is_none() {
+        return Ok(());
+    }
+    match get(body, "writeConcern") {
+        None => Ok(()),
+        Some(RawBsonRef::Document(_)) => {
+            let message = "writeConcern is not allowed within a multi-statement transaction";
+            Err(CommandError::new(ErrorCode::InvalidOptions, message))
+        }
+        Some(concern) => {
+            let found = type_name(concern);
+            let message = format!("\"writeConcern\" had the wrong type. Expected object, found {found}");
+            Err(CommandError::new(ErrorCode::TypeMismatch, message))
+        }
+    }
 }
 
 /// Checks the read concern of a `count`, which reads no snapshots.
@@ -35,7 +59,7 @@ pub fn check_of_count(body: &RawDocument) -> Result<(), CommandError> {
 }
 
 fn check(body: &RawDocument, cause: &str, is_supported: fn(&str) -> bool) -> Result<(), CommandError> {
-    let Some(value) = get(body, "readConcern").filter(|_| get(body, "autocommit").is_none()) else {
+    let Some(value) = get(body, "readConcern") else {
         return Ok(());
     };
     let RawBsonRef::Document(concern) = value else {
@@ -48,6 +72,7 @@ fn check(body: &RawDocument, cause: &str, is_supported: fn(&str) -> bool) -> Res
             return Err(CommandError::new(ErrorCode::InvalidOptions, message));
         }
     }
+    let is_in_transaction = get(body, "autocommit").is_some();
     match get(concern, "level") {
         None => Ok(()),
         Some(RawBsonRef::String(level)) if !LEVELS.contains(&level) => {
@@ -55,7 +80,12 @@ fn check(body: &RawDocument, cause: &str, is_supported: fn(&str) -> bool) -> Res
                 "readConcern.level must be either 'local', 'majority', 'linearizable', 'available', or 'snapshot'";
             Err(CommandError::new(ErrorCode::FailedToParse, message))
         }
-        Some(RawBsonRef::String(level)) if is_supported(level) => Ok(()),
+        Some(RawBsonRef::String(_)) if is_in_transaction && get(body, "startTransaction").is_none() => {
+            let message = "Only the first command in a transaction may specify a readConcern";
+            Err(CommandError::new(ErrorCode::InvalidOptions, message))
+        }
+        // The levels of transactions are mongod's to check.
+        Some(RawBsonRef::String(level)) if is_in_transaction || is_supported(level) => Ok(()),
         Some(RawBsonRef::String(_)) => {
             let command = first_field(body).map_or("", |(name, _)| name);
             let mut fields = String::new();
@@ -109,8 +139,10 @@ mod tests {
         assert_eq!(refused(rawdoc! { "level": 1 }.into()), Some(ErrorCode::TypeMismatch));
         assert_eq!(refused(rawdoc! { "other": 1 }.into()), Some(ErrorCode::InvalidOptions));
         assert_eq!(refused(RawBson::Int32(1)), Some(ErrorCode::FailedToParse));
-        let in_transaction = rawdoc! { "insert": "c", "readConcern": { "level": "majority" }, "autocommit": false };
-        assert!(check_of_write(&in_transaction).is_ok());
+        let mut first = rawdoc! { "insert": "c", "readConcern": { "level": "majority" }, "autocommit": false };
+        assert!(check_of_write(&first).is_err());
+        first.append(bson::raw::cstr!("startTransaction"), true);
+        assert!(check_of_write(&first).is_ok());
     }
 
     #[test]
