@@ -3,9 +3,55 @@
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::arguments::CommandField;
+use super::concerns;
 use super::error::{CommandError, ErrorCode};
 use super::find::checked_hint;
-use super::write_batch::missing;
+use super::header::CommandHeader;
+use super::statement_ids::StatementIds;
+use super::write_batch::{WriteBatch, missing};
+
+/// A `delete`, read against the list of fields that mongod knows.
+#[derive(Clone, Debug)]
+pub struct Delete<'a> {
+    /// Its statements, from the body or from a sequence, in order.
+    pub statements: Vec<DeleteStatement<'a>>,
+    /// Whether the first failure ends it.
+    pub ordered: bool,
+    /// Whether the client asked for no acknowledgement (`w: 0`).
+    pub unacknowledged: bool,
+    /// By what mongod remembers the statements of a retryable write.
+    pub statement_ids: StatementIds,
+    /// The variables that filters may name.
+    pub let_variables: Option<&'a RawDocument>,
+}
+
+impl<'a> Delete<'a> {
+    /// Reads a `delete`.
+    ///
+    /// # Errors
+    /// A field that `delete` does not have, one of the wrong type, no or too many statements, with mongod's codes.
+    pub fn parse(header: &CommandHeader<'a>) -> Result<Self, CommandError> {
+        let mut let_variables = None;
+        let batch = WriteBatch::parse(header, ("delete", "delete.deletes"), |name, field| {
+            match name {
+                "let" => let_variables = field.document()?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        let statements = batch.statements.iter();
+        let statements = statements.map(|statement| DeleteStatement::parse(statement));
+        let statements = statements.collect::<Result<_, _>>()?;
+        concerns::check_of_write(header.body())?;
+        Ok(Self {
+            statements,
+            ordered: batch.ordered,
+            unacknowledged: batch.unacknowledged,
+            statement_ids: batch.statement_ids,
+            let_variables,
+        })
+    }
+}
 
 /// One statement of a `delete`.
 #[derive(Clone, Copy, Debug)]

@@ -91,9 +91,6 @@ fn not_empty(document: &&RawDocument) -> bool {
     !document.is_empty()
 }
 
-/// The error for a hint that is neither a name nor keys.
-pub const MALFORMED_HINT: &str = "Hint must be a string or an object";
-
 /// Checks the type of a hint.
 ///
 /// # Errors
@@ -110,7 +107,8 @@ pub(super) fn checked_hint(hint: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, Comma
     if let RawBsonRef::String(_) | RawBsonRef::Document(_) = hint {
         return Ok(hint);
     }
-    Err(CommandError::new(ErrorCode::FailedToParse, MALFORMED_HINT))
+    let message = "Hint must be a string or an object";
+    Err(CommandError::new(ErrorCode::FailedToParse, message))
 }
 
 /// mongod's answer to a hint at an index that is not there, but for the query that it names.

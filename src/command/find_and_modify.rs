@@ -6,6 +6,7 @@ use super::arguments::CommandField;
 use super::concerns;
 use super::error::{CommandError, ErrorCode};
 use super::find::checked_hint;
+use super::update::checked_change;
 
 /// A `findAndModify`, read against the list of fields that mongod knows.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +49,7 @@ impl<'a> FindAndModify<'a> {
             let (name, field) = field?;
             match name {
                 "query" => command.filter = field.document()?,
-                "update" => command.change = Some(field.value()),
+                "update" => command.change = Some(checked_change(field.value())?),
                 "remove" => command.remove = field.flag()?,
                 "new" => command.new = field.flag()?,
                 "upsert" => command.upsert = field.flag()?,
@@ -71,18 +72,56 @@ impl<'a> FindAndModify<'a> {
 
     fn check(&self) -> Result<(), CommandError> {
         let contradiction = match (self.change.is_some(), self.remove) {
-            (true, true) => Some("Cannot specify both an update and remove=true"),
-            (false, false) => Some("Either an update or remove=true must be specified"),
-            (_, true) if self.upsert => Some("Cannot specify both upsert=true and remove=true"),
-            (_, true) if self.new => {
-                Some("Cannot specify both new=true and remove=true; 'remove' always returns the deleted document")
-            }
-            (_, true) if self.array_filters.is_some() => Some("Cannot specify arrayFilters and remove=true"),
+            (true, true) => Some(Contradiction::UpdateAndRemove),
+            (false, false) => Some(Contradiction::Neither),
+            (_, true) if self.upsert => Some(Contradiction::UpsertAndRemove),
+            (_, true) if self.new => Some(Contradiction::NewAndRemove),
+            (_, true) if self.array_filters.is_some() => Some(Contradiction::ArrayFiltersAndRemove),
             _ => None,
         };
         match contradiction {
-            Some(message) => Err(CommandError::new(ErrorCode::FailedToParse, message)),
+            Some(contradiction) => Err(CommandError::new(ErrorCode::FailedToParse, contradiction.message())),
             None => Ok(()),
         }
     }
+}
+
+/// Options that contradict each other. mongod finds them within the command's transaction, which they end.
+#[derive(Clone, Copy, Debug)]
+enum Contradiction {
+    UpdateAndRemove,
+    Neither,
+    UpsertAndRemove,
+    NewAndRemove,
+    ArrayFiltersAndRemove,
+}
+
+impl Contradiction {
+    const ALL: [Self; 5] = [
+        Self::UpdateAndRemove,
+        Self::Neither,
+        Self::UpsertAndRemove,
+        Self::NewAndRemove,
+        Self::ArrayFiltersAndRemove,
+    ];
+
+    fn message(self) -> &'static str {
+        match self {
+            Self::UpdateAndRemove => "Cannot specify both an update and remove=true",
+            Self::Neither => "Either an update or remove=true must be specified",
+            Self::UpsertAndRemove => "Cannot specify both upsert=true and remove=true",
+            Self::NewAndRemove => {
+                "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document"
+            }
+            Self::ArrayFiltersAndRemove => "Cannot specify arrayFilters and remove=true",
+        }
+    }
+}
+
+/// Whether an error reports options of a `findAndModify` that contradict each other.
+#[must_use]
+pub fn is_contradiction(error: &CommandError) -> bool {
+    Contradiction::ALL
+        .iter()
+        .any(|contradiction| contradiction.message() == error.message())
 }

@@ -2,6 +2,7 @@
 
 use bson::raw::RawDocument;
 
+use super::concerns;
 use super::error::CommandError;
 use super::header::CommandHeader;
 use super::statement_ids::StatementIds;
@@ -34,6 +35,7 @@ impl<'a> Insert<'a> {
             }
             Ok(true)
         })?;
+        concerns::check_of_write(head.body())?;
         Ok(Self {
             documents: batch.statements,
             ordered: batch.ordered,

@@ -4,6 +4,7 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use super::aggregate::stage;
 use super::arguments::CommandField;
+use super::concerns;
 use super::document::{first_field, type_name};
 use super::error::{CommandError, ErrorCode};
 use super::find::checked_hint;
@@ -76,8 +77,10 @@ impl<'a> Update<'a> {
             .statements
             .iter()
             .map(|statement| UpdateStatement::parse(statement));
+        let statements = statements.collect::<Result<_, _>>()?;
+        concerns::check_of_write(head.body())?;
         Ok(Self {
-            statements: statements.collect::<Result<_, _>>()?,
+            statements,
             ordered: batch.ordered,
             statement_ids: batch.statement_ids,
             let_variables,
@@ -117,7 +120,8 @@ impl<'a> UpdateStatement<'a> {
     }
 }
 
-fn checked_change(change: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, CommandError> {
+/// The change of an update: a document, or a pipeline of documents.
+pub(super) fn checked_change(change: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, CommandError> {
     match change {
         RawBsonRef::Document(_) => Ok(change),
         RawBsonRef::Array(pipeline) => {

@@ -5,7 +5,6 @@ use std::ops::Range;
 use bson::raw::RawDocument;
 
 use super::arguments::{CommandField, is_unacknowledged};
-use super::concerns;
 use super::document::get;
 use super::error::{CommandError, ErrorCode};
 use super::header::CommandHeader;
@@ -115,7 +114,6 @@ impl<'a> WriteBatch<'a> {
         }
         batch.statement_ids.check(command, count)?;
         time_limit::check(head.body())?;
-        concerns::check_of_write(head.body())?;
         Ok(batch)
     }
 }

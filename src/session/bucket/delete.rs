@@ -13,11 +13,10 @@ pub(super) use self::one::{ItemToDelete, condition, sweep_page, take, taking_out
 use super::item_update::end_running_transaction;
 use super::retry_on_swap::{self, is_met_by, may_go_on, wait};
 use super::{BucketCommand, indexes, item_lookup, write_concern};
-use crate::command::delete::DeleteStatement;
+use crate::command::delete::{Delete, DeleteStatement};
 use crate::command::document::{array_of, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError, is_retryable, label_retryable};
 use crate::command::reply::copy_cluster_time;
-use crate::command::write_batch::WriteBatch;
 use crate::pattern::bucket::item_lookup::ItemSelector;
 use crate::session::error::RunError;
 
@@ -68,32 +67,20 @@ impl DeleteTally {
 }
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let mut let_variables = None;
-    let batch = WriteBatch::parse(run.head, ("delete", "delete.deletes"), |name, field| {
-        match name {
-            "let" => let_variables = field.document()?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    let statements = batch
-        .statements
-        .iter()
-        .map(|statement| DeleteStatement::parse(statement));
-    let statements = statements.collect::<Result<Vec<_>, _>>()?;
+    let batch = Delete::parse(run.head)?;
     let retryable = run.is_retryable()?;
     // Nothing is deleted of a command that cannot be done whole.
-    for statement in &statements {
+    for statement in &batch.statements {
         item_lookup::check(run, Some(statement.filter))?;
     }
     run.ensure_readable(None)
         .await
         .map_err(|error| of_write(error, retryable))?;
     let mut deleted = DeleteTally::default();
-    for (index, statement) in statements.iter().enumerate() {
+    for (index, statement) in batch.statements.iter().enumerate() {
         let id = retryable.then(|| batch.statement_ids.of(index));
         let before = deleted.n;
-        match until_executed(run, (statement, let_variables), id, &mut deleted).await {
+        match until_executed(run, (statement, batch.let_variables), id, &mut deleted).await {
             Ok(()) => {}
             Err(RunError::Command(told)) if is_executed_in_part(run, &told) => {
                 let error = match deleted.n.saturating_sub(before) {

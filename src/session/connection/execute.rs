@@ -6,7 +6,7 @@ use super::{Closed, Message, Session};
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::{get, single};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::find::MALFORMED_HINT;
+use crate::command::find_and_modify::is_contradiction;
 use crate::command::header::CommandHeader;
 use crate::command::reply::says_not_primary;
 use crate::pattern::shapes::BucketShape;
@@ -116,9 +116,7 @@ impl Session<'_> {
 /// begins the transaction's next command, and only options of a `findAndModify` that contradict each other
 /// within it. After a refusal nothing of the transaction may be committed.
 fn ends_transaction(head: &CommandHeader<'_>, error: &CommandError) -> bool {
-    let contradicts_itself = error.is(ErrorCode::FailedToParse)
-        && matches!(head.name, "findAndModify" | "findandmodify")
-        && error.message() != MALFORMED_HINT;
+    let contradicts_itself = matches!(head.name, "findAndModify" | "findandmodify") && is_contradiction(error);
     head.in_transaction() && (contradicts_itself || error.is(ErrorCode::CommandNotSupported))
 }
 

@@ -8,9 +8,8 @@ use super::read::are_pages_missing;
 use super::statements::{self, Results, WriteTally};
 use super::write::{DocumentSelector, met_by_none};
 use super::{MAX_ATTEMPTS, OutlierCommand, pause};
-use crate::command::delete::DeleteStatement;
+use crate::command::delete::{Delete, DeleteStatement};
 use crate::command::document::{array_of, put, single};
-use crate::command::write_batch::WriteBatch;
 use crate::pattern::outlier::layout::is_of_generation;
 use crate::pattern::outlier::statement::{replacing, typical};
 use crate::session::error::RunError;
@@ -23,28 +22,15 @@ pub(super) struct OutlierDelete<'s, 'a> {
 }
 
 pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let mut let_variables = None;
-    let batch = WriteBatch::parse(run.head, ("delete", "delete.deletes"), |name, field| {
-        match name {
-            "let" => let_variables = field.document()?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    let statements: Result<Vec<_>, _> = batch
-        .statements
-        .iter()
-        .map(|statement| DeleteStatement::parse(statement))
-        .collect();
+    let command = Delete::parse(run.head)?;
     run.is_retryable()?;
-    let statements = statements?;
-    let statements = statements.iter().enumerate().map(|(index, of)| OutlierDelete {
+    let statements = command.statements.iter().enumerate().map(|(index, of)| OutlierDelete {
         of,
-        variables: let_variables,
-        id: batch.statement_ids.of(index),
+        variables: command.let_variables,
+        id: command.statement_ids.of(index),
     });
     let statements: Vec<_> = statements.map(statements::WriteStatement::Delete).collect();
-    statements::run_each(run, &statements, (WriteTally::default(), batch.ordered)).await
+    statements::run_each(run, &statements, (WriteTally::default(), command.ordered)).await
 }
 
 impl<'a> OutlierDelete<'_, 'a> {
