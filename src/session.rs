@@ -113,7 +113,7 @@ pub struct Shared {
     leftovers: Leftovers,
     memory: MemoryBudget,
     /// Of an observer: what it writes down.
-    rehearsal: Option<DryRun>,
+    dry_run: Option<DryRun>,
 }
 
 impl Shared {
@@ -125,7 +125,7 @@ impl Shared {
     }
 
     /// Without an observer.
-    fn plain(settings: Settings, metrics: SessionMetrics, rehearsal: Option<DryRun>) -> Self {
+    fn plain(settings: Settings, metrics: SessionMetrics, dry_run: Option<DryRun>) -> Self {
         let memory = MemoryBudget::new(settings.limits.memory_bytes);
         Self {
             settings: ArcSwap::from_pointee(settings),
@@ -134,7 +134,7 @@ impl Shared {
             timestamps: Timestamps::default(),
             leftovers: Leftovers::new(memory.cursor_bytes / 2),
             memory,
-            rehearsal,
+            dry_run,
         }
     }
 

@@ -176,8 +176,8 @@ impl Attempts {
         Ok((reply, held.load(Ordering::Relaxed)))
     }
 
-    /// Disturbs the command of each kind at those of the proxy's commands that `numbers` names, until there
-    /// are no more of them, and sends it again: what was not as if it had been done once.
+    /// Sends a command of each kind, cuts it at the internal commands that `numbers` names, and sends it again. Returns
+    /// the commands whose effect is not that of one execution.
     pub fn done_otherwise<N>(&mut self, disturbance: Disturbance, numbers: impl Fn(usize) -> N) -> Result<Vec<String>>
     where
         N: Iterator<Item = usize>,

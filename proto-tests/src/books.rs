@@ -1,7 +1,7 @@
 //! Books with very many buyers: an outlier collection as a test configures it, and what of it lies in mongod.
 //!
-//! As with [`crate::shape`], these are a test's own words: what is stored is held against the layout's
-//! description.
+//! Written for tests, as [`crate::shape`], without code of the proxy: stored documents are compared with the
+//! documented layout.
 
 use std::collections::BTreeMap;
 

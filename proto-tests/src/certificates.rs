@@ -14,8 +14,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
 
-/// A folder of PEM files: an authority, what it has signed for a server and for a client, and a stranger whom
-/// no one here trusts. The folder is removed with the last clone.
+/// A folder of PEM files: an authority, its certificates for a server and for a client, and a certificate of
+/// another authority. The folder is removed with the last clone.
 #[derive(Debug, Clone)]
 pub struct Certificates {
     folder: Arc<TempDir>,

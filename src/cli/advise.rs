@@ -10,6 +10,7 @@ mod change_streams;
 mod collection_stats;
 mod configuration;
 mod cost;
+mod evidence;
 mod outlier;
 mod queries;
 mod rename;

@@ -92,7 +92,16 @@ async fn through(
         let name = concurrent_runs::own_name(Kind::Compact, &target.namespace());
         match upstream::named_client(&config.upstream, &name).await {
             Ok(client) => {
-                compact(&client, (&target.through(&client), &name), stop, &mut findings).await;
+                compact(
+                    &client,
+                    &Run {
+                        target: &target.through(&client),
+                        name: &name,
+                    },
+                    stop,
+                    &mut findings,
+                )
+                .await;
                 upstream::close(client).await;
             }
             Err(error) => findings.add(&Finding::error(target.namespace(), format!("{error:#}"))),
@@ -104,12 +113,14 @@ async fn through(
     Ok(findings)
 }
 
-async fn compact(
-    client: &Client,
-    (target, name): (&ShapedCollection, &str),
-    stop: &CancellationToken,
-    findings: &mut Findings,
-) {
+/// One collection of a run.
+struct Run<'a> {
+    target: &'a ShapedCollection,
+    /// The name of the run, which the server shows to other runs.
+    name: &'a str,
+}
+
+async fn compact(client: &Client, Run { target, name }: &Run<'_>, stop: &CancellationToken, findings: &mut Findings) {
     let Some(shape) = target.bucket() else { return };
     let namespace = target.namespace();
     if let Some(finding) = concurrent_runs::look(client, Kind::Compact, &namespace, name).await {

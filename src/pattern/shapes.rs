@@ -228,7 +228,7 @@ impl Shapes {
 
     /// The same, with those rewriting that are only observed.
     #[must_use]
-    pub fn rehearsed(&self) -> Self {
+    pub fn for_dry_run(&self) -> Self {
         let rewriting = |shape: &Arc<Shape>| match &**shape {
             shape if shape.mode() != Mode::Observe => Arc::new(shape.clone()),
             Shape::Bucket(shape) => Arc::new(Shape::Bucket(shape.rewriting())),

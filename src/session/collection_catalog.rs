@@ -73,7 +73,7 @@ pub(super) fn uncommitted() -> Binary {
     }
 }
 
-/// A collection that nobody looks at: what is written to it is only rehearsed.
+/// A collection that is not checked: writes to it are a dry run.
 fn assumed() -> ReadyCollection {
     ReadyCollection {
         uuid: uncommitted(),

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 
 use super::bucket::CursorSource;
+use crate::command::cursor::GetMore;
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::namespace::Namespace;
 use crate::pattern::shapes::BucketShape;
 
 /// Open cursors remembered; the least recently used is forgotten first, and its reader told that it is not
@@ -36,6 +39,29 @@ pub(super) struct Owner {
     pub(super) users: Vec<u8>,
     /// Whether it is to be kept while nobody uses it.
     pub(super) never_times_out: bool,
+}
+
+impl Owner {
+    /// Checks the namespace and the time limit of a `getMore` as mongod does (`getmore_cmd.cpp`), after the user, the
+    /// session and the transaction.
+    ///
+    /// # Errors
+    /// Another namespace, or a time limit, with mongod's codes.
+    pub(super) fn check_request(&self, namespace: Namespace<'_>, more: &GetMore) -> Result<(), CommandError> {
+        let asked = namespace.to_string();
+        if asked != self.namespace {
+            let message = format!(
+                "Requested getMore on namespace '{asked}', but cursor belongs to a different namespace {}",
+                self.namespace
+            );
+            return Err(CommandError::new(ErrorCode::Unauthorized, message));
+        }
+        if more.has_time_limit {
+            let message = "cannot set maxTimeMS on getMore command for a non-awaitData cursor";
+            return Err(CommandError::new(ErrorCode::BadValue, message));
+        }
+        Ok(())
+    }
 }
 
 /// A stream between two batches.

@@ -36,13 +36,13 @@ pub(super) struct Observer {
     metrics: ObservedMetrics,
 }
 
-/// What a rehearsal writes down, in place of the answers that it does not get.
+/// Records the plans of a dry run, which gets no replies.
 #[derive(Debug, Default)]
 pub(super) struct DryRun {
     pages: OpenPages,
 }
 
-/// How a rehearsal ended.
+/// How a dry run ended.
 enum DryRunEnd {
     /// mongod would have to be asked.
     Asked,
@@ -69,7 +69,7 @@ impl Observer {
         for namespace in &observed {
             metrics.expect_namespace(namespace);
         }
-        let settings = Settings::new(shapes.rehearsed(), settings.limits);
+        let settings = Settings::new(shapes.for_dry_run(), settings.limits);
         Some(Self {
             shared: Shared::plain(settings, counting, Some(DryRun::default())),
             shapes,
@@ -100,15 +100,15 @@ impl Observer {
                 return self.tell(&namespace, head, &DryRunEnd::Refused(error));
             }
             Route::Shaped(to) => {
-                link.rehearse(true);
+                link.set_dry_run(true);
                 Box::pin(self.rewrite(head, &to, (link, upstream))).await
             }
             Route::CrossCollection(settings) => {
-                link.rehearse(true);
+                link.set_dry_run(true);
                 Box::pin(self.rewrite_across(head, &settings, (link, upstream))).await
             }
         };
-        link.rehearse(false);
+        link.set_dry_run(false);
         for namespace in self.named(head) {
             self.tell(&namespace, head, &end);
         }

@@ -54,8 +54,8 @@ pub(super) enum LinkError {
     )]
     BrokenOff,
     /// The upstream was not to be asked: nothing is wrong with it.
-    #[error("the command is only rehearsed")]
-    Rehearsed,
+    #[error("the command is a dry run")]
+    DryRun,
     /// The stream failed.
     #[error("the upstream connection failed: {0}")]
     Stream(StreamError),
@@ -79,8 +79,8 @@ impl From<StreamError> for LinkError {
 pub(super) struct UpstreamConnection {
     stream: FrameStream,
     waiting: UpstreamTimer,
-    /// Whether commands of the proxy's own are only rehearsed.
-    rehearses: bool,
+    /// Whether internal commands are planned and not sent.
+    is_dry_run: bool,
     last_request_id: i32,
     compressor: Option<Compressor>,
     /// The users that it is authenticated as, once they were asked for.
@@ -116,7 +116,7 @@ impl UpstreamConnection {
         Self {
             stream: FrameStream::new(socket, max_message_bytes, PATIENCE),
             waiting: UpstreamTimer::default(),
-            rehearses: false,
+            is_dry_run: false,
             last_request_id: 0,
             compressor: None,
             users: None,
@@ -137,15 +137,15 @@ impl UpstreamConnection {
         self.compressor = compressor;
     }
 
-    /// From now on commands of the proxy's own are not sent and fail as [`LinkError::Rehearsed`], or they are
+    /// From now on commands of the proxy's own are not sent and fail as [`LinkError::DryRun`], or they are
     /// sent again.
-    pub(super) fn rehearse(&mut self, rehearses: bool) {
-        self.rehearses = rehearses;
+    pub(super) fn set_dry_run(&mut self, is_dry_run: bool) {
+        self.is_dry_run = is_dry_run;
     }
 
     /// Whether nothing is sent.
     pub(super) fn is_dry_run(&self) -> bool {
-        self.rehearses
+        self.is_dry_run
     }
 
     /// Forgets how long the upstream was waited for: another command begins.
@@ -328,8 +328,8 @@ impl UpstreamConnection {
     }
 
     fn encode(&mut self, request: &UpstreamRequest<'_>) -> Result<Frame, LinkError> {
-        if self.rehearses {
-            return Err(LinkError::Rehearsed);
+        if self.is_dry_run {
+            return Err(LinkError::DryRun);
         }
         self.last_request_id = self.last_request_id.wrapping_add(1);
         let mut builder = OpMsgBuilder::new(self.last_request_id, 0).body(request.body);

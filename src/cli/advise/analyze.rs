@@ -5,6 +5,7 @@ use mongodb::error::Error;
 
 use super::collection_stats::CollectionStats;
 use super::configuration::Proposal;
+use super::evidence::Evidence;
 use super::queries::{Ask, reason};
 use super::report::Report;
 use super::traffic::Traffic;
@@ -65,11 +66,16 @@ impl CollectionAnalysis<'_, '_> {
         let mut against = bucket::against(&facts, &sample, &traffic);
         if against.is_empty() {
             let mut sized = Vec::new();
+            let evidence = Evidence {
+                facts: &facts,
+                sample: &sample,
+                traffic: &traffic,
+            };
             for candidate in candidate::candidates(&facts, &sample, &traffic) {
-                let found = self.ask.sizes((self.database, &facts), &sample, &candidate).await;
+                let found = self.ask.sizes(self.database, evidence, &candidate).await;
                 sized.push((candidate, found));
             }
-            match bucket::decide((&facts, &sample, &traffic), sized) {
+            match bucket::decide(evidence, sized) {
                 Ok(bucket) => report.proposal = Some(Proposal::Bucket(bucket)),
                 Err(reasons) => against = reasons,
             }

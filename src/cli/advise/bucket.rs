@@ -4,6 +4,7 @@
 use super::candidate::{Candidate, Indexed};
 use super::collection_stats::CollectionStats;
 use super::cost::{self, Cost};
+use super::evidence::Evidence;
 use super::rename::{Renames, renames};
 use super::report::bytes;
 use super::rounding::{count, real, round_up, whole};
@@ -75,7 +76,7 @@ pub(super) fn against(facts: &CollectionStats, sample: &Sample, traffic: &Traffi
 /// # Errors
 /// Why none of them will do.
 pub(super) fn decide(
-    (facts, sample, traffic): (&CollectionStats, &Sample, &Traffic),
+    Evidence { facts, sample, traffic }: Evidence<'_>,
     candidates: Vec<(Candidate, Sizes)>,
 ) -> Result<BucketProposal, Vec<String>> {
     if candidates.is_empty() {
@@ -102,7 +103,7 @@ pub(super) fn decide(
     }
     good.sort_by_key(|(candidate, sizes)| candidate.rank(traffic, sizes.mean() >= f64::from(PAGE)));
     while let Some((candidate, sizes)) = good.pop() {
-        match propose((facts, sample, traffic), candidate, sizes) {
+        match propose(Evidence { facts, sample, traffic }, candidate, sizes) {
             Ok(bucket) => return Ok(bucket),
             Err(against) => reasons.extend(against),
         }
@@ -111,7 +112,7 @@ pub(super) fn decide(
 }
 
 fn propose(
-    (facts, sample, traffic): (&CollectionStats, &Sample, &Traffic),
+    Evidence { facts, sample, traffic }: Evidence<'_>,
     candidate: Candidate,
     sizes: Sizes,
 ) -> Result<BucketProposal, Vec<String>> {

@@ -2,6 +2,7 @@
 //! proposal or reasons against it out.
 
 use super::collection_stats::CollectionStats;
+use super::evidence::Evidence;
 use super::rounding::{count, real, round_up, share, whole};
 use super::sample::{Sample, SampledField};
 use super::traffic::Traffic;
@@ -63,7 +64,7 @@ pub(super) fn decide(
     let arrays = || sample.fields().filter(|(_, field)| !field.lengths.is_empty());
     let mut found: Vec<OutlierProposal> = Vec::new();
     for (name, field) in arrays() {
-        match look(name, field, (facts, sample, traffic)) {
+        match look(name, field, Evidence { facts, sample, traffic }) {
             Ok(outlier) => found.push(outlier),
             Err(reason) => reasons.push(reason),
         }
@@ -78,7 +79,7 @@ pub(super) fn decide(
 fn look(
     name: &str,
     field: &SampledField,
-    (facts, sample, traffic): (&CollectionStats, &Sample, &Traffic),
+    Evidence { facts, sample, traffic }: Evidence<'_>,
 ) -> Result<OutlierProposal, String> {
     if name == "_id" || name.is_empty() || name.starts_with('$') || name.contains('.') {
         return Err(format!("{name} cannot be configured"));

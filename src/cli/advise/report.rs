@@ -45,7 +45,7 @@ impl Report {
         text.push('\n');
         match &self.proposal {
             Some(Proposal::Bucket(bucket)) => add_bucket(&mut text, bucket),
-            Some(Proposal::Outlier(outlier)) => add_outlier(&mut text, outlier, (self.seen, self.documents)),
+            Some(Proposal::Outlier(outlier)) => add_outlier(&mut text, outlier, self),
             None => text.push_str("  nothing is proposed\n"),
         }
         for (pattern, reason) in &self.against {
@@ -145,7 +145,8 @@ fn per_key(bucket: &BucketProposal) -> String {
     )
 }
 
-fn add_outlier(text: &mut String, outlier: &OutlierProposal, (seen, documents): (u64, u64)) {
+fn add_outlier(text: &mut String, outlier: &OutlierProposal, report: &Report) {
+    let Report { seen, documents, .. } = *report;
     let _ = writeln!(text, "  an outlier collection");
     add_row(text, "array", &outlier.array);
     add_row(text, "threshold", &format!("{}: {}", outlier.threshold, outlier.why));

@@ -6,6 +6,7 @@ use bson::{DateTime, doc, rawdoc};
 use super::bucket::{self, BucketProposal};
 use super::candidate::candidates;
 use super::collection_stats::CollectionStats;
+use super::evidence::Evidence;
 use super::outlier::{self, OutlierProposal};
 use super::sample::Sample;
 use super::sizes::Sizes;
@@ -49,7 +50,15 @@ pub(super) fn trades() -> BucketProposal {
         let sizes = Sizes::guessed(&sample.groups(&candidate.key), facts.documents);
         (candidate, sizes)
     });
-    bucket::decide((&facts, &sample, &traffic), sized.collect()).unwrap()
+    bucket::decide(
+        Evidence {
+            facts: &facts,
+            sample: &sample,
+            traffic: &traffic,
+        },
+        sized.collect(),
+    )
+    .unwrap()
 }
 
 /// 2,000 books.

@@ -69,7 +69,7 @@ fn a_shape_that_is_off_is_not_there() {
 }
 
 #[test]
-fn what_is_observed_is_rewritten_in_rehearsal() {
+fn an_observed_shape_is_active_in_a_dry_run() {
     let shape = |namespace, mode| {
         let options = BucketOptions {
             mode,
@@ -85,10 +85,10 @@ fn what_is_observed_is_rewritten_in_rehearsal() {
     let shapes = Shapes::new(shapes.into()).unwrap();
     let first = |shapes: &Shapes| shapes.first_rewritten_in("shop").unwrap().namespace().to_string();
     assert_eq!(first(&shapes), "shop.c");
-    let rehearsed = shapes.rehearsed();
-    assert_eq!(first(&rehearsed), "shop.a");
-    assert_eq!(rehearsed.first_rewritten().unwrap().namespace().to_string(), "shop.a");
-    assert!(rehearsed.bucket(Namespace::new("shop", "b")).is_some());
+    let active = shapes.for_dry_run();
+    assert_eq!(first(&active), "shop.a");
+    assert_eq!(active.first_rewritten().unwrap().namespace().to_string(), "shop.a");
+    assert!(active.bucket(Namespace::new("shop", "b")).is_some());
     assert!(shapes.bucket(Namespace::new("shop", "b")).is_none());
 }
 

@@ -91,19 +91,7 @@ async fn check(run: &mut BucketCommand<'_>, more: &GetMore, owner: &Owner) -> Re
             format!("Cannot run getMore on cursor {id}, which was not created in a transaction, in a transaction");
         return Err(CommandError::malformed(50739, &message).into());
     }
-    let asked = run.namespace.to_string();
-    if asked != owner.namespace {
-        let message = format!(
-            "Requested getMore on namespace '{asked}', but cursor belongs to a different namespace {}",
-            owner.namespace
-        );
-        return Err(CommandError::new(ErrorCode::Unauthorized, message).into());
-    }
-    if more.has_time_limit {
-        let message = "cannot set maxTimeMS on getMore command for a non-awaitData cursor";
-        return Err(CommandError::new(ErrorCode::BadValue, message).into());
-    }
-    Ok(())
+    Ok(owner.check_request(run.namespace, more)?)
 }
 
 /// The id of the session that a command runs in.

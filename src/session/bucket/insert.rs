@@ -32,8 +32,8 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     let command = Insert::parse(run.head)?;
     let retryable = run.is_retryable()?;
     let mut batch = InsertBatch::prepare(run, &command);
-    if let Some(rehearsal) = &run.shared.rehearsal {
-        rehearsal.insert(run.shared, run.shape, &batch.groups);
+    if let Some(dry_run) = &run.shared.dry_run {
+        dry_run.insert(run.shared, run.shape, &batch.groups);
     }
     let stored = store(run, &mut batch).await.map_err(|error| {
         error.map_command(|error| {

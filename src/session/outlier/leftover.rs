@@ -258,19 +258,7 @@ impl OutlierCommand<'_> {
                 return Err(refused(50741, "which was created in a transaction, in another transaction").into());
             }
         }
-        let asked = self.namespace.to_string();
-        if asked != owner.namespace {
-            let message = format!(
-                "Requested getMore on namespace '{asked}', but cursor belongs to a different namespace {}",
-                owner.namespace
-            );
-            return Err(CommandError::new(ErrorCode::Unauthorized, message).into());
-        }
-        if more.has_time_limit {
-            let message = "cannot set maxTimeMS on getMore command for a non-awaitData cursor";
-            return Err(CommandError::new(ErrorCode::BadValue, message).into());
-        }
-        Ok(())
+        Ok(owner.check_request(self.namespace, more)?)
     }
 }
 

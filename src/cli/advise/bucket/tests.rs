@@ -12,7 +12,7 @@ fn advise(facts: &CollectionStats, sample: &Sample, traffic: &Traffic) -> Result
         let sizes = Sizes::guessed(&sample.groups(&candidate.key), facts.documents);
         (candidate, sizes)
     });
-    decide((facts, sample, traffic), sized.collect())
+    decide(Evidence { facts, sample, traffic }, sized.collect())
 }
 
 #[test]

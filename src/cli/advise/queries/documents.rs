@@ -8,6 +8,7 @@ use futures_util::TryStreamExt;
 use mongodb::Database;
 use mongodb::error::Error;
 
+use super::super::evidence::Evidence;
 use super::{Ask, milliseconds, reason, sampled};
 use crate::cli::advise::candidate::Candidate;
 use crate::cli::advise::collection_stats::CollectionStats;
@@ -75,8 +76,8 @@ impl Ask<'_> {
     /// How many documents the keys of a candidate have.
     pub(in crate::cli::advise) async fn sizes(
         &mut self,
-        (database, facts): (&Database, &CollectionStats),
-        sample: &Sample,
+        database: &Database,
+        Evidence { facts, sample, .. }: Evidence<'_>,
         candidate: &Candidate,
     ) -> Sizes {
         let groups = sample.groups(&candidate.key);

@@ -1,12 +1,14 @@
 //! Random operations on a naive and on a shaped collection, one shape a test. [`proto_tests::differential`]
 //! says how.
 
-use std::collections::BTreeMap;
+mod covering;
 
 use anyhow::Result;
 use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, FAMILIES, READS, WRITES};
 use proto_tests::differential::{Coverage, Outcome, Run};
 use proto_tests::{ItemIds, Shape, mongod};
+
+use covering::{cover, generated};
 
 const OPERATIONS: u32 = 250;
 
@@ -418,107 +420,6 @@ fn all_in_sessions_of_dropped_ids() -> Result<()> {
     check_all(shape, 391..=394, mongod::shared_replica_set(), true)
 }
 
-/// The shapes of the covering runs: each begins where the one before has left productions untaken.
-fn covering_shapes() -> Vec<Shape> {
-    let timed = || Shape {
-        items_change: true,
-        ..with_time(&["k"])
-    };
-    vec![
-        timed(),
-        Shape {
-            max_items: 3,
-            ..timed()
-        },
-        Shape {
-            item_ids: ItemIds::Stored,
-            max_items: 4,
-            ..renamed(timed())
-        },
-        Shape {
-            max_bytes: 1024,
-            ..timed()
-        },
-        Shape {
-            items_change: true,
-            max_items: 4,
-            ..with_time(&["k", "region"])
-        },
-        Shape {
-            item_ids: ItemIds::Dropped,
-            max_items: 3,
-            ..renamed(timed())
-        },
-        Shape {
-            is_clustered: true,
-            max_items: 3,
-            ..timed()
-        },
-        Shape {
-            items_change: true,
-            max_items: 3,
-            ..Shape::new(&["k"])
-        },
-    ]
-}
-
-/// Runs that hand on what they have covered, each of another shape. `MONGOSHAPE_DIFFERENTIAL=full` does
-/// 25,000 operations over 50 seeds, or over as many as `MONGOSHAPE_RUNS` says; `collect` does as many and
-/// lists all disagreements.
-fn covering_runs(in_sessions: bool) -> Vec<Run> {
-    let first_seed = if in_sessions { 2001 } else { 1001 };
-    let runs = std::env::var("MONGOSHAPE_RUNS").ok().and_then(|runs| runs.parse().ok());
-    let runs = runs.unwrap_or(if is_full() { 50 } else { COVERING_RUNS });
-    let shapes = covering_shapes().into_iter().cycle();
-    let run = |(seed, shape)| Run {
-        shape,
-        outlier: None,
-        seeds: vec![seed],
-        operations: if is_full() { 500 } else { COVERING_OPERATIONS },
-        moves: in_sessions,
-        families: if in_sessions { ALL_IN_SESSIONS } else { ALL },
-        coverage: Coverage::default(),
-    };
-    (first_seed..).zip(shapes).map(run).take(runs).collect()
-}
-
-#[expect(
-    clippy::print_stderr,
-    reason = "the test's own output, which the test runner captures"
-)]
-fn cover(upstream: &mongod::Mongod) -> Result<()> {
-    let only: Option<u64> = std::env::var("MONGOSHAPE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let mut coverage = Coverage::default();
-    let mut disagreements = 0;
-    let mut access_paths = BTreeMap::new();
-    for mut run in covering_runs(upstream.is_replica_set()) {
-        if only.is_some_and(|only| !run.seeds.contains(&only)) {
-            run.generate(run.seeds[0], &mut coverage);
-            continue;
-        }
-        run.coverage = coverage;
-        let report = run.against(upstream)?;
-        eprintln!("{report}");
-        disagreements += report.disagreements.len();
-        for (path, count) in &report.access_paths {
-            *access_paths.entry(*path).or_insert(0.0) += count;
-        }
-        coverage = report.coverage;
-    }
-    eprintln!("{coverage}");
-    assert!(disagreements == 0, "{disagreements} disagreements");
-    if only.is_none() {
-        assert!(
-            access_paths.values().all(|count| *count > 0.0),
-            "an access path answered nothing: {access_paths:?}"
-        );
-    }
-    Ok(())
-}
-
-const COVERING_RUNS: usize = 8;
-const COVERING_OPERATIONS: u32 = 250;
-
 #[test]
 fn covering() -> Result<()> {
     cover(mongod::shared())
@@ -527,19 +428,6 @@ fn covering() -> Result<()> {
 #[test]
 fn covering_in_sessions() -> Result<()> {
     cover(mongod::shared_replica_set())
-}
-
-/// What the covering runs generate, which depends on no server.
-fn generated() -> Coverage {
-    let mut all = Coverage::default();
-    for in_sessions in [false, true] {
-        let mut coverage = Coverage::default();
-        for run in covering_runs(in_sessions) {
-            run.generate(run.seeds[0], &mut coverage);
-        }
-        all.add(&coverage);
-    }
-    all
 }
 
 #[test]
