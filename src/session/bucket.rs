@@ -240,6 +240,17 @@ impl<'a> BucketCommand<'a> {
         Ok(())
     }
 
+    /// Creates a collection again that was dropped after it was cached. For an upsert that failed before a
+    /// write has met the collection's UUID. Costs one `listCollections`.
+    async fn ensure_still_there(&mut self) -> Result<(), RunError> {
+        if self.head.in_transaction() {
+            return Ok(());
+        }
+        self.settings.readiness.forget(self.namespace);
+        self.collection = None;
+        self.ensure_created().await
+    }
+
     /// The error for what the shape cannot do, counted.
     fn unsupported(&self, what: &str) -> CommandError {
         self.rejected(RefusalReason::of(self.head), what);

@@ -6,6 +6,7 @@ mod by_id;
 mod failing;
 mod fields;
 mod found;
+mod malformed;
 mod many;
 mod moving;
 mod not_a_number;

@@ -75,7 +75,12 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
     let ends_with_first_failure = command.ordered || run.head.in_transaction();
     for (index, statement) in command.statements.iter().enumerate() {
         match until_executed(run, command, (index, statement)).await {
-            Ok(outcome) => told.add((index, command.statement_ids.of(index)), outcome),
+            Ok(outcome) => {
+                if statement.upsert && outcome.failed.is_some() && is_executed(run, statement) {
+                    run.ensure_still_there().await?;
+                }
+                told.add((index, command.statement_ids.of(index)), outcome);
+            }
             // What the others have done is done.
             Err(RunError::Command(CommandError::Own { code, message }))
                 if told.has_begun() || (run.executed > 0 && !run.head.in_transaction()) =>
