@@ -7,11 +7,14 @@
 //! A `text` block is what the block before it prints, see [`shown`].
 
 mod blocks;
+mod comparison;
 mod not_run;
+mod operations;
 mod programs;
 mod session;
 mod shown;
 mod spans;
+mod support_matrix;
 mod views;
 
 use anyhow::{Result, ensure};

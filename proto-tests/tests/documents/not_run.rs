@@ -67,7 +67,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     (
         "docs/metrics.md",
         "scrape_configs",
-        "`cargo xtask deploy` and `--test metrics` have promtool read such a one",
+        "`cargo xtask deploy` and `--test server metrics` have promtool read such a one",
     ),
     (
         "docs/outliers.md",

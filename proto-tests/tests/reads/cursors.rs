@@ -1,86 +1,289 @@
-//! Cursors that are opened before anything is read.
+//! Cursors on a shaped collection are as those on a naive one.
 
-use anyhow::Result;
-use bson::{DateTime, Document, doc};
-use proto_tests::Shape;
+use anyhow::{Result, ensure};
+use bson::{Bson, Document, doc};
 use proto_tests::raw::Connection;
-use proto_tests::sides::{COLLECTION, Sides};
+use proto_tests::sessions::lsid;
+use proto_tests::shaped::{COLLECTION, Shaped};
 
-fn at(second: i64) -> DateTime {
-    DateTime::from_millis(1_700_000_000_000 + second * 1000)
+const ITEMS: i32 = 230;
+
+/// The same items in both collections, one key in three pages of ten and one with the rest.
+fn filled() -> Result<Shaped> {
+    let shaped = Shaped::start("")?;
+    let items: Vec<_> = (0..ITEMS)
+        .map(|number| doc! { "_id": number, "k": i32::from(number < 30) })
+        .collect();
+    shaped.application()?.command_ok(&shaped.insert(&items))?;
+    shaped
+        .direct()?
+        .command_ok(&doc! { "insert": "naive", "documents": items, "$db": &shaped.database })?;
+    Ok(shaped)
 }
 
-/// For each batch of a cursor whether it is left open, and how many documents it brings.
-fn batches(connection: &mut Connection, command: &Document, database: &str) -> Result<Vec<(bool, usize)>> {
-    let mut command = command.clone();
-    command.insert("$db", database);
-    let mut reply = connection.command_ok(&command)?;
-    let mut batches = Vec::new();
-    loop {
-        let cursor = reply.get_document("cursor")?;
-        let batch = cursor
-            .get_array("firstBatch")
-            .or_else(|_| cursor.get_array("nextBatch"))?;
-        let id = cursor.get_i64("id")?;
-        batches.push((id != 0, batch.len()));
-        if id == 0 || batches.len() > 20 {
-            return Ok(batches);
-        }
-        reply = connection.command_ok(&doc! { "getMore": id, "collection": COLLECTION, "$db": database })?;
+/// The cursor of a reply: its id and its batch.
+fn cursor(reply: &Document) -> Result<(i64, Vec<Bson>)> {
+    let cursor = reply.get_document("cursor")?;
+    let batch = cursor
+        .get_array("firstBatch")
+        .or_else(|_| cursor.get_array("nextBatch"))?;
+    Ok((cursor.get_i64("id")?, batch.clone()))
+}
+
+fn more(shaped: &Shaped, collection: &str, id: i64, size: Option<i32>) -> Document {
+    let mut command = doc! { "getMore": id, "collection": collection, "$db": &shaped.database };
+    command.extend(size.map(|size| ("batchSize".to_owned(), size.into())));
+    command
+}
+
+/// All batches of a find, and the whole of what a driver sees of them; an empty last one says only that there
+/// is no more.
+fn batches(connection: &mut Connection, shaped: &Shaped, find: &Document, size: Option<i32>) -> Result<Vec<Vec<Bson>>> {
+    let collection = find.get_str("find")?;
+    let (mut id, batch) = cursor(&connection.command_ok(find)?)?;
+    let mut batches = vec![batch];
+    while id != 0 {
+        let (next, batch) = cursor(&connection.command_ok(&more(shaped, collection, id, size))?)?;
+        ensure!(next == 0 || next == id, "another cursor");
+        id = next;
+        batches.push(batch);
     }
+    while batches.len() > 1 && batches.last().is_some_and(Vec::is_empty) {
+        batches.pop();
+    }
+    Ok(batches)
 }
 
 #[test]
-fn a_batch_of_none_opens_a_cursor_whether_anything_matches_or_not() -> Result<()> {
-    let shape = Shape {
-        time: Some("t".to_owned()),
-        max_items: 3,
-        ..Shape::new(&["k"])
-    };
-    let mut sides = Sides::on_a_standalone(shape)?;
-    let filters = [
-        doc! {},
-        doc! { "k": 1 },
-        doc! { "k": 9 },
-        doc! { "k": { "$in": [8, 9] } },
-        doc! { "k": 1, "t": { "$gt": at(5000) } },
-        doc! { "k": 1, "t": { "$lt": at(3) } },
-        doc! { "_id": 4 },
-        doc! { "_id": 4444 },
-        doc! { "x": 1 },
-        doc! { "x": 9 },
-    ];
-    let options = [
-        doc! {},
-        doc! { "sort": { "t": 1 } },
-        doc! { "sort": { "t": -1 } },
-        doc! { "skip": 50 },
-        doc! { "sort": { "t": -1 }, "skip": 50 },
-        doc! { "limit": 3 },
-        doc! { "singleBatch": true },
-    ];
-    let of_both = |sides: &mut Sides| -> Result<()> {
-        for filter in &filters {
-            for option in &options {
-                let mut find = doc! { "find": COLLECTION, "filter": filter, "batchSize": 0 };
-                find.extend(option.clone());
-                let stages = vec![doc! { "$match": filter }];
-                let aggregate = doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": { "batchSize": 0 } };
-                let (plain, shaped) = (sides.naive_database(), sides.shaped_database());
-                for command in [find, aggregate] {
-                    let plain = batches(&mut sides.naive, &command, &plain)?;
-                    let shaped = batches(&mut sides.shaped, &command, &shaped)?;
-                    assert_eq!(plain, shaped, "{command}");
+fn batches_are_as_large_as_a_naive_collections() -> Result<()> {
+    let shaped = filled()?;
+    let (mut direct, mut application) = (shaped.direct()?, shaped.application()?);
+    for filter in [doc! {}, doc! { "k": 1 }, doc! { "k": 0, "_id": { "$gt": 100 } }] {
+        for size in [None, Some(0), Some(1), Some(7), Some(30), Some(1000)] {
+            for limit in [0, 1, 7, 25, 150] {
+                for single in [false, true] {
+                    let find = |collection: &str| {
+                        let mut find = doc! {
+                            "find": collection, "filter": filter.clone(), "sort": { "_id": 1 }, "limit": limit,
+                            "singleBatch": single, "$db": &shaped.database,
+                        };
+                        find.extend(size.map(|size| ("batchSize".to_owned(), size.into())));
+                        find
+                    };
+                    // `getMore` takes 0 for no size.
+                    let naive = batches(&mut direct, &shaped, &find("naive"), size)?;
+                    let found = batches(&mut application, &shaped, &find(COLLECTION), size)?;
+                    assert_eq!(found, naive, "{}", find(COLLECTION));
                 }
             }
         }
-        Ok(())
+    }
+    Ok(())
+}
+
+#[test]
+fn aggregations_have_batches_too() -> Result<()> {
+    let shaped = filled()?;
+    let mut application = shaped.application()?;
+    for (size, expected) in [(0, vec![0, ITEMS]), (100, vec![100, 130])] {
+        let sort = doc! { "$sort": { "_id": 1 } };
+        let opened = application.command_ok(&doc! {
+            "aggregate": COLLECTION, "pipeline": [sort], "cursor": { "batchSize": size }, "$db": &shaped.database,
+        })?;
+        let (id, first) = cursor(&opened)?;
+        let (end, rest) = cursor(&application.command_ok(&more(&shaped, COLLECTION, id, None))?)?;
+        assert_eq!(
+            [first.len(), rest.len()]
+                .map(|length| i32::try_from(length).unwrap())
+                .to_vec(),
+            expected
+        );
+        assert_eq!(end, 0);
+    }
+    Ok(())
+}
+
+/// Opens a cursor with most of its items still to come.
+fn open(connection: &mut Connection, shaped: &Shaped) -> Result<i64> {
+    let find = doc! { "find": COLLECTION, "batchSize": 2, "$db": &shaped.database };
+    let (id, batch) = cursor(&connection.command_ok(&find)?)?;
+    ensure!(id != 0 && batch.len() == 2, "{batch:?}");
+    Ok(id)
+}
+
+#[test]
+fn another_connection_goes_on_where_one_stopped() -> Result<()> {
+    let shaped = filled()?;
+    let id = open(&mut shaped.application()?, &shaped)?;
+    let mut seen = 2;
+    // Each batch on a connection of its own.
+    loop {
+        let (next, batch) = cursor(
+            &shaped
+                .application()?
+                .command_ok(&more(&shaped, COLLECTION, id, Some(50)))?,
+        )?;
+        assert!(
+            batch
+                .iter()
+                .all(|item| item.as_document().is_some_and(|item| item.contains_key("k")))
+        );
+        seen += batch.len();
+        if next == 0 {
+            break;
+        }
+    }
+    assert_eq!(seen, usize::try_from(ITEMS)?);
+    Ok(())
+}
+
+fn code(connection: &mut Connection, command: &Document) -> Result<i32> {
+    Ok(connection.command(command)?.get_i32("code")?)
+}
+
+#[test]
+fn a_killed_cursor_is_not_found_any_more() -> Result<()> {
+    let shaped = filled()?;
+    let mut application = shaped.application()?;
+    let id = open(&mut application, &shaped)?;
+    let kill = doc! { "killCursors": COLLECTION, "cursors": [id, 5_i64], "$db": &shaped.database };
+    let killed = shaped.application()?.command_ok(&kill)?;
+    assert_eq!(killed.get_array("cursorsKilled")?, &[Bson::Int64(id)]);
+    assert_eq!(killed.get_array("cursorsNotFound")?, &[Bson::Int64(5)]);
+    assert_eq!(code(&mut application, &more(&shaped, COLLECTION, id, None))?, 43);
+    let again = application.command_ok(&kill)?;
+    assert_eq!(again.get_array("cursorsNotFound")?.len(), 2, "{again}");
+    Ok(())
+}
+
+/// mongod goes by the number alone.
+#[test]
+fn a_cursor_is_killed_under_any_name() -> Result<()> {
+    let shaped = filled()?;
+    for filter in [doc! { "k": 1 }, doc! {}] {
+        let mut told = Vec::new();
+        for (mut connection, collection) in [(shaped.direct()?, "naive"), (shaped.application()?, COLLECTION)] {
+            let find = doc! { "find": collection, "filter": &filter, "batchSize": 2, "$db": &shaped.database };
+            let (id, _) = cursor(&connection.command_ok(&find)?)?;
+            let kill = doc! { "killCursors": "nothing", "cursors": [5_i64, id], "$db": &shaped.database };
+            let counts = |reply: &Document| {
+                let names = ["cursorsKilled", "cursorsNotFound", "cursorsAlive", "cursorsUnknown"];
+                names.map(|name| reply.get_array(name).map(Vec::len).ok())
+            };
+            let killed = counts(&connection.command_ok(&kill)?);
+            let code = code(&mut connection, &more(&shaped, collection, id, None))?;
+            let again = counts(&connection.command_ok(&kill)?);
+            let malformed = doc! { "killCursors": "nothing", "cursors": "x", "$db": &shaped.database };
+            let malformed = connection.command(&malformed)?.get_i32("code")?;
+            told.push((killed, code, again, malformed));
+        }
+        assert_eq!(told[0], told[1], "{filter}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cursor_belongs_to_its_collection() -> Result<()> {
+    let shaped = filled()?;
+    let mut application = shaped.application()?;
+    let id = open(&mut application, &shaped)?;
+    // mongod itself refuses what is relayed: the cursor is not of that namespace.
+    assert_eq!(code(&mut application, &more(&shaped, "naive", id, None))?, 13);
+    let plain = doc! { "find": "naive", "batchSize": 2, "$db": &shaped.database };
+    let (plain, _) = cursor(&application.command_ok(&plain)?)?;
+    assert_eq!(code(&mut application, &more(&shaped, COLLECTION, plain, None))?, 43);
+    // Neither was harmed.
+    application.command_ok(&more(&shaped, COLLECTION, id, None))?;
+    application.command_ok(&more(&shaped, "naive", plain, None))?;
+    Ok(())
+}
+
+#[test]
+fn a_finished_find_leaves_no_cursor_on_mongod() -> Result<()> {
+    let shaped = filled()?;
+    let mut application = shaped.application()?;
+    for options in [
+        doc! { "limit": 5 },
+        doc! { "batchSize": 5, "singleBatch": true },
+        doc! { "limit": 150, "batchSize": 150 },
+    ] {
+        let mut find = doc! { "find": COLLECTION, "sort": { "_id": 1 }, "$db": &shaped.database };
+        find.extend(options);
+        assert_eq!(cursor(&application.command_ok(&find)?)?.0, 0, "{find}");
+    }
+    let idle = [
+        doc! { "$currentOp": { "idleCursors": true, "allUsers": true } },
+        doc! { "$match": { "type": "idleCursor", "ns": format!("{}.{COLLECTION}", shaped.database) } },
+    ];
+    let idle: Vec<Bson> = idle.into_iter().map(Bson::from).collect();
+    let found = shaped
+        .direct()?
+        .all(&doc! { "aggregate": 1, "pipeline": idle, "cursor": {}, "$db": "admin" })?;
+    assert!(found.is_empty(), "{found:?}");
+    Ok(())
+}
+
+/// What becomes of a cursor that is used as it may not be, on a naive collection and on a shaped one. Of a
+/// key of eight items, the rest waits in the proxy; of all, most are in mongod.
+#[test]
+fn a_cursor_used_wrongly_answers_as_a_naive_collections() -> Result<()> {
+    let shaped = Shaped::start("")?;
+    let items: Vec<_> = (0..80).map(|number| doc! { "_id": number, "k": number / 8 }).collect();
+    shaped.application()?.command_ok(&shaped.insert(&items))?;
+    shaped
+        .direct()?
+        .command_ok(&doc! { "insert": "naive", "documents": items, "$db": &shaped.database })?;
+    let (mine, other) = (lsid("mine"), lsid("other"));
+    let misuses = [
+        (doc! {}, doc! { "lsid": &mine }),
+        (doc! { "lsid": &mine }, doc! {}),
+        (doc! { "lsid": &mine }, doc! { "lsid": &other }),
+        (doc! { "lsid": &mine }, doc! { "lsid": &mine }),
+        (doc! {}, doc! { "maxTimeMS": 1000 }),
+        (doc! { "maxTimeMS": 100_000 }, doc! {}),
+        (doc! {}, doc! { "batchSize": -1 }),
+        (doc! {}, doc! { "batchSize": "x" }),
+        (doc! {}, doc! { "nope": 1 }),
+        (doc! {}, doc! { "batchSize": 0 }),
+        (doc! { "noCursorTimeout": true }, doc! { "comment": "nothing" }),
+    ];
+    for filter in [doc! { "k": 3 }, doc! { "k": { "$gte": 0 } }, doc! {}] {
+        for (opening, misuse) in &misuses {
+            let answer = |connection: &mut Connection,
+                          collection: &str|
+             -> Result<(Option<Bson>, Option<Bson>, usize)> {
+                let mut find = doc! { "find": collection, "filter": &filter, "batchSize": 2, "$db": &shaped.database };
+                find.extend(opening.clone());
+                let (id, _) = cursor(&connection.command_ok(&find)?)?;
+                let mut next = more(&shaped, collection, id, Some(3));
+                next.extend(misuse.clone());
+                let reply = connection.command(&next)?;
+                // Unharmed by what was refused.
+                let mut rest = more(&shaped, collection, id, None);
+                rest.extend(opening.get("lsid").map(|lsid| ("lsid".to_owned(), lsid.clone())));
+                let rest = connection.command(&rest)?;
+                let left = cursor(&rest).map_or(0, |(_, batch)| batch.len());
+                Ok((reply.get("code").cloned(), rest.get("code").cloned(), left))
+            };
+            let naive = answer(&mut shaped.direct()?, "naive")?;
+            let found = answer(&mut shaped.application()?, COLLECTION)?;
+            assert_eq!(found, naive, "{filter} {opening} {misuse}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_find_was_opened_with_is_not_said_again() -> Result<()> {
+    let shaped = Shaped::start("")?;
+    // A key each, so that a batch takes more pages than would be needed if they were full.
+    let items: Vec<_> = (0..80).map(|number| doc! { "_id": number, "k": number }).collect();
+    let mut application = shaped.application()?;
+    application.command_ok(&shaped.insert(&items))?;
+    let find = doc! {
+        "find": COLLECTION, "batchSize": 30, "maxTimeMS": 100_000, "readConcern": { "level": "local" },
+        "$readPreference": { "mode": "primary" }, "comment": "nothing", "$db": &shaped.database,
     };
-    // The collections are not there.
-    of_both(&mut sides)?;
-    let items: Vec<Document> = (0..12)
-        .map(|number| doc! { "_id": number, "k": 1, "t": at(number), "x": number % 4 })
-        .collect();
-    sides.alike(&doc! { "insert": COLLECTION, "documents": items })?;
-    of_both(&mut sides)
+    assert_eq!(cursor(&application.command_ok(&find)?)?.1.len(), 30);
+    Ok(())
 }

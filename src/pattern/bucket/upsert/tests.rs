@@ -1,4 +1,4 @@
-//! The rules, one by one. `proto-tests/tests/upserts` has them against mongod.
+//! The rules, one by one. `proto-tests/tests/writes/upserts` has them against mongod.
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, Regex, Timestamp, bson, doc};

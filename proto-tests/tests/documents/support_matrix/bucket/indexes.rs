@@ -1,0 +1,96 @@
+//! Commands about indexes.
+
+use bson::{Document, doc};
+use proto_tests::sides::COLLECTION;
+
+use crate::support_matrix::probe::{Compared, Of, uuid};
+
+pub(super) fn indexes() -> Of {
+    let of = |spec: Document| {
+        // Those that mongod would make it has already, otherwise.
+        let mut index = doc! { "key": { "a": 1 }, "name": "a" };
+        index.extend(spec);
+        doc! { "createIndexes": COLLECTION, "indexes": [index] }
+    };
+    let named = |name: &str, more: Document| {
+        let mut sent = doc! { "createIndexes": COLLECTION, "indexes": [{ "key": { name: 1 }, "name": name }] };
+        sent.extend(more);
+        sent
+    };
+    Of::new("createIndexes", doc! {})
+        .sent("indexes", named("a", doc! {}))
+        .sent("commitQuorum", named("b", doc! { "commitQuorum": 1 }))
+        .sent(
+            "ignoreUnknownIndexOptions",
+            named("c", doc! { "ignoreUnknownIndexOptions": true }),
+        )
+        .sent("indexes.key", of(doc! { "key": { "d": -1, "e": 1 }, "name": "d_e" }))
+        .sent("indexes.name", of(doc! { "name": "mine", "key": { "f": 1 } }))
+        .sent("indexes.v", of(doc! { "v": 2, "name": "v", "key": { "v": 1 } }))
+        .sent(
+            "indexes.background",
+            of(doc! { "background": true, "name": "g", "key": { "g": 1 } }),
+        )
+        .sent(
+            "indexes.hidden",
+            of(doc! { "hidden": true, "name": "h", "key": { "h": 1 } }),
+        )
+        .sent("indexes.unique", of(doc! { "unique": true }))
+        .sent("indexes.sparse", of(doc! { "sparse": true }))
+        .sent(
+            "indexes.partialFilterExpression",
+            of(doc! { "partialFilterExpression": { "q": 1 } }),
+        )
+        .sent(
+            "indexes.expireAfterSeconds",
+            of(doc! { "expireAfterSeconds": 100_000_000 }),
+        )
+        .sent("indexes.collation", of(doc! { "collation": { "locale": "de" } }))
+        .sent("indexes.storageEngine", of(doc! { "storageEngine": {} }))
+        .sent(
+            "indexes.weights",
+            of(doc! { "key": { "a": "text" }, "weights": { "a": 2 } }),
+        )
+        .sent(
+            "indexes.default_language",
+            of(doc! { "key": { "a": "text" }, "default_language": "german" }),
+        )
+        .sent(
+            "indexes.language_override",
+            of(doc! { "key": { "a": "text" }, "language_override": "l" }),
+        )
+        .sent(
+            "indexes.textIndexVersion",
+            of(doc! { "key": { "a": "text" }, "textIndexVersion": 3 }),
+        )
+        .sent(
+            "indexes.2dsphereIndexVersion",
+            of(doc! { "key": { "a": "2dsphere" }, "2dsphereIndexVersion": 3 }),
+        )
+        .sent("indexes.bits", of(doc! { "key": { "a": "2d" }, "bits": 20 }))
+        .sent("indexes.min", of(doc! { "key": { "a": "2d" }, "min": -10 }))
+        .sent("indexes.max", of(doc! { "key": { "a": "2d" }, "max": 10 }))
+        .sent(
+            "indexes.wildcardProjection",
+            of(doc! { "key": { "$**": 1 }, "wildcardProjection": { "x": 1 } }),
+        )
+}
+
+pub(super) fn list_indexes() -> Of {
+    Of::new("listIndexes", doc! { "listIndexes": COLLECTION })
+        .with("cursor", doc! { "batchSize": 1 })
+        .with("cursor", doc! {})
+        .compared(Compared::Success)
+        .with("includeBuildUUIDs", true)
+        .with("includeIndexBuildInfo", true)
+}
+
+pub(super) fn drop_indexes() -> Of {
+    Of::new("dropIndexes", doc! { "dropIndexes": COLLECTION })
+        .with("index", "mine")
+        .with("index", doc! { "d": -1, "e": 1 })
+        .with("index", vec!["v", "g"])
+        .with("index", "*")
+        .with("index", "mongoshape_page")
+        .with("collectionUUID", uuid())
+}

@@ -1,0 +1,184 @@
+//! Setup broken off, run by several at once, and while somebody goes on writing.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bson::{Bson, Document, doc};
+use proto_tests::Names;
+use proto_tests::shaped::COLLECTION;
+
+use crate::adopt::hand::{self, Hand, bare, bucket, text, trade};
+
+const KEYS: i32 = 40;
+const BUCKETS: i32 = 60;
+
+/// Many buckets of many keys, not all of them full.
+fn leave_many(hand: &mut Hand) -> Result<Vec<Vec<Document>>> {
+    for key in 0..KEYS {
+        let buckets = (0..BUCKETS).map(|number| {
+            let seconds = i64::from(number) * 100;
+            let items: Vec<Document> = (0..=(key + number) % 10)
+                .map(|item| trade(item, seconds * 1000 + i64::from(item)))
+                .collect();
+            bucket(format!("{key}_{}", 1_698_335_223 + seconds), key, &items)
+        });
+        hand.write(&buckets.collect::<Vec<_>>())?;
+    }
+    (0..KEYS).map(|key| hand.items_by_hand(&Bson::Int32(key))).collect()
+}
+
+fn check_items(hand: &mut Hand, expected: &[Vec<Document>]) -> Result<()> {
+    hand.check_layout()?;
+    for (key, items) in (0..).zip(expected) {
+        assert_eq!(&hand.items(&Bson::Int32(key))?, items, "key {key}");
+    }
+    Ok(())
+}
+
+/// The number of buckets that match.
+fn count(hand: &mut Hand, query: Document) -> Result<i32> {
+    let count = doc! { "count": COLLECTION, "query": query, "$db": &hand.shaped.database };
+    Ok(hand.direct.command_ok(&count)?.get_i32("n")?)
+}
+
+/// Waits until more buckets are adopted than were before, or setup has ended; whether it has.
+fn wait_for_progress(hand: &mut Hand, setup: &mut Child, before: i32) -> Result<bool> {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    loop {
+        if setup.try_wait()?.is_some() {
+            return Ok(true);
+        }
+        if count(hand, doc! { "control": { "$exists": true } })? > before {
+            return Ok(false);
+        }
+        ensure!(Instant::now() < deadline, "setup does nothing");
+    }
+}
+
+#[test]
+fn setup_may_be_killed_at_any_moment_and_run_again() -> Result<()> {
+    let mut hand = Hand::start(bare())?;
+    let expected = leave_many(&mut hand)?;
+    let mut adopted = 0;
+    let mut kills = 0;
+    loop {
+        let mut setup = hand.spawn_setup()?;
+        if wait_for_progress(&mut hand, &mut setup, adopted)? {
+            let output = setup.wait_with_output()?;
+            ensure!(output.status.success(), "{}", text(&output));
+            break;
+        }
+        setup.kill()?;
+        setup.wait()?;
+        kills += 1;
+        // What it had sent may still be executed; the proxy serves all of the collection, or nothing of it.
+        let refusal = hand.refusal()?;
+        let left = count(&mut hand, doc! { "control": { "$exists": false } })?;
+        if refusal.is_empty() {
+            ensure!(left == 0, "served with {left} buckets to adopt");
+        } else {
+            assert!(refusal.contains("mongoshape setup"), "{refusal}");
+        }
+        adopted = count(&mut hand, doc! { "control": { "$exists": true } })?;
+    }
+    ensure!(kills > 0, "setup was never killed at work");
+    check_items(&mut hand, &expected)
+}
+
+#[test]
+fn several_may_run_at_once() -> Result<()> {
+    let mut hand = Hand::start(bare())?;
+    let expected = leave_many(&mut hand)?;
+    let setups: Vec<Child> = (0..3).map(|_| hand.spawn_setup()).collect::<Result<_>>()?;
+    for setup in setups {
+        let output = setup.wait_with_output()?;
+        ensure!(output.status.success(), "{}", text(&output));
+    }
+    check_items(&mut hand, &expected)
+}
+
+#[test]
+fn proxies_may_go_on_where_they_were() -> Result<()> {
+    const ROUNDS: i32 = 4;
+    let mut hand = Hand::start(bare())?;
+    let insert = |hand: &Hand, key: i32, number: i32| {
+        let item = doc! { "k": key, "quantity": number, "at": hand::at(i64::from(number)) };
+        hand.shaped.insert(&[item])
+    };
+    for key in 0..KEYS {
+        let command = insert(&hand, key, 0);
+        hand.shaped.application()?.command_ok(&command)?;
+    }
+    let mut application = hand.shaped.application()?;
+    let mut number = 0;
+    for round in 0..ROUNDS {
+        let by_hand = (0..KEYS).map(|key| bucket(format!("{key}_{round}"), key, &[trade(-1, 0), trade(-1, 0)]));
+        hand.write(&by_hand.collect::<Vec<_>>())?;
+        let mut setup = hand.spawn_setup()?;
+        while setup.try_wait()?.is_none() {
+            number += 1;
+            let reply = application.command_ok(&insert(&hand, number % KEYS, number))?;
+            ensure!(reply.get_i32("n")? == 1, "{reply}");
+        }
+        let output = setup.wait_with_output()?;
+        ensure!(output.status.success(), "{}", text(&output));
+    }
+    hand.shape.names = Names::Any;
+    hand.check_layout()?;
+    let mut items = Vec::new();
+    for key in 0..KEYS {
+        items.extend(hand.items(&Bson::Int32(key))?);
+    }
+    ensure!(
+        items.len() == usize::try_from(KEYS + 2 * KEYS * ROUNDS + number)?,
+        "{number}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_writer_who_goes_on_loses_nothing() -> Result<()> {
+    let mut hand = Hand::start(bare())?;
+    let push = |hand: &mut Hand, number: i32| hand.push(number % 50, &trade(number, i64::from(number) * 1000));
+    for number in 0..500 {
+        push(&mut hand, number)?;
+    }
+    let mut setup = hand.spawn_setup()?;
+    let mut number = 500;
+    while setup.try_wait()?.is_none() {
+        push(&mut hand, number)?;
+        number += 1;
+    }
+    let output = setup.wait_with_output()?;
+    let said = text(&output);
+    if !output.status.success() {
+        // It tells of what was changed under its hands, and then it may be begun again.
+        ensure!(said.contains("error: "), "{said}");
+        ensure!(
+            said.contains("document with _id") || said.contains("is changed while"),
+            "{said}"
+        );
+    }
+    begin_again(&mut hand)?;
+    hand.check_layout()?;
+    let mut seen = Vec::new();
+    for key in 0..50 {
+        let items = hand.items(&Bson::Int32(key))?;
+        seen.extend(items.iter().map(|item| item.get_i32("quantity").unwrap()));
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..number).collect::<Vec<i32>>(), "{said}");
+    Ok(())
+}
+
+/// What the documentation tells to do with pages that were changed by hand: make them buckets by hand again.
+fn begin_again(hand: &mut Hand) -> Result<()> {
+    let drop = doc! { "dropIndexes": COLLECTION, "index": "*", "$db": &hand.shaped.database };
+    hand.direct.command_ok(&drop)?;
+    let unset = doc! { "q": {}, "u": { "$unset": { "control": "" } }, "multi": true };
+    hand.direct
+        .command_ok(&doc! { "update": COLLECTION, "updates": [unset], "$db": &hand.shaped.database })?;
+    hand.set_up()?;
+    Ok(())
+}

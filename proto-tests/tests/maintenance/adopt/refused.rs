@@ -1,0 +1,191 @@
+//! What is not understood: told by its `_id`, and left as it is.
+
+use anyhow::{Context as _, Result};
+use bson::{Document, doc};
+use proto_tests::shaped::COLLECTION;
+use proto_tests::{ItemIds, Shape};
+
+use crate::adopt::hand::{Hand, assert_says, at, bare, bucket, trade};
+
+/// A collection that holds these documents is refused by all, and nothing is changed. The words are those on
+/// the document whose `_id` is `odd`.
+fn check(shape: &Shape, documents: &[Document], words: &str) -> Result<()> {
+    let mut hand = Hand::start(shape.clone())?;
+    hand.write(documents)?;
+    // It could be adopted, if it stood there alone.
+    hand.write(&[bucket("77_1698335223", 77, &[])])?;
+    let before = hand.state()?;
+    let told = format!("document with _id \"odd\": {words}");
+    let all = [told.as_str(), "1 document is no bucket of layout version 1"];
+    assert_says(&hand.shaped.proxy.run("check")?, 1, &all);
+    assert_says(&hand.shaped.proxy.run("setup")?, 1, &all);
+    let refusal = hand.refusal()?;
+    let first = documents[0].get_str("_id")?;
+    assert!(
+        refusal.contains(&format!("the first with _id \"{first}\"")),
+        "{refusal}"
+    );
+    let insert = hand.shaped.insert(&[doc! { "k": 1 }]);
+    let reply = hand.shaped.application()?.command(&insert)?;
+    assert_eq!(reply.get_i32("code")?, 72, "{reply}");
+    assert_eq!(hand.state()?, before);
+    Ok(())
+}
+
+fn check_one(shape: &Shape, document: &Document, words: &str) -> Result<()> {
+    check(shape, std::slice::from_ref(document), words).with_context(|| document.to_string())
+}
+
+#[test]
+fn documents_that_are_no_buckets() -> Result<()> {
+    let shape = bare();
+    let odd = |change: Document| {
+        let mut document = bucket("odd", 1, &[trade(1, 0)]);
+        document.extend(change);
+        document
+    };
+    check_one(
+        &shape,
+        &doc! { "_id": "odd", "k": 1, "qty": 5, "at": at(0) },
+        "it has no array 'history'",
+    )?;
+    check_one(
+        &shape,
+        &odd(doc! { "history": [{}, "x"] }),
+        "element 1 of its 'history' is no document",
+    )?;
+    check_one(
+        &shape,
+        &odd(doc! { "k": [1, 2] }),
+        "mongoshape groups this collection's items by 'k'",
+    )?;
+    check_one(&shape, &odd(doc! { "k": 1.0 }), "its 'k' is of type double")?;
+    check_one(&shape, &odd(doc! { "k": null }), "its 'k' is null")?;
+    check_one(&shape, &odd(doc! { "count": "1" }), "its 'count' is \"1\"")?;
+    check_one(&shape, &odd(doc! { "name": "x" }), "it has a field 'name'")?;
+    check_one(
+        &shape,
+        &odd(doc! { "history": [{ "k": 2 }] }),
+        "its item 0 has another 'k'",
+    )?;
+    check_one(
+        &shape,
+        &odd(doc! { "history": [{ "quantity": 2 }] }),
+        "its item 0 has a field 'quantity'",
+    )?;
+    check_one(
+        &shape,
+        &odd(doc! { "history": [{ "_id": 2 }] }),
+        "its item 0 has an _id",
+    )?;
+    let eleven: Vec<Document> = (0..11).map(|number| trade(number, 0)).collect();
+    check_one(
+        &shape,
+        &odd(doc! { "history": eleven, "count": 11 }),
+        "it has 11 items, and max_items is 10",
+    )?;
+    let mut uncounted = odd(doc! {});
+    uncounted.remove("count");
+    check_one(&shape, &uncounted, "it has no 'count'")
+}
+
+#[test]
+fn items_without_ids_of_their_own() -> Result<()> {
+    let shape = Shape::new(&["k"]);
+    let id = |id: i32| doc! { "_id": id };
+    check_one(&shape, &bucket("odd", 1, &[id(1), doc! {}]), "its item 1 has no _id")?;
+    check_one(&shape, &bucket("odd", 1, &[id(1), id(1)]), "its item 1 has the _id 1")?;
+    let elsewhere = [
+        bucket("1_1", 1, &[id(1), id(2)]),
+        bucket("odd", 2, &[id(3), doc! { "_id": 2.0 }]),
+    ];
+    check(&shape, &elsewhere, "an item in it has the _id ")?;
+    // Where they need not be, all of this is taken.
+    let shape = Shape {
+        item_ids: ItemIds::Stored,
+        ..shape
+    };
+    let mut hand = Hand::start(shape)?;
+    hand.write(&elsewhere[..1])?;
+    hand.write(&[bucket("2_1", 2, &[id(2), id(2), doc! {}])])?;
+    hand.set_up()?;
+    hand.check_layout()
+}
+
+#[test]
+fn pages_that_are_not_what_they_say() -> Result<()> {
+    let shape = bare();
+    let page = |id: &str, control: Document| {
+        let mut page = bucket(id, 1, &[trade(1, 0)]);
+        let mut whole = doc! { "v": 1, "page": 0, "bytes": 40, "from": at(0), "to": at(0) };
+        whole.extend(control);
+        page.insert("control", whole);
+        page
+    };
+    check_one(&shape, &page("odd", doc! { "v": 2 }), "its control is of version 2")?;
+    check_one(
+        &shape,
+        &page("odd", doc! { "bytes": "5" }),
+        "its control has no page number, or no bytes",
+    )?;
+    let mut miscounted = page("odd", doc! {});
+    miscounted.insert("count", 2);
+    check_one(&shape, &miscounted, "its 'count' is 2, and it has 1 items")
+}
+
+#[test]
+fn pages_that_do_not_follow_each_other_get_no_indexes() -> Result<()> {
+    let mut hand = Hand::start(bare())?;
+    let item = |number: i32| doc! { "k": 1, "quantity": number, "at": at(0) };
+    let items: Vec<Document> = (0..25).map(item).collect();
+    hand.shaped.application()?.command_ok(&hand.shaped.insert(&items))?;
+    let drop = doc! { "dropIndexes": COLLECTION, "index": "*", "$db": &hand.shaped.database };
+    hand.direct.command_ok(&drop)?;
+    let gone = hand
+        .shaped
+        .stored()?
+        .iter()
+        .find(|bucket| proto_tests::buckets::page(bucket) == 1)
+        .cloned();
+    let gone = gone.context("a second page")?;
+    let delete = doc! { "q": { "_id": gone.get("_id") }, "limit": 1 };
+    hand.direct
+        .command_ok(&doc! { "delete": COLLECTION, "deletes": [delete], "$db": &hand.shaped.database })?;
+    let told = "its control.page is 2, and the next page of its key should be 1";
+    assert_says(&hand.shaped.proxy.run("setup")?, 1, &[told]);
+    assert_eq!(hand.shaped.indexes()?, ["_id_"]);
+    hand.write(&[gone])?;
+    hand.set_up()?;
+    hand.check_layout()
+}
+
+#[test]
+fn a_page_changed_by_hand_is_found_later() -> Result<()> {
+    let mut hand = Hand::start(bare())?;
+    let item = doc! { "k": 1, "quantity": 1, "at": at(0) };
+    hand.shaped.application()?.command_ok(&hand.shaped.insert(&[item]))?;
+    hand.push(1, &trade(2, 1))?;
+    let told = ["document with _id \"1_1698335223\": its control.from and control.to do not lie around the times"];
+    assert_says(&hand.shaped.proxy.run("check")?, 1, &told);
+    let before = hand.state()?;
+    assert_says(&hand.shaped.proxy.run("setup")?, 1, &told);
+    assert_eq!(hand.state()?, before);
+    Ok(())
+}
+
+#[test]
+fn an_index_in_the_way_is_told_before_anything_is_changed() -> Result<()> {
+    let mut hand = Hand::start(bare())?;
+    hand.push(1, &trade(1, 0))?;
+    let index = doc! { "key": { "other": 1 }, "name": "mongoshape_page" };
+    hand.direct
+        .command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [index], "$db": &hand.shaped.database })?;
+    let before = hand.state()?;
+    assert_says(
+        &hand.shaped.proxy.run("setup")?,
+        1,
+        &["index mongoshape_page is another than asked for"],
+    );
+    assert_eq!(hand.state()?, before);
+    Ok(())
+}

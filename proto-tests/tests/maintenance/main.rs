@@ -1,0 +1,8 @@
+//! The commands `setup`, `compact`, `advise` and `check`, and the command line.
+
+mod adopt;
+mod advise;
+mod cli;
+mod compact;
+mod outlier_setup;
+mod pack;

@@ -1,0 +1,158 @@
+//! Documents that have more elements than the threshold.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use bson::{Document, doc};
+use proto_tests::books::{BUYERS, COLLECTION};
+use proto_tests::raw::Connection;
+
+use crate::outlier_setup::world::{World, book, buyers, says};
+
+const SPLIT: &[&str] = &["--split"];
+
+fn books() -> Vec<Document> {
+    let counts = [0, 1, 5, 6, 12, 13, 500, 3_000];
+    (0..).zip(counts).map(|(id, count)| book(id, count)).collect()
+}
+
+#[test]
+fn what_is_too_long_is_reported_and_split() -> Result<()> {
+    let mut world = World::new()?;
+    let before = books();
+    world.write(COLLECTION, &before)?;
+    // Not arrays, and so nobody's to split.
+    let others = [
+        doc! { "_id": 20, BUYERS: { "5": 1, "6": 2 } },
+        doc! { "_id": 21, BUYERS: [{ "5": 1 }] },
+        doc! { "_id": 22 },
+    ];
+    world.write(COLLECTION, &others)?;
+    let before: Vec<Document> = before.into_iter().chain(others).collect();
+    ensure!(world.read()? == before, "they read otherwise");
+    says(
+        &world.proxy.run("check")?,
+        0,
+        &["5 documents have more elements than the threshold"],
+    )?;
+    says(
+        &world.proxy.run("setup")?,
+        0,
+        &["the indexes of extra_sales are created"],
+    )?;
+    says(
+        &world.proxy.run("check")?,
+        0,
+        &["5 documents have more elements than the threshold"],
+    )?;
+    says(
+        &world.proxy.run_with("setup", SPLIT)?,
+        0,
+        &["indexes of extra_sales are there", "5 documents split"],
+    )?;
+    ensure!(world.read()? == before, "they read otherwise");
+    world.is_clean()?;
+    says(&world.proxy.run_with("setup", SPLIT)?, 0, &["0 documents split"])?;
+    world.push(7, "new")?;
+    ensure!(world.read()?[7].get_array(BUYERS)?.len() == 3_001, "a buyer is missing");
+    world.is_clean()
+}
+
+#[test]
+fn what_is_too_long_and_an_outlier_already_is_split() -> Result<()> {
+    let mut world = World::new()?;
+    world.write(COLLECTION, &books())?;
+    // The first push makes an outlier of it, whose elements stay where they are.
+    for id in [4, 5, 7] {
+        for number in 0..9 {
+            world.push(id, &format!("new{number}"))?;
+        }
+    }
+    let before = world.read()?;
+    says(&world.proxy.run_with("setup", SPLIT)?, 0, &["5 documents split"])?;
+    ensure!(world.read()? == before, "they read otherwise");
+    world.is_clean()
+}
+
+/// Pushes to all books in turn until that is over; how often.
+fn push_until(mut shaped: Connection, database: &str, (name, is_over): (&str, &AtomicBool)) -> Result<i32> {
+    for number in 0.. {
+        for id in 0..8 {
+            let statement = doc! { "q": { "_id": id }, "u": { "$push": { BUYERS: format!("{name}{number}") } } };
+            let update = doc! { "update": COLLECTION, "updates": [statement], "$db": database };
+            let reply = shaped.command_ok(&update)?;
+            ensure!(reply.get_i32("nModified")? == 1, "{reply}");
+            let book = shaped.find(database, COLLECTION, doc! { "_id": id })?;
+            let last = format!("{name}{number}");
+            let there = book.first().context("no book")?.get_array(BUYERS)?;
+            let times = there.iter().filter(|buyer| buyer.as_str() == Some(&last)).count();
+            ensure!(times == 1, "{last} is there {times} times");
+        }
+        if is_over.load(Ordering::Relaxed) {
+            return Ok(number + 1);
+        }
+    }
+    Ok(0)
+}
+
+#[test]
+fn it_is_split_while_clients_work() -> Result<()> {
+    let mut world = World::new()?;
+    let more: Vec<Document> = (100..120).map(|id| book(id, 200)).collect();
+    world.write(COLLECTION, &books())?;
+    world.write(COLLECTION, &more)?;
+    let is_over = AtomicBool::new(false);
+    let names = ["a", "b", "c"];
+    let (database, address) = (world.books.database.clone(), world.proxy.address());
+    let pushed = thread::scope(|scope| {
+        let running: Vec<_> = names
+            .iter()
+            .map(|name| {
+                let (database, is_over) = (&database, &is_over);
+                scope.spawn(move || push_until(Connection::open(address)?, database, (name, is_over)))
+            })
+            .collect();
+        let split = world.proxy.run_with("setup", SPLIT);
+        is_over.store(true, Ordering::Relaxed);
+        let pushed: Result<Vec<i32>> = running
+            .into_iter()
+            .map(|one| one.join().map_err(|_| anyhow!("somebody panicked"))?)
+            .collect();
+        says(&split?, 0, &["documents split"])?;
+        pushed
+    })?;
+    for (book, count) in world.read()?.iter().zip([0, 1, 5, 6, 12, 13, 500, 3_000]) {
+        let there: Vec<&str> = book
+            .get_array(BUYERS)?
+            .iter()
+            .filter_map(|buyer| buyer.as_str())
+            .collect();
+        let (first, rest) = there.split_at(usize::try_from(count)?);
+        ensure!(*first == buyers(0..count), "{book} has lost its first buyers");
+        for (name, pushed) in names.iter().zip(&pushed) {
+            let own = rest.iter().filter(|buyer| buyer.starts_with(name));
+            let expected = (0..*pushed).map(|number| format!("{name}{number}"));
+            ensure!(own.copied().eq(expected), "{book}: not what {name} has pushed");
+        }
+    }
+    world.is_clean()
+}
+
+#[test]
+fn an_array_that_no_document_has_is_taken_for_misspelt() -> Result<()> {
+    let mut world = World::new()?;
+    world.write(
+        COLLECTION,
+        &[doc! { "_id": 1, "customer_purchased": [1, 2, 3, 4, 5, 6, 7] }],
+    )?;
+    says(
+        &world.proxy.run_with("setup", SPLIT)?,
+        1,
+        &[
+            "no document has the field 'customers_purchased', which `array` names",
+            "did you mean 'customer_purchased'?",
+        ],
+    )?;
+    Ok(())
+}

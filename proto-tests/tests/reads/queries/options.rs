@@ -1,0 +1,179 @@
+//! Options of reads that are wrong, or that are read in a way of their own.
+
+use anyhow::Result;
+use bson::{Bson, DateTime, Document, doc};
+use proto_tests::Shape;
+use proto_tests::sides::{COLLECTION, Sides};
+
+use crate::queries::beside::Beside;
+
+fn beside() -> Result<Beside> {
+    let shape = Shape {
+        time: Some("t".to_owned()),
+        max_items: 3,
+        ..Shape::new(&["k"])
+    };
+    let item = |number: i64| {
+        let at = DateTime::from_millis(1_700_000_000_000 + number);
+        doc! { "_id": number, "k": 1, "t": at, "x": number % 4 }
+    };
+    Beside::open(Sides::on_a_standalone(shape)?, &(0..12).map(item).collect::<Vec<_>>())
+}
+
+fn with(command: &Document, name: &str, value: impl Into<Bson>) -> Document {
+    let mut command = command.clone();
+    command.insert(name, value);
+    command
+}
+
+/// Reads by pages and by a pipeline, and writes, all of which leave the collection as it is.
+fn commands() -> Vec<Document> {
+    let (page, pipeline) = (doc! { "k": 1 }, doc! { "x": 1 });
+    let nothing = doc! { "_id": "none" };
+    vec![
+        doc! { "find": COLLECTION, "filter": &page },
+        doc! { "find": COLLECTION, "filter": &pipeline },
+        doc! { "count": COLLECTION, "query": &page },
+        doc! { "count": COLLECTION, "query": &pipeline },
+        doc! { "aggregate": COLLECTION, "pipeline": [{ "$match": &page }], "cursor": {} },
+        doc! { "aggregate": COLLECTION, "pipeline": [{ "$match": &pipeline }], "cursor": {} },
+        doc! { "update": COLLECTION, "updates": [{ "q": &nothing, "u": { "$set": { "y": 1 } } }] },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": &nothing, "limit": 1 }] },
+        doc! { "findAndModify": COLLECTION, "query": &nothing, "update": { "$set": { "y": 1 } } },
+    ]
+}
+
+#[test]
+fn a_time_limit_that_is_none_is_refused_as_mongod_does() -> Result<()> {
+    let mut beside = beside()?;
+    let decimal = |text: &str| Bson::Decimal128(text.parse().expect("a number"));
+    let limits = [
+        Bson::Int32(-1),
+        Bson::Double(-5.0),
+        Bson::Double(20_000.5),
+        Bson::Double(f64::NAN),
+        Bson::Double(1e300),
+        Bson::Int64(1 << 31),
+        Bson::Int64((1 << 31) - 1),
+        Bson::String("1".to_owned()),
+        Bson::Boolean(true),
+        Bson::Null,
+        Bson::Array(Vec::new()),
+        decimal("-5"),
+        decimal("20000.5"),
+    ];
+    let mut commands = commands();
+    commands.extend([
+        doc! { "distinct": COLLECTION, "key": "x" },
+        doc! { "getMore": 5_i64, "collection": COLLECTION },
+        doc! { "killCursors": COLLECTION, "cursors": [5_i64] },
+        doc! { "drop": "not there" },
+        // Refused for that before anything else in them is looked at.
+        doc! { "find": COLLECTION, "filter": 1 },
+        doc! { "insert": COLLECTION, "documents": [] },
+        doc! { "aggregate": COLLECTION, "pipeline": 1, "cursor": {} },
+    ]);
+    for command in commands {
+        for limit in &limits {
+            beside.alike(&with(&command, "maxTimeMS", limit.clone()))?;
+        }
+    }
+    let insert = doc! { "insert": COLLECTION, "documents": [{ "_id": "new", "k": 1 }], "maxTimeMS": -1 };
+    beside.alike(&insert)?;
+    beside.sides.check()
+}
+
+#[test]
+fn natural_as_a_hint_is_judged_by_mongod() -> Result<()> {
+    let mut beside = beside()?;
+    let hints = [
+        Bson::Document(doc! { "$natural": 1 }),
+        Bson::Document(doc! { "$natural": "x" }),
+        Bson::Document(doc! { "$natural": 0 }),
+        Bson::Document(doc! { "$natural": 1.5 }),
+        Bson::Document(doc! { "$natural": Bson::Null }),
+        Bson::Document(doc! { "$natural": 1, "x": 1 }),
+        Bson::Document(doc! { "x": 1, "$natural": 1 }),
+        Bson::Document(doc! { "x": 1 }),
+        Bson::Null,
+        Bson::Int32(3),
+    ];
+    for hint in hints {
+        for command in commands() {
+            let command = match command.keys().next().map(String::as_str) {
+                Some(name @ ("update" | "delete")) => {
+                    let list = format!("{name}s");
+                    let mut statement = command.get_array(&list)?[0].as_document().expect("a statement").clone();
+                    statement.insert("hint", hint.clone());
+                    with(&command, &list, vec![statement])
+                }
+                _ => with(&command, "hint", hint.clone()),
+            };
+            beside.alike(&command)?;
+        }
+    }
+    beside.sides.check()
+}
+
+#[test]
+fn what_is_wrong_in_an_aggregate_has_mongods_code() -> Result<()> {
+    let mut beside = beside()?;
+    let pipelines = [
+        None,
+        Some(Bson::Array(Vec::new())),
+        Some(Bson::Array(vec![Bson::Document(doc! { "$match": { "k": 1 } })])),
+        Some(Bson::Array(vec![Bson::Document(doc! { "$match": { "x": 1 } })])),
+        Some(Bson::Array(vec![Bson::Document(doc! { "$nope": 1 })])),
+        Some(Bson::Array(vec![Bson::Int32(1)])),
+        Some(Bson::Int32(1)),
+    ];
+    let options = [
+        doc! {},
+        doc! { "nope": 1 },
+        doc! { "cursor": {}, "nope": 1 },
+        doc! { "cursor": Bson::Null },
+        doc! { "cursor": 1 },
+        doc! { "cursor": { "nope": 1 } },
+        doc! { "cursor": { "batchSize": -1 } },
+        doc! { "cursor": { "batchSize": "x" } },
+        doc! { "cursor": { "batchSize": 0 } },
+        doc! { "explain": false },
+        doc! { "explain": "x" },
+        doc! { "cursor": {}, "hint": 1 },
+        doc! { "cursor": {}, "collation": 1 },
+        doc! { "cursor": {}, "allowDiskUse": 3 },
+        doc! { "cursor": {}, "let": 1 },
+        doc! { "cursor": {}, "maxTimeMS": -1 },
+    ];
+    for pipeline in pipelines {
+        for option in &options {
+            let mut command = doc! { "aggregate": COLLECTION };
+            command.extend(pipeline.clone().map(|pipeline| ("pipeline".to_owned(), pipeline)));
+            command.extend(option.clone());
+            beside.alike(&command)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_variable_of_mongods_own_is_there_where_mongod_has_it() -> Result<()> {
+    let mut beside = beside()?;
+    let before_now = doc! { "$expr": { "$lt": ["$t", "$$NOW"] } };
+    let literal = doc! { "$expr": { "$ne": ["$x", { "$literal": "$$NOW" }] } };
+    let queries = [
+        before_now.clone(),
+        doc! { "k": 1, "$expr": { "$lt": ["$t", "$$NOW"] } },
+        doc! { "k": 9, "$expr": { "$lt": ["$t", "$$NOW"] } },
+        doc! { "$or": [{ "x": 1 }, { "$expr": { "$eq": ["$x", "$$CLUSTER_TIME"] } }] },
+        literal,
+    ];
+    for query in &queries {
+        beside.alike(&doc! { "count": COLLECTION, "query": query })?;
+        beside.alike(&doc! { "distinct": COLLECTION, "key": "x", "query": query })?;
+    }
+    beside.alike(&doc! { "find": COLLECTION, "filter": &before_now })?;
+    let stages = vec![doc! { "$match": &before_now }, doc! { "$count": "n" }];
+    beside.alike(&doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} })?;
+    Ok(())
+}

@@ -1,0 +1,19 @@
+//! The proxy as a server: connections, TLS, topologies, metrics, reloads and malicious clients.
+
+mod admin_access;
+mod compression;
+mod failover;
+mod harness;
+mod insert_metrics;
+mod malformed;
+mod malicious_clients;
+mod metrics;
+mod observe;
+mod operators_page;
+mod relay;
+mod reload;
+mod secrets;
+mod secured;
+mod stand_in;
+mod tls;
+mod topologies;

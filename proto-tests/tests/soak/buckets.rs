@@ -1,0 +1,77 @@
+//! Applications on two proxies that insert, change, move and delete items of the same keys at once.
+//!
+//! Everything that is acknowledged is written down, and must be so afterwards: see [`ledger`]. In the second
+//! test proxies are killed and links cut meanwhile, and what was not answered is sent again.
+//!
+//! A run of the ordinary tests is short. The whole measure takes a minute each; each run prints its seed, and
+//! takes one to run again:
+//!
+//! ```sh
+//! MONGOSHAPE_CHURN=full MONGOSHAPE_SEED=7 cargo test -p proto-tests --test soak buckets -- --nocapture
+//! ```
+
+mod application;
+mod ledger;
+mod own;
+mod queue;
+mod shared;
+mod world;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use proto_tests::balancer::Balancer;
+use proto_tests::crash::{Crashing, Cuts};
+use proto_tests::measure::{is_full, seed, show};
+use proto_tests::{Proxy, mongod};
+
+use crate::buckets::world::World;
+
+const CUTS: Cuts = Cuts {
+    number: 6,
+    pause_ms: 60,
+    upstream: 0.4,
+};
+
+/// For how long.
+fn time() -> Duration {
+    Duration::from_secs(if is_full("MONGOSHAPE_CHURN") { 60 } else { 8 })
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_between_sixteen_applications_on_two_proxies() -> Result<()> {
+    let seed = seed();
+    let world = World::new(mongod::shared_replica_set().address());
+    let proxies = world.proxies()?;
+    let addresses = proxies.each_ref().map(Proxy::address);
+    let until = Instant::now() + time();
+    let ledger = world.run(seed, &addresses, |_| {
+        thread::sleep(until.saturating_duration_since(Instant::now()));
+        Ok(())
+    })?;
+    show(&ledger.summary());
+    ensure!(ledger.resent == 0, "connections broke");
+    world.judge(&ledger, &[])
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_when_proxies_are_killed() -> Result<()> {
+    let seed = seed();
+    // Between the proxies and mongod, so that those links can be cut too.
+    let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
+    let world = World::retrying(upstream.address());
+    let mut crashing = Crashing::new((seed, CUTS), upstream, world.proxies()?)?;
+    let until = Instant::now() + time();
+    let ledger = world.run(seed, &[crashing.address()], |answered| {
+        while Instant::now() < until {
+            crashing.crash()?;
+            answered.wait_for(8, || true)?;
+        }
+        Ok(())
+    })?;
+    show(&ledger.summary());
+    ensure!(ledger.resent > 0, "nothing was disturbed");
+    // What a crash leaves behind: the page is one like another, and goes with the next delete.
+    world.judge(&ledger, &["the highest page is empty"])
+}

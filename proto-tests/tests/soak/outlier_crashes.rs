@@ -1,0 +1,91 @@
+//! A proxy dies before or after each of the commands that it makes of one of the client's. The client sends
+//! it again through another proxy, and it was done once; or does not, and the documents are as they were
+//! before or as they are afterwards.
+//!
+//! `MONGOSHAPE_CRASHES=full` disturbs each of them, and takes some minutes.
+
+mod commands;
+mod world;
+
+use anyhow::{Result, ensure};
+use bson::doc;
+use proto_tests::attempts::Disturbance;
+use proto_tests::cut::Moment;
+use proto_tests::measure::is_full;
+use proto_tests::mongod;
+use proto_tests::raw::Connection;
+
+use crate::outlier_crashes::commands::commands;
+use crate::outlier_crashes::world::World;
+
+/// Of the commands that the proxy makes, an ordinary run disturbs each of so many; the whole measure all.
+const STEP: usize = 5;
+/// Commands of the proxy for one of the client's, at most.
+const MOST: usize = 60;
+
+/// Which of the proxy's commands are disturbed.
+fn disturbed(kind: usize) -> impl Iterator<Item = usize> {
+    let step = if is_full("MONGOSHAPE_CRASHES") { 1 } else { STEP };
+    (1 + kind % step..=MOST).step_by(step)
+}
+
+/// Disturbs each command at each of the proxy's commands in turn, and sends it again.
+fn is_done_once(disturbance: Disturbance) -> Result<()> {
+    let mut world = World::new()?;
+    let mut wrong = world.attempts.done_otherwise(disturbance, disturbed)?;
+    wrong.extend(world.wrong_layout()?);
+    ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn an_attempt_that_is_held_up_does_nothing_again() -> Result<()> {
+    is_done_once(Disturbance::IsHeldUp)
+}
+
+#[test]
+fn an_attempt_whose_answers_are_lost_is_taken_up_by_the_next() -> Result<()> {
+    is_done_once(Disturbance::Breaks(Moment::After))
+}
+
+#[test]
+fn an_attempt_that_is_cut_short_is_taken_up_by_the_next() -> Result<()> {
+    is_done_once(Disturbance::Breaks(Moment::Before))
+}
+
+#[test]
+fn what_nobody_sends_again_was_done_or_was_not() -> Result<()> {
+    let mut world = World::new()?;
+    world.attempts.sends_again = false;
+    let mut wrong = Vec::new();
+    for (kind, command) in commands(0).iter().enumerate() {
+        if command
+            .get_array("updates")
+            .is_ok_and(|statements| statements.len() > 1)
+        {
+            // It may end between two.
+            continue;
+        }
+        let before = world.attempts.before()?;
+        let after = world.attempts.run(kind, None)?.there;
+        for number in disturbed(kind) {
+            let disturbance = Disturbance::Breaks(Moment::Before);
+            let outcome = world.attempts.run(kind, Some((disturbance, number)))?;
+            if outcome.there != before && outcome.there != after {
+                wrong.push(format!("{command}, {number}:\n  {:?}", outcome.there));
+            }
+            if !outcome.is_disturbed {
+                break;
+            }
+            // The next writer puts right what is left over: nothing but pages that nobody counts.
+            let (left_over, said) = world.push_to_all()?;
+            wrong.extend(left_over.map(|left_over| format!("{command}, {number}: left over: {left_over}; {said}")));
+        }
+    }
+    wrong.extend(world.wrong_layout()?);
+    ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    // Nothing that a later `find` could take for a document.
+    let mut direct = Connection::open(mongod::shared_replica_set().address())?;
+    direct.command_ok(&doc! { "dropDatabase": 1, "$db": &world.books.database })?;
+    Ok(())
+}

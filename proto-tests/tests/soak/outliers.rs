@@ -1,0 +1,117 @@
+//! Applications on two proxies that push buyers to the same few books while others read them, and what is
+//! there in the end.
+//!
+//! In the second kind of test proxies are killed and links cut meanwhile, and what was not answered is sent
+//! again. A run of the ordinary tests is short; the whole measure pushes 50,000 buyers. Each run prints its
+//! seed, and takes one to run again, as far as threads allow:
+//!
+//! ```sh
+//! MONGOSHAPE_CHURN=full MONGOSHAPE_SEED=7 cargo test -p proto-tests --test soak outliers -- --nocapture
+//! ```
+
+mod measure;
+mod mix;
+mod reader;
+mod shelf;
+mod world;
+mod writer;
+
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use proto_tests::balancer::Balancer;
+use proto_tests::crash::{Crashing, Cuts};
+use proto_tests::measure::{seed, show};
+use proto_tests::retrying::Retries;
+use proto_tests::{Proxy, mongod};
+
+use crate::outliers::measure::Measure;
+use crate::outliers::world::World;
+
+const CUTS: Cuts = Cuts {
+    number: 6,
+    pause_ms: 60,
+    upstream: 0.4,
+};
+
+/// Buyers are pushed while others read, and each is there once.
+fn every_buyer_is_there_once(threshold: usize, max_items: usize) -> Result<()> {
+    let seed = seed();
+    let world = World::new(
+        (threshold, max_items),
+        (mongod::shared_replica_set().address(), Retries::None),
+    );
+    let proxies = world.proxies()?;
+    let addresses = proxies.each_ref().map(Proxy::address);
+    let measure = Measure::chosen();
+    let summary = world.run((seed, measure), &addresses, |_| Ok(()))?;
+    show(&summary);
+    world.judge()
+}
+
+#[test]
+fn every_buyer_is_there_once_in_pages_of_a_thousand() -> Result<()> {
+    every_buyer_is_there_once(50, 1000)
+}
+
+#[test]
+fn every_buyer_is_there_once_in_small_pages() -> Result<()> {
+    every_buyer_is_there_once(5, 7)
+}
+
+#[test]
+fn every_buyer_is_there_once_when_proxies_are_killed() -> Result<()> {
+    let seed = seed();
+    // Between the proxies and mongod, so that those links can be cut too.
+    let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
+    let world = World::new((50, 100), (upstream.address(), Retries::Writes));
+    let mut crashing = Crashing::new((seed, CUTS), upstream, world.proxies()?)?;
+    let measure = Measure::chosen();
+    let mut kills = 0;
+    let summary = world.run((seed, measure), &[crashing.address()], |progress| {
+        while progress.goes_on() {
+            crashing.crash()?;
+            kills += 1;
+            progress.wait_for_some()?;
+        }
+        Ok(())
+    })?;
+    show(&format!("{summary}, {kills} kills"));
+    ensure!(world.shelf.resent() > 0, "nothing was disturbed");
+    world.judge()
+}
+
+#[test]
+fn changes_of_all_kinds_add_up() -> Result<()> {
+    let seed = seed();
+    let world = World::new((5, 7), (mongod::shared_replica_set().address(), Retries::None));
+    let proxies = world.proxies()?;
+    let addresses = proxies.each_ref().map(Proxy::address);
+    let (done, resent) = mix::run(&world, (seed, &addresses), |_| {
+        thread::sleep(Measure::chosen().time);
+        Ok(())
+    })?;
+    show(&format!("{done} commands"));
+    ensure!(resent == 0, "connections broke");
+    world.judge_layout()
+}
+
+#[test]
+fn changes_of_all_kinds_add_up_when_proxies_are_killed() -> Result<()> {
+    let seed = seed();
+    let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
+    let world = World::new((5, 7), (upstream.address(), Retries::Writes));
+    let mut crashing = Crashing::new((seed, CUTS), upstream, world.proxies()?)?;
+    let until = Instant::now() + Measure::chosen().time;
+    let (done, resent) = mix::run(&world, (seed, &[crashing.address()]), |wait| {
+        while Instant::now() < until {
+            crashing.crash()?;
+            wait()?;
+        }
+        Ok(())
+    })?;
+    show(&format!("{done} commands, {resent} of them sent again"));
+    ensure!(resent > 0, "nothing was disturbed");
+    world.judge_layout()
+}

@@ -1,0 +1,12 @@
+//! Writes to bucket collections, beside a plain collection.
+
+mod concurrency;
+mod deletes;
+mod exactly_once;
+mod inserts;
+mod key_changes;
+mod page_reservation;
+mod time_changes;
+mod transactions;
+mod updates;
+mod upserts;

@@ -1,0 +1,194 @@
+//! What pages tell of an item that has got another time, and what becomes of that.
+
+use anyhow::{Result, ensure};
+use bson::{Document, doc};
+use proto_tests::ItemIds;
+
+use crate::time_changes::scene::{COLLECTION, Sides, at, controls, item, set_time, shape};
+
+struct Scene {
+    sides: Sides,
+    database: String,
+}
+
+impl Scene {
+    /// Of a key with so many items, four on a page.
+    fn with(items: i32) -> Result<Self> {
+        let sides = Sides::on_a_standalone(shape(ItemIds::Unique))?;
+        let database = sides.shaped_database();
+        let mut scene = Self { sides, database };
+        scene.insert(0..items)?;
+        Ok(scene)
+    }
+
+    fn insert(&mut self, numbers: std::ops::Range<i32>) -> Result<()> {
+        let items: Vec<Document> = numbers.map(|n| item(0, n)).collect();
+        self.run(doc! { "insert": COLLECTION, "documents": items })?;
+        Ok(())
+    }
+
+    fn run(&mut self, mut command: Document) -> Result<Document> {
+        command.insert("$db", &self.database);
+        self.sides.shaped.command_ok(&command)
+    }
+
+    fn shift(&mut self, number: i32, seconds: i64) -> Result<Document> {
+        self.run(set_time(doc! { "n": number }, seconds))
+    }
+
+    fn delete(&mut self, filter: Document, limit: i32) -> Result<()> {
+        self.run(doc! { "delete": COLLECTION, "deletes": [{ "q": filter, "limit": limit }] })?;
+        Ok(())
+    }
+
+    /// The marks of each page, in order; the layout is checked.
+    fn marks(&mut self) -> Result<Vec<String>> {
+        self.sides.check_layout()?;
+        let controls = controls(&mut self.sides.naive, &self.database, 0)?;
+        let marks = controls.iter().map(|control| {
+            let marks = ["late", "unordered", "unsteady", "anchor"];
+            let marks = marks.into_iter().filter(|mark| control.contains_key(mark));
+            marks.collect::<Vec<_>>().join(" ")
+        });
+        Ok(marks.collect())
+    }
+
+    /// The numbers of the newest items.
+    fn newest(&mut self, limit: i32) -> Result<Vec<i32>> {
+        let find = doc! {
+            "find": COLLECTION, "filter": { "k": 0 }, "sort": { "at": -1 }, "limit": limit, "$db": &self.database,
+        };
+        let found = self.sides.shaped.all(&find)?;
+        Ok(found.iter().flat_map(|item| item.get_i32("n")).collect())
+    }
+}
+
+#[test]
+fn the_first_page_and_the_highest_tell() -> Result<()> {
+    let mut scene = Scene::with(18)?;
+    ensure!(scene.marks()? == ["", "", "", "", ""]);
+    scene.shift(5, 90_000)?;
+    ensure!(
+        scene.marks()? == ["unordered unsteady", "late", "", "", "unordered anchor"],
+        "{:?}",
+        scene.marks()?
+    );
+    let control = controls(&mut scene.sides.naive, &scene.database, 0)?.swap_remove(1);
+    ensure!(
+        control.get_datetime("from")? == &at(4_000) && control.get_datetime("to")? == &at(90_000),
+        "{control}"
+    );
+    ensure!(
+        control.get_document("kept")? == &doc! { "from": at(4_000), "to": at(7_000) },
+        "{control}"
+    );
+    ensure!(scene.newest(3)? == [5, 17, 16]);
+    // Pages begun since know it.
+    scene.insert(18..23)?;
+    let expected = ["unordered unsteady", "late", "", "", "unordered anchor", "unordered"];
+    ensure!(scene.marks()? == expected, "{:?}", scene.marks()?);
+    // Bounds never shrink.
+    scene.shift(5, 100)?;
+    let control = controls(&mut scene.sides.naive, &scene.database, 0)?.swap_remove(1);
+    ensure!(
+        control.get_datetime("from")? == &at(100) && control.get_datetime("to")? == &at(90_000),
+        "{control}"
+    );
+    ensure!(scene.marks()? == expected);
+    Ok(())
+}
+
+#[test]
+fn the_highest_page_tells_of_itself() -> Result<()> {
+    let mut scene = Scene::with(2)?;
+    scene.shift(1, -5)?;
+    ensure!(scene.marks()? == ["late unordered unsteady"], "{:?}", scene.marks()?);
+    let mut scene = Scene::with(6)?;
+    scene.shift(4, 7_500)?;
+    ensure!(scene.marks()? == ["unordered unsteady", "late"], "{:?}", scene.marks()?);
+    scene.insert(6..10)?;
+    ensure!(
+        scene.marks()? == ["unordered unsteady", "late", "unordered"],
+        "{:?}",
+        scene.marks()?
+    );
+    Ok(())
+}
+
+#[test]
+fn a_time_between_those_beside_it_is_told_by_none() -> Result<()> {
+    let mut scene = Scene::with(10)?;
+    scene.shift(5, 5_500)?;
+    scene.shift(9, 50_000)?;
+    ensure!(scene.marks()? == ["", "", ""]);
+    Ok(())
+}
+
+/// While pages are removed from the end, the one that is highest then tells what those told.
+#[test]
+fn what_is_removed_has_told_the_page_before_it() -> Result<()> {
+    for one_by_one in [true, false] {
+        let mut scene = Scene::with(24)?;
+        scene.shift(5, 90_000)?;
+        for highest in (2..6).rev() {
+            ensure!(scene.marks()?.len() == highest + 1);
+            let first = i32::try_from(highest * 4)?;
+            if one_by_one {
+                for number in first..first + 4 {
+                    scene.delete(doc! { "n": number }, 1)?;
+                }
+            } else {
+                scene.delete(doc! { "n": { "$gte": first } }, 0)?;
+            }
+            ensure!(scene.marks()?.len() == highest, "{:?}", scene.marks()?);
+            let newest = if highest == 2 {
+                vec![5, 7, 6]
+            } else {
+                vec![5, first - 1, first - 2]
+            };
+            ensure!(scene.newest(3)? == newest, "{:?}", scene.newest(3)?);
+        }
+        scene.delete(doc! { "k": 0 }, 0)?;
+        ensure!(scene.marks()?.is_empty());
+    }
+    Ok(())
+}
+
+/// A page may be begun at any time behind one that has announced it, by somebody who takes all times for
+/// ascending.
+#[test]
+fn nothing_is_changed_while_another_page_may_be_begun_unknowing() -> Result<()> {
+    let mut scene = Scene::with(12)?;
+    let database = scene.database.clone();
+    let change = |scene: &mut Scene, change: Document| {
+        let update = doc! { "q": { "k": 0, "control.page": 2 }, "u": change };
+        scene
+            .sides
+            .naive
+            .command_ok(&doc! { "update": COLLECTION, "updates": [update], "$db": &database })
+    };
+    change(&mut scene, doc! { "$push": { "control.next": 77_i64 } })?;
+    for (number, seconds) in [(1, 90_000), (9, 90_000)] {
+        let mut update = set_time(doc! { "n": number }, seconds);
+        update.insert("$db", &database);
+        let reply = scene.sides.shaped.command(&update)?;
+        let code = match reply.get_array("writeErrors") {
+            Ok(errors) => errors
+                .first()
+                .and_then(|error| error.as_document()?.get_i32("code").ok()),
+            Err(_) => reply.get_i32("code").ok(),
+        };
+        ensure!(code == Some(112), "{reply}");
+    }
+    ensure!(scene.newest(3)? == [11, 10, 9]);
+    change(&mut scene, doc! { "$pull": { "control.next": 77_i64 } })?;
+    scene.shift(1, 90_000)?;
+    scene.shift(9, 95_000)?;
+    ensure!(scene.newest(3)? == [9, 1, 11]);
+    ensure!(
+        scene.marks()? == ["late unordered unsteady", "", "late unordered anchor"],
+        "{:?}",
+        scene.marks()?
+    );
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! Updates of the same items by several clients, through two proxies.
+
+use std::thread;
+
+use anyhow::{Result, anyhow, ensure};
+use bson::{Document, doc};
+use proto_tests::raw::Connection;
+use proto_tests::{ItemIds, Proxy, ProxyOptions, mongod};
+
+use crate::updates::sides::{self, ALL_IDS, COLLECTION};
+
+const WRITERS: i32 = 4;
+const UPDATES: i32 = 25;
+const BULKS: i32 = 60;
+
+/// The update number `number` of a writer: each adds 1 to `n` of the item that it is about.
+fn command(number: i32, ids: ItemIds) -> Document {
+    let stages = vec![doc! { "$set": { "n": { "$add": ["$n", 1] } } }];
+    match number % 4 {
+        0 => doc! { "update": COLLECTION, "updates": [{ "q": { "u": 5 }, "u": { "$inc": { "n": 1 } } }] },
+        1 => doc! { "update": COLLECTION, "updates": [{ "q": { "u": 5 }, "u": stages }] },
+        2 => doc! { "findAndModify": COLLECTION, "query": { "u": 5 }, "update": { "$inc": { "n": 1 } } },
+        // Without an `_id` an item that others have changed cannot be told from others.
+        _ if ids == ItemIds::Dropped => doc! { "findAndModify": COLLECTION, "query": { "u": 5 }, "update": stages },
+        _ => {
+            doc! { "update": COLLECTION, "updates": [{ "q": { "u": 5 }, "u": { "$inc": { "n": 1 } }, "multi": true }] }
+        }
+    }
+}
+
+#[test]
+fn sums_add_up() -> Result<()> {
+    for ids in ALL_IDS {
+        let sides = sides::of(ids)?;
+        let toml = sides.shape.toml(&format!("{}_s.{COLLECTION}", sides.database));
+        let second = Proxy::start(&ProxyOptions::new(&mongod::shared_replica_set().uri()).config(&toml))?;
+        let addresses = [sides.proxy.address(), second.address()];
+        let database = format!("{}_s", sides.database);
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let address = addresses[usize::try_from(writer).unwrap_or(0) % 2];
+                let database = database.clone();
+                thread::spawn(move || -> Result<()> {
+                    let mut connection = Connection::open(address)?;
+                    for number in 0..UPDATES {
+                        let mut command = command(writer + number, ids);
+                        command.insert("$db", &database);
+                        let reply = connection.command_ok(&command)?;
+                        ensure!(reply.get("writeErrors").is_none(), "{command}: {reply}");
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.join().map_err(|_| anyhow!("a writer panicked"))??;
+        }
+        let mut sides = sides;
+        let found = sides.items(true)?;
+        let item = found.iter().find(|item| item.get_i32("u").ok() == Some(5));
+        let sum = item.and_then(|item| item.get_i32("n").ok());
+        ensure!(sum == Some(5 + WRITERS * UPDATES), "{ids:?}: {item:?}");
+    }
+    Ok(())
+}
+
+/// A bulk that the client does not number, of items that are moved to and fro meanwhile: each is met once.
+#[test]
+fn bulks_meet_items_that_move() -> Result<()> {
+    let mut sides = sides::open()?;
+    let second = sides.another_proxy()?;
+    let database = sides.shaped_database();
+    let moves = {
+        let mut connection = Connection::open(second.address())?;
+        let database = database.clone();
+        let moving = move |number: i32| {
+            let statement = doc! { "q": { "_id": 5 }, "u": { "$set": { "k": number % 3 } } };
+            doc! { "update": COLLECTION, "updates": [statement], "$db": &database }
+        };
+        thread::spawn(move || -> Result<()> {
+            (0..BULKS).try_for_each(|number| connection.command_ok(&moving(number)).map(drop))
+        })
+    };
+    for number in 0..BULKS {
+        let statement = |id: i32| doc! { "q": { "_id": id }, "u": { "$inc": { "sum": 1 } }, "multi": number % 7 == 0 };
+        let statements: Vec<Document> = (4..7).map(statement).collect();
+        let reply = sides.shaped.command_ok(
+            &doc! { "update": COLLECTION, "updates": statements, "ordered": number % 2 == 0, "$db": &database },
+        )?;
+        ensure!(reply.get_i32("n")? == 3 && reply.get_i32("nModified")? == 3, "{reply}");
+        ensure!(!reply.contains_key("retriedStmtIds"), "{reply}");
+    }
+    moves.join().map_err(|_| anyhow!("the mover panicked"))??;
+    let found = sides.items(true)?;
+    let sums = found.iter().filter_map(|item| item.get_i32("sum").ok());
+    ensure!(sums.collect::<Vec<_>>() == [BULKS; 3], "{found:?}");
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! What is wrong with one statement, and what becomes of the others; found by the differential tests.
+
+use anyhow::{Result, ensure};
+use bson::{Document, doc};
+use proto_tests::ItemIds;
+use proto_tests::sessions::lsid;
+
+use crate::updates::sides::{self, COLLECTION, Sides};
+
+/// Counts and codes, without words: mongod's speak of its plans.
+fn told(reply: &Document) -> String {
+    let errors = reply.get_array("writeErrors").into_iter().flatten();
+    let errors: Vec<_> = errors
+        .filter_map(|error| error.as_document())
+        .map(|error| ["index", "code"].map(|name| error.get(name).cloned()))
+        .collect();
+    let told = ["ok", "n", "nModified", "code", "codeName"].map(|name| reply.get(name).cloned());
+    format!("{told:?} {errors:?}")
+}
+
+fn check(sides: &mut Sides, command: &Document) -> Result<()> {
+    let [naive, shaped] = sides.run(command)?;
+    ensure!(
+        told(&naive) == told(&shaped),
+        "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+    );
+    sides.check()
+}
+
+#[test]
+fn a_wrong_hint_fails_its_statement_alone() -> Result<()> {
+    let mut sides = sides::open()?;
+    let right = |id: i32| doc! { "q": { "_id": id }, "u": { "$inc": { "n": 1 } } };
+    let wrong = doc! { "q": { "_id": 2 }, "u": { "$inc": { "n": 1 } }, "hint": "nope" };
+    for ordered in [true, false] {
+        let statements = [right(1), wrong.clone(), right(3)];
+        check(
+            &mut sides,
+            &doc! { "update": COLLECTION, "updates": &statements[..], "ordered": ordered },
+        )?;
+    }
+    // What else is wrong with it comes first.
+    let statements = [doc! { "q": { "n": 1 }, "u": { "$nope": { "n": 1 } }, "hint": "nope" }];
+    check(&mut sides, &doc! { "update": COLLECTION, "updates": &statements[..] })
+}
+
+#[test]
+fn an_upsert_by_an_expression_is_wrong_where_something_matches() -> Result<()> {
+    let mut sides = sides::open()?;
+    let filters = [
+        doc! { "_id": 1, "$expr": { "$gte": ["$n", 0] } },
+        doc! { "n": 1, "$expr": { "$gte": ["$n", 0] } },
+        doc! { "n": 1, "$or": [{ "$expr": { "$gte": ["$n", 0] } }] },
+    ];
+    for filter in filters {
+        let change = doc! { "$set": { "name": "changed" } };
+        let statement = doc! { "q": &filter, "u": &change, "upsert": true };
+        check(&mut sides, &doc! { "update": COLLECTION, "updates": [statement] })?;
+        check(
+            &mut sides,
+            &doc! { "findAndModify": COLLECTION, "query": &filter, "update": &change, "upsert": true },
+        )?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_wrong_statement_ends_the_transaction() -> Result<()> {
+    let mut sides = sides::open()?;
+    let by_zero = vec![doc! { "$set": { "n": { "$divide": [1, { "$subtract": ["$n", "$n"] }] } } }];
+    let statements = [
+        doc! { "q": { "n": 1 }, "u": { "$set": { "n": 5 } }, "hint": "nope" },
+        doc! { "q": { "n": 1 }, "u": &by_zero },
+        doc! { "q": { "k": 1 }, "u": &by_zero, "multi": true },
+        doc! { "q": { "n": 1 }, "u": { "$unset": { "_id": 1 } } },
+        doc! { "q": { "k": 1 }, "u": { "$unset": { "_id": 1 } }, "multi": true },
+        doc! { "q": { "k": 1 }, "u": { "$set": { "k": 2 }, "$inc": { "name": 1 } }, "multi": true },
+        doc! { "q": { "n": 1 }, "u": { "$set": { "lines.$.b": 1 } } },
+    ];
+    let mut commands = vec![
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": 1 }, "limit": 0, "hint": "nope" }] },
+        doc! { "findAndModify": COLLECTION, "query": { "n": 1 }, "update": &by_zero },
+    ];
+    commands.extend(statements.map(|statement| doc! { "update": COLLECTION, "updates": [statement] }));
+    for (number, command) in (1_i64..).zip(commands) {
+        let mut command = command;
+        let fields = doc! { "lsid": lsid("any"), "txnNumber": number, "autocommit": false };
+        command.extend(fields.clone());
+        command.insert("startTransaction", true);
+        check(&mut sides, &command)?;
+        for next in [doc! { "find": COLLECTION }, command] {
+            let mut next = next;
+            next.extend(fields.clone());
+            next.remove("startTransaction");
+            check(&mut sides, &next)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_item_without_an_id_that_was_made_is_answered_again() -> Result<()> {
+    let mut sides = sides::of(ItemIds::Dropped)?;
+    let command = doc! {
+        "findAndModify": COLLECTION, "query": { "n": 900, "k": 1 }, "update": { "$push": { "tags": 3 } }, "upsert": true,
+        "new": true, "lsid": lsid("any"), "txnNumber": 1_i64,
+    };
+    for _ in 0..2 {
+        let [naive, shaped] = sides.run(&command)?;
+        let value = |reply: &Document| reply.get_document("value").cloned();
+        let (naive, shaped) = (value(&naive)?, value(&shaped)?);
+        ensure!(
+            ["n", "k", "tags"]
+                .iter()
+                .all(|name| naive.get(name) == shaped.get(name))
+                && naive.len() == shaped.len(),
+            "naive: {naive}; shaped: {shaped}"
+        );
+    }
+    sides.check()
+}
