@@ -4,10 +4,13 @@
 //! [`route`] says what a frame asks for; [`relay`] passes bytes on; [`bucket`] has one file for each command
 //! that a shape rewrites. Knows nothing of listeners or of configuration files.
 
+mod backoff;
 mod bounded;
 mod bucket;
 mod collection_catalog;
+mod command_context;
 pub mod connection;
+mod cross_collection;
 mod cursor;
 mod dry_run;
 mod error;
@@ -15,10 +18,12 @@ mod first_page_cache;
 pub mod handshake;
 mod head_page_cache;
 mod id_source;
+mod kill_cursors;
 mod malformed_pipeline;
 pub mod memory;
 pub mod metrics;
 mod outlier;
+mod refusal;
 mod relay;
 mod route;
 pub mod socket;

@@ -3,12 +3,9 @@
 
 mod aggregate;
 mod collection;
-mod collection_lookup;
 mod count;
-mod cross_collection;
 mod cursor;
 mod cursor_source;
-mod db_stats;
 mod delete;
 mod distinct;
 mod explain;
@@ -20,11 +17,8 @@ mod insert;
 mod internal_transaction;
 mod item_lookup;
 mod item_update;
-mod list_collections;
 mod move_item;
-mod referenced_shapes;
 mod relocate;
-mod rename_collection;
 mod retime;
 mod retry_on_swap;
 mod statistics;
@@ -34,23 +28,18 @@ mod upstream_query;
 mod write_concern;
 mod write_statement;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
 use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub(super) use self::aggregate::judged as judged_aggregate;
-pub(super) use self::cross_collection::CrossCollectionCommand;
 pub(super) use self::cursor_source::CursorSource;
-pub(super) use self::referenced_shapes::{ReferencedShapes, refuse};
-use super::collection_catalog::{CatalogSession, Transaction};
+use super::collection_catalog::CatalogSession;
+use super::command_context::CommandContext;
 use super::error::RunError;
+use super::kill_cursors;
 use super::metrics::RefusalReason;
+use super::refusal::RefusedCollection;
 use super::upstream::UpstreamKind;
-use super::upstream_connection::UpstreamConnection;
-use super::{Settings, Shared};
-use crate::command::arguments::InheritedOptions;
 use crate::command::document::{as_whole_number, first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::check_hint_form;
@@ -59,36 +48,23 @@ use crate::command::namespace::Namespace;
 use crate::pattern::pipeline::documents;
 use crate::pattern::shapes::BucketShape;
 
-/// How often a race may be lost. Each time another writer got on.
-const MAX_ATTEMPTS: u32 = 100;
-/// The longest pause before another try, in milliseconds.
-const MAX_PAUSE_MS: u64 = 50;
-
 /// One command on a shaped collection.
 pub(super) struct BucketCommand<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) settings: &'a Settings,
-    pub(super) link: &'a mut UpstreamConnection,
-    pub(super) upstream: UpstreamKind,
-    /// The server's [term](super::upstream::Upstream::term).
-    pub(super) term: u64,
-    pub(super) head: &'a CommandHeader<'a>,
-    pub(super) shape: &'a BucketShape,
-    pub(super) namespace: Namespace<'a>,
+    context: CommandContext<'a>,
+    shape: &'a BucketShape,
+    namespace: Namespace<'a>,
     /// The UUID of the collection that was found ready to be read: what a read asks in several queries is all
     /// asked of that.
-    pub(super) collection: Option<Binary>,
-    /// Whether a command made from the client's has been sent that began its transaction.
-    pub(super) txn_started: AtomicBool,
+    collection: Option<Binary>,
     /// What becomes of empty timestamps in documents that are inserted.
-    pub(super) timestamps: EmptyTimestamps,
+    timestamps: EmptyTimestamps,
     /// Commands of which mongod has answered that they changed items: what was executed is not run again.
-    pub(super) executed: u64,
+    executed: u64,
 }
 
 /// What becomes of a `Timestamp(0, 0)` at the top of a document that is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EmptyTimestamps {
+enum EmptyTimestamps {
     /// The time takes its place, as mongod does it with documents that clients insert.
     Filled,
     /// It stays: the document was made by an update, which has settled it.
@@ -96,27 +72,32 @@ pub(super) enum EmptyTimestamps {
 }
 
 impl<'a> BucketCommand<'a> {
+    /// A client's command on a collection of a shape.
+    pub(super) fn new(context: CommandContext<'a>, shape: &'a BucketShape, namespace: Namespace<'a>) -> Self {
+        Self {
+            context,
+            shape,
+            namespace,
+            collection: None,
+            timestamps: EmptyTimestamps::Filled,
+            executed: 0,
+        }
+    }
+
     /// Runs it and gives the reply. Not cancel safe: the link is of no use after.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
-        self.head.validate()?;
-        match self.upstream {
-            UpstreamKind::Mongos => {
-                self.rejected(RefusalReason::Cluster, "a sharded cluster");
-                let what = "a sharded cluster";
-                return Err(CommandError::unsupported((self.namespace, BucketShape::PATTERN), what).into());
-            }
-            UpstreamKind::Unknown => return Err(unknown_upstream(self.head).into()),
-            UpstreamKind::Standalone | UpstreamKind::Member => {}
+        self.context.head.validate()?;
+        if self.context.upstream == UpstreamKind::Mongos {
+            return Err(self.refuse(RefusalReason::Cluster, "a sharded cluster").into());
         }
-        if self.head.in_transaction() && self.upstream == UpstreamKind::Standalone {
-            return Err(no_transaction_numbers().into());
-        }
-        self.head.check_options()?;
+        self.context.check_server_is_known()?;
+        self.context.check_transaction()?;
+        self.context.head.check_options()?;
         retry_on_swap::retry_on_swap(&mut self).await
     }
 
     async fn dispatch(&mut self) -> Result<RawDocumentBuf, RunError> {
-        match self.head.name {
+        match self.context.head.name {
             "insert" => insert::run(self).await,
             "find" => find::run(self).await,
             "delete" => delete::run(self).await,
@@ -127,7 +108,7 @@ impl<'a> BucketCommand<'a> {
             "aggregate" => aggregate::run(self).await,
             "explain" => explain::run(self).await,
             "getMore" => cursor::get_more(self).await,
-            "killCursors" => cursor::kill(self.shared, self.link, self.head).await,
+            "killCursors" => kill_cursors::run(&mut self.context).await,
             "create" => collection::create(self).await,
             "drop" => collection::drop(self).await,
             "collMod" => collection::coll_mod(self).await,
@@ -136,7 +117,7 @@ impl<'a> BucketCommand<'a> {
             "validate" => statistics::validate(self).await,
             "planCacheClear" => collection::plan_cache_clear(self).await,
             // The same for what is stored.
-            "compact" => self.link.run(self.head.body()).await,
+            "compact" => self.context.link.run(self.context.head.body()).await,
             "createIndexes" => indexes::create::run(self).await,
             "listIndexes" => indexes::list::run(self).await,
             "dropIndexes" | "deleteIndexes" => indexes::drop::run(self).await,
@@ -148,16 +129,10 @@ impl<'a> BucketCommand<'a> {
     /// transaction has.
     fn for_internal_command<'b>(&'b mut self, head: &'b CommandHeader<'b>, begun: bool) -> BucketCommand<'b> {
         BucketCommand {
-            shared: self.shared,
-            settings: self.settings,
-            link: self.link,
-            upstream: self.upstream,
-            term: self.term,
-            head,
+            context: self.context.for_internal_command(head, begun),
             shape: self.shape,
             namespace: self.namespace,
             collection: self.collection.clone(),
-            txn_started: begun.into(),
             timestamps: EmptyTimestamps::Kept,
             executed: 0,
         }
@@ -172,58 +147,22 @@ impl<'a> BucketCommand<'a> {
         }
     }
 
-    /// What the next command made from the client's carries of it.
-    fn carried(&self) -> InheritedOptions<'a> {
-        InheritedOptions::of(self.head.body()).begun(self.txn_started.swap(true, Ordering::Relaxed))
-    }
-
-    fn asker(&mut self) -> CatalogSession<'_> {
-        let body = self.head.body();
-        let transaction = self.head.in_transaction().then_some(Transaction {
-            begun: &self.txn_started,
-            makes_none: self.head.begins_with_read_concern(),
-        });
-        CatalogSession {
-            metrics: Some(&self.shared.metrics),
-            link: self.link,
-            shape: self.shape,
-            namespace: self.namespace,
-            carried: InheritedOptions::of(body),
-            transaction,
-        }
-    }
-
-    fn reaching(&mut self) -> ReferencedShapes<'a, '_> {
-        ReferencedShapes {
-            shared: self.shared,
-            settings: self.settings,
-            link: self.link,
-            head: self.head,
-        }
-    }
-
-    /// Whether the client may send it again. Retryable writes need a replica set: before a standalone, mongod
-    /// refuses them in these words.
-    fn is_retryable(&self) -> Result<bool, CommandError> {
-        let numbered = self.head.is_retryable_write();
-        if numbered && self.upstream == UpstreamKind::Standalone {
-            return Err(no_transaction_numbers());
-        }
-        Ok(numbered)
+    fn catalog_session(&mut self) -> CatalogSession<'_> {
+        self.context.catalog_session(self.shape, self.namespace)
     }
 
     /// Refuses a collection that holds what the shape cannot read.
     ///
     /// A hint is checked against a collection that is there: mongod gives none a thought on one that is not.
     async fn ensure_readable(&mut self, hint: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
-        let settings = self.settings;
+        let settings = self.context.settings;
         check_hint_form(hint)?;
-        self.collection = settings.readiness.for_reading(&mut self.asker()).await?;
+        self.collection = settings.readiness.for_reading(&mut self.catalog_session()).await?;
         if self.collection.is_none() {
             return Ok(());
         }
         if let Err(error) = indexes::check_hint(self, hint).await {
-            item_update::end_running_transaction(self).await?;
+            self.context.fail_transaction(self.namespace.collection).await?;
             return Err(error);
         }
         Ok(())
@@ -233,8 +172,8 @@ impl<'a> BucketCommand<'a> {
     /// collection, and its hint is checked.
     async fn ensure_created(&mut self) -> Result<(), RunError> {
         if self.collection.is_none() {
-            let settings = self.settings;
-            let ready = settings.readiness.for_writing(&mut self.asker()).await?;
+            let settings = self.context.settings;
+            let ready = settings.readiness.for_writing(&mut self.catalog_session()).await?;
             self.collection = Some(ready.uuid);
         }
         Ok(())
@@ -243,27 +182,31 @@ impl<'a> BucketCommand<'a> {
     /// Creates a collection again that was dropped after it was cached. For an upsert that failed before a
     /// write has met the collection's UUID. Costs one `listCollections`.
     async fn ensure_still_there(&mut self) -> Result<(), RunError> {
-        if self.head.in_transaction() {
+        if self.context.head.in_transaction() {
             return Ok(());
         }
-        self.settings.readiness.forget(self.namespace);
+        self.context.settings.readiness.forget(self.namespace);
         self.collection = None;
         self.ensure_created().await
     }
 
     /// The error for what the shape cannot do, counted.
     fn unsupported(&self, what: &str) -> CommandError {
-        self.rejected(RefusalReason::of(self.head), what);
-        CommandError::unsupported((self.namespace, BucketShape::PATTERN), what)
+        self.refuse(RefusalReason::of(self.context.head), what)
     }
 
-    fn rejected(&self, reason: RefusalReason, what: &str) {
-        self.shared.metrics.rejected(&self.label(), reason, what);
+    fn refuse(&self, reason: RefusalReason, what: &str) -> CommandError {
+        let collection = RefusedCollection {
+            namespace: self.namespace,
+            configured: self.shape.namespace(),
+            pattern: BucketShape::PATTERN,
+        };
+        collection.refuse(&self.context.shared.metrics, reason, what)
     }
 
     /// The error for a document in the collection that is none of the shape's buckets, counted.
     fn corrupt_bucket_error(&self) -> CommandError {
-        self.shared.metrics.misfit(&self.label());
+        self.context.shared.metrics.misfit(&self.label());
         let message = format!(
             "mongoshape is configured to store {} in the bucket pattern, but it holds a document that is no bucket of layout \
              version 1: `mongoshape check` names it",
@@ -289,30 +232,5 @@ pub(super) fn only_reads(head: &CommandHeader<'_>) -> bool {
             last.is_none_or(|(name, _)| !matches!(name, "$out" | "$merge"))
         }
         _ => false,
-    }
-}
-
-/// Nothing is written before it is known to what; drivers try again.
-pub(super) fn unknown_upstream(head: &CommandHeader<'_>) -> CommandError {
-    let message = "mongoshape does not know yet what kind of server it is connected to";
-    let error = CommandError::new(ErrorCode::NotWritablePrimary, message);
-    if head.is_retryable_write() {
-        error.labelled()
-    } else {
-        error
-    }
-}
-
-/// What mongod says of them where it stands alone.
-fn no_transaction_numbers() -> CommandError {
-    let message = "Transaction numbers are only allowed on a replica set member or mongos";
-    CommandError::new(ErrorCode::IllegalOperation, message)
-}
-
-/// Waits a little, at random, when races were lost: the more often, the longer.
-async fn pause(idle_rounds: u32) {
-    if idle_rounds > 2 {
-        let most = (1_u64 << idle_rounds.min(10)).min(MAX_PAUSE_MS);
-        tokio::time::sleep(Duration::from_millis(rand::random_range(0..=most))).await;
     }
 }

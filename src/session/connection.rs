@@ -279,8 +279,7 @@ impl Session<'_> {
                 // mongod verifies the checksum of a relayed message, the proxy that of a rewritten one.
                 OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
                 match to.shape() {
-                    // Boxed: an idle connection need not have room for the largest of them.
-                    Shape::Bucket(shape) => Box::pin(self.bucket(message, head, (&to, shape))).await,
+                    Shape::Bucket(shape) => self.bucket(message, head, (&to, shape)).await,
                     Shape::Outlier(shape) => self.outlier(message, head, (&to, shape)).await,
                 }
             }

@@ -10,7 +10,9 @@ mod pages;
 use bson::raw::RawDocumentBuf;
 
 use self::pages::OpenPages;
-use super::bucket::{BucketCommand, CrossCollectionCommand, EmptyTimestamps};
+use super::bucket::BucketCommand;
+use super::command_context::CommandContext;
+use super::cross_collection::CrossCollectionCommand;
 use super::error::RunError;
 use super::memory::Reservation;
 use super::metrics::{ObservedMetrics, RefusalReason, SessionMetrics};
@@ -120,26 +122,11 @@ impl Observer {
         to: &ShapedTarget<'_>,
         (link, upstream): (&mut UpstreamConnection, &Upstream),
     ) -> DryRunEnd {
+        let context = CommandContext::new(&self.shared, &to.settings, link, upstream, head);
         match to.shape() {
             // Their cursors are mongod's own.
             Shape::Bucket(_) if matches!(head.name, "getMore" | "killCursors") => DryRunEnd::Asked,
-            Shape::Bucket(shape) => {
-                let run = BucketCommand {
-                    shared: &self.shared,
-                    settings: &to.settings,
-                    link,
-                    upstream: upstream.kind(),
-                    term: upstream.term(),
-                    head,
-                    shape,
-                    namespace: to.namespace,
-                    collection: None,
-                    txn_started: false.into(),
-                    timestamps: EmptyTimestamps::Filled,
-                    executed: 0,
-                };
-                DryRunEnd::of(run.run().await)
-            }
+            Shape::Bucket(shape) => DryRunEnd::of(BucketCommand::new(context, shape, to.namespace).run().await),
             Shape::Outlier(shape) => {
                 match passage(shape, head, upstream.kind()) {
                     // Whether a reply shows outliers depends on what is stored.
@@ -148,14 +135,9 @@ impl Observer {
                     Err(error) => return DryRunEnd::Refused(error),
                 }
                 let run = OutlierCommand {
-                    shared: &self.shared,
-                    settings: &to.settings,
-                    link,
-                    upstream: upstream.kind(),
-                    head,
+                    context,
                     shape,
                     namespace: to.namespace,
-                    begun: false.into(),
                     held: None,
                     reply_memory: &mut Reservation::of(&self.shared.memory.replies),
                     tails: &mut DeferredSpills::default(),
@@ -172,14 +154,8 @@ impl Observer {
         settings: &Settings,
         (link, upstream): (&mut UpstreamConnection, &Upstream),
     ) -> DryRunEnd {
-        let across = CrossCollectionCommand {
-            shared: &self.shared,
-            settings,
-            link,
-            upstream: upstream.kind(),
-            head,
-        };
-        DryRunEnd::of(across.run().await)
+        let context = CommandContext::new(&self.shared, settings, link, upstream, head);
+        DryRunEnd::of(CrossCollectionCommand { context }.run().await)
     }
 
     /// The observed shapes that a command names, as configured.

@@ -27,10 +27,7 @@ mod unmanaged;
 mod update;
 mod write;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use bson::raw::{RawDocumentBuf, cstr};
+use bson::raw::RawDocumentBuf;
 use bson::{Binary, Timestamp};
 
 pub(super) use self::collation::WithoutCollation;
@@ -41,37 +38,22 @@ pub(super) use self::marker_check::{StoredAsker, StoredShapes};
 pub(super) use self::read::put_together;
 pub(super) use self::route::{OutlierRoute, passage, shows_outliers};
 pub(super) use self::scratch_collection::Scratches;
-use super::bucket::unknown_upstream;
+use super::command_context::CommandContext;
 use super::error::RunError;
 use super::memory::Reservation;
 use super::metrics::RefusalReason;
+use super::refusal::RefusedCollection;
 use super::upstream::UpstreamKind;
-use super::upstream_connection::{UpstreamConnection, UpstreamRequest};
-use super::{Settings, Shared};
-use crate::command::arguments::InheritedOptions;
-use crate::command::document::single;
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::reply::succeeded;
 use crate::pattern::shapes::OutlierShape;
 
-/// How often a race may be lost. Each time another writer got on.
-const MAX_ATTEMPTS: u32 = 100;
-/// The longest pause before another try, in milliseconds.
-const MAX_PAUSE_MS: u64 = 50;
-
 /// One command on an outlier collection.
 pub(super) struct OutlierCommand<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) settings: &'a Settings,
-    pub(super) link: &'a mut UpstreamConnection,
-    pub(super) upstream: UpstreamKind,
-    pub(super) head: &'a CommandHeader<'a>,
+    pub(super) context: CommandContext<'a>,
     pub(super) shape: &'a OutlierShape,
     pub(super) namespace: Namespace<'a>,
-    /// Whether a command made from the client's has been sent that began its transaction.
-    pub(super) begun: AtomicBool,
     /// mongod's reply to a command that reads, as it came, where it shows outliers.
     pub(super) held: Option<RawDocumentBuf>,
     /// What is reserved for the reply, until that is sent.
@@ -91,36 +73,19 @@ pub(super) struct CommandState {
     collection: Option<Binary>,
 }
 
-impl<'a> OutlierCommand<'a> {
+impl OutlierCommand<'_> {
     /// Runs one that has its [`passage`] and gives the reply. Not cancel safe: the link is of no use after.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
-        match self.upstream {
-            UpstreamKind::Mongos => {
-                self.rejected(RefusalReason::Cluster, "a sharded cluster");
-                return Err(
-                    CommandError::unsupported((self.namespace, OutlierShape::PATTERN), "a sharded cluster").into(),
-                );
-            }
-            UpstreamKind::Unknown => return Err(unknown_upstream(self.head).into()),
-            UpstreamKind::Standalone | UpstreamKind::Member => {}
+        if self.context.upstream == UpstreamKind::Mongos {
+            return Err(self.refuse(RefusalReason::Cluster, "a sharded cluster").into());
         }
-        self.head.check_options()?;
+        self.context.check_server_is_known()?;
+        self.context.head.check_options()?;
         Ok(succeeded(self.dispatch().await?)?)
     }
 
-    /// Ends the client's transaction, as mongod does with one that a statement fails in: it may have failed
-    /// on a copy elsewhere.
-    async fn abort(&mut self) -> Result<(), RunError> {
-        let mut command = single("abortTransaction", 1);
-        InheritedOptions::of(self.head.body()).append_to_end(&mut command);
-        command.append(cstr!("$db"), "admin");
-        // It is at its end already where mongod has found the failure itself.
-        self.link.call(UpstreamRequest::plain(&command)).await?;
-        Ok(())
-    }
-
     async fn dispatch(&mut self) -> Result<RawDocumentBuf, RunError> {
-        match self.head.name {
+        match self.context.head.name {
             "insert" => insert::run(self).await,
             "update" => update::run(self).await,
             "delete" => delete::run(self).await,
@@ -143,29 +108,18 @@ impl<'a> OutlierCommand<'a> {
         }
     }
 
-    /// What the next command made from the client's carries of it.
-    fn carried(&self) -> InheritedOptions<'a> {
-        InheritedOptions::of(self.head.body()).begun(self.begun.swap(true, Ordering::Relaxed))
-    }
-
-    /// Whether the client may send it again. Before a standalone, mongod refuses such writes in these words.
-    fn is_retryable(&self) -> Result<bool, CommandError> {
-        let numbered = self.head.is_retryable_write();
-        if numbered && self.upstream == UpstreamKind::Standalone {
-            let message = "Transaction numbers are only allowed on a replica set member or mongos";
-            return Err(CommandError::new(ErrorCode::IllegalOperation, message));
-        }
-        Ok(numbered)
-    }
-
     /// The error for what the shape cannot do, counted.
     fn unsupported(&self, what: &str) -> CommandError {
-        self.rejected(RefusalReason::of(self.head), what);
-        CommandError::unsupported((self.namespace, OutlierShape::PATTERN), what)
+        self.refuse(RefusalReason::of(self.context.head), what)
     }
 
-    fn rejected(&self, reason: RefusalReason, what: &str) {
-        self.shared.metrics.rejected(&self.label(), reason, what);
+    fn refuse(&self, reason: RefusalReason, what: &str) -> CommandError {
+        let collection = RefusedCollection {
+            namespace: self.namespace,
+            configured: self.shape.namespace(),
+            pattern: OutlierShape::PATTERN,
+        };
+        collection.refuse(&self.context.shared.metrics, reason, what)
     }
 
     /// The namespace as metrics name it: as configured.
@@ -175,7 +129,7 @@ impl<'a> OutlierCommand<'a> {
 
     /// The error for a document whose extras cannot be read, counted.
     fn misfit(&self) -> CommandError {
-        self.shared.metrics.misfit(&self.label());
+        self.context.shared.metrics.misfit(&self.label());
         let message = format!(
             "mongoshape is configured to store {} in the outlier pattern, but what a document of it says of its extras is not of \
              layout version 1",
@@ -186,7 +140,7 @@ impl<'a> OutlierCommand<'a> {
 
     /// The error for documents whose extras were not there each time they were read, counted.
     fn missing_extras(&self) -> CommandError {
-        self.shared.metrics.misfit(&self.label());
+        self.context.shared.metrics.misfit(&self.label());
         missing_extras(&format!("{} says", self.namespace))
     }
 
@@ -194,7 +148,7 @@ impl<'a> OutlierCommand<'a> {
     /// which has done what it was to do. A transaction has ended with it.
     fn left_to_others(&self, done: Result<(), RunError>) -> Result<(), RunError> {
         match done {
-            Err(RunError::Command(_)) if !self.head.in_transaction() => Ok(()),
+            Err(RunError::Command(_)) if !self.context.head.in_transaction() => Ok(()),
             done => done,
         }
     }
@@ -203,7 +157,7 @@ impl<'a> OutlierCommand<'a> {
     fn lost_too_often(&self) -> CommandError {
         let message = "mongoshape lost the race for a document too often; nothing was changed of it";
         let error = CommandError::new(ErrorCode::WriteConflict, message);
-        if self.head.in_transaction() {
+        if self.context.head.in_transaction() {
             error.transient()
         } else {
             error
@@ -218,12 +172,4 @@ fn missing_extras(who_says: &str) -> CommandError {
         "mongoshape cannot put a document together: {who_says} that it has extras, and they are missing; `mongoshape check` names it"
     );
     CommandError::new(ErrorCode::InvalidOptions, message)
-}
-
-/// Waits a little, at random, when races were lost: the more often, the longer.
-async fn pause(lost: u32) {
-    if lost > 1 {
-        let most = (1_u64 << lost.min(10)).min(MAX_PAUSE_MS);
-        tokio::time::sleep(Duration::from_millis(rand::random_range(0..=most))).await;
-    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Settings;
-use super::bucket::CrossCollectionCommand;
+use super::cross_collection::CrossCollectionCommand;
 use super::handshake::check_mechanism;
 use super::metrics::RefusalReason;
 use crate::command::document::{as_flag, first_field, get};

@@ -3,7 +3,6 @@
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
 use super::explain::Explained;
-use super::referenced_shapes::refuse;
 use super::{BucketCommand, find, statistics};
 use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::{InheritedOptions, with_replaced};
@@ -15,16 +14,18 @@ use crate::pattern::bucket::read::bucket_query::BucketQuery;
 use crate::pattern::bucket::{count_pushdown, unwind};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines, documents};
 use crate::pattern::unwound::of_no_document;
+use crate::session::cross_collection::ReferencedCollections;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 use crate::session::outlier::put_together;
+use crate::session::refusal::refuse_stage;
 use crate::session::upstream_connection::UpstreamConnection;
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let body = run.head.body();
+    let body = run.context.head.body();
     let aggregate = match Aggregate::parse(body) {
         Ok(aggregate) => aggregate,
-        Err(error) => return Err(judged(run.link, run.head, error).await),
+        Err(error) => return Err(judged(run.context.link, run.context.head, error).await),
     };
     if statistics::begins_with_statistics(&aggregate) {
         return statistics::aggregate(run, &aggregate).await;
@@ -43,13 +44,13 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     let stages = stored(run, &aggregate).await?;
     let replaced = [("pipeline", Some(RawBsonRef::Array(&stages))), ("hint", None)];
     let command = with_replaced(body, &replaced);
-    run.shared.metrics.read(&run.label(), Strategy::Pipeline);
-    let reply = put_together(run.link, &command).await?;
+    run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
+    let reply = put_together(run.context.link, &command).await?;
     if aggregate.explain {
         return Ok(explanation(run, &stages).told_in(reply));
     }
     if let Some(cursor) = CursorReply::parse(&reply) {
-        run.shared.cursors.opened(cursor.id);
+        run.context.shared.cursors.opened(cursor.id);
     }
     Ok(reply)
 }
@@ -101,16 +102,19 @@ fn explanation(run: &BucketCommand<'_>, stages: &RawArray) -> Explained {
 
 /// The pipeline on buckets, of collections that are ready to be read.
 async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<RawArrayBuf, RunError> {
-    let mut pipelines = Pipelines::new(&run.settings.shapes, run.head.database);
-    let metrics = &run.shared.metrics;
+    let mut pipelines = Pipelines::new(&run.context.settings.shapes, run.context.head.database);
+    let metrics = &run.context.shared.metrics;
     let stages = pipelines
         .stages(&aggregate.pipeline, PipelinePosition::Open)
-        .map_err(|refused| refuse(metrics, &refused))?;
+        .map_err(|refused| refuse_stage(metrics, &refused))?;
     let stages = match count_pushdown::of_aggregate(run.shape, &stages) {
         Some(counted) => counted,
         None => unwind::of_aggregate(run.shape, &stages).map_err(|what| run.unsupported(&what))?,
     };
-    run.reaching().prepare(&pipelines.into_reached()).await?;
+    let mut referenced = ReferencedCollections {
+        context: &mut run.context,
+    };
+    referenced.prepare(&pipelines.into_reached()).await?;
     run.ensure_readable(aggregate.hint).await?;
     Ok(array_of(&stages))
 }

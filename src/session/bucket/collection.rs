@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use super::{BucketCommand, collection_lookup, indexes};
+use super::{BucketCommand, indexes};
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::collection::{
     CLUSTERED, clustered_index, impossible_in_coll_mod, impossible_in_create, part_in_plan_cache_clear,
@@ -13,71 +13,76 @@ use crate::command::collection::{
 use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::bucket::{index, item_index};
 use crate::pattern::shapes::ItemIds;
+use crate::session::cross_collection::collection_lookup;
 use crate::session::error::RunError;
 
 pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let option = impossible_in_create(run.head.body())?;
+    let option = impossible_in_create(run.context.head.body())?;
     if let Some(option) = option.or_else(|| index_on_no_ids(run)) {
         let namespace = run.namespace;
         let message =
             format!("mongoshape stores {namespace} in the bucket pattern: it cannot be created with '{option}'");
         return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
     }
-    if let Some(index) = clustered_index(run.head.body())
+    if let Some(index) = clustered_index(run.context.head.body())
         && item_index::is_own(item_index::name(index))
     {
         return Err(indexes::create::name_is_kept(run, item_index::name(index)).into());
     }
-    let reply = run.link.run(run.head.body()).await?;
-    if run.head.in_transaction() {
-        run.txn_started.store(true, Ordering::Relaxed);
-        run.asker().make_in_transaction().await?;
+    let reply = run.context.link.run(run.context.head.body()).await?;
+    if run.context.head.in_transaction() {
+        run.context.txn_started.store(true, Ordering::Relaxed);
+        run.catalog_session().make_in_transaction().await?;
         return Ok(reply);
     }
     // It may be a new one, if another proxy has dropped the one that was found ready.
-    run.settings.readiness.forget(run.namespace);
-    run.settings.readiness.for_writing(&mut run.asker()).await?;
+    run.context.settings.readiness.forget(run.namespace);
+    run.context
+        .settings
+        .readiness
+        .for_writing(&mut run.catalog_session())
+        .await?;
     Ok(reply)
 }
 
 /// The option by which items would have unique `_id`s that this shape does not keep unique.
 fn index_on_no_ids(run: &BucketCommand<'_>) -> Option<&'static str> {
     let is_unique = run.shape.item_ids() == ItemIds::Unique;
-    clustered_index(run.head.body())
+    clustered_index(run.context.head.body())
         .filter(|_| !is_unique)
         .map(|_| CLUSTERED)
 }
 
 pub(super) async fn drop(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    run.settings.readiness.forget(run.namespace);
+    run.context.settings.readiness.forget(run.namespace);
     let (others, least) = match indexes::there(run).await {
         Ok(there) => (there.unwrap_or_default().others.len(), 0),
         // Who may drop a collection may have no right to see its indexes. As a rule there is one.
         Err(RunError::Command(_)) => (index::specs(run.shape).len(), 1),
         Err(error) => return Err(error),
     };
-    let reply = run.link.run(run.head.body()).await?;
-    let asker = InheritedOptions::of(run.head.body());
-    collection_lookup::drop_items_view(run.link, asker, run.shape, run.namespace).await?;
+    let reply = run.context.link.run(run.context.head.body()).await?;
+    let asker = InheritedOptions::of(run.context.head.body());
+    collection_lookup::drop_items_view(run.context.link, asker, run.shape, run.namespace).await?;
     let was = indexes::without_others(&reply, "nIndexesWas", others).max(least);
     Ok(with_replaced(&reply, &[("nIndexesWas", Some(RawBsonRef::Int32(was)))]))
 }
 
 pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    if let Some(option) = impossible_in_coll_mod(run.head.body())? {
+    if let Some(option) = impossible_in_coll_mod(run.context.head.body())? {
         return Err(run.unsupported(&format!("collMod with '{option}'")).into());
     }
     run.ensure_readable(None).await?;
     // There is no validator for it but the one that freezes a collection.
-    if let Some(option) = weakening_in_coll_mod(run.head.body()).filter(|_| run.collection.is_some()) {
+    if let Some(option) = weakening_in_coll_mod(run.context.head.body()).filter(|_| run.collection.is_some()) {
         return Err(run.unsupported(&format!("collMod with such a '{option}'")).into());
     }
-    run.link.run(run.head.body()).await
+    run.context.link.run(run.context.head.body()).await
 }
 
 pub(super) async fn plan_cache_clear(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    if let Some(part) = part_in_plan_cache_clear(run.head.body())? {
+    if let Some(part) = part_in_plan_cache_clear(run.context.head.body())? {
         return Err(run.unsupported(&format!("planCacheClear with '{part}'")).into());
     }
-    run.link.run(run.head.body()).await
+    run.context.link.run(run.context.head.body()).await
 }

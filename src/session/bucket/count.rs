@@ -17,18 +17,18 @@ use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    if run.head.in_transaction() {
+    if run.context.head.in_transaction() {
         let message = "Cannot run 'count' in a multi-document transaction.";
         return Err(CommandError::new(ErrorCode::OperationNotSupportedInTransaction, message).into());
     }
-    let count = Count::parse(run.head.body())?;
+    let count = Count::parse(run.context.head.body())?;
     check(run, &count).await?;
     if let Some((all, answer)) = of_one_key(run, &count).await? {
         return Ok(count.reply(all, &answer));
     }
     let mut command = by_pipeline(run, &count);
-    run.carried().append_to_read(&mut command);
-    let answer = run.link.run(&command).await?;
+    run.context.inherited().append_to_read(&mut command);
+    let answer = run.context.link.run(&command).await?;
     Ok(count.reply(all_of(&answer), &answer))
 }
 
@@ -65,8 +65,8 @@ pub(super) async fn judge_variable(
 ) -> Result<(), RunError> {
     let narrowing = BucketPredicate::of(run.shape, query);
     if let Some(mut command) = unwound::variable_judgement(command, narrowing.clauses(), query) {
-        run.carried().append_to_read(&mut command);
-        run.link.run(&command).await?;
+        run.context.inherited().append_to_read(&mut command);
+        run.context.link.run(&command).await?;
     }
     Ok(())
 }
@@ -75,7 +75,7 @@ pub(super) async fn judge_variable(
 fn only_key(run: &BucketCommand<'_>, count: &Count<'_>) -> Option<RawDocumentBuf> {
     let key = BucketPredicate::of(run.shape, count.query).only_one_key();
     // A collation may make several keys out of one; two queries have no snapshot in common.
-    key.filter(|_| count.collation.is_none() && !run.head.wants_snapshot())
+    key.filter(|_| count.collation.is_none() && !run.context.head.wants_snapshot())
 }
 
 fn queries<'q>(run: &'q BucketCommand<'_>, key: &'q RawDocument) -> Queries<'q> {

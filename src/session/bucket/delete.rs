@@ -10,7 +10,6 @@ pub(super) mod remove_empty_pages;
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
 pub(super) use self::one::{ItemToDelete, condition, sweep_page, take, taking_out, target, target_by_id};
-use super::item_update::end_running_transaction;
 use super::retry_on_swap::{self, is_met_by, may_go_on, wait};
 use super::{BucketCommand, indexes, item_lookup, write_concern};
 use crate::command::delete::{Delete, DeleteStatement};
@@ -67,8 +66,8 @@ impl DeleteTally {
 }
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let batch = Delete::parse(run.head)?;
-    let retryable = run.is_retryable()?;
+    let batch = Delete::parse(run.context.head)?;
+    let retryable = run.context.is_retryable()?;
     // Nothing is deleted of a command that cannot be done whole.
     for statement in &batch.statements {
         item_lookup::check(run, Some(statement.filter))?;
@@ -95,9 +94,9 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
             Err(RunError::Command(told)) if let Some(error) = of_statement(&told, index) => {
                 deleted.errors.push(error.to_document(index));
                 if matches!(told, CommandError::Own { .. }) {
-                    end_running_transaction(run).await?;
+                    run.context.fail_transaction(run.namespace.collection).await?;
                 }
-                if batch.ordered || run.head.in_transaction() {
+                if batch.ordered || run.context.head.in_transaction() {
                     break;
                 }
             }
@@ -125,7 +124,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
 /// told how much.
 fn is_executed_in_part(run: &BucketCommand<'_>, error: &CommandError) -> bool {
     let is_of_replacing = is_met_by(error) || error.is(ErrorCode::WriteConflict);
-    is_of_replacing && run.executed > 0 && !run.head.in_transaction()
+    is_of_replacing && run.executed > 0 && !run.context.head.in_transaction()
 }
 
 /// Executes a statement, and again where the collection is replaced before it has done anything.

@@ -21,10 +21,10 @@ const BATCH_SIZE: u64 = 10_000_000;
 const MAX_BYTES: usize = 16 * 1024 * 1024 - 4096;
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let wanted = Distinct::parse(run.head.body())?;
+    let wanted = Distinct::parse(run.context.head.body())?;
     let mut command = by_pipeline(run, &wanted).await?;
-    run.carried().append_to_read(&mut command);
-    run.shared.metrics.read(&run.label(), Strategy::Pipeline);
+    run.context.inherited().append_to_read(&mut command);
+    run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
     answer(run, &wanted, &command).await
 }
 
@@ -59,7 +59,7 @@ async fn answer(
     command: &RawDocument,
 ) -> Result<RawDocumentBuf, RunError> {
     let mut values = Values::default();
-    let mut answer = run.link.run(command).await?;
+    let mut answer = run.context.link.run(command).await?;
     while let Some(cursor) = CursorReply::parse(&answer) {
         if wanted.collation.is_some() && cursor.batch.into_iter().flatten().any(unwound::distinct::holds_symbol) {
             if cursor.id != 0 {
@@ -71,7 +71,7 @@ async fn answer(
         match cursor.id {
             0 if fits => break,
             0 => return Err(too_big().into()),
-            id if fits => answer = run.link.run(&get_more(run, id, None)).await?,
+            id if fits => answer = run.context.link.run(&get_more(run, id, None)).await?,
             id => {
                 kill(run, id).await?;
                 return Err(too_big().into());

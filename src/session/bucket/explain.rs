@@ -24,7 +24,7 @@ pub(super) struct Explained {
 }
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let body = run.head.body();
+    let body = run.context.head.body();
     let explained = get(body, "explain").and_then(RawBsonRef::as_document);
     let Some((inner, (name, _))) = explained.and_then(|inner| Some((inner, first_field(inner)?))) else {
         return Err(CommandError::wrong_type("explain.explain", "other", "object").into());
@@ -40,8 +40,8 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     if let Some(verbosity) = get(body, "verbosity") {
         command.append(cstr!("verbosity"), verbosity);
     }
-    run.carried().append_to_read(&mut command);
-    let reply = run.link.run(&command).await?;
+    run.context.inherited().append_to_read(&mut command);
+    let reply = run.context.link.run(&command).await?;
     Ok(explained.told_in(reply))
 }
 

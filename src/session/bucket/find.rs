@@ -26,7 +26,7 @@ use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let find = Find::parse(run.head.body())?;
+    let find = Find::parse(run.context.head.body())?;
     check(run, &find)?;
     run.ensure_readable(find.hint).await?;
     check_tailable(run, &find)?;
@@ -35,7 +35,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     {
         return Ok(reply);
     }
-    run.shared.metrics.read(&run.label(), Strategy::Pipeline);
+    run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
     by_pipeline(run, &find).await
 }
 
@@ -90,16 +90,16 @@ pub(super) async fn from_buckets(
     let (measure, closes) = (terms.measure, terms.single_batch);
     // What a cursor may still tell when its transaction has ended is mongod's to say; several queries have no
     // snapshot in common.
-    if (!closes && run.head.in_transaction()) || run.head.wants_snapshot() {
+    if (!closes && run.context.head.in_transaction()) || run.context.head.wants_snapshot() {
         return Ok(None);
     }
-    if run.link.is_dry_run() {
-        run.shared.metrics.read(&run.label(), terms.strategy());
+    if run.context.link.is_dry_run() {
+        run.context.shared.metrics.read(&run.label(), terms.strategy());
     }
     let (mut stream, first) = match access_path::plan(run, question, terms).await? {
         AccessPath::Walk(stream, first) => (stream, first),
         AccessPath::Nothing(answer) => {
-            run.shared.metrics.read(&run.label(), Strategy::Page);
+            run.context.shared.metrics.read(&run.label(), Strategy::Page);
             let id = if measure.is_nothing() && leaves_open(run, find) {
                 let ended = ItemCursor::ended(PageScan::of(question, ScanDirection::Forward), &answer);
                 run.keep(CursorSource::Buckets(Box::new(ended))).await?
@@ -119,7 +119,7 @@ pub(super) async fn from_buckets(
         Err(RunError::Command(error)) if error.is(ErrorCode::BadValue) => return Ok(None),
         // Replaced since another query was asked.
         Err(RunError::Command(error)) if error.is(ErrorCode::CollectionUuidMismatch) => {
-            run.settings.readiness.forget(run.namespace);
+            run.context.settings.readiness.forget(run.namespace);
             return Ok(None);
         }
         Err(error) => return Err(error),
@@ -144,7 +144,7 @@ pub(super) async fn from_buckets(
         stream.close(run).await?;
         return Ok(None);
     }
-    run.shared.metrics.read(&run.label(), terms.strategy());
+    run.context.shared.metrics.read(&run.label(), terms.strategy());
     let gossip = stream.gossip().to_owned();
     let id = if leaves_open {
         run.keep(CursorSource::Buckets(stream)).await?
@@ -186,7 +186,7 @@ async fn merged(
         batch.push(item);
         items.advance();
     }
-    run.shared.metrics.read(&run.label(), Strategy::Page);
+    run.context.shared.metrics.read(&run.label(), Strategy::Page);
     let mut reply = batch.into_reply(run.namespace, 0);
     copy_cluster_time(&mut reply, &gossip);
     Ok(Some(reply))
@@ -230,7 +230,7 @@ async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Raw
     judge(run, find).await?;
     let command = pipeline_of(run, find)?;
     let command = complete(run, command);
-    let reply = run.link.run(&command).await?;
+    let reply = run.context.link.run(&command).await?;
     let Some(cursor) = CursorReply::parse(&reply) else {
         return Ok(reply);
     };
@@ -242,7 +242,7 @@ async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Raw
         kill(run, cursor.id).await?;
         return Ok(with_closed_cursor(&reply));
     }
-    run.shared.cursors.opened(cursor.id);
+    run.context.shared.cursors.opened(cursor.id);
     Ok(reply)
 }
 
@@ -252,7 +252,7 @@ async fn judge(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), RunEr
     let command = unwound::judgement(run.namespace.collection, find).map_err(|what| not_in_projection(run, what))?;
     if let Some(command) = command {
         let command = complete(run, command);
-        run.link.run(&command).await?;
+        run.context.link.run(&command).await?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::delete::{ItemToDelete, condition, of_write, sweep_page, taking_out, target, target_by_id};
 use super::write_statement::lost_too_often;
-use super::{BucketCommand, MAX_ATTEMPTS, item_lookup, pause, write_concern};
+use super::{BucketCommand, item_lookup, write_concern};
 use crate::command::document::{get, put, single};
 use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
@@ -21,6 +21,7 @@ use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::update_by_id::{element_of, only_item};
 use crate::pattern::shapes::ItemIds;
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -38,13 +39,13 @@ pub(super) async fn run(run: &mut BucketCommand<'_>, command: &FindAndModify<'_>
     let projection = Projection::parse(command.projection);
     let projection = projection.ok_or_else(|| run.unsupported("findAndModify with such a projection"))?;
     item_lookup::check(run, command.filter)?;
-    let retryable = run.is_retryable()?;
+    let retryable = run.context.is_retryable()?;
     run.ensure_readable(command.hint).await?;
     let wanted = ItemSelector {
         filter: command.filter,
         sort: command.sort,
         collation: command.collation,
-        let_variables: get(run.head.body(), "let").and_then(RawBsonRef::as_document),
+        let_variables: get(run.context.head.body(), "let").and_then(RawBsonRef::as_document),
         ..ItemSelector::default()
     };
     let id = retryable.then(|| command.statement_id.unwrap_or_default());
@@ -90,7 +91,7 @@ async fn delete(
     let item = narrowing.exactly_one_id().filter(|_| is_simple);
     let mut none = RawDocumentBuf::new();
     if let Some(item) = item
-        && !run.head.in_transaction()
+        && !run.context.head.in_transaction()
     {
         let in_place = take_out_by_id(shape, &narrowing.on_buckets(), item);
         let mut arguments = as_find_and_modify(&in_place, &RawDocumentBuf::new());
@@ -212,8 +213,8 @@ async fn send(run: &mut BucketCommand<'_>, arguments: &RawDocument, id: Option<i
     if let Some(id) = id {
         body.append(cstr!("stmtId"), id);
     }
-    run.carried().append_to_write(&mut body);
-    match succeeded(run.link.call(UpstreamRequest::plain(&body)).await?) {
+    run.context.inherited().append_to_write(&mut body);
+    match succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?) {
         Ok(answer) => {
             run.record_executed(&answer);
             let image = get(&answer, "value").and_then(RawBsonRef::as_document);

@@ -22,13 +22,13 @@ use crate::session::id_source::SystemIdSource;
 use crate::session::upstream_connection::UpstreamRequest;
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let is_retryable = run.head.is_retryable_write();
+    let is_retryable = run.context.head.is_retryable_write();
     let executed = execute(run).await;
     executed.map_err(|error| error.map_command(|error| if is_retryable { error.labelled() } else { error }))
 }
 
 async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let command = FindAndModify::parse(run.head.body())?;
+    let command = FindAndModify::parse(run.context.head.body())?;
     let Some(change) = command.change.filter(|_| !command.remove) else {
         return find_and_delete::run(run, &command).await;
     };
@@ -40,7 +40,7 @@ async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError
         array_filters: command.array_filters,
         collation: command.collation,
     };
-    let mut mint = SystemIdSource::new(&run.shared.timestamps);
+    let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
     // The stable API has no sparse indexes.
     let change = ItemUpdateById::of(run.shape, asked, &mut mint)
         .ok()
@@ -52,7 +52,7 @@ async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError
     let mut task = ItemUpdate::new(asked, command.let_variables, None);
     task.sort = command.sort;
     task.memory = Memory::Image;
-    if run.head.is_retryable_write() {
+    if run.context.head.is_retryable_write() {
         task.statement_id = Some(command.statement_id.unwrap_or(0));
     }
     if let Some(reply) = located::before(run, &command, (&task, &projection)).await? {
@@ -75,7 +75,7 @@ async fn by_id(
     (change, projection): (&ItemUpdateById, &Projection),
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let body = body(run, command, change);
-    let answer = run.link.call(UpstreamRequest::plain(&body)).await?;
+    let answer = run.context.link.call(UpstreamRequest::plain(&body)).await?;
     let answer = match succeeded(answer) {
         Ok(answer) => answer,
         Err(CommandError::Upstream(reply)) => return Ok(Some(in_words_of_the_application(run, &reply, &change.id))),
@@ -101,10 +101,10 @@ fn body(run: &BucketCommand<'_>, command: &FindAndModify<'_>, change: &ItemUpdat
     if let Some(variables) = command.let_variables {
         body.append(cstr!("let"), variables);
     }
-    if let Some(id) = command.statement_id.filter(|_| run.head.is_retryable_write()) {
+    if let Some(id) = command.statement_id.filter(|_| run.context.head.is_retryable_write()) {
         body.append(cstr!("stmtId"), id);
     }
-    run.carried().append_to_write(&mut body);
+    run.context.inherited().append_to_write(&mut body);
     body
 }
 

@@ -15,14 +15,11 @@ use crate::command::reply::CursorReply;
 use crate::pattern::bucket::item_index::{IndexHint, Indexes, hint};
 use crate::session::error::RunError;
 
-/// How often a command is begun again that another one got in the way of.
-const MAX_ATTEMPTS: u32 = 20;
-
 /// The collection's indexes; `None` where it is not there.
 pub(super) async fn there(run: &mut BucketCommand<'_>) -> Result<Option<Indexes>, RunError> {
     let mut command = single("listIndexes", run.namespace.collection);
-    InheritedOptions::of(run.head.body()).append_to_inspect(&mut command);
-    let reply = match run.link.run(&command).await {
+    InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
+    let reply = match run.context.link.run(&command).await {
         Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => return Ok(None),
         reply => reply?,
     };
@@ -53,8 +50,8 @@ async fn judge_natural(run: &mut BucketCommand<'_>, pattern: &RawDocument) -> Re
     command.append(cstr!("projection"), single("_id", 1));
     command.append(cstr!("limit"), 1);
     command.append(cstr!("singleBatch"), true);
-    InheritedOptions::of(run.head.body()).append_to_inspect(&mut command);
-    match run.link.run(&command).await {
+    InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
+    match run.context.link.run(&command).await {
         Ok(_) => Ok(()),
         // One of the statement that gives the hint.
         Err(RunError::Command(error)) if error.is(ErrorCode::BadValue) => {
@@ -66,7 +63,7 @@ async fn judge_natural(run: &mut BucketCommand<'_>, pattern: &RawDocument) -> Re
 
 /// What mongod answers to commands that it runs in no transaction.
 fn not_in_transaction(run: &BucketCommand<'_>, name: &str) -> Result<(), CommandError> {
-    if !run.head.in_transaction() {
+    if !run.context.head.in_transaction() {
         return Ok(());
     }
     let message = format!("Cannot run '{name}' in a multi-document transaction.");

@@ -16,9 +16,10 @@ use bson::Binary;
 use bson::raw::RawDocumentBuf;
 
 use self::batch::InsertBatch;
-use super::{BucketCommand, pause};
+use super::BucketCommand;
 use crate::command::insert::Insert;
 use crate::pattern::bucket::insert::KeyBatch;
+use crate::session::backoff::pause;
 use crate::session::collection_catalog::ReadyCollection;
 use crate::session::error::RunError;
 use crate::session::head_page_cache::KeyLease;
@@ -29,11 +30,11 @@ use crate::session::metrics::HintUse;
 const MAX_IDLE_ROUNDS: u32 = 100;
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let command = Insert::parse(run.head)?;
-    let retryable = run.is_retryable()?;
+    let command = Insert::parse(run.context.head)?;
+    let retryable = run.context.is_retryable()?;
     let mut batch = InsertBatch::prepare(run, &command);
-    if let Some(dry_run) = &run.shared.dry_run {
-        dry_run.insert(run.shared, run.shape, &batch.groups);
+    if let Some(dry_run) = &run.context.shared.dry_run {
+        dry_run.insert(run.context.shared, run.shape, &batch.groups);
     }
     let stored = store(run, &mut batch).await.map_err(|error| {
         error.map_command(|error| {
@@ -41,7 +42,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
             if retryable { error.labelled() } else { error }
         })
     });
-    run.shared.metrics.inserted(&run.label(), batch.stored_now());
+    run.context.shared.metrics.inserted(&run.label(), batch.stored_now());
     stored?;
     Ok(batch.reply(run.namespace, &command))
 }
@@ -50,8 +51,8 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
 async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
     if batch.has_work() {
         write_concern::check(run).await?;
-        let settings = run.settings;
-        let ready = settings.readiness.for_writing(&mut run.asker()).await?;
+        let settings = run.context.settings;
+        let ready = settings.readiness.for_writing(&mut run.catalog_session()).await?;
         batch.learn(run, &ready);
         let turns = take_turns(run, batch, &ready.uuid).await;
         let order = turns.order;
@@ -76,17 +77,18 @@ struct Turns {
 /// A transaction sees the collection as it was when it began, and others do not see what it writes: it takes
 /// no hints, and leaves none.
 async fn take_turns(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, uuid: &Binary) -> Turns {
-    if run.head.in_transaction() {
+    if run.context.head.in_transaction() {
         return Turns::default();
     }
     // In an order that all writers keep to, or two could wait for each other.
     let mut order: Vec<usize> = (0..batch.groups.len()).collect();
     order.sort_by(|one, other| batch.identity(*one).cmp(batch.identity(*other)));
     let keys = order.iter().map(|group| batch.identity(*group));
-    let turns = run.settings.hints.turns((run.term, uuid), keys).await;
+    let turns = run.context.settings.hints.turns((run.context.term, uuid), keys).await;
     for (turn, number) in turns.iter().zip(&order) {
         let hint = turn.hint();
-        run.shared
+        run.context
+            .shared
             .metrics
             .inserts
             .hint(if hint.is_some() { HintUse::Hit } else { HintUse::Miss });
@@ -134,7 +136,12 @@ async fn still_ready(
     if !batch.has_work() {
         return Ok(ready);
     }
-    let now = run.settings.readiness.for_writing(&mut run.asker()).await?;
+    let now = run
+        .context
+        .settings
+        .readiness
+        .for_writing(&mut run.catalog_session())
+        .await?;
     if now != ready {
         // Dropped and made again: nothing that was known is true.
         batch.groups.iter_mut().for_each(KeyBatch::begin_anew);

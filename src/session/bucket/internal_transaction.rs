@@ -47,7 +47,7 @@ pub(super) enum Before {
 impl OwnTransaction {
     /// One that nobody asks for again.
     pub(super) fn unnumbered(run: &mut BucketCommand<'_>) -> Self {
-        let (session, number) = run.link.own_transaction();
+        let (session, number) = run.context.link.own_transaction();
         Self {
             lsid: lsid(session),
             number,
@@ -66,7 +66,7 @@ impl OwnTransaction {
     /// the order of the client's numbers, of its statements, and of the attempts. `None` where the client's
     /// session is not known, or its numbers leave no room.
     pub(super) fn of_statement(run: &BucketCommand<'_>, statement: i32, attempt: u32) -> Option<Self> {
-        let body = run.head.body();
+        let body = run.context.head.body();
         let session = get(body, "lsid")?.as_document()?;
         let RawBsonRef::Binary(id) = get(session, "id")? else {
             return None;
@@ -95,7 +95,7 @@ impl OwnTransaction {
             "comment",
             "$db",
         ];
-        for (name, value) in run.head.body().iter().flatten() {
+        for (name, value) in run.context.head.body().iter().flatten() {
             if kept.contains(&name.as_str()) {
                 command.append(name, value);
             }
@@ -118,7 +118,7 @@ impl OwnTransaction {
         find.append(cstr!("limit"), 1);
         find.append(cstr!("projection"), single("_id", 1));
         self.append_to(run, &mut find, true);
-        match succeeded(run.link.call(UpstreamRequest::plain(&find)).await?) {
+        match succeeded(run.context.link.call(UpstreamRequest::plain(&find)).await?) {
             Err(error) if !is_spent(&error) => Err(error.into()),
             _ => self.abort(run).await,
         }
@@ -127,10 +127,12 @@ impl OwnTransaction {
     /// Commits it, as the client's write concern says; mongod's answer.
     pub(super) async fn commit(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let mut command = self.ending(run, "commitTransaction");
-        if let Some(concern) = get(run.head.body(), "writeConcern") {
+        if let Some(concern) = get(run.context.head.body(), "writeConcern") {
             put(&mut command, "writeConcern", concern);
         }
-        Ok(succeeded(run.link.call(UpstreamRequest::plain(&command)).await?)?)
+        Ok(succeeded(
+            run.context.link.call(UpstreamRequest::plain(&command)).await?,
+        )?)
     }
 
     /// Ends it without a trace, if it still runs; what is known of it.
@@ -139,7 +141,7 @@ impl OwnTransaction {
         const NO_SUCH_TRANSACTION: i32 = 251;
         const TRANSACTION_COMMITTED: i32 = 256;
         let command = self.ending(run, "abortTransaction");
-        match succeeded(run.link.call(UpstreamRequest::plain(&command)).await?) {
+        match succeeded(run.context.link.call(UpstreamRequest::plain(&command)).await?) {
             Ok(_) => Ok(Before::Spent),
             Err(CommandError::Upstream(reply)) => match reply.get_i32("code") {
                 Ok(TRANSACTION_COMMITTED) => Ok(Before::Committed),
@@ -154,7 +156,7 @@ impl OwnTransaction {
     fn ending(&self, run: &BucketCommand<'_>, name: &str) -> RawDocumentBuf {
         let mut command = single(name, 1);
         for field in ["$clusterTime", "apiVersion", "apiStrict", "apiDeprecationErrors"] {
-            if let Some(value) = get(run.head.body(), field) {
+            if let Some(value) = get(run.context.head.body(), field) {
                 put(&mut command, field, value);
             }
         }
@@ -218,7 +220,7 @@ pub(super) fn insert_of(
     body.append(cstr!("documents"), array_of(&[document.to_owned()]));
     match transaction {
         Some(transaction) => transaction.append_to(run, &mut body, begins),
-        None => run.carried().append_to_write(&mut body),
+        None => run.context.inherited().append_to_write(&mut body),
     }
     body
 }

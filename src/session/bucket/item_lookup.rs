@@ -51,8 +51,8 @@ pub(super) async fn first_in_image(
         ..wanted
     };
     let mut command = item_lookup::command_in_image(run.shape, image, wanted);
-    run.carried().append_to_internal_read(&mut command);
-    let answer = run.link.run(&command).await?;
+    run.context.inherited().append_to_internal_read(&mut command);
+    let answer = run.context.link.run(&command).await?;
     let found = documents(&answer).next();
     let found = found.map(|found| LocatedItem::parse(run.shape, found).ok_or_else(|| run.corrupt_bucket_error()));
     Ok(found.transpose()?)
@@ -62,8 +62,8 @@ impl Matches {
     /// Begins to read them.
     pub(super) async fn of(run: &mut BucketCommand<'_>, wanted: ItemSelector<'_>) -> Result<Self, RunError> {
         let mut command = item_lookup::command(run.shape, run.namespace.collection, wanted);
-        run.carried().append_to_internal_read(&mut command);
-        let answer = Some(run.link.run(&command).await?);
+        run.context.inherited().append_to_internal_read(&mut command);
+        let answer = Some(run.context.link.run(&command).await?);
         Ok(Self { answer })
     }
 

@@ -120,7 +120,7 @@ impl<'a> ItemUpdate<'a> {
         {
             return self.plan_positional(run, found, (operators, &positional)).await;
         }
-        let mut mint = SystemIdSource::new(&run.shared.timestamps);
+        let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
         let asked = self.asked;
         let planned = found.iter().map(|found| match Wish::of(asked.change) {
             Some(Wish::Operators(operators)) => {
@@ -147,7 +147,7 @@ impl<'a> ItemUpdate<'a> {
         let mut planned = Vec::new();
         for found in found {
             let element = self.element(run, found, positional).await?;
-            let mut mint = SystemIdSource::new(&run.shared.timestamps);
+            let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
             let mut plan = |operators| {
                 let operators = (operators, asked.array_filters, asked.collation);
                 update_by_position::of_operators(run.shape, found, operators, &mut mint)
@@ -191,8 +191,8 @@ impl<'a> ItemUpdate<'a> {
                 put(&mut command, name, value);
             }
         }
-        run.carried().append_to_internal_read(&mut command);
-        let answer = run.link.run(&command).await?;
+        run.context.inherited().append_to_internal_read(&mut command);
+        let answer = run.context.link.run(&command).await?;
         let number = documents(&answer).next().and_then(Positional::number);
         Ok(number.ok_or_else(update_by_position::not_found))
     }
@@ -207,7 +207,7 @@ impl<'a> ItemUpdate<'a> {
         let (made, failed) = match self.make(run, items, stages).await? {
             Ok(made) => (made, None),
             // One at a time, to know which. A transaction has ended with it.
-            Err(_) if found.len() > 1 && !run.head.in_transaction() => {
+            Err(_) if found.len() > 1 && !run.context.head.in_transaction() => {
                 let mut all = Vec::new();
                 for found in found {
                     let planned = Box::pin(self.plan_pipeline(run, std::slice::from_ref(found), stages)).await?;
@@ -221,7 +221,7 @@ impl<'a> ItemUpdate<'a> {
             }
             Err(error) => (Vec::new(), Some(Planned::Failed(error))),
         };
-        let mut mint = SystemIdSource::new(&run.shared.timestamps);
+        let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
         let mut planned = Vec::new();
         for (found, made) in found.iter().zip(&made) {
             let of_one = update_by_position::of_pipeline(run.shape, found, made, &mut mint);
@@ -287,9 +287,9 @@ impl<'a> ItemUpdate<'a> {
         if let Some(collation) = self.asked.collation {
             command.append(cstr!("collation"), collation);
         }
-        run.carried().append_to_internal_read(&mut command);
+        run.context.inherited().append_to_internal_read(&mut command);
         let mut made = Vec::new();
-        let mut answer = match succeeded(run.link.call(UpstreamRequest::plain(&command)).await?) {
+        let mut answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&command)).await?) {
             Ok(answer) => answer,
             Err(error) => return of_item(error).map(Err).map_err(RunError::from),
         };
@@ -303,8 +303,8 @@ impl<'a> ItemUpdate<'a> {
             };
             let mut more = single("getMore", id);
             more.append(cstr!("collection"), "$cmd.aggregate");
-            run.carried().append_to_get_more(&mut more);
-            answer = match succeeded(run.link.call(UpstreamRequest::plain(&more)).await?) {
+            run.context.inherited().append_to_get_more(&mut more);
+            answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&more)).await?) {
                 Ok(answer) => answer,
                 Err(error) => return of_item(error).map(Err).map_err(RunError::from),
             };
@@ -365,26 +365,11 @@ pub(super) fn given_up(run: &BucketCommand<'_>) -> WriteError {
     WriteError::new(ErrorCode::WriteConflict, message)
 }
 
-/// Ends the client's transaction, as an error of mongod does: one that the proxy has answered must do the
-/// same. Where that error came from mongod, which the proxy had asked something of its own, it has ended
-/// already.
+/// Fails the client's transaction for an error that the proxy has returned, as mongod does for its own. The
+/// transaction may have failed already.
 pub(super) async fn end_transaction(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
-    match end_running_transaction(run).await {
+    match run.context.fail_transaction(run.namespace.collection).await {
         Err(RunError::Command(error)) if error.is(ErrorCode::NoSuchTransaction) => Ok(()),
         ended => ended,
-    }
-}
-
-/// The same where nothing was asked in it yet: of one that has ended before, mongod says that.
-pub(super) async fn end_running_transaction(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
-    if !run.head.in_transaction() {
-        return Ok(());
-    }
-    let mut find = single("find", run.namespace.collection);
-    find.append(cstr!("filter"), single("$mongoshape", RawBsonRef::Null));
-    run.carried().append_to_internal_read(&mut find);
-    match succeeded(run.link.call(UpstreamRequest::plain(&find)).await?) {
-        Err(error) if !error.is(ErrorCode::BadValue) => Err(error.into()),
-        _ => Ok(()),
     }
 }

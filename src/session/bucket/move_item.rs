@@ -41,7 +41,7 @@ pub(super) async fn move_item(
 ) -> Result<MoveOutcome, RunError> {
     let is_time = matches!(elsewhere, Elsewhere::Time(_));
     let item = elsewhere.into_item();
-    let mut mint = SystemIdSource::new(&run.shared.timestamps);
+    let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
     let stored = match Item::prepare(run.shape, 0, &item, &mut KeepsTimestamps(&mut mint)) {
         Ok(stored) => stored,
         Err(error) => return Ok(MoveOutcome::Failed(error)),
@@ -57,7 +57,7 @@ pub(super) async fn move_item(
     {
         return Ok(MoveOutcome::Stayed(item, answer));
     }
-    if is_time && run.upstream == UpstreamKind::Standalone {
+    if is_time && run.context.upstream == UpstreamKind::Standalone {
         return Ok(match shift(run, found, &stored).await? {
             Some(answer) => MoveOutcome::Stayed(item, answer),
             None => MoveOutcome::Missed,

@@ -11,11 +11,12 @@ use super::delete::{ItemToDelete, take};
 use super::internal_transaction::{Before, OwnTransaction, insert_of, is_spent, is_transient, unlabelled};
 use super::item_update::{ItemUpdate, Memory};
 use super::write_statement::{Origin, lost_too_often};
-use super::{BucketCommand, MAX_ATTEMPTS, insert, pause};
+use super::{BucketCommand, insert};
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::header::CommandHeader;
 use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
 
@@ -38,7 +39,7 @@ pub(super) async fn relocate(
     item: &RawDocument,
 ) -> Result<RelocateOutcome, RunError> {
     let target = ItemToDelete::of(run.shape, found.clone()).ok_or_else(|| run.corrupt_bucket_error())?;
-    if run.head.in_transaction() {
+    if run.context.head.in_transaction() {
         return within(run, None, &target, item).await.map(|done| match done {
             Some(answer) => RelocateOutcome::Now(answer),
             None => RelocateOutcome::Missed,
@@ -107,7 +108,7 @@ async fn record(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, pages: &[Raw
 
 /// Refuses it where there are no transactions.
 pub(super) fn may_relocate(run: &BucketCommand<'_>) -> Result<(), CommandError> {
-    if run.upstream == UpstreamKind::Standalone {
+    if run.context.upstream == UpstreamKind::Standalone {
         let what = "an update that moves an item to another page, of another key, which takes a transaction and so a \
                     replica set,";
         return Err(run.unsupported(what));

@@ -3,9 +3,9 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
+use super::BucketCommand;
 use super::upstream_query::documents;
 use super::write_statement::{Origin, WriteCommand, send, send_one};
-use super::{BucketCommand, MAX_ATTEMPTS, pause};
 use crate::command::document::single;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::bucket::insert::append_facts_query;
@@ -15,6 +15,7 @@ use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::bucket::update_by_position::retime::{
     RetimeReadiness, is_told, readiness, tell_first, tell_highest, with_any_time,
 };
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
 /// Puts `item` in the place of what was found; mongod's answer. `None` where that is not as it was found.
@@ -68,8 +69,8 @@ pub(super) async fn shift(
 async fn highest(run: &mut BucketCommand<'_>, item: &Item) -> Result<Option<PageHeader>, RunError> {
     let mut find = single("find", run.namespace.collection);
     append_facts_query(run.shape, item, &mut find);
-    run.carried().append_to_internal_read(&mut find);
-    let answer = run.link.run(&find).await?;
+    run.context.inherited().append_to_internal_read(&mut find);
+    let answer = run.context.link.run(&find).await?;
     let highest = documents(&answer).next();
     let highest = highest.map(|page| PageHeader::parse(run.shape, page).ok_or_else(|| run.corrupt_bucket_error()));
     Ok(highest.transpose()?)

@@ -52,11 +52,11 @@ pub(super) async fn retry_on_swap(run: &mut BucketCommand<'_>) -> CommandReply {
         if !hit_swap(&answer) {
             return answer;
         }
-        run.settings.readiness.forget(run.namespace);
+        run.context.settings.readiness.forget(run.namespace);
         if !may_be_run_again(run) {
             break;
         }
-        if !only_reads(run.head) {
+        if !only_reads(run.context.head) {
             wait(run).await?;
         }
         answer = once(run).await;
@@ -89,7 +89,7 @@ fn write_errors(reply: &RawDocument) -> impl Iterator<Item = (usize, WriteError)
 
 /// Whether nothing was executed that would be executed twice.
 fn may_be_run_again(run: &BucketCommand<'_>) -> bool {
-    let head = run.head;
+    let head = run.context.head;
     if head.in_transaction() || head.name == "getMore" {
         return false;
     }
@@ -105,11 +105,11 @@ fn may_be_run_again(run: &BucketCommand<'_>) -> bool {
 /// Waits until the collection takes writes again, and uses the one that has its name then. A dropped
 /// collection is not created.
 pub(super) async fn wait(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
-    let settings = run.settings;
+    let settings = run.context.settings;
     settings.readiness.forget(run.namespace);
-    run.collection = settings.readiness.for_reading(&mut run.asker()).await?;
+    run.collection = settings.readiness.for_reading(&mut run.catalog_session()).await?;
     if run.collection.is_some() {
-        let ready = settings.readiness.for_writing(&mut run.asker()).await?;
+        let ready = settings.readiness.for_writing(&mut run.catalog_session()).await?;
         run.collection = Some(ready.uuid);
     }
     Ok(())
@@ -118,20 +118,20 @@ pub(super) async fn wait(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
 /// Whether a statement of several, which failed so, may be run again by itself: `before` is what the command
 /// had executed until it.
 pub(super) fn may_go_on(run: &BucketCommand<'_>, before: u64) -> bool {
-    !run.head.in_transaction() && (run.executed == before || run.head.is_retryable_write())
+    !run.context.head.in_transaction() && (run.executed == before || run.context.head.is_retryable_write())
 }
 
 /// What a client is told: something that it may try again.
 fn told(run: &BucketCommand<'_>, answer: CommandReply) -> CommandReply {
     let message = message(run);
     let own = CommandError::new(ErrorCode::WriteConflict, message.as_str());
-    if run.head.in_transaction() {
+    if run.context.head.in_transaction() {
         return Err(own.transient().into());
     }
     match answer {
         // What a cursor had not told yet.
-        Err(error) if run.head.name == "getMore" => Err(error),
-        Err(_) if run.head.is_retryable_write() => Err(own.retryable().into()),
+        Err(error) if run.context.head.name == "getMore" => Err(error),
+        Err(_) if run.context.head.is_retryable_write() => Err(own.retryable().into()),
         Err(_) => Err(own.into()),
         Ok(reply) => {
             let errors: RawArrayBuf = write_errors(&reply)
@@ -182,7 +182,7 @@ fn in_part(run: &BucketCommand<'_>, what: &str) -> WriteError {
 /// `None` then.
 pub(super) fn unless_replaced<T>(run: &BucketCommand<'_>, told: Result<T, RunError>) -> Result<Option<T>, RunError> {
     match told {
-        Err(RunError::Command(error)) if is_met_by(&error) && !run.head.in_transaction() => Ok(None),
+        Err(RunError::Command(error)) if is_met_by(&error) && !run.context.head.in_transaction() => Ok(None),
         told => told.map(Some),
     }
 }
@@ -194,9 +194,9 @@ impl BucketCommand<'_> {
         let Some(known) = self.collection.clone() else {
             return Ok(true);
         };
-        let settings = self.settings;
+        let settings = self.context.settings;
         settings.readiness.forget(self.namespace);
-        self.collection = settings.readiness.for_reading(&mut self.asker()).await?;
+        self.collection = settings.readiness.for_reading(&mut self.catalog_session()).await?;
         Ok(self.collection == Some(known))
     }
 }

@@ -3,7 +3,6 @@
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::BucketCommand;
-use super::referenced_shapes::refuse;
 use super::upstream_query::{complete, documents};
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::with_replaced;
@@ -15,18 +14,20 @@ use crate::pattern::bucket::statistics::{self, ItemTotals};
 use crate::pattern::bucket::unwind;
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::pattern::unwound;
+use crate::session::cross_collection::ReferencedCollections;
 use crate::session::error::RunError;
+use crate::session::refusal::refuse_stage;
 
 /// The stage that tells of a collection.
 const STAGE: &str = "$collStats";
 
 pub(super) async fn coll_stats(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let body = run.head.body();
+    let body = run.context.head.body();
     run.ensure_readable(None).await?;
-    let reply = run.link.run(body).await?;
+    let reply = run.context.link.run(body).await?;
     // An average is of bytes, whatever sizes are told in.
     let bytes = if get(body, "scale").is_some() {
-        let unscaled = run.link.run(&with_replaced(body, &[("scale", None)])).await?;
+        let unscaled = run.context.link.run(&with_replaced(body, &[("scale", None)])).await?;
         size(&unscaled)
     } else {
         size(&reply)
@@ -36,7 +37,7 @@ pub(super) async fn coll_stats(run: &mut BucketCommand<'_>) -> Result<RawDocumen
 }
 
 pub(super) async fn data_size(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let body = run.head.body();
+    let body = run.context.head.body();
     // A part of the buckets is no part of the items.
     let bound = ["keyPattern", "min", "max"]
         .into_iter()
@@ -45,18 +46,18 @@ pub(super) async fn data_size(run: &mut BucketCommand<'_>) -> Result<RawDocument
         return Err(run.unsupported(&format!("dataSize with '{bound}'")).into());
     }
     run.ensure_readable(None).await?;
-    let reply = run.link.run(body).await?;
+    let reply = run.context.link.run(body).await?;
     let items = items(run).await?;
     Ok(statistics::of_data_size(&reply, items))
 }
 
 pub(super) async fn validate(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let body = run.head.body();
+    let body = run.context.head.body();
     if let Some(option) = impossible_in_validate(body)? {
         return Err(run.unsupported(&format!("validate with '{option}'")).into());
     }
     run.ensure_readable(None).await?;
-    let reply = run.link.run(body).await?;
+    let reply = run.context.link.run(body).await?;
     let items = items(run).await?;
     statistics::of_validation(&reply, items).ok_or_else(|| {
         let what = "validate where it has indexes of its own, or where mongod finds what is stored of it invalid,";
@@ -76,7 +77,7 @@ pub(super) async fn aggregate(
     run: &mut BucketCommand<'_>,
     aggregate: &Aggregate<'_>,
 ) -> Result<RawDocumentBuf, RunError> {
-    let body = run.head.body();
+    let body = run.context.head.body();
     let Some((stage, behind)) = aggregate.pipeline.split_first() else {
         return Err(run.unsupported("no stage").into());
     };
@@ -88,17 +89,20 @@ pub(super) async fn aggregate(
     if let Some(name) = of_server {
         return Err(run.unsupported(&format!("{name} of the stage {STAGE}")).into());
     }
-    if run.head.in_transaction() {
+    if run.context.head.in_transaction() {
         // mongod refuses it.
         ask(run, stage).await?;
         return Err(run.unsupported(&format!("the stage {STAGE} in a transaction")).into());
     }
-    let mut pipelines = Pipelines::new(&run.settings.shapes, run.head.database);
-    let metrics = &run.shared.metrics;
+    let mut pipelines = Pipelines::new(&run.context.settings.shapes, run.context.head.database);
+    let metrics = &run.context.shared.metrics;
     let behind = pipelines
         .stages(behind, PipelinePosition::Open)
-        .map_err(|refused| refuse(metrics, &refused))?;
-    run.reaching().prepare(&pipelines.into_reached()).await?;
+        .map_err(|refused| refuse_stage(metrics, &refused))?;
+    let mut referenced = ReferencedCollections {
+        context: &mut run.context,
+    };
+    referenced.prepare(&pipelines.into_reached()).await?;
     run.ensure_readable(aggregate.hint).await?;
     let told = match told(run, stage).await {
         Ok(told) => told,
@@ -108,7 +112,7 @@ pub(super) async fn aggregate(
             stages.extend(behind);
             let stages = array_of(&stages);
             let command = with_replaced(body, &[("pipeline", Some(RawBsonRef::Array(&stages)))]);
-            run.link.run(&command).await?;
+            run.context.link.run(&command).await?;
             return Err(error.into());
         }
         Err(error) => return Err(error),
@@ -121,9 +125,9 @@ pub(super) async fn aggregate(
     stages.extend(behind);
     let stages = array_of(&stages);
     let command = with_replaced(body, &[("pipeline", Some(RawBsonRef::Array(&stages)))]);
-    let reply = run.link.run(&command).await?;
+    let reply = run.context.link.run(&command).await?;
     if let Some(cursor) = CursorReply::parse(&reply) {
-        run.shared.cursors.opened(cursor.id);
+        run.context.shared.cursors.opened(cursor.id);
     }
     Ok(reply)
 }
@@ -149,7 +153,7 @@ async fn told(run: &mut BucketCommand<'_>, stage: &RawDocument) -> Result<RawDoc
 
 async fn ask(run: &mut BucketCommand<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     let command = unwound::aggregate(run.namespace.collection, &[stage.to_owned()], None);
-    let reply = run.link.run(&complete(run, command)).await?;
+    let reply = run.context.link.run(&complete(run, command)).await?;
     Ok(documents(&reply).next().map(ToOwned::to_owned).unwrap_or_default())
 }
 
@@ -160,8 +164,8 @@ async fn items(run: &mut BucketCommand<'_>) -> Result<i64, RunError> {
         &unwind::sum_of_counts(run.shape, &BucketPredicate::of(run.shape, None)),
         None,
     );
-    run.carried().append_to_read(&mut command);
-    let reply = run.link.run(&command).await?;
+    run.context.inherited().append_to_read(&mut command);
+    let reply = run.context.link.run(&command).await?;
     let sum = documents(&reply).next().and_then(|sum| get(sum, "n"));
     Ok(sum.and_then(as_whole_number).unwrap_or(0))
 }

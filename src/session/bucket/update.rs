@@ -24,13 +24,13 @@ use crate::session::error::RunError;
 use crate::session::malformed_pipeline;
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let is_retryable = run.head.is_retryable_write();
+    let is_retryable = run.context.head.is_retryable_write();
     let executed = execute(run).await;
     executed.map_err(|error| error.map_command(|error| if is_retryable { error.labelled() } else { error }))
 }
 
 async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let command = Update::parse(run.head)?;
+    let command = Update::parse(run.context.head)?;
     let changes = by_id::translate(run, &command);
     if changes.is_none() {
         for statement in &command.statements {
@@ -72,7 +72,7 @@ async fn mistake(run: &mut BucketCommand<'_>, statement: &UpdateStatement<'_>) -
 
 async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) -> Result<RawDocumentBuf, RunError> {
     let mut told = UpdateReply::default();
-    let ends_with_first_failure = command.ordered || run.head.in_transaction();
+    let ends_with_first_failure = command.ordered || run.context.head.in_transaction();
     for (index, statement) in command.statements.iter().enumerate() {
         match until_executed(run, command, (index, statement)).await {
             Ok(outcome) => {
@@ -83,14 +83,18 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
             }
             // What the others have done is done.
             Err(RunError::Command(CommandError::Own { code, message }))
-                if told.has_begun() || (run.executed > 0 && !run.head.in_transaction()) =>
+                if told.has_begun() || (run.executed > 0 && !run.context.head.in_transaction()) =>
             {
                 told.fail(index, WriteError::new(code, message));
             }
-            Err(RunError::Command(error)) if malformed_pipeline::is_cause(&error) && !run.head.in_transaction() => {
+            Err(RunError::Command(error))
+                if malformed_pipeline::is_cause(&error) && !run.context.head.in_transaction() =>
+            {
                 told.fail(index, WriteError::new(ErrorCode::FailedToParse, error.message()));
             }
-            Err(RunError::Command(error)) if run.executed > 0 && is_met_by(&error) && !run.head.in_transaction() => {
+            Err(RunError::Command(error))
+                if run.executed > 0 && is_met_by(&error) && !run.context.head.in_transaction() =>
+            {
                 told.fail(index, retry_on_swap::not_executed(run));
             }
             Err(error) => return Err(error),
@@ -102,7 +106,7 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
     if told.has_failed() {
         end_transaction(run).await?;
     }
-    malformed_pipeline::check(run.link, run.head, command).await?;
+    malformed_pipeline::check(run.context.link, run.context.head, command).await?;
     Ok(told.reply(run))
 }
 
@@ -138,7 +142,11 @@ async fn of_statement(
         command.let_variables,
         statement.constants,
     );
-    task.statement_id = run.head.is_retryable_write().then(|| command.statement_ids.of(index));
+    task.statement_id = run
+        .context
+        .head
+        .is_retryable_write()
+        .then(|| command.statement_ids.of(index));
     if command.statements.len() > 1 {
         task.memory = Memory::Statement;
     }
@@ -178,7 +186,7 @@ async fn of_statement(
 /// retryable update of many, and constants beside anything but a pipeline.
 fn is_executed(run: &BucketCommand<'_>, statement: &UpdateStatement<'_>) -> bool {
     let is_pipeline = matches!(statement.change, RawBsonRef::Array(_));
-    !(statement.multi && run.head.is_retryable_write()) && (statement.constants.is_none() || is_pipeline)
+    !(statement.multi && run.context.head.is_retryable_write()) && (statement.constants.is_none() || is_pipeline)
 }
 
 /// What an earlier attempt at the command has done with this statement, where that is not under the

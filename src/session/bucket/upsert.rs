@@ -58,7 +58,7 @@ pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdat
     let error = errors.and_then(|errors| WriteError::parse(errors.into_iter().next()?.ok()?.as_document()?));
     Ok(match error {
         Some((_, error)) if error.code == ErrorCode::DuplicateKey.number() && names_only_id(run, task) => {
-            if run.head.in_transaction() {
+            if run.context.head.in_transaction() {
                 return Err(error.into_command_error().into());
             }
             Upserted::Overtaken
@@ -105,8 +105,8 @@ async fn found_again(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, made: R
     find.append(cstr!("projection"), single(&path, 1));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
-    run.carried().append_to_internal_read(&mut find);
-    let answer = run.link.run(&find).await?;
+    run.context.inherited().append_to_internal_read(&mut find);
+    let answer = run.context.link.run(&find).await?;
     let bucket = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
     let items = bucket.and_then(|bucket| get(bucket, run.shape.items())?.as_array());
     let items = items
@@ -125,7 +125,7 @@ async fn built(
     task: &ItemUpdate<'_>,
 ) -> Result<Result<RawDocumentBuf, UpsertError>, RunError> {
     let mut mint = UpsertMint {
-        system: SystemIdSource::new(&run.shared.timestamps),
+        system: SystemIdSource::new(&run.context.shared.timestamps),
         id: minted(run, task, seconds()),
     };
     let base = match build(task.asked, &mut mint) {
@@ -146,7 +146,7 @@ fn insert_of(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, item: &RawDocument)
     if let Some(id) = task.statement_id {
         put(&mut body, "stmtId", id.saturating_add(BESIDE));
     }
-    run.carried().append_to_write(&mut body);
+    run.context.inherited().append_to_write(&mut body);
     body
 }
 
@@ -160,7 +160,7 @@ fn names_only_id(run: &BucketCommand<'_>, task: &ItemUpdate<'_>) -> bool {
 /// An `_id` that every attempt at a command makes up alike, but for its seconds.
 fn minted(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, seconds: u32) -> Option<ObjectId> {
     let statement = u64::from(u32::try_from(task.statement_id?).ok()?);
-    let body = run.head.body();
+    let body = run.context.head.body();
     let RawBsonRef::Binary(session) = get(get(body, "lsid")?.as_document()?, "id")? else {
         return None;
     };

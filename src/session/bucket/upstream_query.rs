@@ -26,7 +26,7 @@ impl<'a> BucketCommand<'a> {
 
     /// Whether the client rules out what is not in the stable API.
     pub(super) fn is_strict(&self) -> bool {
-        get(self.head.body(), "apiStrict").is_some_and(|strict| as_flag(strict) == Some(true))
+        get(self.context.head.body(), "apiStrict").is_some_and(|strict| as_flag(strict) == Some(true))
     }
 }
 
@@ -34,11 +34,11 @@ impl<'a> BucketCommand<'a> {
 /// transaction holds that; under the stable API it cannot be named, and [`BucketCommand::is_still_the_same`]
 /// tells.
 pub(super) fn complete(run: &BucketCommand<'_>, mut request: RawDocumentBuf) -> RawDocumentBuf {
-    let is_named = !run.is_strict() && !run.head.in_transaction();
+    let is_named = !run.is_strict() && !run.context.head.in_transaction();
     if let Some(uuid) = run.collection.as_ref().filter(|_| is_named) {
         request.append(cstr!("collectionUUID"), uuid);
     }
-    run.carried().append_to_read(&mut request);
+    run.context.inherited().append_to_read(&mut request);
     request
 }
 
@@ -49,12 +49,12 @@ pub(super) async fn ask_all(
     queries: Vec<RawDocumentBuf>,
 ) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
     let requests: Vec<UpstreamRequest<'_>> = queries.iter().map(|query| UpstreamRequest::plain(query)).collect();
-    let answers = run.link.call_all(&requests).await?;
+    let answers = run.context.link.call_all(&requests).await?;
     let asked = answers.len();
     let (answers, failed): (Vec<_>, Vec<_>) = answers.into_iter().map(succeeded).partition(Result::is_ok);
     let answers: Vec<_> = answers.into_iter().flatten().collect();
     if failed.iter().filter_map(|failed| failed.as_ref().err()).any(is_met_by) {
-        run.settings.readiness.forget(run.namespace);
+        run.context.settings.readiness.forget(run.namespace);
     }
     if answers.len() < asked {
         kill_all(run, &answers).await?;
@@ -81,7 +81,9 @@ pub(super) async fn more(
         return Ok(None);
     };
     let command = get_more(run, id, None);
-    Ok(Some(succeeded(run.link.call(UpstreamRequest::plain(&command)).await?)?))
+    Ok(Some(succeeded(
+        run.context.link.call(UpstreamRequest::plain(&command)).await?,
+    )?))
 }
 
 /// The `getMore` of a cursor that a command made from the client's has opened.
@@ -91,7 +93,7 @@ pub(super) fn get_more(run: &BucketCommand<'_>, id: i64, size: Option<u64>) -> R
     if let Some(size) = size {
         command.append(cstr!("batchSize"), i64::try_from(size).unwrap_or(i64::MAX));
     }
-    run.carried().append_to_get_more(&mut command);
+    run.context.inherited().append_to_get_more(&mut command);
     command
 }
 
@@ -100,8 +102,8 @@ pub(super) async fn kill(run: &mut BucketCommand<'_>, id: i64) -> Result<(), Run
     let mut command = single("killCursors", run.namespace.collection);
     let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
     command.append(cstr!("cursors"), &ids);
-    run.carried().append_to_get_more(&mut command);
-    run.link.run(&command).await.map(|_| ())
+    run.context.inherited().append_to_get_more(&mut command);
+    run.context.link.run(&command).await.map(|_| ())
 }
 
 /// Closes the cursors that answers have left open.

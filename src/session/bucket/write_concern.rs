@@ -13,7 +13,7 @@ use crate::session::upstream_connection::UpstreamRequest;
 /// Whether the write concern asks for more than that the primary has the write. A command without one has the
 /// default of the replica set, which may be `majority`.
 pub(super) fn asks_for_more(run: &BucketCommand<'_>) -> bool {
-    let Some(RawBsonRef::Document(concern)) = get(run.head.body(), "writeConcern") else {
+    let Some(RawBsonRef::Document(concern)) = get(run.context.head.body(), "writeConcern") else {
         return true;
     };
     let journal = get(concern, "j").is_some_and(|journal| journal == RawBsonRef::Boolean(true));
@@ -26,17 +26,19 @@ pub(super) fn asks_for_more(run: &BucketCommand<'_>) -> bool {
 pub(super) async fn wait(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let mut command = single("update", run.namespace.collection);
     command.append(cstr!("updates"), array_of(&[no_statement()]));
-    InheritedOptions::of(run.head.body())
+    InheritedOptions::of(run.context.head.body())
         .not_retryable()
         .append_to_write(&mut command);
-    Ok(succeeded(run.link.call(UpstreamRequest::plain(&command)).await?)?)
+    Ok(succeeded(
+        run.context.link.call(UpstreamRequest::plain(&command)).await?,
+    )?)
 }
 
 /// Waits for a write concern that the command names, where it has written nothing and sent nothing that
 /// carries it: mongod waits then, too. `None` where there is nothing to wait for.
 pub(super) async fn wait_after_no_write(run: &mut BucketCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
-    let is_named = get(run.head.body(), "writeConcern").is_some();
-    if !is_named || run.head.in_transaction() || !asks_for_more(run) {
+    let is_named = get(run.context.head.body(), "writeConcern").is_some();
+    if !is_named || run.context.head.in_transaction() || !asks_for_more(run) {
         return Ok(None);
     }
     wait(run).await.map(Some)

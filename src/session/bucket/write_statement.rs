@@ -100,7 +100,7 @@ pub(super) async fn send_counting(
         body: &body,
         sequence: Some((field, statements)),
     };
-    let answer = match succeeded(run.link.call(request).await?) {
+    let answer = match succeeded(run.context.link.call(request).await?) {
         Ok(answer) => answer,
         Err(CommandError::Upstream(reply)) if reply.get_i32("code").is_ok_and(|code| code == RETRY_OF_DELETE) => {
             return Ok(WriteResult {
@@ -154,13 +154,13 @@ fn body(run: &BucketCommand<'_>, kind: WriteCommand, ordered: bool, part: Origin
     let carried = match part {
         Origin::Client(Some(id)) => {
             body.append(cstr!("stmtIds"), [id].into_iter().collect::<RawArrayBuf>());
-            run.carried()
+            run.context.inherited()
         }
-        Origin::Client(None) => run.carried(),
+        Origin::Client(None) => run.context.inherited(),
         Origin::Internal => beside(run),
     };
     // Pages go by names, which those of another collection may have under other keys.
-    let carried = match run.collection.as_ref().filter(|_| !run.head.in_transaction()) {
+    let carried = match run.collection.as_ref().filter(|_| !run.context.head.in_transaction()) {
         Some(uuid) => {
             body.append(cstr!("collectionUUID"), uuid);
             // Not in the stable API; the client's words are judged by now.
@@ -174,8 +174,8 @@ fn body(run: &BucketCommand<'_>, kind: WriteCommand, ordered: bool, part: Origin
 
 /// What a statement beside the client's own carries. In a transaction it is one of its statements.
 pub(super) fn beside<'a>(run: &BucketCommand<'a>) -> InheritedOptions<'a> {
-    let carried = run.carried().not_retryable();
-    if run.head.in_transaction() {
+    let carried = run.context.inherited().not_retryable();
+    if run.context.head.in_transaction() {
         carried
     } else {
         carried.without_wait()

@@ -11,7 +11,9 @@ use crate::command::header::CommandHeader;
 use crate::command::reply::says_not_primary;
 use crate::pattern::shapes::BucketShape;
 use crate::session::Settings;
-use crate::session::bucket::{BucketCommand, CrossCollectionCommand, EmptyTimestamps, only_reads};
+use crate::session::bucket::{BucketCommand, only_reads};
+use crate::session::command_context::CommandContext;
+use crate::session::cross_collection::CrossCollectionCommand;
 use crate::session::error::RunError;
 use crate::session::metrics::CommandOutcome;
 use crate::session::route;
@@ -27,21 +29,10 @@ impl Session<'_> {
         (to, shape): (&route::ShapedTarget<'_>, &BucketShape),
     ) -> Result<CommandOutcome, Closed> {
         self.link.compress_with(self.compressor);
-        let run = BucketCommand {
-            shared: self.shared,
-            settings: &to.settings,
-            link: &mut self.link,
-            upstream: self.upstream.kind(),
-            term: self.upstream.term(),
-            head,
-            shape,
-            namespace: to.namespace,
-            collection: None,
-            txn_started: false.into(),
-            timestamps: EmptyTimestamps::Filled,
-            executed: 0,
-        };
-        let answer = watched(head, run.run(), &mut self.client).await?;
+        let context = CommandContext::new(self.shared, &to.settings, &mut self.link, self.upstream, head);
+        let command = BucketCommand::new(context, shape, to.namespace);
+        // Boxed: an idle connection need not have room for the largest commands.
+        let answer = Box::pin(watched(head, command.run(), &mut self.client)).await?;
         self.finish(message.opened, head, answer).await
     }
 
@@ -54,14 +45,8 @@ impl Session<'_> {
         self.link.compress_with(self.compressor);
         // As of every rewritten message: no one else verifies its checksum.
         OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
-        let across = CrossCollectionCommand {
-            shared: self.shared,
-            settings,
-            link: &mut self.link,
-            upstream: self.upstream.kind(),
-            head,
-        };
-        let answer = watched(head, across.run(), &mut self.client).await?;
+        let context = CommandContext::new(self.shared, settings, &mut self.link, self.upstream, head);
+        let answer = watched(head, CrossCollectionCommand { context }.run(), &mut self.client).await?;
         self.finish(frame, head, answer).await
     }
 

@@ -6,7 +6,6 @@ use bson::raw::RawDocumentBuf;
 
 use super::execute::watched;
 use super::{Closed, Message, Session};
-use crate::command::arguments::InheritedOptions;
 use crate::command::cursor::GetMore;
 use crate::command::error::CommandError;
 use crate::command::header::CommandHeader;
@@ -14,10 +13,11 @@ use crate::command::namespace::Namespace;
 use crate::command::reply::says_not_primary;
 use crate::pattern::shapes::{OutlierShape, Shape};
 use crate::session::Settings;
+use crate::session::command_context::CommandContext;
 use crate::session::error::RunError;
 use crate::session::metrics::{ByteDirection, CommandOutcome};
 use crate::session::outlier::{
-    CommandState, DeferredSpills, OutlierCommand, OutlierRoute, StoredAsker, Tail, passage, shows_outliers,
+    CommandState, DeferredSpills, OutlierCommand, OutlierRoute, Tail, passage, shows_outliers,
 };
 use crate::session::relay::{RelayedRequest, RequestBytes, opened};
 use crate::session::route::ShapedTarget;
@@ -83,14 +83,8 @@ impl Session<'_> {
         head: &CommandHeader<'_>,
         (namespace, shape): (Namespace<'_>, &OutlierShape),
     ) -> Result<(), RunError> {
-        let asker = StoredAsker {
-            metrics: &self.shared.metrics,
-            link: &mut self.link,
-            shape,
-            namespace,
-            carried: InheritedOptions::of(head.body()),
-        };
-        settings.stored_shapes.check(asker).await
+        let mut context = CommandContext::new(self.shared, settings, &mut self.link, self.upstream, head);
+        context.check_stored_shape(shape, namespace).await
     }
 
     /// Answers one by the proxy's own words. `shown`: mongod's reply to it, which shows outliers.
@@ -101,16 +95,13 @@ impl Session<'_> {
         (to, shape): (&ShapedTarget<'_>, &OutlierShape),
         shown: Option<RawDocumentBuf>,
     ) -> Result<CommandOutcome, Closed> {
+        let mut context = CommandContext::new(self.shared, &to.settings, &mut self.link, self.upstream, head);
+        // The client's own command has begun the transaction.
+        context.txn_started = shown.is_some().into();
         let run = OutlierCommand {
-            shared: self.shared,
-            settings: &to.settings,
-            link: &mut self.link,
-            upstream: self.upstream.kind(),
-            head,
+            context,
             shape,
             namespace: to.namespace,
-            // The client's own words begin a transaction.
-            begun: shown.is_some().into(),
             held: shown,
             reply_memory: &mut self.reply_memory,
             tails: &mut self.tails,
@@ -154,14 +145,9 @@ impl Session<'_> {
             Err(RunError::Link(error)) => return Err(error.into()),
         }
         let mut run = OutlierCommand {
-            shared: self.shared,
-            settings: &settings,
-            link: &mut self.link,
-            upstream: self.upstream.kind(),
-            head: &head,
+            context: CommandContext::new(self.shared, &settings, &mut self.link, self.upstream, &head),
             shape,
             namespace,
-            begun: false.into(),
             held: None,
             reply_memory: &mut self.reply_memory,
             tails: &mut DeferredSpills::default(),

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{MAX_ATTEMPTS, OutlierCommand, pause};
+use super::OutlierCommand;
 use crate::command::document::{get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::outlier::layout::{DocumentState, Extras, field, path};
 use crate::pattern::outlier::reassemble::merged;
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::memory::{LARGEST_REPLY, REPLY_COPIES};
 

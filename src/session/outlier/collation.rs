@@ -54,15 +54,15 @@ impl OutlierCommand<'_> {
     /// Refuses a collection that has one.
     pub(super) async fn check_collation(&mut self) -> Result<(), RunError> {
         let namespace = self.namespace.to_string();
-        let known = self.settings.without_collation.lock().get(&namespace).cloned();
+        let known = self.context.settings.without_collation.lock().get(&namespace).cloned();
         if let Some(uuid) = known.filter(|_| self.can_name_collection()) {
             self.facts.collection = Some(uuid);
             return Ok(());
         }
         let mut list = single("listCollections", 1);
         list.append(cstr!("filter"), single("name", self.namespace.collection));
-        InheritedOptions::of(self.head.body()).append_identity(&mut list);
-        let answer = match succeeded(self.link.call(UpstreamRequest::plain(&list)).await?) {
+        InheritedOptions::of(self.context.head.body()).append_identity(&mut list);
+        let answer = match succeeded(self.context.link.call(UpstreamRequest::plain(&list)).await?) {
             Err(error) if error.is(ErrorCode::Unauthorized) => return self.explain_collation().await,
             answer => answer?,
         };
@@ -77,7 +77,7 @@ impl OutlierCommand<'_> {
         let uuid = document("info").and_then(|info| get(info, "uuid")?.as_binary());
         if let Some(uuid) = uuid.map(|uuid| uuid.to_binary()) {
             self.facts.collection = Some(uuid.clone());
-            self.settings.without_collation.lock().put(namespace, uuid);
+            self.context.settings.without_collation.lock().put(namespace, uuid);
         }
         Ok(())
     }
@@ -90,8 +90,8 @@ impl OutlierCommand<'_> {
         find.append(cstr!("filter"), single("_id", ""));
         let mut explain = single("explain", find);
         explain.append(cstr!("verbosity"), "queryPlanner");
-        InheritedOptions::of(self.head.body()).append_identity(&mut explain);
-        let answer = self.link.run(&explain).await?;
+        InheritedOptions::of(self.context.head.body()).append_identity(&mut explain);
+        let answer = self.context.link.run(&explain).await?;
         let planner = get(&answer, "queryPlanner").and_then(RawBsonRef::as_document);
         if planner.is_some_and(|planner| get(planner, "collation").is_some()) {
             return Err(self.own_collation().into());
@@ -102,8 +102,8 @@ impl OutlierCommand<'_> {
     /// Whether a write may name the UUID of its collection, which neither the stable API nor `findAndModify`
     /// has. Where it may not, the collation is looked at each time.
     fn can_name_collection(&self) -> bool {
-        !self.head.name.eq_ignore_ascii_case("findAndModify")
-            && get(self.head.body(), "apiStrict").and_then(as_flag) != Some(true)
+        !self.context.head.name.eq_ignore_ascii_case("findAndModify")
+            && get(self.context.head.body(), "apiStrict").and_then(as_flag) != Some(true)
     }
 
     /// Has a write fail where the collection is not that whose collation was looked at.
@@ -117,7 +117,7 @@ impl OutlierCommand<'_> {
     pub(super) fn is_another_collection(&mut self, error: &CommandError) -> bool {
         let is_another = error.is(ErrorCode::CollectionUuidMismatch);
         if is_another {
-            self.settings.without_collation.forget(self.namespace);
+            self.context.settings.without_collation.forget(self.namespace);
             self.facts.collection = None;
         }
         is_another

@@ -15,7 +15,7 @@ use crate::session::upstream_connection::UpstreamRequest;
 const IMPOSSIBLE_OPTIONS: &[&str] = &["capped", "viewOn"];
 
 pub(super) async fn create(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let body = run.head.body();
+    let body = run.context.head.body();
     for option in IMPOSSIBLE_OPTIONS {
         if get(body, option).is_some_and(|value| as_flag(value) != Some(false)) {
             return Err(run.unsupported(&format!("the option '{option}'")).into());
@@ -33,7 +33,7 @@ pub(super) async fn create(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBu
 
 pub(super) async fn coll_mod(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     check_validator(run)?;
-    let index = get(run.head.body(), "index").and_then(RawBsonRef::as_document);
+    let index = get(run.context.head.body(), "index").and_then(RawBsonRef::as_document);
     if let Some(index) = index {
         let key = modified_key(run, index).await?;
         let mut made = index.to_owned();
@@ -52,9 +52,9 @@ async fn modified_key(run: &mut OutlierCommand<'_>, index: &RawDocument) -> Resu
     }
     let name = get(index, "name");
     let mut list = single("listIndexes", run.namespace.collection);
-    InheritedOptions::of(run.head.body()).append_identity(&mut list);
+    InheritedOptions::of(run.context.head.body()).append_identity(&mut list);
     // mongod says so if there is no collection.
-    let answer = run.link.call(UpstreamRequest::plain(&list)).await?;
+    let answer = run.context.link.call(UpstreamRequest::plain(&list)).await?;
     let named =
         CursorReply::parse(&answer).and_then(|cursor| cursor.documents().find(|index| get(index, "name") == name));
     let key = named
@@ -65,7 +65,7 @@ async fn modified_key(run: &mut OutlierCommand<'_>, index: &RawDocument) -> Resu
 
 /// mongod would hold it against base documents.
 fn check_validator(run: &OutlierCommand<'_>) -> Result<(), CommandError> {
-    let validator = get(run.head.body(), "validator").and_then(RawBsonRef::as_document);
+    let validator = get(run.context.head.body(), "validator").and_then(RawBsonRef::as_document);
     match validator {
         Some(validator) if sees_array(run, validator) => {
             Err(run.unsupported(&format!("a validator that may see {}", run.shape.array())))
@@ -79,7 +79,7 @@ fn sees_array(run: &OutlierCommand<'_>, words: &RawDocument) -> bool {
 }
 
 pub(super) async fn create_indexes(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let indexes = get(run.head.body(), "indexes").and_then(RawBsonRef::as_array);
+    let indexes = get(run.context.head.body(), "indexes").and_then(RawBsonRef::as_array);
     let indexes = indexes.into_iter().flatten().flatten();
     for index in indexes.filter_map(RawBsonRef::as_document) {
         if let Some(what) = impossible(run, index) {
@@ -125,10 +125,10 @@ fn impossible(run: &OutlierCommand<'_>, index: &RawDocument) -> Option<&'static 
 pub(super) async fn drop(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let answer = run.as_it_is().await?;
     let mut command = single("drop", run.shape.extras_collection());
-    InheritedOptions::of(run.head.body()).append_identity(&mut command);
+    InheritedOptions::of(run.context.head.body()).append_identity(&mut command);
     // mongod says so if there is none.
-    run.link.call(UpstreamRequest::plain(&command)).await?;
-    run.settings.without_collation.forget(run.namespace);
-    run.settings.stored_shapes.forget(run.namespace);
+    run.context.link.call(UpstreamRequest::plain(&command)).await?;
+    run.context.settings.without_collation.forget(run.namespace);
+    run.context.settings.stored_shapes.forget(run.namespace);
     Ok(answer)
 }

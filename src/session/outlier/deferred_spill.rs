@@ -87,7 +87,7 @@ impl OutlierCommand<'_> {
     /// Leaves the tail of a document that was pushed to, or moves it.
     pub(super) async fn leave(&mut self, id: RawBsonRef<'_>) -> Result<(), RunError> {
         let mut command = single("update", self.namespace.collection);
-        for (name, value) in self.head.body().iter().flatten() {
+        for (name, value) in self.context.head.body().iter().flatten() {
             if CARRIED.contains(&name.as_str()) {
                 command.append(name, value);
             }
@@ -107,7 +107,7 @@ impl OutlierCommand<'_> {
     /// Moves the tail of a document, if it is an outlier and has one.
     pub(in crate::session) async fn move_tail(&mut self, id: RawBsonRef<'_>) -> Result<(), RunError> {
         let place = KnownOutliers::place(self.namespace, id);
-        let generation = self.settings.known_outliers.get(&place);
+        let generation = self.context.settings.known_outliers.get(&place);
         let looked = self.look(id, generation.unwrap_or_default()).await?;
         self.spill(id, looked).await
     }

@@ -2,16 +2,17 @@
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::OutlierCommand;
 use super::id_cursor::{IdCursor, Selection};
 use super::internal_write::{OutlierWriteResult, WriteOrigin};
 use super::read::are_pages_missing;
 use super::statements::{self, Results, WriteTally};
 use super::write::{DocumentSelector, met_by_none};
-use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::delete::{Delete, DeleteStatement};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::outlier::layout::is_of_generation;
 use crate::pattern::outlier::statement::{replacing, typical};
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
 /// One statement of the command.
@@ -22,8 +23,8 @@ pub(super) struct OutlierDelete<'s, 'a> {
 }
 
 pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let command = Delete::parse(run.head)?;
-    run.is_retryable()?;
+    let command = Delete::parse(run.context.head)?;
+    run.context.is_retryable()?;
     let statements = command.statements.iter().enumerate().map(|(index, of)| OutlierDelete {
         of,
         variables: command.let_variables,
@@ -38,7 +39,7 @@ impl<'a> OutlierDelete<'_, 'a> {
     pub(super) async fn run(&self, run: &mut OutlierCommand<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
         let told = if self.of.one {
             one(run, self).await?
-        } else if run.head.is_retryable_write() {
+        } else if run.context.head.is_retryable_write() {
             // mongod refuses it.
             let element = self.element(self.of.filter, 0);
             let collection = run.namespace.collection;
@@ -157,7 +158,7 @@ async fn outliers(
     if !matches!(found, Err(RunError::Link(_))) {
         run.close_ids(ids).await?;
     }
-    if are_pages_missing(&found) && !run.head.in_transaction() {
+    if are_pages_missing(&found) && !run.context.head.in_transaction() {
         return Ok(SelectedOutliers::Changed);
     }
     found

@@ -8,7 +8,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::read::judged;
 use super::reassemble::Merged;
 use super::route::shows_own;
-use super::{MAX_ATTEMPTS, OutlierCommand, leftover, pause};
+use super::{OutlierCommand, leftover};
 use crate::command::arguments::with_replaced;
 use crate::command::batch::BatchKind;
 use crate::command::document::{as_flag, get, put, single};
@@ -18,6 +18,7 @@ use crate::pattern::outlier::classify::{depends_on_array, names_own};
 use crate::pattern::outlier::pipeline;
 use crate::pattern::shapes::{OutlierShape, Reads};
 use crate::pattern::unwound;
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
@@ -30,13 +31,13 @@ pub(super) enum FindPlan {
 }
 
 pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let find = Find::parse(run.head.body())?;
+    let find = Find::parse(run.context.head.body())?;
     match way(run.shape, &find).map_err(|what| run.unsupported(&what))? {
         FindPlan::Complete(projection) => {
             let projection = projection.as_deref().map(RawBsonRef::Document);
             let body = match projection {
-                Some(_) => &with_replaced(run.head.body(), &[("projection", projection)]),
-                None => run.head.body(),
+                Some(_) => &with_replaced(run.context.head.body(), &[("projection", projection)]),
+                None => run.context.head.body(),
             };
             let batches = if find.single_batch {
                 Batches::Only
@@ -62,8 +63,8 @@ async fn read(run: &mut OutlierCommand<'_>, body: &RawDocument) -> Result<RawDoc
     if let Some(held) = run.held.take() {
         return Ok(succeeded(held)?);
     }
-    let answer = run.link.run_reserving(body, run.reply_memory).await?;
-    run.begun.store(true, Ordering::Relaxed);
+    let answer = run.context.link.run_reserving(body, run.reply_memory).await?;
+    run.context.txn_started.store(true, Ordering::Relaxed);
     Ok(answer)
 }
 
@@ -157,7 +158,7 @@ pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     {
         return Ok(reply);
     }
-    let answer = read(run, run.head.body()).await?;
+    let answer = read(run, run.context.head.body()).await?;
     if let Some(answer) = complete(run, &answer, Batches::Next).await? {
         return Ok(answer);
     }
@@ -235,8 +236,8 @@ async fn by_pipeline(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<Ra
     if let Some(allow) = find.allow_disk_use {
         command.append(cstr!("allowDiskUse"), allow);
     }
-    run.shared.metrics.read(&run.label(), Strategy::Pipeline);
-    run.carried().append_to_read(&mut command);
+    run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
+    run.context.inherited().append_to_read(&mut command);
     let reply = run.put_together(&command).await?;
     let Some(cursor) = CursorReply::parse(&reply) else {
         return Ok(reply);

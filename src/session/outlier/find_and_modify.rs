@@ -5,10 +5,10 @@ mod eval_and_replace;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::OutlierCommand;
 use super::internal_write::met;
 use super::read::forgotten;
 use super::write::{DocumentSelector, has_expression, met_by_none};
-use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, put};
 use crate::command::error::CommandError;
@@ -17,6 +17,7 @@ use crate::pattern::outlier::classify::{Growth, UpdateEffect, may_insert_long};
 use crate::pattern::outlier::layout::DocumentState;
 use crate::pattern::outlier::reassemble::merged;
 use crate::pattern::outlier::statement::typical_with_room;
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
 /// mongod's code for a `findAndModify` that inserted a document when it was sent before, and says nothing of
@@ -24,8 +25,8 @@ use crate::session::error::RunError;
 const WAS_UPSERT: i32 = 40608;
 
 pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let command = FindAndModify::parse(run.head.body())?;
-    run.is_retryable()?;
+    let command = FindAndModify::parse(run.context.head.body())?;
+    run.context.is_retryable()?;
     let change = command.change.map_or(UpdateEffect::LeavesArray, |change| {
         UpdateEffect::of_upsert(run.shape, change, command.filter.filter(|_| command.upsert))
     });
@@ -54,7 +55,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
             Some(id) => Some(RawBson::from(id)),
             None => match run.first_id(meant).await {
                 Ok(id) => id,
-                Err(RunError::Command(error @ CommandError::Upstream(_))) if !run.head.in_transaction() => {
+                Err(RunError::Command(error @ CommandError::Upstream(_))) if !run.context.head.in_transaction() => {
                     // mongod may find something else wrong first.
                     met_by_nobody(run, &command).await?;
                     return Err(error.into());
@@ -86,7 +87,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
 fn asking(run: &OutlierCommand<'_>, filter: &RawDocument, without: &[&str]) -> RawDocumentBuf {
     let mut replaced: Vec<_> = without.iter().map(|name| (*name, None)).collect();
     replaced.push(("query", None));
-    let mut body = with_replaced(run.head.body(), &replaced);
+    let mut body = with_replaced(run.context.head.body(), &replaced);
     put(&mut body, "query", filter);
     body
 }
@@ -150,7 +151,7 @@ async fn without_match(
             return eval_and_replace::upsert(run, command).await;
         };
         let body = asking(run, &typical, &[]);
-        let answer = run.link.run(&run.next(&body)).await?;
+        let answer = run.context.link.run(&run.next(&body)).await?;
         return told_again(run, command, answer).await;
     }
     let answer = met_by_nobody(run, command).await?;
@@ -167,13 +168,13 @@ async fn met_by_nobody(run: &mut OutlierCommand<'_>, command: &FindAndModify<'_>
 /// mongod's answer to the client's command with another filter, where nothing may be inserted.
 async fn without_upsert(run: &mut OutlierCommand<'_>, filter: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     let body = asking(run, filter, &["sort", "upsert"]);
-    match run.link.run(&run.next(&body)).await {
+    match run.context.link.run(&run.next(&body)).await {
         Err(RunError::Command(CommandError::Upstream(reply)))
             if reply.get_i32("code").is_ok_and(|code| code == WAS_UPSERT) =>
         {
             // It did when it was sent before: now mongod only says so.
             let body = asking(run, filter, &["sort"]);
-            run.link.run(&run.next(&body)).await
+            run.context.link.run(&run.next(&body)).await
         }
         answer => answer,
     }

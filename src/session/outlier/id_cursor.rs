@@ -3,11 +3,12 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::OutlierCommand;
 use super::read::are_pages_missing;
 use super::write::DocumentSelector;
-use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::document::{get, single};
 use crate::command::reply::CursorReply;
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -94,11 +95,11 @@ impl OutlierCommand<'_> {
         if selection == Selection::ById {
             command.append(cstr!("allowDiskUse"), true);
         }
-        self.carried().append_to_internal_read(&mut command);
+        self.context.inherited().append_to_internal_read(&mut command);
         let reply = if merges {
             self.put_together(&command).await?
         } else {
-            self.link.run(&command).await?
+            self.context.link.run(&command).await?
         };
         let mut cursor = IdCursor::default();
         cursor.add(&reply);
@@ -119,10 +120,10 @@ impl OutlierCommand<'_> {
         let mut more = single("getMore", cursor.id);
         more.append(cstr!("collection"), self.namespace.collection);
         more.append(cstr!("batchSize"), BATCH_SIZE);
-        self.carried().append_to_get_more(&mut more);
+        self.context.inherited().append_to_get_more(&mut more);
         // mongod has closed it if this fails.
         cursor.id = 0;
-        let reply = self.link.run(&more).await?;
+        let reply = self.context.link.run(&more).await?;
         cursor.add(&reply);
         Ok(())
     }
@@ -135,8 +136,8 @@ impl OutlierCommand<'_> {
         let mut command = single("killCursors", self.namespace.collection);
         let ids: RawArrayBuf = [RawBsonRef::Int64(cursor.id)].into_iter().collect();
         command.append(cstr!("cursors"), &ids);
-        self.carried().append_to_get_more(&mut command);
-        self.link.call(UpstreamRequest::plain(&command)).await?;
+        self.context.inherited().append_to_get_more(&mut command);
+        self.context.link.call(UpstreamRequest::plain(&command)).await?;
         Ok(())
     }
 }

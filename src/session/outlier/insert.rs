@@ -15,8 +15,8 @@ use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
 pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let command = Insert::parse(run.head)?;
-    run.is_retryable()?;
+    let command = Insert::parse(run.context.head)?;
+    run.context.is_retryable()?;
     check(run, &command.documents)?;
     let mut bases = Vec::new();
     let mut pages = Vec::new();
@@ -92,15 +92,18 @@ fn with_id(document: &RawDocument) -> RawDocumentBuf {
 
 /// The client's command with other documents; mongod's answer, which may say `ok: 0`.
 async fn send(run: &mut OutlierCommand<'_>, documents: &[RawDocumentBuf]) -> Result<RawDocumentBuf, RunError> {
-    if run.head.message.sequences.is_empty() {
+    if run.context.head.message.sequences.is_empty() {
         let array: RawArrayBuf = array_of(documents);
-        let body = with_replaced(run.head.body(), &[("documents", Some(RawBsonRef::Array(&array)))]);
-        return Ok(run.link.call(UpstreamRequest::plain(&run.next(&body))).await?);
+        let body = with_replaced(
+            run.context.head.body(),
+            &[("documents", Some(RawBsonRef::Array(&array)))],
+        );
+        return Ok(run.context.link.call(UpstreamRequest::plain(&run.next(&body))).await?);
     }
     let documents: Vec<&RawDocument> = documents.iter().map(RawDocumentBuf::as_ref).collect();
     let request = UpstreamRequest {
-        body: &run.next(run.head.body()),
+        body: &run.next(run.context.head.body()),
         sequence: Some(("documents", &documents)),
     };
-    Ok(run.link.call(request).await?)
+    Ok(run.context.link.call(request).await?)
 }

@@ -77,7 +77,7 @@ pub(super) fn met(answer: &RawDocument) -> i64 {
 impl<'a> OutlierCommand<'a> {
     /// The client's body, or one made of it, as it is sent next: what begins a transaction is said once.
     pub(super) fn next<'b>(&self, body: &'b RawDocument) -> Cow<'b, RawDocument> {
-        let was_begun = self.begun.swap(true, Ordering::Relaxed);
+        let was_begun = self.context.txn_started.swap(true, Ordering::Relaxed);
         if was_begun && get(body, "startTransaction").is_some() {
             Cow::Owned(with_replaced(
                 body,
@@ -90,27 +90,27 @@ impl<'a> OutlierCommand<'a> {
 
     /// Sends the client's command as it came.
     pub(super) async fn as_it_is(&mut self) -> Result<RawDocumentBuf, RunError> {
-        self.with_body(self.head.body()).await
+        self.with_body(self.context.head.body()).await
     }
 
     /// Sends another body with the client's sequences.
     pub(super) async fn with_body(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
         let body = &*self.next(body);
-        let Some(sequence) = self.head.message.sequences.first() else {
-            return self.link.run(body).await;
+        let Some(sequence) = self.context.head.message.sequences.first() else {
+            return self.context.link.run(body).await;
         };
         let name = match sequence.identifier {
             "documents" => "documents",
             "updates" => "updates",
             "deletes" => "deletes",
-            other => return Err(CommandError::unknown_field(self.head.name, other).into()),
+            other => return Err(CommandError::unknown_field(self.context.head.name, other).into()),
         };
         let documents: Vec<&RawDocument> = sequence.documents().flatten().collect();
         let request = UpstreamRequest {
             body,
             sequence: Some((name, &documents)),
         };
-        Ok(succeeded(self.link.call(request).await?)?)
+        Ok(succeeded(self.context.link.call(request).await?)?)
     }
 
     /// Sends one statement on a collection.
@@ -141,7 +141,9 @@ impl<'a> OutlierCommand<'a> {
             body: &body,
             sequence: Some((field, statements)),
         };
-        Ok(OutlierWriteResult::of(succeeded(self.link.call(request).await?)?))
+        Ok(OutlierWriteResult::of(succeeded(
+            self.context.link.call(request).await?,
+        )?))
     }
 
     /// Sends a statement of an `update` that stores what was evaluated elsewhere.
@@ -157,7 +159,9 @@ impl<'a> OutlierCommand<'a> {
             body: &body,
             sequence: Some(("updates", &[statement])),
         };
-        Ok(OutlierWriteResult::of(succeeded(self.link.call(request).await?)?))
+        Ok(OutlierWriteResult::of(succeeded(
+            self.context.link.call(request).await?,
+        )?))
     }
 
     /// Sends a `findAndModify` of the proxy's own as the client's.
@@ -166,8 +170,8 @@ impl<'a> OutlierCommand<'a> {
         mut command: RawDocumentBuf,
     ) -> Result<OutlierWriteResult, RunError> {
         self.append_bypass(&mut command);
-        self.carried().append_to_write(&mut command);
-        let answer = succeeded(self.link.call(UpstreamRequest::plain(&command)).await?)?;
+        self.context.inherited().append_to_write(&mut command);
+        let answer = succeeded(self.context.link.call(UpstreamRequest::plain(&command)).await?)?;
         let n = met(&answer);
         Ok(OutlierWriteResult {
             n,
@@ -182,16 +186,16 @@ impl<'a> OutlierCommand<'a> {
     pub(super) fn append_own(&self, body: &mut RawDocumentBuf, part: WriteOrigin) {
         let carried = match part {
             WriteOrigin::Client(id) => {
-                if self.head.is_retryable_write() {
+                if self.context.head.is_retryable_write() {
                     put(body, "stmtIds", [id].into_iter().collect::<RawArrayBuf>());
                 }
                 // An insert has none.
-                if let Some(variables) = get(self.head.body(), "let")
+                if let Some(variables) = get(self.context.head.body(), "let")
                     && get(body, "insert").is_none()
                 {
                     put(body, "let", variables);
                 }
-                self.carried()
+                self.context.inherited()
             }
             WriteOrigin::Internal => self.beside(),
         };
@@ -201,7 +205,7 @@ impl<'a> OutlierCommand<'a> {
 
     /// Appends that documents need not meet the collection's validator, if the client says so.
     fn append_bypass(&self, body: &mut RawDocumentBuf) {
-        if let Some(bypass) = get(self.head.body(), "bypassDocumentValidation")
+        if let Some(bypass) = get(self.context.head.body(), "bypassDocumentValidation")
             && get(body, "delete").is_none()
         {
             put(body, "bypassDocumentValidation", bypass);
@@ -209,8 +213,8 @@ impl<'a> OutlierCommand<'a> {
     }
 
     fn beside(&self) -> InheritedOptions<'a> {
-        let carried = self.carried().not_retryable();
-        if self.head.in_transaction() {
+        let carried = self.context.inherited().not_retryable();
+        if self.context.head.in_transaction() {
             carried
         } else {
             carried.without_wait()
@@ -219,7 +223,7 @@ impl<'a> OutlierCommand<'a> {
 
     /// Appends what a read of the proxy's own carries, its read concern included.
     fn append_to_look_up(&mut self, query: &mut RawDocumentBuf) {
-        self.carried().append_to_internal_read(query);
+        self.context.inherited().append_to_internal_read(query);
         if let Some(concern) = self.read_concern() {
             query.append(cstr!("readConcern"), concern);
         }
@@ -229,7 +233,7 @@ impl<'a> OutlierCommand<'a> {
     /// documents were read at, and are majority committed where base documents must be. A transaction has a
     /// snapshot of its own.
     fn read_concern(&self) -> Option<RawDocumentBuf> {
-        if self.head.in_transaction() {
+        if self.context.head.in_transaction() {
             return None;
         }
         if let Some(time) = self.facts.snapshot_time {
@@ -237,7 +241,7 @@ impl<'a> OutlierCommand<'a> {
             concern.append(cstr!("atClusterTime"), time);
             return Some(concern);
         }
-        let concern = get(self.head.body(), "readConcern").and_then(RawBsonRef::as_document);
+        let concern = get(self.context.head.body(), "readConcern").and_then(RawBsonRef::as_document);
         let level = concern.and_then(|concern| get(concern, "level"));
         (level == Some(RawBsonRef::String("majority"))).then(|| single("level", "majority"))
     }
@@ -257,7 +261,7 @@ impl<'a> OutlierCommand<'a> {
         // Without documents the first answer is short, and names the cursor: a longer one may not be kept.
         query.append(cstr!("batchSize"), 0);
         self.append_to_look_up(&mut query);
-        let opened = self.link.run(&query).await?;
+        let opened = self.context.link.run(&query).await?;
         let Some(id) = CursorReply::parse(&opened).map(|cursor| cursor.id) else {
             return Ok(Some(Vec::new()));
         };
@@ -267,8 +271,13 @@ impl<'a> OutlierCommand<'a> {
         while is_open {
             let mut more = single("getMore", id);
             more.append(cstr!("collection"), collection.as_str());
-            self.carried().append_to_get_more(&mut more);
-            let Some(answer) = self.link.call_within(UpstreamRequest::plain(&more), left).await? else {
+            self.context.inherited().append_to_get_more(&mut more);
+            let Some(answer) = self
+                .context
+                .link
+                .call_within(UpstreamRequest::plain(&more), left)
+                .await?
+            else {
                 self.close_cursor(&collection, id).await?;
                 return Ok(None);
             };
@@ -294,6 +303,7 @@ impl<'a> OutlierCommand<'a> {
         self.append_to_look_up(&mut query);
         let most_bytes = most_bytes.saturating_add(AROUND_DOCUMENTS);
         let Some(answer) = self
+            .context
             .link
             .call_within(UpstreamRequest::plain(&query), most_bytes)
             .await?
@@ -311,8 +321,8 @@ impl<'a> OutlierCommand<'a> {
         let mut command = single("killCursors", collection);
         let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
         command.append(cstr!("cursors"), &ids);
-        self.carried().append_to_get_more(&mut command);
-        self.link.run(&command).await.map(|_| ())
+        self.context.inherited().append_to_get_more(&mut command);
+        self.context.link.run(&command).await.map(|_| ())
     }
 
     /// All documents that a query of the proxy's own answers.
@@ -320,7 +330,7 @@ impl<'a> OutlierCommand<'a> {
         let collection = query.iter().next().and_then(|first| first.ok()?.1.as_str());
         let collection = collection.unwrap_or_default().to_owned();
         self.append_to_look_up(&mut query);
-        let mut answer = self.link.run(&query).await?;
+        let mut answer = self.context.link.run(&query).await?;
         let mut documents = Vec::new();
         loop {
             let Some(cursor) = CursorReply::parse(&answer) else {
@@ -332,8 +342,8 @@ impl<'a> OutlierCommand<'a> {
             }
             let mut more = single("getMore", cursor.id);
             more.append(cstr!("collection"), collection.as_str());
-            self.carried().append_to_get_more(&mut more);
-            answer = self.link.run(&more).await?;
+            self.context.inherited().append_to_get_more(&mut more);
+            answer = self.context.link.run(&more).await?;
         }
     }
 }

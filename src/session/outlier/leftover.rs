@@ -200,11 +200,11 @@ impl OutlierCommand<'_> {
         if documents.is_empty() {
             return Ok(upstream);
         }
-        let body = self.head.body();
+        let body = self.context.head.body();
         let owner = Owner {
             namespace: self.namespace.to_string(),
             session: session_of(body),
-            users: self.link.users(body).await?,
+            users: self.context.link.users(body).await?,
             never_times_out: get(body, "noCursorTimeout") == Some(RawBsonRef::Boolean(true)),
         };
         let mut gossip = RawDocumentBuf::new();
@@ -220,21 +220,21 @@ impl OutlierCommand<'_> {
             snapshot_time: self.facts.snapshot_time,
             used: Instant::now(),
         };
-        self.shared.leftovers.keep(id, Box::new(leftover));
+        self.context.shared.leftovers.keep(id, Box::new(leftover));
         Ok(id)
     }
 
     fn transaction(&self) -> Option<i64> {
-        let number = get(self.head.body(), "txnNumber").and_then(as_whole_number);
-        number.filter(|_| self.head.in_transaction())
+        let number = get(self.context.head.body(), "txnNumber").and_then(as_whole_number);
+        number.filter(|_| self.context.head.in_transaction())
     }
 
     /// What mongod checks of a `getMore` (`getmore_cmd.cpp`).
     async fn check_owner(&mut self, more: &GetMore, leftover: &Leftover) -> Result<(), RunError> {
-        let (id, owner, body) = (more.id, &leftover.owner, self.head.body());
+        let (id, owner, body) = (more.id, &leftover.owner, self.context.head.body());
         let refused =
             |code, how: &str| CommandError::malformed(code, &format!("Cannot run getMore on cursor {id}, {how}"));
-        if self.link.users(body).await? != owner.users {
+        if self.context.link.users(body).await? != owner.users {
             let message = format!("cursor id {id} was not created by the authenticated user");
             return Err(CommandError::new(ErrorCode::Unauthorized, message).into());
         }
@@ -264,8 +264,8 @@ impl OutlierCommand<'_> {
 
 /// The next reply of a cursor of which documents were left. `None`: it is none of these.
 pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
-    let more = GetMore::parse(run.head.body())?;
-    let shared = run.shared;
+    let more = GetMore::parse(run.context.head.body())?;
+    let shared = run.context.shared;
     let Some(taken) = shared.leftovers.take(more.id) else {
         return Ok(None);
     };
@@ -310,13 +310,13 @@ impl OutlierCommand<'_> {
     /// The next documents of mongod's cursor: about as many as a reply has held.
     async fn ask_for_more(&mut self, leftover: &mut Leftover, wanted: usize) -> Result<(), RunError> {
         let size = i64::try_from(leftover.fitted.saturating_add(1).min(wanted)).unwrap_or(i64::MAX);
-        let body = self.head.body();
+        let body = self.context.head.body();
         let replaced = [
             ("getMore", Some(RawBsonRef::Int64(leftover.upstream))),
             ("batchSize", Some(RawBsonRef::Int64(size))),
         ];
         let command = with_replaced(body, &replaced);
-        let answer = self.link.run_reserving(&command, self.reply_memory).await?;
+        let answer = self.context.link.run_reserving(&command, self.reply_memory).await?;
         if let Some(cursor) = CursorReply::parse(&answer) {
             leftover.upstream = cursor.id;
             leftover.documents = cursor.documents().map(RawDocument::to_owned).collect();
@@ -338,16 +338,16 @@ impl OutlierCommand<'_> {
 
 /// `killCursors`: mongod's answer, with its numbers in place of the proxy's and back.
 pub(super) async fn kill(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let body = run.head.body();
+    let body = run.context.head.body();
     // What is wrong with the list is mongod's to say.
     let ids = killed_ids(body).unwrap_or_default();
-    if !ids.iter().any(|id| run.shared.leftovers.contains(*id)) {
+    if !ids.iter().any(|id| run.context.shared.leftovers.contains(*id)) {
         return run.as_it_is().await;
     }
-    let users = run.link.users(body).await?;
+    let users = run.context.link.users(body).await?;
     let known: Vec<(i64, i64)> = ids
         .iter()
-        .filter_map(|id| Some((*id, run.shared.leftovers.upstream_of(*id, &users)?)))
+        .filter_map(|id| Some((*id, run.context.shared.leftovers.upstream_of(*id, &users)?)))
         .collect();
     let upstream_of = |id: i64| {
         known
@@ -362,11 +362,12 @@ pub(super) async fn kill(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf,
         .map(RawBsonRef::Int64)
         .collect();
     let reply = run
+        .context
         .link
         .run(&with_replaced(body, &[("cursors", Some(RawBsonRef::Array(&asked)))]))
         .await?;
     for (own, _) in &known {
-        run.shared.leftovers.lock().remove(*own);
+        run.context.shared.leftovers.lock().remove(*own);
     }
     let is_known = |id: i64| known.iter().any(|(_, upstream)| *upstream == id);
     let listed = |name: &str| {

@@ -42,7 +42,7 @@ impl OutlierCommand<'_> {
             return Err(self.withdrawn(error, written).await?);
         }
         for _ in pages.iter().filter(|page| begins_at(page) == Some(0)) {
-            self.shared.metrics.outliers.spilled(&self.label());
+            self.context.shared.metrics.outliers.spilled(&self.label());
         }
         Ok(())
     }
@@ -86,7 +86,7 @@ impl OutlierCommand<'_> {
     /// pages of a transaction have ended with it; what became of a change whose connection has failed is not
     /// known.
     pub(super) async fn withdrawn(&mut self, error: RunError, written: &[Written]) -> Result<RunError, RunError> {
-        if matches!(error, RunError::Command(_)) && !self.head.in_transaction() {
+        if matches!(error, RunError::Command(_)) && !self.context.head.in_transaction() {
             self.remove_uncounted(written).await?;
         }
         Ok(error)
@@ -104,7 +104,7 @@ impl OutlierCommand<'_> {
             Err(error) => return Err(self.withdrawn(error, written).await?),
         };
         let is_made = told.error.is_none() && told.n > 0 && !told.resent;
-        let has_ended = self.head.in_transaction() && told.error.is_some();
+        let has_ended = self.context.head.in_transaction() && told.error.is_some();
         if !is_made && !has_ended {
             self.remove_uncounted(written).await?;
         }
@@ -119,14 +119,15 @@ impl OutlierCommand<'_> {
         let mut command = single("createIndexes", self.shape.extras_collection());
         command.append(cstr!("indexes"), array_of(&index::specs(self.shape)));
         command.append(cstr!("writeConcern"), single("w", 1));
-        if self.head.in_transaction() {
+        if self.context.head.in_transaction() {
             command.append(cstr!("maxTimeMS"), MAX_INDEX_TIME_MS);
         }
-        InheritedOptions::of(self.head.body()).append_identity(&mut command);
-        match self.link.run(&command).await {
+        InheritedOptions::of(self.context.head.body()).append_identity(&mut command);
+        match self.context.link.run(&command).await {
             // The next one sees to it.
             Err(RunError::Command(CommandError::Upstream(reply)))
-                if self.head.in_transaction() && reply.get_i32("code").is_ok_and(|code| code == MAX_TIME_EXPIRED) =>
+                if self.context.head.in_transaction()
+                    && reply.get_i32("code").is_ok_and(|code| code == MAX_TIME_EXPIRED) =>
             {
                 Ok(())
             }
@@ -159,7 +160,7 @@ impl OutlierCommand<'_> {
                 Ok(found) => !found.is_empty(),
                 // The transaction has ended, and its pages with it.
                 Err(RunError::Command(error))
-                    if self.head.in_transaction() && error.is(ErrorCode::NoSuchTransaction) =>
+                    if self.context.head.in_transaction() && error.is(ErrorCode::NoSuchTransaction) =>
                 {
                     return Ok(());
                 }

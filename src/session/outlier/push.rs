@@ -48,7 +48,7 @@ pub(super) async fn to_known(
     (filter, id): (&RawDocument, RawBsonRef<'_>),
 ) -> Result<Option<At>, RunError> {
     let place = KnownOutliers::place(run.namespace, id);
-    let Some(generation) = run.settings.known_outliers.get(&place) else {
+    let Some(generation) = run.context.settings.known_outliers.get(&place) else {
         return Ok(None);
     };
     if let Some(told) = into_room(run, (statement, push), (filter, id)).await? {
@@ -56,7 +56,7 @@ pub(super) async fn to_known(
     }
     let told = to_tail(run, (statement, push), (filter, id), generation).await?;
     if told.is_none() {
-        run.settings.known_outliers.forget(&place);
+        run.context.settings.known_outliers.forget(&place);
     }
     Ok(told.map(At::done))
 }
@@ -70,7 +70,7 @@ async fn into_room(
 ) -> Result<Option<OutlierWriteResult>, RunError> {
     let weight = statement::pushed(run.shape, push.operators).map_or(usize::MAX, |pushed| pushed.as_bytes().len());
     // A transaction's own tail can be moved by nobody else, and is held by it when others would.
-    if weight > MAX_LEFT_BYTES || run.head.in_transaction() {
+    if weight > MAX_LEFT_BYTES || run.context.head.in_transaction() {
         return Ok(None);
     }
     let Some(filter) = outlier_with_room(run.shape, filter, push.count) else {
@@ -157,7 +157,7 @@ async fn to_tail(
         UpstreamRequest::plain(&looks[0]),
         UpstreamRequest::plain(&looks[1]),
     ];
-    let mut answers = run.link.call_all(&requests).await?.into_iter();
+    let mut answers = run.context.link.call_all(&requests).await?.into_iter();
     let told = OutlierWriteResult::of(succeeded(answers.next().unwrap_or_default())?);
     if told.error.is_some() {
         return Ok(Some(told));

@@ -3,7 +3,7 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{MAX_ATTEMPTS, OutlierCommand, missing_extras, pause};
+use super::{OutlierCommand, missing_extras};
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::with_replaced;
 use crate::command::count::{Count, all_of};
@@ -17,9 +17,12 @@ use crate::pattern::outlier::pipeline::{self, MISSING};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::pattern::shapes::Reads;
 use crate::pattern::unwound;
-use crate::session::bucket::{ReferencedShapes, judged_aggregate, refuse};
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
+use crate::session::bucket::judged_aggregate;
+use crate::session::cross_collection::ReferencedCollections;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
+use crate::session::refusal::refuse_stage;
 use crate::session::upstream_connection::UpstreamConnection;
 
 /// mongod's code for what could not be converted (`ConversionFailure`).
@@ -62,11 +65,11 @@ pub(super) fn are_pages_missing<T>(answer: &Result<T, RunError>) -> bool {
 impl OutlierCommand<'_> {
     /// The same for this command.
     pub(super) async fn put_together(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, RunError> {
-        put_together(self.link, command).await
+        put_together(self.context.link, command).await
     }
 
     fn count_pipeline(&self) {
-        self.shared.metrics.read(&self.label(), Strategy::Pipeline);
+        self.context.shared.metrics.read(&self.label(), Strategy::Pipeline);
     }
 }
 
@@ -74,14 +77,14 @@ impl OutlierCommand<'_> {
 pub(super) async fn judged(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
     let judgement = unwound::judgement(run.namespace.collection, find);
     if let Some(mut command) = judgement.map_err(|what| run.unsupported(what))? {
-        run.carried().append_to_read(&mut command);
-        run.link.run(&command).await?;
+        run.context.inherited().append_to_read(&mut command);
+        run.context.link.run(&command).await?;
     }
     Ok(())
 }
 
 pub(super) async fn count(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let count = Count::parse(run.head.body())?;
+    let count = Count::parse(run.context.head.body())?;
     let Some(query) = count.query.filter(|query| must_merge(run, query)) else {
         return run.as_it_is().await;
     };
@@ -98,7 +101,7 @@ pub(super) async fn count(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf
     judged.append(cstr!("limit"), 1);
     judge_variable(run, judged, count.query).await?;
     run.count_pipeline();
-    run.carried().append_to_read(&mut command);
+    run.context.inherited().append_to_read(&mut command);
     let answer = run.put_together(&command).await?;
     Ok(count.reply(all_of(&answer), &answer))
 }
@@ -110,8 +113,8 @@ async fn judge_variable(
     query: Option<&RawDocument>,
 ) -> Result<(), RunError> {
     if let Some(mut command) = unwound::variable_judgement(command, &[], query) {
-        run.carried().append_to_read(&mut command);
-        run.link.run(&command).await?;
+        run.context.inherited().append_to_read(&mut command);
+        run.context.link.run(&command).await?;
     }
     Ok(())
 }
@@ -121,7 +124,7 @@ fn must_merge(run: &OutlierCommand<'_>, words: &RawDocument) -> bool {
 }
 
 pub(super) async fn distinct(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let wanted = Distinct::parse(run.head.body())?;
+    let wanted = Distinct::parse(run.context.head.body())?;
     if run.shape.reads() == Reads::Merged && names_own(run.shape, RawBsonRef::String(wanted.key)) {
         return Err(run.unsupported(&format!("distinct of `{}`", wanted.key)).into());
     }
@@ -139,7 +142,7 @@ pub(super) async fn distinct(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     judged.append(cstr!("key"), "_id");
     judge_variable(run, judged, wanted.query).await?;
     run.count_pipeline();
-    run.carried().append_to_read(&mut command);
+    run.context.inherited().append_to_read(&mut command);
     let answer = run.put_together(&command).await?;
     let mut values = RawArrayBuf::new();
     if let Some(cursor) = CursorReply::parse(&answer) {
@@ -163,10 +166,10 @@ pub(super) async fn distinct(run: &mut OutlierCommand<'_>) -> Result<RawDocument
 }
 
 pub(super) async fn aggregate(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let body = run.head.body();
+    let body = run.context.head.body();
     let aggregate = match Aggregate::parse(body) {
         Ok(aggregate) => aggregate,
-        Err(error) => return Err(judged_aggregate(run.link, run.head, error).await),
+        Err(error) => return Err(judged_aggregate(run.context.link, run.context.head, error).await),
     };
     let stages = &aggregate.pipeline;
     let first = stages
@@ -191,23 +194,20 @@ pub(super) async fn aggregate(run: &mut OutlierCommand<'_>) -> Result<RawDocumen
             .unsupported("explain of a pipeline that may depend on the array")
             .into());
     }
-    let mut pipelines = Pipelines::new(&run.settings.shapes, run.head.database);
-    let metrics = &run.shared.metrics;
+    let mut pipelines = Pipelines::new(&run.context.settings.shapes, run.context.head.database);
+    let metrics = &run.context.shared.metrics;
     let rewritten = pipelines
         .stages(stages, PipelinePosition::Open)
-        .map_err(|refused| refuse(metrics, &refused))?;
+        .map_err(|refused| refuse_stage(metrics, &refused))?;
     let stages = if is_of_collection {
         rewritten
     } else {
         pipeline::of_aggregate(run.shape, stages, &rewritten).map_err(|what| run.unsupported(&what))?
     };
-    let mut reaching = ReferencedShapes {
-        shared: run.shared,
-        settings: run.settings,
-        link: run.link,
-        head: run.head,
+    let mut referenced = ReferencedCollections {
+        context: &mut run.context,
     };
-    reaching.prepare(&pipelines.into_reached()).await?;
+    referenced.prepare(&pipelines.into_reached()).await?;
     let stages: RawArrayBuf = array_of(&stages);
     let command = with_replaced(body, &[("pipeline", Some(RawBsonRef::Array(&stages)))]);
     run.count_pipeline();
@@ -249,7 +249,7 @@ fn makes_others(stage: &RawDocument) -> bool {
 
 /// As it is, where the array does not matter to what is explained.
 pub(super) async fn explain(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let explained = get(run.head.body(), "explain").and_then(RawBsonRef::as_document);
+    let explained = get(run.context.head.body(), "explain").and_then(RawBsonRef::as_document);
     let depends = explained.is_none_or(|explained| depends_on_array(run.shape, explained));
     if depends {
         let what = format!("explain of what may depend on {}", run.shape.array());

@@ -66,7 +66,7 @@ impl OutlierCommand<'_> {
         let shown = documents.iter().map(|document| self.shown(document));
         let shown = shown.collect::<Result<Vec<_>, RunError>>()?;
         if shown.iter().any(|shown| matches!(shown, AnsweredDocument::Outlier(..))) {
-            self.shared.metrics.outliers.merged(&self.label());
+            self.context.shared.metrics.outliers.merged(&self.label());
         }
         let expected = shown
             .iter()

@@ -49,19 +49,19 @@ impl OutlierCommand<'_> {
     /// The collection in which all work at this time.
     pub(super) async fn shared_scratch(&mut self) -> Result<String, RunError> {
         let name = shared_scratch(self.shape, SystemTime::now());
-        let extras = Namespace::new(self.head.database, self.shape.extras_collection());
-        if let Some(former) = self.settings.scratches.take(extras.to_string(), &name) {
+        let extras = Namespace::new(self.context.head.database, self.shape.extras_collection());
+        if let Some(former) = self.context.settings.scratches.take(extras.to_string(), &name) {
             let mut command = single("drop", former);
             self.append_scratch(&mut command);
             // mongod says so if there is none.
-            self.link.call(UpstreamRequest::plain(&command)).await?;
+            self.context.link.call(UpstreamRequest::plain(&command)).await?;
         }
         Ok(name)
     }
 
     /// Never a part of a transaction, nor of a retryable write.
     pub(super) fn append_scratch(&self, command: &mut RawDocumentBuf) {
-        InheritedOptions::of(self.head.body()).append_identity(command);
+        InheritedOptions::of(self.context.head.body()).append_identity(command);
     }
 }
 

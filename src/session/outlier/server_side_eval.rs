@@ -2,12 +2,13 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{MAX_ATTEMPTS, OutlierCommand, pause};
+use super::OutlierCommand;
 use crate::command::document::{array_of, as_flag, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::outlier::orphans::own_scratch;
 use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -59,8 +60,8 @@ impl OutlierCommand<'_> {
             }
             self.clear(collection, collection == &shared, whole).await?;
             let then = then?;
-            if self.head.in_transaction() && has_failed(&answer) {
-                self.abort().await?;
+            if self.context.head.in_transaction() && has_failed(&answer) {
+                self.context.abort_transaction().await?;
             }
             return Ok(Computed { answer, then });
         }
@@ -83,7 +84,7 @@ impl OutlierCommand<'_> {
             body: &insert,
             sequence: Some((field, &[if is_as_it_is { whole } else { &upsert }])),
         };
-        let answer = succeeded(self.link.call(request).await?)?;
+        let answer = succeeded(self.context.link.call(request).await?)?;
         let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
         let Some(error) = errors.and_then(|errors| errors.into_iter().flatten().next()) else {
             return Ok(true);
@@ -98,7 +99,7 @@ impl OutlierCommand<'_> {
 
     async fn on_copy(&mut self, mut change: RawDocumentBuf) -> Result<RawDocumentBuf, RunError> {
         self.append_scratch(&mut change);
-        Ok(self.link.call(UpstreamRequest::plain(&change)).await?)
+        Ok(self.context.link.call(UpstreamRequest::plain(&change)).await?)
     }
 
     async fn copy(
@@ -118,7 +119,7 @@ impl OutlierCommand<'_> {
         find.append(cstr!("limit"), 1);
         find.append(cstr!("singleBatch"), true);
         self.append_scratch(&mut find);
-        let answer = self.link.run(&find).await?;
+        let answer = self.context.link.run(&find).await?;
         let cursor = CursorReply::parse(&answer);
         Ok(cursor.and_then(|cursor| cursor.documents().next().map(RawDocument::to_owned)))
     }
@@ -135,7 +136,7 @@ impl OutlierCommand<'_> {
             None => command = single("drop", collection),
         }
         self.append_scratch(&mut command);
-        self.link.call(UpstreamRequest::plain(&command)).await?;
+        self.context.link.call(UpstreamRequest::plain(&command)).await?;
         Ok(())
     }
 }

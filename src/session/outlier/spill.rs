@@ -5,14 +5,15 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::OutlierCommand;
 use super::hot_documents::KnownOutliers;
 use super::internal_write::WriteOrigin;
-use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::document::{put, single};
 use crate::command::error::ErrorCode;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::outlier::layout::{Extras, path};
 use crate::pattern::outlier::page::{ExtrasPage, moving, of_generation};
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -43,7 +44,7 @@ impl OutlierCommand<'_> {
                     )
                     .await?;
                 if told.succeeded()?.n > 0 {
-                    self.shared.metrics.outliers.spilled(&self.label());
+                    self.context.shared.metrics.outliers.spilled(&self.label());
                     return Ok(());
                 }
             }
@@ -73,7 +74,9 @@ impl OutlierCommand<'_> {
     /// Begins pages: whether nobody else has begun one of them.
     async fn begin_pages(&mut self, pages: &[RawDocumentBuf]) -> Result<bool, RunError> {
         match self.store_pages(pages).await {
-            Err(RunError::Command(error)) if error.is(ErrorCode::DuplicateKey) && !self.head.in_transaction() => {
+            Err(RunError::Command(error))
+                if error.is(ErrorCode::DuplicateKey) && !self.context.head.in_transaction() =>
+            {
                 Ok(false)
             }
             written => written.map(|()| true),
@@ -83,7 +86,7 @@ impl OutlierCommand<'_> {
     pub(super) async fn look(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<Option<Looked>, RunError> {
         let looks = self.looks(id, generation);
         let requests = looks.each_ref().map(|look| UpstreamRequest::plain(look));
-        let answers = self.link.call_all(&requests).await?;
+        let answers = self.context.link.call_all(&requests).await?;
         self.looked(id, answers, generation).await
     }
 
@@ -104,7 +107,7 @@ impl OutlierCommand<'_> {
         for look in &mut looks {
             look.append(cstr!("limit"), 1);
             look.append(cstr!("singleBatch"), true);
-            self.carried().append_to_internal_read(look);
+            self.context.inherited().append_to_internal_read(look);
         }
         looks
     }
@@ -130,12 +133,12 @@ impl OutlierCommand<'_> {
             return Ok(None);
         };
         let place = KnownOutliers::place(self.namespace, id);
-        self.settings.known_outliers.learn(place, extras.generation);
+        self.context.settings.known_outliers.learn(place, extras.generation);
         let page = if extras.generation == generation {
             found.next().flatten()
         } else {
             let [_, last] = self.looks(id, extras.generation);
-            let answer = self.link.run(&last).await?;
+            let answer = self.context.link.run(&last).await?;
             let first = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
             first.map(RawDocument::to_owned)
         };

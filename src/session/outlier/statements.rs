@@ -33,7 +33,7 @@ impl WriteStatement<'_, '_> {
     /// What came of it, where the documents that it means could not be looked for: mongod judges all of it,
     /// by one that meets none, and may find something else wrong first.
     async fn judged(&self, run: &mut OutlierCommand<'_>, error: CommandError) -> Result<OutlierWriteResult, RunError> {
-        if run.head.in_transaction() {
+        if run.context.head.in_transaction() {
             return Err(error.into());
         }
         let told = self.on_none(run).await?;
@@ -68,7 +68,7 @@ pub(super) async fn run_each(
             }
             Err(error) => return Err(error),
         };
-        if failed && (ordered || run.head.in_transaction()) {
+        if failed && (ordered || run.context.head.in_transaction()) {
             break;
         }
     }

@@ -7,17 +7,18 @@ mod eval_and_replace;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::OutlierCommand;
 use super::id_cursor::IdCursor;
 use super::internal_write::{OutlierWriteResult, WriteOrigin};
 use super::push::{self, Push};
 use super::statements::{self, Results, WriteTally};
 use super::write::{DocumentSelector, has_expression, met_by_none};
-use super::{MAX_ATTEMPTS, OutlierCommand, pause};
 use crate::command::document::{first_field, get, put, single};
 use crate::command::error::ErrorCode;
 use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::outlier::classify::{Growth, UpdateEffect, may_insert_long};
 use crate::pattern::outlier::statement::typical_with_room;
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::malformed_pipeline;
 
@@ -48,8 +49,8 @@ impl At {
 }
 
 pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let command = Update::parse(run.head)?;
-    run.is_retryable()?;
+    let command = Update::parse(run.context.head)?;
+    run.context.is_retryable()?;
     let changes: Vec<UpdateEffect> = command
         .statements
         .iter()
@@ -74,7 +75,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
         .map(statements::WriteStatement::Update)
         .collect();
     let reply = statements::run_each(run, &statements, (WriteTally::of_update(), command.ordered)).await?;
-    malformed_pipeline::check(run.link, run.head, &command).await?;
+    malformed_pipeline::check(run.context.link, run.context.head, &command).await?;
     Ok(reply)
 }
 
@@ -84,7 +85,7 @@ impl<'a> OutlierUpdate<'_, 'a> {
         let of = self.of;
         // By mongod, whatever it meets.
         let is_refused = (of.upsert && has_expression(of.filter))
-            || (of.multi && (run.head.is_retryable_write() || is_replacement(of.change)));
+            || (of.multi && (run.context.head.is_retryable_write() || is_replacement(of.change)));
         let is_plain = is_refused || (self.change == UpdateEffect::LeavesArray && !run.depends(Some(of.filter)));
         let told = if is_plain {
             verbatim(run, self).await?
@@ -206,7 +207,7 @@ async fn wrong_in_transaction(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierUpdate<'_, '_>,
 ) -> Result<Option<OutlierWriteResult>, RunError> {
-    if !run.head.in_transaction() || statement.of.hint.is_none() {
+    if !run.context.head.in_transaction() || statement.of.hint.is_none() {
         return Ok(None);
     }
     let told = statement.on_none(run).await?;
@@ -315,7 +316,7 @@ async fn without_match(
     taken: &mut u32,
 ) -> Result<Option<OutlierWriteResult>, RunError> {
     let collection = run.namespace.collection;
-    if run.head.is_retryable_write() || !statement.of.upsert || statement.of.hint.is_some() {
+    if run.context.head.is_retryable_write() || !statement.of.upsert || statement.of.hint.is_some() {
         let told = statement.on_none(run).await?;
         if told.n > 0 || told.error.is_some() || !statement.of.upsert {
             return Ok(Some(told));
@@ -339,7 +340,7 @@ async fn without_match(
         .as_ref()
         .is_some_and(|error| error.code == ErrorCode::DuplicateKey.number() && is_of_id(&error.detail));
     // There is a document of that `_id`, which does not meet the filter, unless it is new.
-    if is_taken && !run.head.in_transaction() && *taken < MAX_TAKEN {
+    if is_taken && !run.context.head.in_transaction() && *taken < MAX_TAKEN {
         *taken += 1;
         return Ok(None);
     }

@@ -62,11 +62,11 @@ impl OutlierCommand<'_> {
     /// The `_id` of the first document that is meant.
     pub(super) async fn first_id(&mut self, meant: DocumentSelector<'_>) -> Result<Option<RawBson>, RunError> {
         let (mut command, merges) = self.id_query(meant, (Selection::Found, 1))?;
-        self.carried().append_to_internal_read(&mut command);
+        self.context.inherited().append_to_internal_read(&mut command);
         let answer = if merges {
             self.put_together(&command).await?
         } else {
-            self.link.run(&command).await?
+            self.context.link.run(&command).await?
         };
         let found = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
         Ok(found.and_then(|found| get(found, "_id")).map(RawBson::from))
@@ -183,7 +183,7 @@ impl OutlierCommand<'_> {
         let mut command = single("findAndModify", self.namespace.collection);
         put(&mut command, "query", filter);
         put(&mut command, "update", change);
-        if let Some(new) = get(self.head.body(), "new") {
+        if let Some(new) = get(self.context.head.body(), "new") {
             // The image that mongod keeps, for when it is sent again.
             put(&mut command, "new", new);
         }

@@ -10,10 +10,11 @@ use crate::pattern::bucket::item_lookup::ItemSelector;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::{PageHeader, path};
 use crate::pattern::bucket::predicate_pushdown::{BucketPredicate, is_page_of_any_layout};
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
+use crate::session::bucket::BucketCommand;
 use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_met_by, wait};
 use crate::session::bucket::upstream_query::{documents, more};
 use crate::session::bucket::write_statement::{Origin, WriteCommand, lost_too_often, send_counting};
-use crate::session::bucket::{BucketCommand, MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
 /// Pages taken together.
@@ -28,7 +29,9 @@ pub(super) async fn delete(
 ) -> Result<(), RunError> {
     for _ in 0..MAX_RUNS {
         match all(run, wanted, deleted).await {
-            Err(RunError::Command(error)) if is_met_by(&error) && !run.head.in_transaction() => wait(run).await?,
+            Err(RunError::Command(error)) if is_met_by(&error) && !run.context.head.in_transaction() => {
+                wait(run).await?;
+            }
             done => return done,
         }
     }
@@ -57,7 +60,7 @@ async fn whole_pages(
 ) -> Result<(), RunError> {
     for round in 0..MAX_ATTEMPTS {
         pause(round).await;
-        let mut answer = run.link.run(&pages_of(run, condition)).await?;
+        let mut answer = run.context.link.run(&pages_of(run, condition)).await?;
         let mut missed = false;
         loop {
             let pages = pages(run, &answer)?;
@@ -90,7 +93,7 @@ fn pages_of(run: &BucketCommand<'_>, condition: &RawDocument) -> RawDocumentBuf 
     find.append(cstr!("hint"), index::PAGE);
     find.append(cstr!("projection"), single(run.shape.items(), 0));
     find.append(cstr!("batchSize"), PAGES);
-    run.carried().append_to_internal_read(&mut find);
+    run.context.inherited().append_to_internal_read(&mut find);
     find
 }
 

@@ -14,10 +14,11 @@ use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::update_by_id::place_of;
 use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::write_statement::{
     Origin, WriteCommand, WriteResult, is_remembered, lost_too_often, send_one,
 };
-use crate::session::bucket::{BucketCommand, MAX_ATTEMPTS, item_lookup, pause};
+use crate::session::bucket::{BucketCommand, item_lookup};
 use crate::session::error::RunError;
 
 /// An item to be taken out, as it was found.
@@ -44,7 +45,7 @@ pub(super) async fn delete(
     let item = narrowing.exactly_one_id().filter(|_| is_simple);
     // In a transaction nothing is tried that may fail.
     if let Some(item) = item
-        && !run.head.in_transaction()
+        && !run.context.head.in_transaction()
     {
         let in_place = take_out_by_id(shape, &narrowing.on_buckets(), item);
         let told = send_one(run, WriteCommand::Update, &in_place, Origin::Client(id)).await?;
@@ -118,7 +119,7 @@ pub(in crate::session::bucket) async fn sweep_page(
         return Ok(());
     }
     let key = condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?;
-    if run.head.in_transaction() {
+    if run.context.head.in_transaction() {
         // Which would end if the page had got an item since it was looked at, as by a move of this same
         // command.
         return remove_empty_pages::key(run, &key).await;
@@ -140,8 +141,8 @@ pub(in crate::session::bucket) async fn target_by_id(
     find.append(cstr!("hint"), index::ITEM_ID);
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
-    run.carried().append_to_internal_read(&mut find);
-    let answer = run.link.run(&find).await?;
+    run.context.inherited().append_to_internal_read(&mut find);
+    let answer = run.context.link.run(&find).await?;
     let Some(bucket) = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next()) else {
         return Ok(None);
     };

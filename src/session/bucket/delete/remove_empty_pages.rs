@@ -27,8 +27,8 @@ pub(in crate::session::bucket) async fn key(run: &mut BucketCommand<'_>, key: &R
     find.append(cstr!("limit"), PAGES);
     find.append(cstr!("batchSize"), PAGES);
     find.append(cstr!("singleBatch"), true);
-    run.carried().append_to_internal_read(&mut find);
-    let answer = run.link.run(&find).await?;
+    run.context.inherited().append_to_internal_read(&mut find);
+    let answer = run.context.link.run(&find).await?;
     let pages = CursorReply::parse(&answer).map(|cursor| {
         let pages = cursor.documents().map(|page| PageHeader::parse(run.shape, page));
         pages.collect::<Option<Vec<_>>>()
@@ -108,7 +108,7 @@ pub(super) async fn below(
         command.append(cstr!("fields"), single(run.shape.items(), 0));
         command.append(cstr!("hint"), index::PAGE);
         beside(run).append_to_write(&mut command);
-        let answer = succeeded(run.link.call(UpstreamRequest::plain(&command)).await?);
+        let answer = succeeded(run.context.link.call(UpstreamRequest::plain(&command)).await?);
         let Some(answer) = unless_replaced(run, answer.map_err(Into::into))? else {
             return Ok(());
         };

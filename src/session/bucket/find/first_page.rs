@@ -20,7 +20,7 @@ pub(super) async fn known(
     let Some(place) = place(run, queries) else {
         return Ok(None);
     };
-    let pages = &run.settings.first_pages;
+    let pages = &run.context.settings.first_pages;
     let Some(id) = pages.get(&place) else {
         return Ok(None);
     };
@@ -45,7 +45,7 @@ pub(super) fn learn(run: &BucketCommand<'_>, question: &BucketQuery, bucket: &Ra
     let place = place(run, Queries { source, key }).filter(|place| is_at(run, place, bucket));
     let id = get(bucket, "_id").and_then(RawBsonRef::as_str);
     if let Some((place, id)) = place.zip(id) {
-        run.settings.first_pages.learn(place, id.to_owned());
+        run.context.settings.first_pages.learn(place, id.to_owned());
     }
 }
 

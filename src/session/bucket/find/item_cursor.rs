@@ -177,22 +177,22 @@ impl ItemCursor {
             let asked = self.buckets(shape, measure, &batch);
             let answer = match (first.take(), sent.take()) {
                 (Some(answer), _) => answer,
-                (None, Some(sent)) => succeeded(run.link.answer_to(sent).await?)?,
+                (None, Some(sent)) => succeeded(run.context.link.answer_to(sent).await?)?,
                 (None, None) => {
                     let command = self.command(run, shape, measure, &batch);
-                    succeeded(run.link.call(UpstreamRequest::plain(&command)).await?)?
+                    succeeded(run.context.link.call(UpstreamRequest::plain(&command)).await?)?
                 }
             };
             // mongod reads on while these are unpacked.
             if self.needs_more_than(&answer, measure, &batch) {
                 let command = self.command(run, shape, measure, &batch);
-                sent = Some(run.link.send(UpstreamRequest::plain(&command)).await?);
+                sent = Some(run.context.link.send(UpstreamRequest::plain(&command)).await?);
             }
             let step = self.unpack(shape, &answer, asked);
             if !matches!(step, ScanStep::Done | ScanStep::More) || self.done {
                 // What was asked for in vain.
                 if let Some(sent) = sent.take() {
-                    self.see(&succeeded(run.link.answer_to(sent).await?)?);
+                    self.see(&succeeded(run.context.link.answer_to(sent).await?)?);
                 }
             }
             match step {

@@ -94,7 +94,7 @@ impl Merging<'_> {
             self.queries.whole_highest(),
             self.queries.by_bounds(self.question, pages),
         ];
-        let may_move = run.upstream == UpstreamKind::Standalone;
+        let may_move = run.context.upstream == UpstreamKind::Standalone;
         queries.extend(may_move.then(|| self.queries.first(run.shape)));
         let queries = queries.into_iter().map(|query| complete(run, query)).collect();
         let Some(answers) = ask_all(run, queries).await? else {

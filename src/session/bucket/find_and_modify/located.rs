@@ -18,12 +18,13 @@ use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::update_by_position::{Demand, InPlace, Planned};
 use crate::pattern::bucket::upsert::check_filter;
 use crate::pattern::shapes::BucketShape;
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::item_update::{ItemUpdate, end_transaction, given_up, in_words_of_the_application};
 use crate::session::bucket::move_item::{self, MoveOutcome};
 use crate::session::bucket::relocate::claimed;
 use crate::session::bucket::update::is_relocated;
 use crate::session::bucket::upsert::{self, Upserted};
-use crate::session::bucket::{BucketCommand, MAX_ATTEMPTS, item_lookup, pause};
+use crate::session::bucket::{BucketCommand, item_lookup};
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream_connection::UpstreamRequest;
@@ -188,14 +189,14 @@ impl LocatedFindAndModify<'_> {
         }
         self.task.append_own_options(&mut body);
         self.complete(run, &mut body);
-        Ok(succeeded(run.link.call(UpstreamRequest::plain(&body)).await?)?)
+        Ok(succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?)?)
     }
 
     fn complete(&self, run: &BucketCommand<'_>, body: &mut RawDocumentBuf) {
         if let Some(id) = self.task.statement_id {
             body.append(cstr!("stmtId"), id);
         }
-        run.carried().append_to_write(body);
+        run.context.inherited().append_to_write(body);
     }
 
     /// Changes the item; `None` where it is not as it was found.
@@ -221,7 +222,7 @@ impl LocatedFindAndModify<'_> {
             let what = "findAndModify, other than by its `_id`, of an item of that size, or of one beside such";
             return Err(run.unsupported(what).into());
         }
-        let answer = match succeeded(run.link.call(UpstreamRequest::plain(&body)).await?) {
+        let answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?) {
             Ok(answer) => answer,
             Err(CommandError::Upstream(reply)) => return Ok(Some(told(run, &reply, found))),
             Err(error) => return Err(error.into()),
@@ -310,7 +311,7 @@ impl LocatedFindAndModify<'_> {
 
     /// An item as the client asked to see it.
     fn shown(&self, run: &BucketCommand<'_>, item: &RawDocument) -> Result<RawDocumentBuf, RunError> {
-        let mut mint = SystemIdSource::new(&run.shared.timestamps);
+        let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
         let prepared = Item::prepare(run.shape, 0, item, &mut KeepsTimestamps(&mut mint));
         let prepared = prepared.map_err(WriteError::into_command_error)?;
         let mut bucket = RawDocumentBuf::new();

@@ -4,35 +4,36 @@ mod transaction;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{MAX_ATTEMPTS, given_up, there, without_others};
+use super::{given_up, there, without_others};
 use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_index::{self, Conflict, conflict, is_id_key, is_own, key, name};
+use crate::session::backoff::MAX_ATTEMPTS;
 use crate::session::bucket::BucketCommand;
 use crate::session::error::RunError;
 
 pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let body = run.head.body();
+    let body = run.context.head.body();
     let Some(wanted) = indexes::wanted(body) else {
         // Nothing that mongod could make: it says why.
-        return run.link.run(body).await;
+        return run.context.link.run(body).await;
     };
-    match run.link.run(&judged(run)).await {
+    match run.context.link.run(&judged(run)).await {
         Err(RunError::Command(error)) if indexes::is_sound(&error) => {}
         // What is observed was relayed: mongod has judged it already.
-        Err(RunError::Link(_)) if run.link.is_dry_run() => {}
+        Err(RunError::Link(_)) if run.context.link.is_dry_run() => {}
         // It says the same of the client's own, which ends the transaction.
-        Err(RunError::Command(_)) if run.head.in_transaction() => {
-            run.link.run(body).await?;
+        Err(RunError::Command(_)) if run.context.head.in_transaction() => {
+            run.context.link.run(body).await?;
             return Err(run.unsupported("createIndexes as this server has it").into());
         }
         Err(error) => return Err(error),
         Ok(_) => return Err(run.unsupported("createIndexes as this server has it").into()),
     }
     let stored = stored(run, &wanted)?;
-    if run.head.in_transaction() {
+    if run.context.head.in_transaction() {
         return transaction::run(run, &wanted, &stored).await;
     }
     for _ in 0..MAX_ATTEMPTS {
@@ -48,14 +49,14 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
 /// What has mongod judge the client's command: in no transaction, since its error would end that.
 fn judged(run: &BucketCommand<'_>) -> RawDocumentBuf {
     let mut command = RawDocumentBuf::new();
-    let judged = indexes::judged(run.head.body());
-    if !run.head.in_transaction() {
+    let judged = indexes::judged(run.context.head.body());
+    if !run.context.head.in_transaction() {
         return judged;
     }
     for (name, value) in judged.iter().flatten().filter(|(name, _)| !is_generic(name.as_str())) {
         command.append(name, value);
     }
-    InheritedOptions::of(run.head.body()).append_identity(&mut command);
+    InheritedOptions::of(run.context.head.body()).append_identity(&mut command);
     command
 }
 
@@ -85,9 +86,14 @@ async fn attempt(
     wanted: &[&RawDocument],
     stored: &[RawDocumentBuf],
 ) -> Result<RawDocumentBuf, RunError> {
-    let settings = run.settings;
-    if settings.readiness.for_reading(&mut run.asker()).await?.is_some() {
-        settings.readiness.for_writing(&mut run.asker()).await?;
+    let settings = run.context.settings;
+    if settings
+        .readiness
+        .for_reading(&mut run.catalog_session())
+        .await?
+        .is_some()
+    {
+        settings.readiness.for_writing(&mut run.catalog_session()).await?;
     }
     let there = there(run).await?;
     let is_new = there.is_none();
@@ -108,7 +114,13 @@ async fn attempt(
         return Err(error_of(run, conflict).into());
     }
     specs.extend_from_slice(stored);
-    let reply = match (run.link.run(&indexes::create(run.head.body(), &specs)).await, conflict) {
+    let reply = match (
+        run.context
+            .link
+            .run(&indexes::create(run.context.head.body(), &specs))
+            .await,
+        conflict,
+    ) {
         (Err(RunError::Command(error)), Some(conflict)) if error.is(ErrorCode::IndexAlreadyExists) => {
             return Err(error_of(run, &conflict).into());
         }

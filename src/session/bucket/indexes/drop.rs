@@ -4,34 +4,35 @@ use std::collections::HashSet;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{MAX_ATTEMPTS, given_up, not_in_transaction, there, without_others};
+use super::{given_up, not_in_transaction, there, without_others};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes::{self, Dropped};
 use crate::pattern::bucket::item_index::{ID, Indexes, is_clustered, name};
+use crate::session::backoff::MAX_ATTEMPTS;
 use crate::session::bucket::BucketCommand;
 use crate::session::error::RunError;
 
 pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     not_in_transaction(run, "dropIndexes")?;
-    let body = run.head.body();
+    let body = run.context.head.body();
     let dropped = Dropped::parse(body)?;
-    let settings = run.settings;
-    settings.readiness.for_reading(&mut run.asker()).await?;
+    let settings = run.context.settings;
+    settings.readiness.for_reading(&mut run.catalog_session()).await?;
     for _ in 0..MAX_ATTEMPTS {
         let Some(there) = there(run).await? else {
             // mongod says so, unless it is there by now.
-            run.link.run(&indexes::drop(body, &[])).await?;
+            run.context.link.run(&indexes::drop(body, &[])).await?;
             continue;
         };
         let names = match names(&there, &dropped) {
             Ok(names) => names,
             Err(error) => {
                 // What else is wrong with the command, mongod finds first.
-                run.link.run(&indexes::drop(body, &[])).await?;
+                run.context.link.run(&indexes::drop(body, &[])).await?;
                 return Err(error.into());
             }
         };
-        match run.link.run(&indexes::drop(body, &names)).await {
+        match run.context.link.run(&indexes::drop(body, &names)).await {
             Ok(reply) => return Ok(told(&reply, &dropped, there.others.len())),
             // Somebody has dropped one of them meanwhile.
             Err(RunError::Command(error)) if error.is(ErrorCode::IndexNotFound) => {}

@@ -60,9 +60,9 @@ pub(super) struct InsertBatch<'a> {
 
 impl<'a> InsertBatch<'a> {
     pub(super) fn prepare(run: &BucketCommand<'a>, command: &Insert<'_>) -> Self {
-        let care = if run.head.in_transaction() {
+        let care = if run.context.head.in_transaction() {
             WriteGuarantee::Transaction
-        } else if run.head.is_retryable_write() {
+        } else if run.context.head.is_retryable_write() {
             WriteGuarantee::ExactlyOnce
         } else {
             WriteGuarantee::AtLeastOnce
@@ -71,7 +71,9 @@ impl<'a> InsertBatch<'a> {
             groups: Vec::new(),
             ordered: command.ordered,
             care,
-            strict_api: get(run.head.body(), "apiStrict").and_then(as_flag).unwrap_or(false),
+            strict_api: get(run.context.head.body(), "apiStrict")
+                .and_then(as_flag)
+                .unwrap_or(false),
             concern: Concern::of(run),
             failed: Vec::new(),
             placed: HashMap::new(),
@@ -79,7 +81,7 @@ impl<'a> InsertBatch<'a> {
             concern_error: None,
             is_clustered: false,
             last_answer: RawDocumentBuf::new(),
-            mint: SystemIdSource::new(&run.shared.timestamps),
+            mint: SystemIdSource::new(&run.context.shared.timestamps),
         };
         batch.gather(run, command);
         batch

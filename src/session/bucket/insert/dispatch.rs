@@ -89,7 +89,7 @@ pub(super) async fn send(
         }
     }
     let requests: Vec<UpstreamRequest<'_>> = together.iter().map(Command::request).collect();
-    let answers = run.link.call_all(&requests).await?;
+    let answers = run.context.link.call_all(&requests).await?;
     let mut failed = Ok(());
     let mut pages_failed = false;
     for (command, answer) in together.iter().zip(answers) {
@@ -103,7 +103,7 @@ pub(super) async fn send(
         if pages_failed {
             break;
         }
-        let answer = run.link.call(command.request()).await?;
+        let answer = run.context.link.call(command.request()).await?;
         pages_failed = !settle(run, batch, &command, answer)?;
     }
     Ok(())
@@ -182,7 +182,7 @@ fn append_options(
     (uuid, at_once): (&Binary, bool),
     body: &mut RawDocumentBuf,
 ) {
-    let mut carried = run.carried();
+    let mut carried = run.context.inherited();
     // All of a transaction is either under the stable API alone or not.
     if !(batch.strict_api && batch.in_transaction()) && *uuid != uncommitted() {
         body.append(cstr!("collectionUUID"), uuid);
@@ -211,7 +211,7 @@ fn settle(
     command: &Command<'_>,
     answer: RawDocumentBuf,
 ) -> Result<bool, RunError> {
-    let numbered = run.head.is_retryable_write() && !command.kind.is_repeatable();
+    let numbered = run.context.head.is_retryable_write() && !command.kind.is_repeatable();
     let answer = succeeded(answer).map_err(|error| if numbered { error.with_labels_of_write() } else { error })?;
     let resent = retried(&answer);
     if command.sequence.is_none() {
@@ -228,7 +228,7 @@ fn settle(
             None if resent.contains(&statement.id) && !command.kind.is_repeatable() => StatementOutcome::Resent,
             None => StatementOutcome::Stored,
         };
-        batch.apply(&run.shared.metrics.inserts, statement, outcome);
+        batch.apply(&run.context.shared.metrics.inserts, statement, outcome);
         if command.ordered && !all {
             break;
         }
@@ -256,7 +256,7 @@ fn settle_as_one(
         } else {
             StatementOutcome::Unclear
         };
-        batch.apply(&run.shared.metrics.inserts, statement, outcome);
+        batch.apply(&run.context.shared.metrics.inserts, statement, outcome);
     }
     keep(batch, answer);
     Ok(all)
@@ -275,7 +275,7 @@ fn failure_of(run: &BucketCommand<'_>, error: WriteError) -> Result<Failure, Com
     }
     let failure = failure(run.shape, error);
     if matches!(failure, Failure::NotReady) {
-        run.settings.readiness.forget(run.namespace);
+        run.context.settings.readiness.forget(run.namespace);
     }
     Ok(failure)
 }

@@ -54,7 +54,7 @@ pub(super) async fn look(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_
         .iter()
         .map(|query| UpstreamRequest::plain(query.command()))
         .collect();
-    let answers = run.link.call_all(&requests).await?;
+    let answers = run.context.link.call_all(&requests).await?;
     let mut hits = Hits::default();
     for (query, answer) in queries.iter().zip(answers) {
         let answer = succeeded(answer)?;
@@ -96,7 +96,7 @@ fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
         let mut find = single("find", run.namespace.collection);
         ids_query(run.shape, ids.iter().copied(), &mut find);
         find.append(cstr!("batchSize"), BATCH_SIZE);
-        run.carried().append_to_internal_read(&mut find);
+        run.context.inherited().append_to_internal_read(&mut find);
         queries.push(Query::Ids(find));
     }
     let lost: Vec<(usize, &Item)> = groups()
@@ -110,13 +110,13 @@ fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
                 let mut aggregate = single("aggregate", run.namespace.collection);
                 put(&mut aggregate, "pipeline", &pipeline);
                 aggregate.append(cstr!("cursor"), single("batchSize", BATCH_SIZE));
-                run.carried().append_to_internal_read(&mut aggregate);
+                run.context.inherited().append_to_internal_read(&mut aggregate);
                 queries.push(Query::Together(aggregate, numbers.collect()));
             }
             HeadLookup::Apart => queries.extend(lost.iter().map(|(number, item)| {
                 let mut find = single("find", run.namespace.collection);
                 append_facts_query(run.shape, item, &mut find);
-                run.carried().append_to_internal_read(&mut find);
+                run.context.inherited().append_to_internal_read(&mut find);
                 Query::Apart(find, *number)
             })),
         }
@@ -136,7 +136,7 @@ async fn together(
 ) -> Result<(), RunError> {
     let mut found: HashMap<Vec<u8>, PageHeader> = HashMap::new();
     let shape = run.shape;
-    let place = (run.shared, run.namespace);
+    let place = (run.context.shared, run.namespace);
     each(run, answer, |page| {
         let (key, facts) = HeadLookup::parse(shape, page).ok_or_else(|| unreadable(place, shape))?;
         found.insert(key, facts);
@@ -160,7 +160,7 @@ fn apart(
 ) -> Result<(), CommandError> {
     let bucket = CursorReply::parse(answer).and_then(|cursor| cursor.documents().next());
     let facts = bucket.map(|bucket| {
-        PageHeader::parse(run.shape, bucket).ok_or_else(|| unreadable((run.shared, run.namespace), run.shape))
+        PageHeader::parse(run.shape, bucket).ok_or_else(|| unreadable((run.context.shared, run.namespace), run.shape))
     });
     let facts = facts.transpose()?;
     if let Some(group) = batch.groups.get_mut(group) {
@@ -185,8 +185,8 @@ async fn each(
         }
         let mut more = single("getMore", cursor.id);
         put(&mut more, "collection", run.namespace.collection);
-        run.carried().append_to_internal_read(&mut more);
-        answer = run.link.run(&more).await?;
+        run.context.inherited().append_to_internal_read(&mut more);
+        answer = run.context.link.run(&more).await?;
     }
 }
 

@@ -21,7 +21,11 @@ pub(super) async fn withdraw_all(run: &mut BucketCommand<'_>, batch: &mut Insert
     let mut body = single("update", run.namespace.collection);
     body.append(cstr!("updates"), array_of(&statements));
     body.append(cstr!("ordered"), false);
-    run.carried().not_retryable().without_wait().append_to_write(&mut body);
-    succeeded(run.link.call(UpstreamRequest::plain(&body)).await?)?;
+    run.context
+        .inherited()
+        .not_retryable()
+        .without_wait()
+        .append_to_write(&mut body);
+    succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?)?;
     Ok(())
 }

@@ -91,7 +91,7 @@ fn take_over(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, number: usize
     let indexes = found.iter().filter_map(|position| Some(group.item(*position)?.index()));
     batch.resent.extend(indexes);
     let count = u64::try_from(found.len()).unwrap_or(u64::MAX);
-    run.shared.metrics.inserts.resent_items.inc_by(count);
+    run.context.shared.metrics.inserts.resent_items.inc_by(count);
     // It waits for what the earlier attempt may not have waited for.
     if !found.is_empty() {
         batch.concern.owe();
@@ -106,14 +106,14 @@ pub(super) async fn remembered(run: &mut BucketCommand<'_>, ids: &[i32]) -> Resu
         let mut body = single("update", run.namespace.collection);
         body.append(cstr!("ordered"), false);
         body.append(cstr!("stmtIds"), &ids);
-        run.carried().without_wait().append_to_write(&mut body);
+        run.context.inherited().without_wait().append_to_write(&mut body);
         let nothing = no_statement();
         let nothing: Vec<&RawDocument> = vec![&nothing; asked.len()];
         let request = UpstreamRequest {
             body: &body,
             sequence: Some(("updates", &nothing)),
         };
-        let answer = succeeded(run.link.call(request).await?)?;
+        let answer = succeeded(run.context.link.call(request).await?)?;
         let executed = retried(&answer);
         for (place, id) in asked.iter().enumerate() {
             if executed.contains(id) {

@@ -53,8 +53,8 @@ async fn taken_names(run: &mut BucketCommand<'_>, statements: &[InsertStatement]
     find.append(cstr!("limit"), 1000);
     find.append(cstr!("singleBatch"), true);
     find.append(cstr!("batchSize"), 1000);
-    run.carried().append_to_internal_read(&mut find);
-    let answer = run.link.run(&find).await?;
+    run.context.inherited().append_to_internal_read(&mut find);
+    let answer = run.context.link.run(&find).await?;
     let found = CursorReply::parse(&answer);
     for bucket in found.iter().flat_map(CursorReply::documents) {
         if let Some(id) = get(bucket, "_id") {
@@ -72,8 +72,8 @@ pub(super) async fn end_if_failed(run: &mut BucketCommand<'_>, batch: &InsertBat
     }
     let mut find: RawDocumentBuf = single("find", run.namespace.collection);
     find.append(cstr!("filter"), single("$mongoshape", RawBsonRef::Null));
-    run.carried().append_to_internal_read(&mut find);
-    match succeeded(run.link.call(UpstreamRequest::plain(&find)).await?) {
+    run.context.inherited().append_to_internal_read(&mut find);
+    match succeeded(run.context.link.call(UpstreamRequest::plain(&find)).await?) {
         Err(error) if !error.is(ErrorCode::BadValue) => Err(error.into()),
         _ => Ok(()),
     }

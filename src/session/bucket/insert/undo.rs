@@ -15,10 +15,11 @@ use crate::command::reply::succeeded;
 use crate::pattern::bucket::insert::{Failure, WriteGuarantee, failure};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::take_back::{on_any_page, on_page, take_back};
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
+use crate::session::bucket::BucketCommand;
 use crate::session::bucket::delete::remove_empty_pages;
 use crate::session::bucket::retry_on_swap::is_met_by_statement;
 use crate::session::bucket::upstream_query::documents;
-use crate::session::bucket::{BucketCommand, MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -183,8 +184,8 @@ async fn pages(run: &mut BucketCommand<'_>, condition: &RawDocument) -> Result<V
     find.append(cstr!("limit"), PAGES);
     find.append(cstr!("batchSize"), PAGES);
     find.append(cstr!("singleBatch"), true);
-    run.carried().append_to_internal_read(&mut find);
-    let answer = run.link.run(&find).await?;
+    run.context.inherited().append_to_internal_read(&mut find);
+    let answer = run.context.link.run(&find).await?;
     Ok(documents(&answer).map(RawDocument::to_owned).collect())
 }
 
@@ -200,7 +201,7 @@ async fn send(
     }
     let mut body = single("update", run.namespace.collection);
     body.append(cstr!("ordered"), false);
-    let mut carried = run.carried();
+    let mut carried = run.context.inherited();
     if batch.concern.is_owed() {
         carried = carried.without_wait();
     }
@@ -215,7 +216,7 @@ async fn send(
         body: &body,
         sequence: Some(("updates", &elements)),
     };
-    let answer = succeeded(run.link.call(request).await?)?;
+    let answer = succeeded(run.context.link.call(request).await?)?;
     let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
     let errors = errors
         .into_iter()
@@ -235,8 +236,12 @@ async fn send(
         }
     }
     if is_replaced {
-        run.settings.readiness.forget(run.namespace);
-        run.settings.readiness.for_writing(&mut run.asker()).await?;
+        run.context.settings.readiness.forget(run.namespace);
+        run.context
+            .settings
+            .readiness
+            .for_writing(&mut run.catalog_session())
+            .await?;
     }
     Ok(done)
 }

@@ -28,7 +28,7 @@ impl Concern {
     /// Before a mongod that stands alone there is nobody to wait for; a write concern that may be refused
     /// must be seen by mongod before anything is written.
     pub(super) fn of(run: &BucketCommand<'_>) -> Self {
-        if run.upstream == UpstreamKind::Member && !run.head.in_transaction() && is_well_formed(run) {
+        if run.context.upstream == UpstreamKind::Member && !run.context.head.in_transaction() && is_well_formed(run) {
             Self::AtEnd
         } else {
             Self::Each
@@ -59,7 +59,7 @@ pub(super) async fn check(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
 
 /// Whether mongod accepts the write concern for certain.
 fn is_well_formed(run: &BucketCommand<'_>) -> bool {
-    let concern = match get(run.head.body(), "writeConcern") {
+    let concern = match get(run.context.head.body(), "writeConcern") {
         None => return true,
         Some(RawBsonRef::Document(concern)) => concern,
         Some(_) => return false,
@@ -80,8 +80,8 @@ fn is_well_formed(run: &BucketCommand<'_>) -> bool {
 /// Waits for what the client's write concern asks, if that is still to be done.
 pub(super) async fn settle(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
     // Where a command stores nothing, mongod waits for the newest write that there is.
-    let has_stored_nothing = !batch.has_sent() && !run.head.in_transaction();
-    let is_named = get(run.head.body(), "writeConcern").is_some();
+    let has_stored_nothing = !batch.has_sent() && !run.context.head.in_transaction();
+    let is_named = get(run.context.head.body(), "writeConcern").is_some();
     let is_due = batch.concern == Concern::Owed || (has_stored_nothing && is_named);
     if !is_due || !write_concern::asks_for_more(run) {
         return Ok(());

@@ -17,8 +17,9 @@ use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::bucket::update_by_position;
+use crate::session::backoff::pause;
+use crate::session::bucket::BucketCommand;
 use crate::session::bucket::write_statement::{Origin, WriteCommand, is_remembered, send_one};
-use crate::session::bucket::{BucketCommand, pause};
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream_connection::UpstreamRequest;
@@ -64,7 +65,7 @@ pub(super) async fn remember(run: &mut BucketCommand<'_>, id: i32, pages: &[RawD
 
 /// The conditions that lead to the page of an item, and to one of its key.
 pub(super) fn pages(run: &BucketCommand<'_>, item: &RawDocument) -> Vec<RawDocumentBuf> {
-    let mut mint = SystemIdSource::new(&run.shared.timestamps);
+    let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
     let Ok(item) = Item::prepare(run.shape, 0, item, &mut mint) else {
         return Vec::new();
     };
@@ -145,6 +146,6 @@ async fn find_and_modify(
     body.append(cstr!("new"), true);
     body.append(cstr!("fields"), single("_id", 1));
     body.append(cstr!("stmtId"), number.saturating_add(BESIDE));
-    run.carried().append_to_write(&mut body);
-    Ok(succeeded(run.link.call(UpstreamRequest::plain(&body)).await?))
+    run.context.inherited().append_to_write(&mut body);
+    Ok(succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?))
 }

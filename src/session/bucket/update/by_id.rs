@@ -28,7 +28,7 @@ pub(super) fn translate(run: &BucketCommand<'_>, command: &Update<'_>) -> Option
         let change = change(run, statement)?;
         let is_plain = !(statement.upsert || change.has_demands || (statement.multi && is_remembered));
         // Of what may be sent again another attempt may have made or relocated an item.
-        (is_plain || (alone && !run.head.is_retryable_write())).then_some(change)
+        (is_plain || (alone && !run.context.head.is_retryable_write())).then_some(change)
     });
     changes.collect()
 }
@@ -42,7 +42,7 @@ fn change(run: &BucketCommand<'_>, statement: &UpdateStatement<'_>) -> Option<It
     if statement.multi && statement.is_replacement() {
         return None;
     }
-    let mut mint = SystemIdSource::new(&run.shared.timestamps);
+    let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
     let change = ItemUpdateById::of(run.shape, UpdateRequest::from(statement), &mut mint).ok();
     change.filter(|_| statement.constants.is_none())
 }
@@ -94,7 +94,7 @@ pub(super) async fn run(
 /// Whether a statement may miss its item since that is moved meanwhile: a standalone moves none, and a
 /// transaction sees none move.
 fn may_pass_moved_items(run: &BucketCommand<'_>) -> bool {
-    run.upstream != UpstreamKind::Standalone && !run.head.in_transaction()
+    run.context.upstream != UpstreamKind::Standalone && !run.context.head.in_transaction()
 }
 
 /// Sends one statement, if it is of this kind.
@@ -139,10 +139,10 @@ async fn send(
     if let Some(variables) = command.let_variables {
         body.append(cstr!("let"), variables);
     }
-    if run.head.is_retryable_write() {
+    if run.context.head.is_retryable_write() {
         body.append(cstr!("stmtIds"), ids);
     }
-    run.carried().append_to_write(&mut body);
+    run.context.inherited().append_to_write(&mut body);
     if let Some(own) = own {
         body = own.numbered(&body);
     }
@@ -150,7 +150,7 @@ async fn send(
         body: &body,
         sequence: Some(("updates", &elements)),
     };
-    let answer = succeeded(run.link.call(request).await?);
+    let answer = succeeded(run.context.link.call(request).await?);
     if let Ok(answer) = &answer {
         run.record_executed(answer);
     }
@@ -169,7 +169,7 @@ pub(in crate::session::bucket) fn may_be_tried(
     change: &ItemUpdateById,
     upserts: bool,
 ) -> bool {
-    !run.head.is_retryable_write() || (!upserts && !change.has_demands)
+    !run.context.head.is_retryable_write() || (!upserts && !change.has_demands)
 }
 
 /// Where no bucket met the statement's conditions: whether one does that was passed, since its item was moved
@@ -179,7 +179,7 @@ pub(in crate::session::bucket) async fn may_match(
     change: &ItemUpdateById,
 ) -> Result<bool, RunError> {
     let find = looking(run, change);
-    let answer = run.link.run(&find).await?;
+    let answer = run.context.link.run(&find).await?;
     Ok(is_found(&answer))
 }
 
@@ -191,7 +191,7 @@ fn looking(run: &BucketCommand<'_>, change: &ItemUpdateById) -> RawDocumentBuf {
     find.append(cstr!("projection"), single("_id", 1));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
-    run.carried().append_to_internal_read(&mut find);
+    run.context.inherited().append_to_internal_read(&mut find);
     find
 }
 

@@ -25,13 +25,14 @@ use crate::command::document::get;
 use crate::command::error::{CommandError, WriteError};
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::update_by_position::{Elsewhere, Planned, Wish};
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
 use crate::session::bucket::item_lookup::Matches;
 use crate::session::bucket::item_update::{ItemUpdate, given_up, in_words_of_the_application};
 use crate::session::bucket::relocate::may_relocate;
 use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_met_by, is_met_by_statement, updated_in_part, wait};
-use crate::session::bucket::{BucketCommand, MAX_ATTEMPTS, pause, write_concern};
+use crate::session::bucket::{BucketCommand, write_concern};
 use crate::session::upstream::UpstreamKind;
 
 /// Bytes of items that are kept before the first of them is changed.
@@ -44,9 +45,9 @@ pub(super) async fn run(
     task: &ItemUpdate<'_>,
     (upserts, judged): (bool, UpdateOutcome),
 ) -> Result<UpdateOutcome, RunError> {
-    let known_concern = get(run.head.body(), "writeConcern").is_some();
+    let known_concern = get(run.context.head.body(), "writeConcern").is_some();
     let mut many = Many {
-        at_once: known_concern && run.upstream == UpstreamKind::Member && !run.head.in_transaction(),
+        at_once: known_concern && run.context.upstream == UpstreamKind::Member && !run.context.head.in_transaction(),
         sum: judged,
         elsewhere: Vec::new(),
         fails: None,
@@ -54,7 +55,9 @@ pub(super) async fn run(
         task,
     };
     match many.all(run, upserts).await {
-        Err(RunError::Command(error)) if is_met_by(&error) && !run.head.in_transaction() && many.sum.modified > 0 => {
+        Err(RunError::Command(error))
+            if is_met_by(&error) && !run.context.head.in_transaction() && many.sum.modified > 0 =>
+        {
             many.end_in_part(run);
         }
         Ok(Some(outcome)) => return Ok(outcome),
@@ -169,7 +172,7 @@ impl Many<'_> {
         found: Vec<LocatedItem>,
     ) -> Result<Vec<LocatedItem>, RunError> {
         let steps = self.plan(run, found).await?;
-        if self.fails.is_some() && run.head.in_transaction() {
+        if self.fails.is_some() && run.context.head.in_transaction() {
             // Which ends, and all that was done in it.
             self.elsewhere.clear();
             return Ok(Vec::new());
@@ -190,7 +193,7 @@ impl Many<'_> {
     /// Whether the collection is replaced, and what is left of the items may be changed in the one that takes
     /// its place.
     fn goes_on_after(&self, run: &BucketCommand<'_>, error: &CommandError) -> bool {
-        is_met_by(error) && !run.head.in_transaction() && self.sum.failed.is_none()
+        is_met_by(error) && !run.context.head.in_transaction() && self.sum.failed.is_none()
     }
 
     /// The items in the collection that has taken the place of the one in which they were found, once there

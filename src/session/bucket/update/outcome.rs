@@ -113,7 +113,7 @@ impl UpdateReply {
     pub(super) fn reply(self, run: &BucketCommand<'_>) -> RawDocumentBuf {
         let number = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
         let mut reply = RawDocumentBuf::new();
-        if get(run.head.body(), "writeConcern").is_some_and(is_unacknowledged) {
+        if get(run.context.head.body(), "writeConcern").is_some_and(is_unacknowledged) {
             reply.append(cstr!("n"), 0);
             reply.append(cstr!("nModified"), 0);
             reply.append(cstr!("ok"), 1.0);
@@ -143,7 +143,7 @@ impl UpdateReply {
             .concern_error
             .as_ref()
             .map(|error: &RawDocumentBuf| error.get_i32("code"));
-        if run.head.is_retryable_write() && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
+        if run.context.head.is_retryable_write() && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
             label_retryable(&mut reply);
         }
         reply

@@ -31,9 +31,9 @@ pub(super) async fn judge(
     if let Some(variables) = task.let_variables {
         body.append(cstr!("let"), variables);
     }
-    run.carried().append_to_write(&mut body);
+    run.context.inherited().append_to_write(&mut body);
     Ok(UpdateOutcome::of(succeeded(
-        run.link.call(UpstreamRequest::plain(&body)).await?,
+        run.context.link.call(UpstreamRequest::plain(&body)).await?,
     )?))
 }
 
@@ -44,8 +44,8 @@ pub(super) async fn send(
     statement: &RawDocument,
 ) -> Result<UpdateOutcome, RunError> {
     let mut body = body(run, task, statement);
-    run.carried().append_to_write(&mut body);
-    let answer = succeeded(run.link.call(UpstreamRequest::plain(&body)).await?)?;
+    run.context.inherited().append_to_write(&mut body);
+    let answer = succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?)?;
     run.record_executed(&answer);
     Ok(UpdateOutcome::of(answer))
 }
@@ -67,14 +67,14 @@ pub(super) async fn send_together(
 ) -> Result<Together, RunError> {
     let mut body = single("update", run.namespace.collection);
     body.append(cstr!("ordered"), true);
-    let carried = run.carried();
+    let carried = run.context.inherited();
     let carried = if at_once { carried.without_wait() } else { carried };
     carried.append_to_write(&mut body);
     let request = UpstreamRequest {
         body: &body,
         sequence: Some(("updates", statements)),
     };
-    let answer = succeeded(run.link.call(request).await?)?;
+    let answer = succeeded(run.context.link.call(request).await?)?;
     run.record_executed(&answer);
     let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
     let mut errors = errors

@@ -10,10 +10,11 @@ use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{copy_cluster_time, succeeded};
 use crate::pattern::outlier::layout::split;
 use crate::pattern::outlier::statement::{inserting, replacing};
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
+use crate::session::outlier::OutlierCommand;
 use crate::session::outlier::internal_write::{OutlierWriteResult, met};
 use crate::session::outlier::page_store::Written;
-use crate::session::outlier::{MAX_ATTEMPTS, OutlierCommand, pause};
 
 /// Of an outlier, or of a document that may become one. `None` where none of that `_id` is meant.
 pub(super) async fn of_outlier(
@@ -21,7 +22,7 @@ pub(super) async fn of_outlier(
     command: &FindAndModify<'_>,
     (filter, id): (&RawDocument, RawBsonRef<'_>),
 ) -> Result<Option<RawDocumentBuf>, RunError> {
-    if run.head.is_retryable_write() {
+    if run.context.head.is_retryable_write() {
         // mongod tells whether it was done before: what it would do now is another question.
         let answer = met_by_nobody(run, command).await?;
         if get(&answer, "retriedStmtId").is_some() {
@@ -46,7 +47,7 @@ pub(super) async fn of_outlier(
         let told = match computed.then {
             Some(then) if then.as_bytes() == whole.as_bytes() => {
                 // Maybe since it was done when it was sent before.
-                let remembered = if run.head.is_retryable_write() {
+                let remembered = if run.context.head.is_retryable_write() {
                     met_by_nobody(run, command).await?
                 } else {
                     RawDocumentBuf::new()
@@ -73,7 +74,7 @@ pub(super) async fn upsert(
     run: &mut OutlierCommand<'_>,
     command: &FindAndModify<'_>,
 ) -> Result<RawDocumentBuf, RunError> {
-    if run.head.is_retryable_write() {
+    if run.context.head.is_retryable_write() {
         let answer = met_by_nobody(run, command).await?;
         if get(&answer, "retriedStmtId").is_some() {
             return told_again(run, command, answer).await;

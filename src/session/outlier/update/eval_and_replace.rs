@@ -10,10 +10,11 @@ use crate::command::document::{array_of, single};
 use crate::command::reply::succeeded;
 use crate::pattern::outlier::layout::split;
 use crate::pattern::outlier::statement::upserting;
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
+use crate::session::outlier::OutlierCommand;
 use crate::session::outlier::internal_write::OutlierWriteResult;
 use crate::session::outlier::page_store::Written;
-use crate::session::outlier::{MAX_ATTEMPTS, OutlierCommand, pause};
 
 /// Has mongod work out what becomes of the document, and puts that in its place.
 pub(super) async fn rewrite(
@@ -39,7 +40,7 @@ pub(super) async fn rewrite(
         let told = OutlierWriteResult::of(succeeded(computed.answer)?);
         if told.error.is_some() || (told.n > 0 && told.modified == 0) {
             // Maybe since it was done when it was sent before.
-            let remembered = if run.head.is_retryable_write() {
+            let remembered = if run.context.head.is_retryable_write() {
                 Some(statement.on_none(run).await?).filter(|remembered| remembered.n > 0)
             } else {
                 None

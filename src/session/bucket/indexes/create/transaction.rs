@@ -24,19 +24,20 @@ pub(super) async fn run(
     let conflict = there.as_ref().and_then(|there| conflict(there, wanted));
     let made = match &there {
         Some(_) => None,
-        None => Some(run.asker().make_in_transaction().await?),
+        None => Some(run.catalog_session().make_in_transaction().await?),
     };
     let mut command = single("createIndexes", run.namespace.collection);
     put(&mut command, "indexes", array_of(stored));
-    for (name, value) in run.head.body().iter().flatten().skip(1) {
+    for (name, value) in run.context.head.body().iter().flatten().skip(1) {
         let name = name.as_str();
-        let is_said = run.txn_started.load(Ordering::Relaxed) && matches!(name, "startTransaction" | "readConcern");
+        let is_said =
+            run.context.txn_started.load(Ordering::Relaxed) && matches!(name, "startTransaction" | "readConcern");
         if name != "indexes" && !is_said {
             put(&mut command, name, value);
         }
     }
-    run.txn_started.store(true, Ordering::Relaxed);
-    let reply = match run.link.run(&command).await {
+    run.context.txn_started.store(true, Ordering::Relaxed);
+    let reply = match run.context.link.run(&command).await {
         Err(RunError::Command(error)) if is_lost_race(&error) => return Err(conflicting(run, conflict).into()),
         Err(error) => return Err(error.map_command(|error| in_items_terms(run, error))),
         Ok(reply) => reply,

@@ -10,9 +10,10 @@ use crate::command::document::{array_of, as_whole_number, get};
 use crate::command::error::WriteError;
 use crate::command::reply::succeeded;
 use crate::command::update::Update;
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
+use crate::session::bucket::BucketCommand;
 use crate::session::bucket::internal_transaction::OwnTransaction;
 use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_met_by_statement, statement_hit_swap, wait};
-use crate::session::bucket::{BucketCommand, MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -39,7 +40,7 @@ impl Bulk<'_> {
     /// did are not executed again. Gives the last answer, as that to the first. What the client does not
     /// number has a number of ours.
     pub(super) async fn until_all_are_met(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-        let own = (!run.head.is_retryable_write()).then(|| OwnTransaction::unnumbered(run));
+        let own = (!run.context.head.is_retryable_write()).then(|| OwnTransaction::unnumbered(run));
         let first = self.send(run, own.as_ref()).await?;
         let mut last = first.clone();
         for round in 0..MAX_ATTEMPTS {
@@ -82,7 +83,7 @@ impl Bulk<'_> {
             .collect();
         let finds: Vec<UpstreamRequest<'_>> = finds.iter().map(|find| UpstreamRequest::plain(find)).collect();
         let mut there = 0_usize;
-        for answer in run.link.call_all(&finds).await? {
+        for answer in run.context.link.call_all(&finds).await? {
             there = there.saturating_add(usize::from(is_found(&succeeded(answer)?)));
         }
         Ok(there > report.matched.saturating_sub(report.retried.len()))
@@ -121,7 +122,7 @@ impl Bulk<'_> {
             modified = modified.saturating_add(number(&answer, "nModified"));
             let mut rest = Vec::new();
             for (place, error) in errors(&answer) {
-                let goes_on = is_met_by_statement(&error) && round < MAX_RUNS && !run.head.in_transaction();
+                let goes_on = is_met_by_statement(&error) && round < MAX_RUNS && !run.context.head.in_transaction();
                 match positions.get(place) {
                     Some(_) if goes_on && self.command.ordered => rest = positions.split_off(place),
                     Some(position) if goes_on => rest.push(*position),

@@ -86,7 +86,7 @@ impl Many<'_> {
 
 /// What mongod says of an item that gets another key or time, wherever it will lie.
 pub(super) fn fails_anywhere(run: &BucketCommand<'_>, to: &Elsewhere) -> Option<WriteError> {
-    let mut mint = SystemIdSource::new(&run.shared.timestamps);
+    let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
     let item = to.clone().into_item();
     Item::prepare(run.shape, 0, &item, &mut mint).err()
 }

@@ -48,7 +48,7 @@ pub(super) async fn views(
 
 /// Drops the view of the items of a collection that is gone, unless another view reads it. What goes wrong on
 /// the way is no failure of the command that the collection went by: the view stays, and shows nothing.
-pub(super) async fn drop_items_view(
+pub(in crate::session) async fn drop_items_view(
     link: &mut UpstreamConnection,
     asker: InheritedOptions<'_>,
     shape: &BucketShape,

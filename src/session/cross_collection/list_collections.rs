@@ -2,8 +2,8 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::CrossCollectionCommand;
 use super::collection_lookup;
-use super::cross_collection::CrossCollectionCommand;
 use super::db_stats::VIEWS;
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{array_of, get, single};
@@ -27,27 +27,30 @@ pub(super) fn may_tell_of_ours(shapes: &Shapes, database: &str, body: &RawDocume
 }
 
 pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let body = across.head.body();
+    let body = across.context.head.body();
     let filter = match get(body, "filter") {
         None | Some(RawBsonRef::Null) => None,
         Some(RawBsonRef::Document(filter)) => Some(filter),
         // mongod's to refuse.
-        Some(_) => return across.link.run(body).await,
+        Some(_) => return across.context.link.run(body).await,
     };
-    if across.upstream == UpstreamKind::Mongos || across.head.in_transaction() {
-        return across.link.run(body).await;
+    if across.context.upstream == UpstreamKind::Mongos || across.context.head.in_transaction() {
+        return across.context.link.run(body).await;
     }
     let mut without = vec![without_ours(across).await?];
-    without.extend(without_scratches(&across.settings.shapes, across.head.database));
+    without.extend(without_scratches(
+        &across.context.settings.shapes,
+        across.context.head.database,
+    ));
     let without_ours = single("$and", array_of(&without));
     let Some(filter) = filter else {
         let mut command = with_replaced(body, &[("filter", None)]);
         command.append(cstr!("filter"), without_ours);
-        return across.link.run(&command).await;
+        return across.context.link.run(&command).await;
     };
     let both = single("$and", array_of(&[filter.to_owned(), without_ours]));
     let command = with_replaced(body, &[("filter", Some(RawBsonRef::Document(&both)))]);
-    across.link.run(&command).await
+    across.context.link.run(&command).await
 }
 
 /// The copies that may be about to take a collection's place. What plain documents are kept in is the user's,
@@ -81,15 +84,15 @@ fn without_scratches<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator
 /// The filter that leaves out what is the proxy's: whatever has such a name, also when it is made this
 /// moment, but what is found there and is somebody else's.
 async fn without_ours(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let shapes = &across.settings.shapes;
-    let database = across.head.database;
+    let shapes = &across.context.settings.shapes;
+    let database = across.context.head.database;
     let buckets: Vec<_> = shapes.buckets_in(database).collect();
     let of_views = buckets.iter().map(|(collection, _)| items_view::name(collection));
     let mut names: Vec<String> = of_views.collect();
     let views_or_named = [single("type", "view"), collection_lookup::named_one_of(&names)];
     let filter = single("$or", array_of(&views_or_named));
-    let asker = InheritedOptions::of(across.head.body());
-    let found = match collection_lookup::list(across.link, asker, filter).await {
+    let asker = InheritedOptions::of(across.context.head.body());
+    let found = match collection_lookup::list(across.context.link, asker, filter).await {
         Ok(found) => found,
         // Who may see names alone cannot tell whose they are.
         Err(RunError::Command(_)) => {

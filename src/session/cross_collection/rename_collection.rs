@@ -2,8 +2,8 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::cross_collection::CrossCollectionCommand;
-use super::{collection_lookup, unknown_upstream};
+use super::CrossCollectionCommand;
+use super::collection_lookup;
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::get;
 use crate::command::error::CommandError;
@@ -15,36 +15,35 @@ use crate::session::metrics::RefusalReason;
 use crate::session::upstream::UpstreamKind;
 
 pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let body = across.head.body();
+    let body = across.context.head.body();
     let named = |field| get(body, field).and_then(RawBsonRef::as_str).and_then(Namespace::parse);
     let (Some(from), Some(to)) = (named("renameCollection"), named("to")) else {
         // mongod's to refuse.
-        return across.link.run(body).await;
+        return across.context.link.run(body).await;
     };
-    let settings = across.settings;
+    let settings = across.context.settings;
     let shape = alike(across, from, to)?;
-    match across.upstream {
-        UpstreamKind::Mongos => return Err(refuse(across, from, "a sharded cluster").into()),
-        UpstreamKind::Unknown => return Err(unknown_upstream(across.head).into()),
-        UpstreamKind::Standalone | UpstreamKind::Member => {}
+    if across.context.upstream == UpstreamKind::Mongos {
+        return Err(refuse(across, from, "a sharded cluster").into());
     }
+    across.context.check_server_is_known()?;
     // What is no buckets would be taken for them under a name that was found ready.
     let there = in_database(body, from.database);
     settings.readiness.forget(from);
     let mut asker = CatalogSession {
-        metrics: Some(&across.shared.metrics),
-        link: across.link,
+        metrics: Some(&across.context.shared.metrics),
+        link: across.context.link,
         shape,
         namespace: from,
         carried: InheritedOptions::of(&there),
         transaction: None,
     };
     settings.readiness.for_reading(&mut asker).await?;
-    let renamed = across.link.run(body).await;
+    let renamed = across.context.link.run(body).await;
     settings.readiness.forget(from);
     settings.readiness.forget(to);
     let reply = renamed?;
-    collection_lookup::drop_items_view(across.link, InheritedOptions::of(&there), shape, from).await?;
+    collection_lookup::drop_items_view(across.context.link, InheritedOptions::of(&there), shape, from).await?;
     Ok(reply)
 }
 
@@ -54,7 +53,7 @@ fn alike<'a>(
     from: Namespace<'_>,
     to: Namespace<'_>,
 ) -> Result<&'a BucketShape, CommandError> {
-    let settings = across.settings;
+    let settings = across.context.settings;
     let is_outlier = |namespace: &Namespace<'_>| {
         let shape = settings.shapes.lookup(*namespace);
         shape.is_some_and(|shape| matches!(**shape, Shape::Outlier(_)))
@@ -78,9 +77,10 @@ fn alike<'a>(
 }
 
 fn refuse(across: &CrossCollectionCommand<'_>, namespace: Namespace<'_>, what: &str) -> CommandError {
-    let shape = across.settings.shapes.lookup(namespace);
+    let shape = across.context.settings.shapes.lookup(namespace);
     if let Some(shape) = shape {
         across
+            .context
             .shared
             .metrics
             .rejected(&shape.namespace().to_string(), RefusalReason::Collection, what);

@@ -2,66 +2,42 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use crate::command::arguments::InheritedOptions;
 use crate::command::document::{get, single};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::items_view;
-use crate::pattern::pipeline::{PipelineRefusal, ReferencedCollection};
+use crate::pattern::pipeline::ReferencedCollection;
 use crate::pattern::shapes::{BucketShape, Shape};
-use crate::session::collection_catalog::CatalogSession;
+use crate::session::command_context::CommandContext;
 use crate::session::error::RunError;
-use crate::session::metrics::{RefusalReason, SessionMetrics, Strategy};
-use crate::session::outlier::StoredAsker;
-use crate::session::upstream_connection::UpstreamConnection;
-use crate::session::{Settings, Shared};
+use crate::session::metrics::{RefusalReason, Strategy};
+use crate::session::refusal::RefusedCollection;
 
-/// Who asks.
-pub(in crate::session) struct ReferencedShapes<'a, 'l> {
-    pub(in crate::session) shared: &'a Shared,
-    pub(in crate::session) settings: &'a Settings,
-    pub(in crate::session) link: &'l mut UpstreamConnection,
-    pub(in crate::session) head: &'a CommandHeader<'a>,
+/// Access to those collections, for one command.
+pub(in crate::session) struct ReferencedCollections<'a, 'c> {
+    pub(in crate::session) context: &'c mut CommandContext<'a>,
 }
 
-/// The error for what a pipeline cannot do with a shaped collection, counted.
-pub(in crate::session) fn refuse(metrics: &SessionMetrics, refused: &PipelineRefusal) -> CommandError {
-    metrics.rejected(&refused.configured, RefusalReason::Mention, &refused.what);
-    let namespace = Namespace::new(&refused.database, &refused.collection);
-    CommandError::unsupported((namespace, refused.pattern), &refused.what)
-}
-
-impl ReferencedShapes<'_, '_> {
+impl ReferencedCollections<'_, '_> {
     /// Refuses collections that hold what their shape cannot read, and makes the views that are needed.
     pub(in crate::session) async fn prepare(&mut self, reached: &[ReferencedCollection]) -> Result<(), RunError> {
         for reached in reached {
-            let namespace = Namespace::new(self.head.database, &reached.collection);
+            let namespace = Namespace::new(self.context.head.database, &reached.collection);
             let shape = match reached.shape() {
                 Shape::Bucket(shape) => shape,
                 Shape::Outlier(shape) => {
-                    let asker = StoredAsker {
-                        metrics: &self.shared.metrics,
-                        link: self.link,
-                        shape,
-                        namespace,
-                        carried: InheritedOptions::of(self.head.body()),
-                    };
-                    self.settings.stored_shapes.check(asker).await?;
+                    self.context.check_stored_shape(shape, namespace).await?;
                     continue;
                 }
             };
-            let mut asker = CatalogSession {
-                metrics: Some(&self.shared.metrics),
-                link: self.link,
-                shape,
-                namespace,
-                carried: InheritedOptions::of(self.head.body()),
-                transaction: None,
-            };
-            self.settings.readiness.for_reading(&mut asker).await?;
-            self.shared
+            let settings = self.context.settings;
+            settings
+                .readiness
+                .for_reading(&mut self.context.catalog_session(shape, namespace))
+                .await?;
+            self.context
+                .shared
                 .metrics
                 .read(&shape.namespace().to_string(), Strategy::Pipeline);
             if reached.needs_view {
@@ -78,7 +54,7 @@ impl ReferencedShapes<'_, '_> {
             let Shape::Bucket(shape) = reached.shape() else {
                 continue;
             };
-            let namespace = Namespace::new(self.head.database, &reached.collection);
+            let namespace = Namespace::new(self.context.head.database, &reached.collection);
             match self.ensure_view(shape, namespace).await {
                 // The command is done.
                 Ok(()) | Err(RunError::Command(_)) => {}
@@ -90,7 +66,7 @@ impl ReferencedShapes<'_, '_> {
 
     async fn ensure_view(&mut self, shape: &BucketShape, namespace: Namespace<'_>) -> Result<(), RunError> {
         // A view has a collation of its own.
-        let collation = get(self.head.body(), "collation").and_then(RawBsonRef::as_document);
+        let collation = get(self.context.head.body(), "collation").and_then(RawBsonRef::as_document);
         if collation.is_some_and(|collation| get(collation, "locale") != Some(RawBsonRef::String("simple"))) {
             let what = "with a collation, a stage that reads it through the view of its items";
             return Err(self.unsupported(shape, namespace, what).into());
@@ -98,13 +74,13 @@ impl ReferencedShapes<'_, '_> {
         if self.has_view(shape, namespace).await? {
             return Ok(());
         }
-        if self.head.in_transaction() {
+        if self.context.head.in_transaction() {
             let what = "in a transaction, a stage that reads it through the view of its items, which is not there yet,";
             return Err(self.unsupported(shape, namespace, what).into());
         }
         let mut create = items_view::create(shape, namespace.collection);
-        self.identity().append_identity(&mut create);
-        match self.link.run(&create).await {
+        self.context.options().append_identity(&mut create);
+        match self.context.link.run(&create).await {
             Ok(_) => {
                 tracing::info!(%namespace, "created the view of its items");
                 Ok(())
@@ -119,8 +95,8 @@ impl ReferencedShapes<'_, '_> {
         let name = items_view::name(namespace.collection);
         let mut command = single("listCollections", 1);
         command.append(cstr!("filter"), single("name", name.as_str()));
-        self.identity().append_to_inspect(&mut command);
-        let reply: RawDocumentBuf = self.link.run(&command).await?;
+        self.context.options().append_to_inspect(&mut command);
+        let reply: RawDocumentBuf = self.context.link.run(&command).await?;
         let found: Option<&RawDocument> = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next());
         match found {
             None => Ok(false),
@@ -136,12 +112,11 @@ impl ReferencedShapes<'_, '_> {
     }
 
     fn unsupported(&self, shape: &BucketShape, namespace: Namespace<'_>, what: &str) -> CommandError {
-        let label = shape.namespace().to_string();
-        self.shared.metrics.rejected(&label, RefusalReason::Mention, what);
-        CommandError::unsupported((namespace, BucketShape::PATTERN), what)
-    }
-
-    fn identity(&self) -> InheritedOptions<'_> {
-        InheritedOptions::of(self.head.body())
+        let collection = RefusedCollection {
+            namespace,
+            configured: shape.namespace(),
+            pattern: BucketShape::PATTERN,
+        };
+        collection.refuse(&self.context.shared.metrics, RefusalReason::Mention, what)
     }
 }

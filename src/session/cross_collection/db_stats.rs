@@ -2,8 +2,8 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::CrossCollectionCommand;
 use super::collection_lookup;
-use super::cross_collection::CrossCollectionCommand;
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::{array_of, as_whole_number, get, single};
 use crate::command::namespace::Namespace;
@@ -26,8 +26,8 @@ pub(super) fn may_count_buckets(shapes: &Shapes, name: &str, database: &str) -> 
 }
 
 pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let reply = across.link.run(across.head.body()).await?;
-    if across.upstream == UpstreamKind::Mongos {
+    let reply = across.context.link.run(across.context.head.body()).await?;
+    if across.context.upstream == UpstreamKind::Mongos {
         return Ok(reply);
     }
     let hidden = hidden(across).await?;
@@ -35,15 +35,15 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
 }
 
 async fn hidden(across: &mut CrossCollectionCommand<'_>) -> Result<Hidden, RunError> {
-    let shapes = &across.settings.shapes;
-    let database = across.head.database;
-    let asker = InheritedOptions::of(across.head.body());
+    let shapes = &across.context.settings.shapes;
+    let database = across.context.head.database;
+    let asker = InheritedOptions::of(across.context.head.body());
     let buckets: Vec<_> = shapes.buckets_in(database).collect();
     let mut names: Vec<String> = buckets.iter().map(|(name, _)| (*name).to_owned()).collect();
     names.push(VIEWS.to_owned());
     let views_or_named = [single("type", "view"), collection_lookup::named_one_of(&names)];
     let filter = single("$or", array_of(&views_or_named));
-    let found = collection_lookup::list(across.link, asker, filter).await?;
+    let found = collection_lookup::list(across.context.link, asker, filter).await?;
     let mut hidden = of_views(&found, &buckets);
     for (collection, shape) in buckets {
         let is_there = |found: &RawDocumentBuf| {
@@ -81,16 +81,16 @@ async fn add_collection(
     shape: &BucketShape,
     hidden: &mut Hidden,
 ) -> Result<(), RunError> {
-    let carried = InheritedOptions::of(across.head.body());
+    let carried = InheritedOptions::of(across.context.head.body());
     let mut asker = CatalogSession {
         metrics: None,
-        link: across.link,
+        link: across.context.link,
         shape,
         namespace,
         carried,
         transaction: None,
     };
-    match across.settings.readiness.for_reading(&mut asker).await {
+    match across.context.settings.readiness.for_reading(&mut asker).await {
         Ok(_) => {}
         // What is no buckets is counted as what it is.
         Err(RunError::Command(_)) => return Ok(()),
@@ -98,14 +98,14 @@ async fn add_collection(
     }
     let mut statistics = single("collStats", namespace.collection);
     carried.append_to_read(&mut statistics);
-    let statistics = across.link.run(&statistics).await?;
+    let statistics = across.context.link.run(&statistics).await?;
     let mut sum = unwound::aggregate(
         namespace.collection,
         &unwind::sum_of_counts(shape, &BucketPredicate::of(shape, None)),
         None,
     );
     carried.append_to_read(&mut sum);
-    let sum = across.link.run(&sum).await?;
+    let sum = across.context.link.run(&sum).await?;
     let items = CursorReply::parse(&sum)
         .and_then(|cursor| cursor.documents().next())
         .and_then(|sum| get(sum, "n"))

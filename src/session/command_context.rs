@@ -1,0 +1,185 @@
+//! The context of a client's command on shaped collections: what its execution needs, whatever the pattern.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
+
+use super::collection_catalog::{CatalogSession, Transaction};
+use super::error::RunError;
+use super::outlier::StoredAsker;
+use super::upstream::{Upstream, UpstreamKind};
+use super::upstream_connection::{UpstreamConnection, UpstreamRequest};
+use super::{Settings, Shared};
+use crate::command::arguments::InheritedOptions;
+use crate::command::document::single;
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::header::CommandHeader;
+use crate::command::namespace::Namespace;
+use crate::command::reply::succeeded;
+use crate::pattern::shapes::{BucketShape, OutlierShape};
+
+/// A client's command under execution.
+pub(super) struct CommandContext<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) settings: &'a Settings,
+    pub(super) link: &'a mut UpstreamConnection,
+    pub(super) upstream: UpstreamKind,
+    /// The server's [term](Upstream::term).
+    pub(super) term: u64,
+    pub(super) head: &'a CommandHeader<'a>,
+    /// Whether a command of the client's transaction has been sent, which has begun it.
+    pub(super) txn_started: AtomicBool,
+}
+
+impl<'a> CommandContext<'a> {
+    /// The context of a command of which nothing has been sent.
+    pub(super) fn new(
+        shared: &'a Shared,
+        settings: &'a Settings,
+        link: &'a mut UpstreamConnection,
+        upstream: &Upstream,
+        head: &'a CommandHeader<'a>,
+    ) -> Self {
+        Self {
+            shared,
+            settings,
+            link,
+            upstream: upstream.kind(),
+            term: upstream.term(),
+            head,
+            txn_started: false.into(),
+        }
+    }
+
+    /// The context of an internal command in place of the client's. `txn_started`: see the field.
+    pub(super) fn for_internal_command<'b>(
+        &'b mut self,
+        head: &'b CommandHeader<'b>,
+        txn_started: bool,
+    ) -> CommandContext<'b> {
+        CommandContext {
+            shared: self.shared,
+            settings: self.settings,
+            link: self.link,
+            upstream: self.upstream,
+            term: self.term,
+            head,
+            txn_started: txn_started.into(),
+        }
+    }
+
+    /// The client's options that the next internal command inherits. The first one begins the transaction.
+    pub(super) fn inherited(&self) -> InheritedOptions<'a> {
+        self.options().begun(self.txn_started.swap(true, Ordering::Relaxed))
+    }
+
+    /// The client's options, for commands outside its transaction.
+    pub(super) fn options(&self) -> InheritedOptions<'a> {
+        InheritedOptions::of(self.head.body())
+    }
+
+    /// Whether the command is a retryable write.
+    ///
+    /// # Errors
+    /// mongod's, on a standalone server.
+    pub(super) fn is_retryable(&self) -> Result<bool, CommandError> {
+        let is_retryable = self.head.is_retryable_write();
+        if is_retryable && self.upstream == UpstreamKind::Standalone {
+            return Err(no_transaction_numbers());
+        }
+        Ok(is_retryable)
+    }
+
+    /// Fails a transaction on a standalone server, as mongod does.
+    pub(super) fn check_transaction(&self) -> Result<(), CommandError> {
+        if self.head.in_transaction() && self.upstream == UpstreamKind::Standalone {
+            return Err(no_transaction_numbers());
+        }
+        Ok(())
+    }
+
+    /// Fails while the kind of the server is unknown. Drivers retry the error.
+    pub(super) fn check_server_is_known(&self) -> Result<(), CommandError> {
+        if self.upstream != UpstreamKind::Unknown {
+            return Ok(());
+        }
+        let message = "mongoshape does not know yet what kind of server it is connected to";
+        let error = CommandError::new(ErrorCode::NotWritablePrimary, message);
+        Err(if self.head.is_retryable_write() {
+            error.labelled()
+        } else {
+            error
+        })
+    }
+
+    /// Access to the catalog entry of a bucket collection, with the client's rights and in its transaction.
+    pub(super) fn catalog_session<'b>(
+        &'b mut self,
+        shape: &'b BucketShape,
+        namespace: Namespace<'b>,
+    ) -> CatalogSession<'b> {
+        let transaction = self.head.in_transaction().then_some(Transaction {
+            begun: &self.txn_started,
+            makes_none: self.head.begins_with_read_concern(),
+        });
+        CatalogSession {
+            metrics: Some(&self.shared.metrics),
+            link: self.link,
+            shape,
+            namespace,
+            carried: InheritedOptions::of(self.head.body()),
+            transaction,
+        }
+    }
+
+    /// Fails for an outlier collection that is stored in another shape.
+    pub(super) async fn check_stored_shape(
+        &mut self,
+        shape: &OutlierShape,
+        namespace: Namespace<'_>,
+    ) -> Result<(), RunError> {
+        let asker = StoredAsker {
+            metrics: &self.shared.metrics,
+            carried: self.options(),
+            link: self.link,
+            shape,
+            namespace,
+        };
+        self.settings.stored_shapes.check(asker).await
+    }
+
+    /// Aborts the client's transaction, as mongod does after an error in it. mongod may have aborted it
+    /// already.
+    pub(super) async fn abort_transaction(&mut self) -> Result<(), RunError> {
+        let mut command = single("abortTransaction", 1);
+        self.options().append_to_end(&mut command);
+        command.append(cstr!("$db"), "admin");
+        self.link.call(UpstreamRequest::plain(&command)).await?;
+        Ok(())
+    }
+
+    /// Fails the client's transaction in mongod by a malformed query on the collection. A transaction in which
+    /// nothing was sent begins and fails.
+    ///
+    /// # Errors
+    /// `NoSuchTransaction` if the transaction has ended before.
+    pub(super) async fn fail_transaction(&mut self, collection: &str) -> Result<(), RunError> {
+        if !self.head.in_transaction() {
+            return Ok(());
+        }
+        let mut find = single("find", collection);
+        find.append(cstr!("filter"), single("$mongoshape", RawBsonRef::Null));
+        self.inherited().append_to_internal_read(&mut find);
+        let reply: RawDocumentBuf = self.link.call(UpstreamRequest::plain(&find)).await?;
+        match succeeded(reply) {
+            Err(error) if !error.is(ErrorCode::BadValue) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// mongod's error for a transaction number on a standalone server.
+fn no_transaction_numbers() -> CommandError {
+    let message = "Transaction numbers are only allowed on a replica set member or mongos";
+    CommandError::new(ErrorCode::IllegalOperation, message)
+}
