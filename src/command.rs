@@ -31,6 +31,7 @@ pub mod indexes;
 pub mod insert;
 pub mod namespace;
 pub mod referenced_namespaces;
+pub mod registry;
 pub mod reply;
 pub mod statement_ids;
 pub mod time_limit;

@@ -3,9 +3,10 @@
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::concerns;
-use super::document::{fields, first_field, validate};
+use super::document::{fields, first_field, get, validate};
 use super::error::{CommandError, ErrorCode};
 use super::namespace::Namespace;
+use super::registry::Command;
 use super::time_limit;
 use super::value_text::value_text;
 use crate::wire::{DocumentSequence, OpMsg, OpMsgFlags};
@@ -16,8 +17,10 @@ const MAX_BODY_BYTES: usize = (16 << 20) + (16 << 10);
 /// The head of one command; the documents it carries are skipped by their length, not read.
 #[derive(Clone, Debug)]
 pub struct CommandHeader<'a> {
-    /// The command's name: the first key of the body.
+    /// The command's name as the client sent it: the first key of the body.
     pub name: &'a str,
+    /// The command of that name.
+    pub command: Command,
     /// The database: `$db`.
     pub database: &'a str,
     /// The first value where it is a string, which for most commands is the collection.
@@ -48,6 +51,7 @@ impl<'a> CommandHeader<'a> {
         let unanswered = message.flags.contains(OpMsgFlags::MORE_TO_COME);
         Ok(Self {
             name,
+            command: Command::of(name),
             database: database(body)?,
             target,
             expects_no_reply: unanswered,
@@ -110,10 +114,10 @@ impl<'a> CommandHeader<'a> {
     /// Those of [`time_limit::check`] and [`concerns::check_write_concern`].
     pub fn check_options(&self) -> Result<(), CommandError> {
         let body = self.body();
-        match self.name {
-            "insert" | "update" | "delete" => Ok(()),
-            "findAndModify" | "findandmodify" => time_limit::check(body),
-            "getMore" | "aggregate" => concerns::check_write_concern(body),
+        match self.command {
+            Command::Insert | Command::Update | Command::Delete => Ok(()),
+            Command::FindAndModify => time_limit::check(body),
+            Command::GetMore | Command::Aggregate => concerns::check_write_concern(body),
             _ => {
                 concerns::check_write_concern(body)?;
                 time_limit::check(body)
@@ -124,14 +128,14 @@ impl<'a> CommandHeader<'a> {
     /// The namespace that the command is on: the first value, or for a few commands another field.
     #[must_use]
     pub fn namespace(&self) -> Option<Namespace<'a>> {
-        let collection = match self.name {
-            "getMore" => self.body().get_str("collection").ok(),
+        let collection = match self.command {
+            Command::GetMore => self.body().get_str("collection").ok(),
             // That of the command which is explained.
-            "explain" => match first_field(self.body().get_document("explain").ok()?)? {
+            Command::Explain => match first_field(self.body().get_document("explain").ok()?)? {
                 (_, RawBsonRef::String(collection)) => Some(collection),
                 _ => None,
             },
-            "dataSize" | "datasize" => {
+            Command::DataSize => {
                 let namespace = Namespace::parse(self.target?)?;
                 return (namespace.database == self.database).then_some(namespace);
             }
@@ -161,6 +165,29 @@ impl<'a> CommandHeader<'a> {
             .get_document("readConcern")
             .and_then(|concern| concern.get_str("level"));
         matches!(self.body().get("startTransaction"), Ok(Some(_))) && level.is_ok_and(|level| level != "local")
+    }
+
+    /// Whether the command changes nothing, so that it may be abandoned when its client is gone.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        match self.command {
+            Command::Aggregate => {
+                let stages = get(self.body(), "pipeline").and_then(RawBsonRef::as_array);
+                let last = stages.and_then(|stages| stages.into_iter().flatten().last());
+                let last = last.and_then(|last| first_field(last.as_document()?));
+                last.is_none_or(|(name, _)| !matches!(name, "$out" | "$merge"))
+            }
+            Command::Find
+            | Command::Count
+            | Command::Distinct
+            | Command::Explain
+            | Command::GetMore
+            | Command::ListCollections
+            | Command::ListIndexes
+            | Command::CollStats
+            | Command::DataSize => true,
+            _ => false,
+        }
     }
 
     /// Whether the client may send it again as it is.

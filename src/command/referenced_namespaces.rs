@@ -9,6 +9,7 @@ use bson::spec::BinarySubtype;
 use super::document::{first_field, get};
 use super::header::CommandHeader;
 use super::namespace::Namespace;
+use super::registry::Command;
 
 /// Pipelines nest (`$facet` in `$lookup` in ...); mongod's own limit for nested views is 20 and documents
 /// nest up to 200.
@@ -24,7 +25,7 @@ pub fn for_each(head: &CommandHeader<'_>, visit: &mut dyn FnMut(Namespace<'_>)) 
         depth: 0,
     };
     visitor.command(head.name, head.body());
-    if head.name == "bulkWrite" {
+    if head.command == Command::BulkWrite {
         let infos = head
             .message
             .sequences
@@ -42,7 +43,7 @@ pub fn for_each(head: &CommandHeader<'_>, visit: &mut dyn FnMut(Namespace<'_>)) 
 pub fn names_by_uuid(head: &CommandHeader<'_>) -> bool {
     let body = head.body();
     let inner = get(body, "explain").and_then(RawBsonRef::as_document);
-    let explained = inner.filter(|_| head.name == "explain").and_then(first_field);
+    let explained = inner.filter(|_| head.command == Command::Explain).and_then(first_field);
     let mut targets = first_field(body).into_iter().chain(explained);
     targets.any(|(name, value)| {
         is_uuid(value) || (matches!(name, "applyOps" | "doTxn") && operation_names_by_uuid(value, MAX_DEPTH))
@@ -85,28 +86,36 @@ struct Visitor<'v> {
 
 impl Visitor<'_> {
     fn command(&mut self, name: &str, body: &RawDocument) {
-        match name {
-            "aggregate" => self.pipeline(get(body, "pipeline")),
-            "create" | "collMod" => {
+        match Command::of(name) {
+            Command::Aggregate => self.pipeline(get(body, "pipeline")),
+            Command::Create | Command::CollMod => {
                 self.collection(get(body, "viewOn"));
                 self.pipeline(get(body, "pipeline"));
             }
-            "explain" => self.explained(body),
-            "mapReduce" | "mapreduce" => self.target(get(body, "out"), &["replace", "merge", "reduce"]),
-            "cloneCollectionAsCapped" => self.collection(get(body, "toCollection")),
-            "renameCollection" => {
+            Command::Explain => self.explained(body),
+            Command::BulkWrite => {
+                self.documents(get(body, "nsInfo"), |visitor, info| visitor.full_name(get(info, "ns")));
+            }
+            Command::MapReduce => self.target(get(body, "out"), &["replace", "merge", "reduce"]),
+            Command::RenameCollection => {
                 self.full_name(get(body, "renameCollection"));
                 self.full_name(get(body, "to"));
             }
-            "applyOps" | "doTxn" => self.operations(get(body, name)),
-            "bulkWrite" => self.documents(get(body, "nsInfo"), |visitor, info| visitor.full_name(get(info, "ns"))),
             // The head of the command has it when it is in the command's own database.
-            "dataSize" | "datasize" => {
+            Command::DataSize => {
                 let namespace = get(body, name).and_then(RawBsonRef::as_str).and_then(Namespace::parse);
                 if namespace.is_some_and(|namespace| namespace.database != self.database) {
                     self.full_name(get(body, name));
                 }
             }
+            _ => self.other_command(name, body),
+        }
+    }
+
+    fn other_command(&mut self, name: &str, body: &RawDocument) {
+        match name {
+            "cloneCollectionAsCapped" => self.collection(get(body, "toCollection")),
+            "applyOps" | "doTxn" => self.operations(get(body, name)),
             // The files of GridFS lie in two collections, of which it reads one.
             "filemd5" => {
                 let root = get(body, "root").and_then(RawBsonRef::as_str).unwrap_or("fs");

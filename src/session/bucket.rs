@@ -40,12 +40,12 @@ use super::kill_cursors;
 use super::metrics::RefusalReason;
 use super::refusal::RefusedCollection;
 use super::upstream::UpstreamKind;
-use crate::command::document::{as_whole_number, first_field, get};
+use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::check_hint_form;
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
-use crate::pattern::pipeline::documents;
+use crate::command::registry::Command;
 use crate::pattern::shapes::BucketShape;
 
 /// One command on a shaped collection.
@@ -97,31 +97,33 @@ impl<'a> BucketCommand<'a> {
     }
 
     async fn dispatch(&mut self) -> Result<RawDocumentBuf, RunError> {
-        match self.context.head.name {
-            "insert" => insert::run(self).await,
-            "find" => find::run(self).await,
-            "delete" => delete::run(self).await,
-            "update" => update::run(self).await,
-            "findAndModify" | "findandmodify" => find_and_modify::run(self).await,
-            "count" => count::run(self).await,
-            "distinct" => distinct::run(self).await,
-            "aggregate" => aggregate::run(self).await,
-            "explain" => explain::run(self).await,
-            "getMore" => cursor::get_more(self).await,
-            "killCursors" => kill_cursors::run(&mut self.context).await,
-            "create" => collection::create(self).await,
-            "drop" => collection::drop(self).await,
-            "collMod" => collection::coll_mod(self).await,
-            "collStats" | "collstats" => statistics::coll_stats(self).await,
-            "dataSize" | "datasize" => statistics::data_size(self).await,
-            "validate" => statistics::validate(self).await,
-            "planCacheClear" => collection::plan_cache_clear(self).await,
+        match self.context.head.command {
+            Command::Insert => insert::run(self).await,
+            Command::Find => find::run(self).await,
+            Command::Delete => delete::run(self).await,
+            Command::Update => update::run(self).await,
+            Command::FindAndModify => find_and_modify::run(self).await,
+            Command::Count => count::run(self).await,
+            Command::Distinct => distinct::run(self).await,
+            Command::Aggregate => aggregate::run(self).await,
+            Command::Explain => explain::run(self).await,
+            Command::GetMore => cursor::get_more(self).await,
+            Command::KillCursors => kill_cursors::run(&mut self.context).await,
+            Command::Create => collection::create(self).await,
+            Command::Drop => collection::drop(self).await,
+            Command::CollMod => collection::coll_mod(self).await,
+            Command::CollStats => statistics::coll_stats(self).await,
+            Command::DataSize => statistics::data_size(self).await,
+            Command::Validate => statistics::validate(self).await,
+            Command::PlanCacheClear => collection::plan_cache_clear(self).await,
             // The same for what is stored.
-            "compact" => self.context.link.run(self.context.head.body()).await,
-            "createIndexes" => indexes::create::run(self).await,
-            "listIndexes" => indexes::list::run(self).await,
-            "dropIndexes" | "deleteIndexes" => indexes::drop::run(self).await,
-            name => Err(self.unsupported(&format!("the command {name}")).into()),
+            Command::Compact => self.context.link.run(self.context.head.body()).await,
+            Command::CreateIndexes => indexes::create::run(self).await,
+            Command::ListIndexes => indexes::list::run(self).await,
+            Command::DropIndexes => indexes::drop::run(self).await,
+            _ => Err(self
+                .unsupported(&format!("the command {}", self.context.head.name))
+                .into()),
         }
     }
 
@@ -218,19 +220,5 @@ impl<'a> BucketCommand<'a> {
     /// The namespace as metrics name it: as configured.
     fn label(&self) -> String {
         self.shape.namespace().to_string()
-    }
-}
-
-/// Whether nobody misses a command's effect when the client is gone before it ended.
-pub(super) fn only_reads(head: &CommandHeader<'_>) -> bool {
-    match head.name {
-        "find" | "count" | "distinct" | "explain" | "getMore" | "listCollections" | "listIndexes" | "collStats"
-        | "collstats" | "dataSize" | "datasize" => true,
-        "aggregate" => {
-            let stages = documents(get(head.body(), "pipeline"));
-            let last = stages.as_deref().and_then(|stages| first_field(stages.last()?));
-            last.is_none_or(|(name, _)| !matches!(name, "$out" | "$merge"))
-        }
-        _ => false,
     }
 }

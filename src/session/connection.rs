@@ -224,7 +224,7 @@ impl Session<'_> {
             Err(_) if is_unanswered(frame) => return Ok(()),
             Err(error) => return self.reply_in_kind(frame, error).await,
         };
-        let begun = self.begin(head.name, Awaited::by(head.name, head.body()));
+        let begun = self.begin(head.command, Awaited::by(head.command, head.body()));
         let settings = self.settings.load();
         let route = route::decide(settings, &head);
         let is_observed = matches!(route, Route::Relay) && settings.observer.is_some();
@@ -246,7 +246,7 @@ impl Session<'_> {
         let frame = message.opened;
         match route {
             Route::Relay => {
-                if handshake::changes_users(head.name) {
+                if handshake::changes_users(head.command) {
                     self.link.forget_users();
                 }
                 let edited = self.without_recovery_token(frame, head)?;

@@ -23,6 +23,7 @@ use crate::command::document::{array_of, as_flag, get, single};
 use crate::command::error::CommandError;
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
+use crate::command::registry::Command;
 use crate::command::reply::CursorReply;
 use crate::pattern::pipeline::{PipelinePosition, Pipelines, ReferencedCollection, documents};
 use crate::pattern::shapes::{Mode, Shapes};
@@ -40,32 +41,36 @@ struct View<'a> {
 
 impl<'a> CrossCollectionCommand<'a> {
     /// Which commands there are of this kind.
-    pub(super) fn has(name: &str) -> bool {
-        matches!(name, "aggregate" | "create" | "collMod" | "renameCollection")
+    pub(super) fn has(command: Command) -> bool {
+        matches!(
+            command,
+            Command::Aggregate | Command::Create | Command::CollMod | Command::RenameCollection
+        )
     }
 
     /// Whether a command may tell of what the proxy keeps beside shaped collections.
     pub(super) fn may_tell_of_ours(shapes: &Shapes, head: &CommandHeader<'_>) -> bool {
-        match head.name {
-            "listCollections" => list_collections::may_tell_of_ours(shapes, head.database, head.body()),
-            name => db_stats::may_count_buckets(shapes, name, head.database),
+        match head.command {
+            Command::ListCollections => list_collections::may_tell_of_ours(shapes, head.database, head.body()),
+            Command::DbStats => db_stats::may_count_buckets(shapes, head.database),
+            _ => false,
         }
     }
 
     /// Whether a command may turn what is stored of a view into something else without naming it.
     pub(super) fn changes_half_a_view(head: &CommandHeader<'_>) -> bool {
         let given = |name| get(head.body(), name).is_some();
-        head.name == "collMod" && given("viewOn") != given("pipeline")
+        head.command == Command::CollMod && given("viewOn") != given("pipeline")
     }
 
     /// Runs it and gives the reply. Not cancel safe: the link is of no use after.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
         self.context.head.validate()?;
-        match self.context.head.name {
-            "listCollections" => return list_collections::run(&mut self).await,
-            "renameCollection" => return rename_collection::run(&mut self).await,
-            "dbStats" | "dbstats" => return db_stats::run(&mut self).await,
-            "killCursors" => return kill_cursors::run(&mut self.context).await,
+        match self.context.head.command {
+            Command::ListCollections => return list_collections::run(&mut self).await,
+            Command::RenameCollection => return rename_collection::run(&mut self).await,
+            Command::DbStats => return db_stats::run(&mut self).await,
+            Command::KillCursors => return kill_cursors::run(&mut self.context).await,
             _ => {}
         }
         let body = self.context.head.body();
@@ -89,7 +94,7 @@ impl<'a> CrossCollectionCommand<'a> {
         };
         referenced.prepare(&reached).await?;
         let reply = put_together(referenced.context.link, &with_pipeline(body, &stages)).await?;
-        if referenced.context.head.name != "aggregate" {
+        if referenced.context.head.command != Command::Aggregate {
             referenced.keep_views(&reached).await?;
         }
         Ok(reply)
@@ -99,7 +104,9 @@ impl<'a> CrossCollectionCommand<'a> {
     fn check(&self, body: &RawDocument, reached: &ReferencedCollection) -> Result<(), CommandError> {
         let (what, reason) = if self.context.upstream == UpstreamKind::Mongos {
             ("a sharded cluster", RefusalReason::Cluster)
-        } else if self.context.head.name == "aggregate" && get(body, "explain").and_then(as_flag).unwrap_or(false) {
+        } else if self.context.head.command == Command::Aggregate
+            && get(body, "explain").and_then(as_flag).unwrap_or(false)
+        {
             ("explain", RefusalReason::Mention)
         } else {
             return Ok(());
@@ -118,7 +125,7 @@ impl<'a> CrossCollectionCommand<'a> {
         let view = View {
             on: given,
             stages: match get(body, "pipeline") {
-                None if self.context.head.name == "create" => Some(Vec::new()),
+                None if self.context.head.command == Command::Create => Some(Vec::new()),
                 pipeline => documents(pipeline),
             },
         };

@@ -25,6 +25,7 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::referenced_namespaces;
+use crate::command::registry::Command;
 use crate::pattern::bucket::insert::KeyBatch;
 use crate::pattern::shapes::{BucketShape, Mode, Shape, Shapes};
 
@@ -125,7 +126,7 @@ impl Observer {
         let context = CommandContext::new(&self.shared, &to.settings, link, upstream, head);
         match to.shape() {
             // Their cursors are mongod's own.
-            Shape::Bucket(_) if matches!(head.name, "getMore" | "killCursors") => DryRunEnd::Asked,
+            Shape::Bucket(_) if matches!(head.command, Command::GetMore | Command::KillCursors) => DryRunEnd::Asked,
             Shape::Bucket(shape) => DryRunEnd::of(BucketCommand::new(context, shape, to.namespace).run().await),
             Shape::Outlier(shape) => {
                 match passage(shape, head, upstream.kind()) {
@@ -183,14 +184,14 @@ impl Observer {
         match end {
             DryRunEnd::Relayed => {}
             DryRunEnd::Asked => {
-                self.metrics.rewritten(namespace, command);
-                if depends_on_what_is_stored(command) {
+                self.metrics.rewritten(namespace, head.command);
+                if depends_on_what_is_stored(head.command) {
                     self.metrics.unplanned(namespace);
                 }
                 tracing::debug!(namespace, command, "observed: would be rewritten");
             }
             DryRunEnd::Refused(error) => {
-                self.metrics.rewritten(namespace, command);
+                self.metrics.rewritten(namespace, head.command);
                 let reason = match error {
                     // What a shape cannot do: in the proxy's own words.
                     CommandError::Own { code, message } if *code == ErrorCode::CommandNotSupported => message.as_str(),
@@ -205,11 +206,11 @@ impl Observer {
 }
 
 /// Whether a command may still be refused when mongod has been asked.
-fn depends_on_what_is_stored(command: &str) -> bool {
+fn depends_on_what_is_stored(command: Command) -> bool {
     matches!(
         RefusalReason::of_command(command),
         RefusalReason::Write | RefusalReason::Index | RefusalReason::Collection
-    ) && command != "insert"
+    ) && command != Command::Insert
 }
 
 impl DryRunEnd {

@@ -16,6 +16,7 @@ pub use self::presentation::{AddressMap, Presentation};
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode};
+use crate::command::registry::Command;
 use crate::wire::{
     Compressor, Compressors, Frame, OpCode, OpMsg, OpMsgBuilder, OpMsgFlags, OpQuery, OpReply, WireError,
 };
@@ -33,8 +34,11 @@ const RECOVERY_TOKEN: &str = "recoveryToken";
 const SPECULATIVE: &str = "speculativeAuthenticate";
 
 /// Whether a command may change who a connection is authenticated as.
-pub(super) fn changes_users(command: &str) -> bool {
-    matches!(command, "saslStart" | "saslContinue" | "authenticate" | "logout")
+pub(super) fn changes_users(command: Command) -> bool {
+    matches!(
+        command,
+        Command::SaslStart | Command::SaslContinue | Command::Authenticate | Command::Logout
+    )
 }
 
 /// The client's OP_MSG handshake as mongod is to see it; `None`: as it is.
@@ -127,8 +131,8 @@ pub(super) fn without_recovery_token(frame: &Frame, message: &OpMsg<'_>) -> Resu
 }
 
 /// Refuses authentication that cannot succeed through a proxy, in words that say why.
-pub(super) fn check_mechanism(command: &str, body: &RawDocument) -> Result<(), CommandError> {
-    if matches!(command, "authenticate" | "saslStart") && names_x509(body) {
+pub(super) fn check_mechanism(command: Command, body: &RawDocument) -> Result<(), CommandError> {
+    if matches!(command, Command::Authenticate | Command::SaslStart) && names_x509(body) {
         let message = "MONGODB-X509 does not work through mongoshape: mongod would see the proxy's certificate, not the \
                        client's. Use SCRAM-SHA-256 or SCRAM-SHA-1";
         return Err(CommandError::new(ErrorCode::AuthenticationFailed, message));

@@ -20,6 +20,7 @@ pub use self::observed::ObservedMetrics;
 pub use self::outliers::OutlierMetrics;
 pub use self::refusals::RefusalKind;
 use self::refusals::RefusalLog;
+use crate::command::registry::Command;
 use crate::pattern::shapes::BucketShape;
 
 /// The handles.
@@ -99,8 +100,8 @@ impl SessionMetrics {
     }
 
     /// Counts a command that ended. Without `spent` its time is nobody's measure.
-    pub fn command(&self, name: &str, outcome: CommandOutcome, spent: Option<Spent>) {
-        self.commands.ended(name, outcome, spent);
+    pub fn command(&self, command: Command, outcome: CommandOutcome, spent: Option<Spent>) {
+        self.commands.ended(command, outcome, spent);
     }
 
     /// Counts the bytes of a frame.

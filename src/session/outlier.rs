@@ -46,6 +46,7 @@ use super::refusal::RefusedCollection;
 use super::upstream::UpstreamKind;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
+use crate::command::registry::Command;
 use crate::command::reply::succeeded;
 use crate::pattern::shapes::OutlierShape;
 
@@ -85,26 +86,33 @@ impl OutlierCommand<'_> {
     }
 
     async fn dispatch(&mut self) -> Result<RawDocumentBuf, RunError> {
-        match self.context.head.name {
-            "insert" => insert::run(self).await,
-            "update" => update::run(self).await,
-            "delete" => delete::run(self).await,
-            "findAndModify" | "findandmodify" => find_and_modify::run(self).await,
-            "find" => find::run(self).await,
-            "getMore" => find::get_more(self).await,
-            "count" => read::count(self).await,
-            "distinct" => read::distinct(self).await,
-            "aggregate" => read::aggregate(self).await,
-            "explain" => read::explain(self).await,
-            "drop" => collection::drop(self).await,
-            "create" => collection::create(self).await,
-            "collMod" => collection::coll_mod(self).await,
-            "createIndexes" => collection::create_indexes(self).await,
+        match self.context.head.command {
+            Command::Insert => insert::run(self).await,
+            Command::Update => update::run(self).await,
+            Command::Delete => delete::run(self).await,
+            Command::FindAndModify => find_and_modify::run(self).await,
+            Command::Find => find::run(self).await,
+            Command::GetMore => find::get_more(self).await,
+            Command::Count => read::count(self).await,
+            Command::Distinct => read::distinct(self).await,
+            Command::Aggregate => read::aggregate(self).await,
+            Command::Explain => read::explain(self).await,
+            Command::Drop => collection::drop(self).await,
+            Command::Create => collection::create(self).await,
+            Command::CollMod => collection::coll_mod(self).await,
+            Command::CreateIndexes => collection::create_indexes(self).await,
             // As they would be, but for extras.
-            "killCursors" => leftover::kill(self).await,
-            "listIndexes" | "dropIndexes" | "deleteIndexes" | "collStats" | "collstats" | "dataSize" | "datasize"
-            | "validate" | "planCacheClear" | "compact" => self.as_it_is().await,
-            name => Err(self.unsupported(&format!("the command {name}")).into()),
+            Command::KillCursors => leftover::kill(self).await,
+            Command::ListIndexes
+            | Command::DropIndexes
+            | Command::CollStats
+            | Command::DataSize
+            | Command::Validate
+            | Command::PlanCacheClear
+            | Command::Compact => self.as_it_is().await,
+            _ => Err(self
+                .unsupported(&format!("the command {}", self.context.head.name))
+                .into()),
         }
     }
 

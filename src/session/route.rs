@@ -11,6 +11,7 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::referenced_namespaces;
+use crate::command::registry::Command;
 use crate::pattern::pipeline::documents;
 use crate::pattern::shapes::{Mode, Shape};
 
@@ -43,18 +44,13 @@ impl ShapedTarget<'_> {
     }
 }
 
-/// Names under which a client asks who the server is.
-pub(super) fn is_handshake(name: &str) -> bool {
-    matches!(name, "hello" | "isMaster" | "ismaster")
-}
-
 /// Decides. Costs one look-up for a command that touches no shaped collection and may touch no other than its
 /// own.
 pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> Route<'a> {
-    if is_handshake(head.name) {
+    if head.command.is_handshake() {
         return Route::Handshake;
     }
-    if let Err(error) = check_mechanism(head.name, head.body()) {
+    if let Err(error) = check_mechanism(head.command, head.body()) {
         return Route::Reject(error, None);
     }
     if settings.shapes.is_empty() {
@@ -65,12 +61,12 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> 
     if refused.is_none() && CrossCollectionCommand::may_tell_of_ours(&settings.shapes, head) {
         return Route::CrossCollection(Arc::clone(settings));
     }
-    let mut across = CrossCollectionCommand::changes_half_a_view(head) || head.name == "killCursors";
+    let mut across = CrossCollectionCommand::changes_half_a_view(head) || head.command == Command::KillCursors;
     referenced_namespaces::for_each(head, &mut |namespace| {
         if refused.is_none()
             && let Some(rewritten) = shapes.rewritten(namespace)
         {
-            if CrossCollectionCommand::has(head.name) {
+            if CrossCollectionCommand::has(head.command) {
                 across = true;
             } else {
                 refused = Some(Lookup::reached_by_side_door(&rewritten, head.name));
@@ -90,7 +86,7 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> 
 /// The refusal of a change stream of a whole database or cluster in which a collection is shaped: it would
 /// tell of buckets, and that they were pushed to.
 fn change_stream(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<RouteRefusal> {
-    if head.name != "aggregate" || head.target.is_some() {
+    if head.command != Command::Aggregate || head.target.is_some() {
         return None;
     }
     let stages = documents(get(head.body(), "pipeline"))?;

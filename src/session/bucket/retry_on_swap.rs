@@ -7,11 +7,12 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{BucketCommand, only_reads};
+use super::BucketCommand;
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::find::misses_own_index;
+use crate::command::registry::Command;
 use crate::command::reply::succeeded;
 use crate::session::error::RunError;
 
@@ -56,7 +57,7 @@ pub(super) async fn retry_on_swap(run: &mut BucketCommand<'_>) -> CommandReply {
         if !may_be_run_again(run) {
             break;
         }
-        if !only_reads(run.context.head) {
+        if !run.context.head.only_reads() {
             wait(run).await?;
         }
         answer = once(run).await;
@@ -90,14 +91,14 @@ fn write_errors(reply: &RawDocument) -> impl Iterator<Item = (usize, WriteError)
 /// Whether nothing was executed that would be executed twice.
 fn may_be_run_again(run: &BucketCommand<'_>) -> bool {
     let head = run.context.head;
-    if head.in_transaction() || head.name == "getMore" {
+    if head.in_transaction() || head.command == Command::GetMore {
         return false;
     }
-    if only_reads(head) || head.is_retryable_write() {
+    if head.only_reads() || head.is_retryable_write() {
         return true;
     }
-    match head.name {
-        "findAndModify" | "findandmodify" | "update" | "delete" => run.executed == 0,
+    match head.command {
+        Command::FindAndModify | Command::Update | Command::Delete => run.executed == 0,
         _ => false,
     }
 }
@@ -130,7 +131,7 @@ fn told(run: &BucketCommand<'_>, answer: CommandReply) -> CommandReply {
     }
     match answer {
         // What a cursor had not told yet.
-        Err(error) if run.context.head.name == "getMore" => Err(error),
+        Err(error) if run.context.head.command == Command::GetMore => Err(error),
         Err(_) if run.context.head.is_retryable_write() => Err(own.retryable().into()),
         Err(_) => Err(own.into()),
         Ok(reply) => {

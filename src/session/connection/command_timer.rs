@@ -6,8 +6,8 @@ use bson::raw::RawDocument;
 
 use super::{Closed, Session};
 use crate::command::document::get;
+use crate::command::registry::Command;
 use crate::session::metrics::{CommandOutcome, Spent};
-use crate::session::route;
 use crate::session::stream::StreamError;
 
 /// What a client waits for.
@@ -21,9 +21,9 @@ pub(super) enum Awaited {
 }
 
 impl Awaited {
-    /// By a command of this name.
-    pub(super) fn by(name: &str, body: &RawDocument) -> Self {
-        if route::is_handshake(name) && get(body, "maxAwaitTimeMS").is_some() {
+    /// By a command.
+    pub(super) fn by(command: Command, body: &RawDocument) -> Self {
+        if command.is_handshake() && get(body, "maxAwaitTimeMS").is_some() {
             Self::News
         } else {
             Self::Answer
@@ -32,26 +32,22 @@ impl Awaited {
 }
 
 /// A command that has begun.
-pub(super) struct CommandTimer<'a> {
-    name: &'a str,
+pub(super) struct CommandTimer {
+    command: Command,
     awaited: Awaited,
     at: Instant,
 }
 
 impl Session<'_> {
     /// A command begins.
-    pub(super) fn begin<'a>(&mut self, name: &'a str, awaited: Awaited) -> CommandTimer<'a> {
+    pub(super) fn begin(&mut self, command: Command, awaited: Awaited) -> CommandTimer {
         self.link.begin_command();
         let at = Instant::now();
-        CommandTimer { name, awaited, at }
+        CommandTimer { command, awaited, at }
     }
 
     /// Counts a command that ended.
-    pub(super) fn count(
-        &mut self,
-        begun: &CommandTimer<'_>,
-        done: Result<CommandOutcome, Closed>,
-    ) -> Result<(), Closed> {
+    pub(super) fn count(&mut self, begun: &CommandTimer, done: Result<CommandOutcome, Closed>) -> Result<(), Closed> {
         let outcome = match (&done, begun.awaited) {
             (Ok(outcome), _) => *outcome,
             (Err(Closed::ByClient | Closed::Retired | Closed::Client(StreamError::Io(_))), Awaited::News) => {
@@ -63,7 +59,7 @@ impl Session<'_> {
             upstream: self.link.waited(),
             whole: begun.at.elapsed(),
         });
-        self.shared.metrics.command(begun.name, outcome, spent);
+        self.shared.metrics.command(begun.command, outcome, spent);
         done.map(|_| ())
     }
 }

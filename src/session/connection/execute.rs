@@ -8,10 +8,11 @@ use crate::command::document::{get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find_and_modify::is_contradiction;
 use crate::command::header::CommandHeader;
+use crate::command::registry::Command;
 use crate::command::reply::says_not_primary;
 use crate::pattern::shapes::BucketShape;
 use crate::session::Settings;
-use crate::session::bucket::{BucketCommand, only_reads};
+use crate::session::bucket::BucketCommand;
 use crate::session::command_context::CommandContext;
 use crate::session::cross_collection::CrossCollectionCommand;
 use crate::session::error::RunError;
@@ -101,7 +102,7 @@ impl Session<'_> {
 /// begins the transaction's next command, and only options of a `findAndModify` that contradict each other
 /// within it. After a refusal nothing of the transaction may be committed.
 fn ends_transaction(head: &CommandHeader<'_>, error: &CommandError) -> bool {
-    let contradicts_itself = matches!(head.name, "findAndModify" | "findandmodify") && is_contradiction(error);
+    let contradicts_itself = head.command == Command::FindAndModify && is_contradiction(error);
     head.in_transaction() && (contradicts_itself || error.is(ErrorCode::CommandNotSupported))
 }
 
@@ -111,7 +112,7 @@ pub(super) async fn watched(
     run: impl Future<Output = Result<RawDocumentBuf, RunError>>,
     client: &mut FrameStream,
 ) -> Result<Result<RawDocumentBuf, RunError>, Closed> {
-    if !only_reads(head) {
+    if !head.only_reads() {
         return Ok(run.await);
     }
     tokio::select! {

@@ -6,9 +6,10 @@ use super::command_timer::Awaited;
 use super::{Closed, Session};
 use crate::command::document::first_field;
 use crate::command::error::{CommandError, ErrorCode};
+use crate::command::registry::Command;
+use crate::session::handshake;
 use crate::session::relay::{RelayedRequest, ReplyInspection, RequestBytes};
 use crate::session::upstream_connection::LinkError;
-use crate::session::{handshake, route};
 use crate::wire::{Frame, OpMsgFlags, OpQuery, OpReply};
 
 /// Bit 3 of an OP_REPLY's flags, which mongod always sets.
@@ -37,12 +38,13 @@ impl Session<'_> {
             let error = CommandError::new(ErrorCode::UnsupportedOpQueryCommand, message);
             return self.reply_in_kind(frame, error).await;
         }
-        if let Err(error) = handshake::check_mechanism(name, command) {
+        let kind = Command::of(name);
+        if let Err(error) = handshake::check_mechanism(kind, command) {
             return self.reply_in_kind(frame, error).await;
         }
-        let begun = self.begin(name, Awaited::by(name, command));
+        let begun = self.begin(kind, Awaited::by(kind, command));
         let flags = OpMsgFlags::default();
-        let done = if route::is_handshake(name) {
+        let done = if kind.is_handshake() {
             let edited = handshake::edit_query(
                 frame,
                 &OpQuery {

@@ -10,6 +10,7 @@ use crate::command::cursor::GetMore;
 use crate::command::error::CommandError;
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
+use crate::command::registry::Command;
 use crate::command::reply::says_not_primary;
 use crate::pattern::shapes::{OutlierShape, Shape};
 use crate::session::Settings;
@@ -54,7 +55,7 @@ impl Session<'_> {
             Err(error) => return self.finish(message.opened, head, Err(error.into())).await,
         };
         // mongod does not know its number.
-        let is_left = head.name == "getMore"
+        let is_left = head.command == Command::GetMore
             && GetMore::parse(head.body()).is_ok_and(|more| self.shared.leftovers.contains(more.id));
         let passage = if is_left { OutlierRoute::Rewrite } else { passage };
         let shown = match passage {

@@ -5,6 +5,7 @@ use tokio::time::timeout;
 
 use super::{Closed, Session};
 use crate::command::header::CommandHeader;
+use crate::command::registry::Command;
 use crate::session::error::RunError;
 use crate::session::handshake;
 use crate::session::relay::ReplyInspection;
@@ -49,7 +50,7 @@ impl Session<'_> {
         head: &CommandHeader<'_>,
     ) -> Result<Option<Frame>, Closed> {
         if self.upstream.kind() == UpstreamKind::Mongos
-            || !matches!(head.name, "commitTransaction" | "abortTransaction")
+            || !matches!(head.command, Command::CommitTransaction | Command::AbortTransaction)
         {
             return Ok(None);
         }

@@ -4,6 +4,7 @@ use super::command_timer::Awaited;
 use super::{Closed, Session};
 use crate::command::error::CommandError;
 use crate::command::header::CommandHeader;
+use crate::command::registry::Command;
 use crate::session::memory::{Reservation, not_logged_in};
 use crate::session::metrics::{ByteDirection, Limit};
 use crate::session::relay::{RelayedRequest, RequestBytes};
@@ -15,11 +16,15 @@ use crate::wire::{Frame, MessageHeader, OpCode, OpCompressed, OpMsgBuilder, OpMs
 
 /// Commands that are never told by their beginning: namespaces may stand in a sequence of the first, and the
 /// others may have to be edited.
-const READ_WHOLE: &[&str] = &["abortTransaction", "bulkWrite", "commitTransaction"];
+const READ_WHOLE: &[Command] = &[
+    Command::AbortTransaction,
+    Command::BulkWrite,
+    Command::CommitTransaction,
+];
 
 /// A command that is to be relayed.
-pub(super) struct Beginning<'a> {
-    name: &'a str,
+pub(super) struct Beginning {
+    command: Command,
     flags: OpMsgFlags,
 }
 
@@ -93,11 +98,11 @@ impl Session<'_> {
     }
 
     /// The command that begins so, if it is to be relayed for sure. `beginning` is what follows a header.
-    pub(super) fn beginning_to_relay<'b>(&mut self, beginning: &'b [u8]) -> Option<Beginning<'b>> {
+    pub(super) fn beginning_to_relay(&mut self, beginning: &[u8]) -> Option<Beginning> {
         let opened = OpMsgHead::of_beginning(beginning)?;
         let flags = opened.flags;
         let head = CommandHeader::of(opened.without_sequences()).ok()?;
-        if READ_WHOLE.contains(&head.name) {
+        if READ_WHOLE.contains(&head.command) {
             return None;
         }
         let settings = self.settings.load();
@@ -107,15 +112,14 @@ impl Session<'_> {
             .observer
             .as_ref()
             .is_some_and(|observer| observer.concerns(&head));
-        (matches!(route, Route::Relay) && !is_observed).then_some(Beginning { name: head.name, flags })
+        (matches!(route, Route::Relay) && !is_observed).then_some(Beginning {
+            command: head.command,
+            flags,
+        })
     }
 
-    pub(super) async fn relay_beginning(
-        &mut self,
-        sent: RequestBytes<'_>,
-        command: &Beginning<'_>,
-    ) -> Result<(), Closed> {
-        let begun = self.begin(command.name, Awaited::Answer);
+    pub(super) async fn relay_beginning(&mut self, sent: RequestBytes<'_>, command: &Beginning) -> Result<(), Closed> {
+        let begun = self.begin(command.command, Awaited::Answer);
         let flags = command.flags;
         let relayed = self.relay(RelayedRequest { sent, flags }, self.look()).await;
         self.count(&begun, relayed)

@@ -21,8 +21,8 @@ use crate::session::upstream::UpstreamKind;
 pub(super) const VIEWS: &str = "system.views";
 
 /// Whether there may be shaped collections in the database of a `dbStats`.
-pub(super) fn may_count_buckets(shapes: &Shapes, name: &str, database: &str) -> bool {
-    matches!(name, "dbStats" | "dbstats") && shapes.buckets_in(database).next().is_some()
+pub(super) fn may_count_buckets(shapes: &Shapes, database: &str) -> bool {
+    shapes.buckets_in(database).next().is_some()
 }
 
 pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {

@@ -1,63 +1,12 @@
 //! Metrics of every command: outcome, duration, and mongod's part of it.
 
+use crate::command::registry::Command;
 use std::time::Duration;
 
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, Registry, exponential_buckets};
 
 use super::label::CommandOutcome;
 use super::{counters, registered};
-
-/// Commands that have a label of their own, sorted; every other one counts as `other`.
-const COMMANDS: &[&str] = &[
-    "abortTransaction",
-    "aggregate",
-    "buildInfo",
-    "collMod",
-    "collStats",
-    "commitTransaction",
-    "count",
-    "create",
-    "createIndexes",
-    "dbStats",
-    "delete",
-    "distinct",
-    "drop",
-    "dropDatabase",
-    "dropIndexes",
-    "endSessions",
-    "explain",
-    "find",
-    "findAndModify",
-    "getMore",
-    "hello",
-    "insert",
-    "isMaster",
-    "killCursors",
-    "listCollections",
-    "listDatabases",
-    "listIndexes",
-    "mapReduce",
-    "ping",
-    "renameCollection",
-    "saslContinue",
-    "saslStart",
-    "update",
-    "validate",
-];
-
-/// Other names that mongod takes for these commands, sorted.
-const ALIASES: &[(&str, &str)] = &[
-    ("collstats", "collStats"),
-    ("dbstats", "dbStats"),
-    ("deleteIndexes", "dropIndexes"),
-    ("findandmodify", "findAndModify"),
-    ("ismaster", "isMaster"),
-];
-
-/// The name of every other command.
-const OTHER: &str = "other";
-/// The one whose waiting is measured apart.
-const GET_MORE: &str = "getMore";
 
 /// Seconds, from what a relayed command spends in the proxy to what one does that waits for other writers.
 const OVERHEAD_BOUNDS: [f64; 13] = [
@@ -76,8 +25,7 @@ pub struct Spent {
 /// The handles.
 #[derive(Clone, Debug)]
 pub(super) struct CommandMetrics {
-    /// By the position of the name in [`COMMANDS`], the last for others, and by outcome: looked up for every
-    /// command.
+    /// By the command's position and by outcome.
     commands: Vec<[IntCounter; CommandOutcome::ALL.len()]>,
     durations: [Histogram; CommandOutcome::ALL.len()],
     upstream: UpstreamDurations,
@@ -97,7 +45,7 @@ impl CommandMetrics {
         )?;
         let of_name = |name| CommandOutcome::ALL.map(|outcome| commands.with_label_values(&[name, outcome.label()]));
         Ok(Self {
-            commands: names().map(of_name).collect(),
+            commands: Command::all().map(|command| of_name(command.name())).collect(),
             durations: durations(registry)?,
             upstream: UpstreamDurations::register(registry)?,
             overhead: histogram(
@@ -111,9 +59,8 @@ impl CommandMetrics {
         })
     }
 
-    pub(super) fn ended(&self, name: &str, outcome: CommandOutcome, spent: Option<Spent>) {
-        let position = COMMANDS.binary_search(&name_of(name)).unwrap_or(COMMANDS.len());
-        if let Some(counters) = self.commands.get(position) {
+    pub(super) fn ended(&self, command: Command, outcome: CommandOutcome, spent: Option<Spent>) {
+        if let Some(counters) = self.commands.get(command.position()) {
             counters[outcome as usize].inc();
         }
         let Some(spent) = spent else {
@@ -121,7 +68,7 @@ impl CommandMetrics {
         };
         self.durations[outcome as usize].observe(spent.whole.as_secs_f64());
         if !spent.upstream.is_zero() {
-            self.upstream.of(name).observe(spent.upstream.as_secs_f64());
+            self.upstream.of(command).observe(spent.upstream.as_secs_f64());
         }
         self.overhead
             .observe(spent.whole.saturating_sub(spent.upstream).as_secs_f64());
@@ -147,28 +94,18 @@ impl UpstreamDurations {
             .buckets(exponential_buckets(0.000_05, 2.0, 20)?);
         let durations = registered(registry, HistogramVec::new(options, &["command"])?)?;
         Ok(Self {
-            more: durations.with_label_values(&[GET_MORE]),
-            other: durations.with_label_values(&[OTHER]),
+            more: durations.with_label_values(&[Command::GetMore.name()]),
+            other: durations.with_label_values(&[Command::Other.name()]),
         })
     }
 
-    fn of(&self, name: &str) -> &Histogram {
-        if name == GET_MORE { &self.more } else { &self.other }
+    fn of(&self, command: Command) -> &Histogram {
+        if command == Command::GetMore {
+            &self.more
+        } else {
+            &self.other
+        }
     }
-}
-
-/// Every name that a label may have.
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    COMMANDS.iter().copied().chain([OTHER])
-}
-
-/// What a command is called in a label.
-pub(super) fn name_of(command: &str) -> &str {
-    if COMMANDS.binary_search(&command).is_ok() {
-        return command;
-    }
-    let alias = ALIASES.binary_search_by_key(&command, |(alias, _)| alias);
-    alias.map_or(OTHER, |position| ALIASES[position].1)
 }
 
 fn durations(registry: &Registry) -> Result<[Histogram; CommandOutcome::ALL.len()], prometheus::Error> {
@@ -184,26 +121,4 @@ fn durations(registry: &Registry) -> Result<[Histogram; CommandOutcome::ALL.len(
 fn histogram(registry: &Registry, name: &str, help: &str, bounds: Vec<f64>) -> Result<Histogram, prometheus::Error> {
     let options = HistogramOpts::new(format!("mongoshape_{name}"), help).buckets(bounds);
     registered(registry, Histogram::with_opts(options)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_sorted() {
-        assert!(COMMANDS.is_sorted());
-        assert!(ALIASES.is_sorted());
-    }
-
-    #[test]
-    fn aliases_count_as_their_command() {
-        assert_eq!(name_of("ismaster"), "isMaster");
-        assert_eq!(name_of("findandmodify"), "findAndModify");
-        assert_eq!(name_of("find"), "find");
-        assert_eq!(name_of("noSuchCommand"), OTHER);
-        for (_, command) in ALIASES {
-            assert!(COMMANDS.contains(command), "{command}");
-        }
-    }
 }

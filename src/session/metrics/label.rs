@@ -2,6 +2,7 @@
 
 use crate::command::document::{first_field, get};
 use crate::command::header::CommandHeader;
+use crate::command::registry::{Command, CommandClass};
 use crate::pattern::pipeline::documents;
 
 /// What became of a command.
@@ -156,19 +157,18 @@ impl RefusalReason {
         if opens_change_stream(head) {
             return Self::ChangeStream;
         }
-        Self::of_command(head.name)
+        Self::of_command(head.command)
     }
 
-    /// What is refused of a command of this name, but a change stream.
+    /// The reason for a command that opens no change stream.
     #[must_use]
-    pub fn of_command(name: &str) -> Self {
-        match name {
-            "find" | "getMore" | "killCursors" | "count" | "distinct" | "aggregate" | "explain" => Self::Read,
-            "insert" | "update" | "delete" | "findAndModify" | "findandmodify" => Self::Write,
-            "createIndexes" | "listIndexes" | "dropIndexes" | "deleteIndexes" => Self::Index,
-            "create" | "drop" | "collMod" | "renameCollection" | "collStats" | "collstats" | "dataSize"
-            | "datasize" | "validate" | "planCacheClear" | "compact" => Self::Collection,
-            _ => Self::Command,
+    pub fn of_command(command: Command) -> Self {
+        match command.class() {
+            CommandClass::Read => Self::Read,
+            CommandClass::Write => Self::Write,
+            CommandClass::Index => Self::Index,
+            CommandClass::Collection => Self::Collection,
+            CommandClass::Other => Self::Command,
         }
     }
 
@@ -194,7 +194,7 @@ impl RefusalReason {
 fn opens_change_stream(head: &CommandHeader<'_>) -> bool {
     let stages = documents(get(head.body(), "pipeline"));
     let first = stages.as_deref().and_then(|stages| first_field(stages.first()?));
-    head.name == "aggregate" && first.is_some_and(|(name, _)| name == "$changeStream")
+    head.command == Command::Aggregate && first.is_some_and(|(name, _)| name == "$changeStream")
 }
 
 #[cfg(test)]

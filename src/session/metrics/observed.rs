@@ -2,9 +2,9 @@
 
 use prometheus::{IntCounterVec, Registry};
 
-use super::commands::name_of;
 use super::label::{RefusalReason, Strategy};
 use super::{SessionMetrics, counters};
+use crate::command::registry::Command;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// Entries of indexes that an item has in a naive collection at the least: `_id`'s, and those of one on the
@@ -50,8 +50,8 @@ impl ObservedMetrics {
         for strategy in Strategy::ALL {
             self.reads.with_label_values(&[namespace, strategy.label()]);
         }
-        for name in super::commands::names() {
-            self.commands.with_label_values(&[namespace, name]);
+        for command in Command::all() {
+            self.commands.with_label_values(&[namespace, command.name()]);
         }
         for of_namespace in [&self.unplanned, &self.items, &self.buckets, &self.saved_documents] {
             of_namespace.with_label_values(&[namespace]);
@@ -74,8 +74,8 @@ impl ObservedMetrics {
     }
 
     /// Counts a command that would have been rewritten.
-    pub fn rewritten(&self, namespace: &str, command: &str) {
-        self.commands.with_label_values(&[namespace, name_of(command)]).inc();
+    pub fn rewritten(&self, namespace: &str, command: Command) {
+        self.commands.with_label_values(&[namespace, command.name()]).inc();
     }
 
     /// Counts one of which only mongod could tell what would have become of it.

@@ -13,6 +13,7 @@ use crate::command::arguments::InheritedOptions;
 use crate::command::document::{as_flag, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
+use crate::command::registry::Command;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
@@ -102,7 +103,7 @@ impl OutlierCommand<'_> {
     /// Whether a write may name the UUID of its collection, which neither the stable API nor `findAndModify`
     /// has. Where it may not, the collation is looked at each time.
     fn can_name_collection(&self) -> bool {
-        !self.context.head.name.eq_ignore_ascii_case("findAndModify")
+        self.context.head.command != Command::FindAndModify
             && get(self.context.head.body(), "apiStrict").and_then(as_flag) != Some(true)
     }
 

@@ -9,6 +9,7 @@ use crate::command::error::CommandError;
 use crate::command::find::Find;
 use crate::command::header::CommandHeader;
 use crate::command::insert::Insert;
+use crate::command::registry::Command;
 use crate::command::reply::CursorReply;
 use crate::command::update::Update;
 use crate::pattern::outlier::classify::{UpdateEffect, depends_on_array};
@@ -38,11 +39,11 @@ pub(in crate::session) fn passage(
 ) -> Result<OutlierRoute, CommandError> {
     head.validate()?;
     // One that is wrong is told so where it is rewritten.
-    let is_relayed = match head.name {
+    let is_relayed = match head.command {
         _ if matches!(upstream, UpstreamKind::Mongos | UpstreamKind::Unknown) => false,
-        "insert" => Insert::parse(head).is_ok_and(|insert| insert::is_plain(shape, &insert)),
-        "update" => Update::parse(head).is_ok_and(|update| leaves_array(shape, &update)),
-        "find" | "getMore" => return Ok(of_read(shape, head)),
+        Command::Insert => Insert::parse(head).is_ok_and(|insert| insert::is_plain(shape, &insert)),
+        Command::Update => Update::parse(head).is_ok_and(|update| leaves_array(shape, &update)),
+        Command::Find | Command::GetMore => return Ok(of_read(shape, head)),
         _ => false,
     };
     Ok(if is_relayed {
@@ -66,7 +67,7 @@ fn of_read(shape: &OutlierShape, head: &CommandHeader<'_>) -> OutlierRoute {
     if flags.contains(OpMsgFlags::EXHAUST_ALLOWED) || head.expects_no_reply {
         return OutlierRoute::Rewrite;
     }
-    let is_complete = head.name == "getMore"
+    let is_complete = head.command == Command::GetMore
         || Find::parse(head.body())
             .map(|find| find::way(shape, &find))
             .is_ok_and(|way| matches!(way, Ok(FindPlan::Complete(None))));

@@ -1,0 +1,153 @@
+//! The commands that the proxy knows by name. Any other command is [`Command::Other`].
+
+/// The subject of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandClass {
+    /// Reads documents, or serves a cursor.
+    Read,
+    /// Writes documents.
+    Write,
+    /// Reads or writes index definitions.
+    Index,
+    /// Reads or writes a collection's definition or statistics.
+    Collection,
+    /// Anything else.
+    Other,
+}
+
+/// A row of the registry.
+#[derive(Debug)]
+struct CommandSpec {
+    command: Command,
+    name: &'static str,
+    /// Another name that mongod accepts.
+    alias: Option<&'static str>,
+    class: CommandClass,
+}
+
+/// Declares the commands and their rows. A row is `Variant "name" or "alias": class`.
+macro_rules! commands {
+    (@alias) => { None };
+    (@alias $alias:literal) => { Some($alias) };
+    ($($command:ident $name:literal $(or $alias:literal)?: $class:ident,)*) => {
+        /// A command of MongoDB.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Command {
+            $(#[doc = concat!("`", $name, "`.")] $command,)*
+            /// A command that is not in the registry.
+            Other,
+        }
+
+        /// In the order of [`Command`].
+        const REGISTRY: &[CommandSpec] = &[
+            $(CommandSpec {
+                command: Command::$command,
+                name: $name,
+                alias: commands!(@alias $($alias)?),
+                class: CommandClass::$class,
+            },)*
+        ];
+    };
+}
+
+commands! {
+    AbortTransaction "abortTransaction": Other,
+    Aggregate "aggregate": Read,
+    Authenticate "authenticate": Other,
+    BuildInfo "buildInfo" or "buildinfo": Other,
+    BulkWrite "bulkWrite": Other,
+    CollMod "collMod": Collection,
+    CollStats "collStats" or "collstats": Collection,
+    CommitTransaction "commitTransaction": Other,
+    Compact "compact": Collection,
+    Count "count": Read,
+    Create "create": Collection,
+    CreateIndexes "createIndexes": Index,
+    DataSize "dataSize" or "datasize": Collection,
+    DbStats "dbStats" or "dbstats": Other,
+    Delete "delete": Write,
+    Distinct "distinct": Read,
+    Drop "drop": Collection,
+    DropDatabase "dropDatabase": Other,
+    DropIndexes "dropIndexes" or "deleteIndexes": Index,
+    EndSessions "endSessions": Other,
+    Explain "explain": Read,
+    Find "find": Read,
+    FindAndModify "findAndModify" or "findandmodify": Write,
+    GetMore "getMore": Read,
+    Hello "hello": Other,
+    Insert "insert": Write,
+    IsMaster "isMaster" or "ismaster": Other,
+    KillCursors "killCursors": Read,
+    ListCollections "listCollections": Other,
+    ListDatabases "listDatabases": Other,
+    ListIndexes "listIndexes": Index,
+    Logout "logout": Other,
+    MapReduce "mapReduce" or "mapreduce": Other,
+    Ping "ping": Other,
+    PlanCacheClear "planCacheClear": Collection,
+    RenameCollection "renameCollection": Collection,
+    SaslContinue "saslContinue": Other,
+    SaslStart "saslStart": Other,
+    Update "update": Write,
+    Validate "validate": Collection,
+}
+
+impl Command {
+    /// The command with a name or an alias. Names are case-sensitive, as in mongod.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        let mut rows = REGISTRY.iter();
+        let row = rows.find(|row| row.name == name || row.alias == Some(name));
+        row.map_or(Self::Other, |row| row.command)
+    }
+
+    /// All of them, in order of their position.
+    pub fn all() -> impl Iterator<Item = Self> {
+        REGISTRY.iter().map(|row| row.command).chain([Self::Other])
+    }
+
+    /// The position among [`Command::all`].
+    #[must_use]
+    pub const fn position(self) -> usize {
+        self as usize
+    }
+
+    /// The name, without regard to aliases; `other` for [`Command::Other`].
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        REGISTRY.get(self.position()).map_or("other", |row| row.name)
+    }
+
+    /// The subject of the command.
+    #[must_use]
+    pub fn class(self) -> CommandClass {
+        REGISTRY
+            .get(self.position())
+            .map_or(CommandClass::Other, |row| row.class)
+    }
+
+    /// Whether the command introduces the client and the server to each other.
+    #[must_use]
+    pub fn is_handshake(self) -> bool {
+        matches!(self, Self::Hello | Self::IsMaster)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_aliases_give_the_command() {
+        for row in REGISTRY {
+            assert_eq!(Command::of(row.name), row.command);
+            assert_eq!(row.alias.map_or(row.command, Command::of), row.command);
+            assert_eq!(row.command.name(), row.name);
+            assert_eq!(row.command.class(), row.class);
+        }
+        assert_eq!(Command::of("noSuchCommand"), Command::Other);
+        assert_eq!(Command::of("other"), Command::Other);
+        assert_eq!(Command::Other.name(), "other");
+    }
+}
