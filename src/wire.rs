@@ -19,10 +19,12 @@
 
 mod checksum;
 mod codec;
+mod compressor;
 mod error;
 mod frame;
 mod header;
 pub mod limits;
+mod op_code;
 mod op_compressed;
 mod op_msg;
 mod op_query;
@@ -31,10 +33,12 @@ mod reader;
 mod writer;
 
 pub use codec::FrameCodec;
+pub use compressor::{Compressor, Compressors};
 pub use error::WireError;
 pub use frame::Frame;
-pub use header::{HEADER_BYTES, MessageHeader, OpCode};
-pub use op_compressed::{Compressor, Compressors, Inflated, OpCompressed};
+pub use header::{HEADER_BYTES, MessageHeader};
+pub use op_code::OpCode;
+pub use op_compressed::{Inflated, OpCompressed};
 pub use op_msg::{DocumentSequence, Documents, OpMsg, OpMsgBuilder, OpMsgFlags, OpMsgHead};
 pub use op_query::OpQuery;
 pub use op_reply::OpReply;

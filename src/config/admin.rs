@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::options::admin as options;
-use super::resolve::socket_address;
 use super::section::Section;
 use super::tls;
+use super::values::socket_address;
 use crate::server::tls::{TlsFiles, TlsTable};
 use crate::telemetry::admin::Token;
 

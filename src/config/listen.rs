@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::model::{ListenConfig, Listeners, MemberConfig};
 use super::options::{ConfigOption, Number, listen as options};
-use super::resolve::{collide, milliseconds, socket_address};
 use super::section::Section;
-use super::{ListenConfig, Listeners, MemberConfig, tls};
+use super::tls;
+use super::values::{collide, milliseconds, socket_address};
 use crate::server::tls::TlsTable;
 
 /// `None` only after a mistake was noted.

@@ -1,18 +1,16 @@
 //! What the sections `admin` and `log` mean, and what must hold between sections.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use toml::de::DeTable;
 use tracing_subscriber::EnvFilter;
 
-use super::options::{self, ConfigOption, Number};
+use super::model::{Config, ListenConfig, LogConfig, UpstreamConfig};
+use super::options::{self};
 use super::section::Section;
 use super::source::ConfigSource;
-use super::{Config, ListenConfig, LogConfig, UpstreamConfig, admin, listen, shapes, suggest, upstream};
-
-/// The longest wait that may be configured: an hour. Longer is a slip of the unit.
-pub(super) const LONGEST_WAIT_MS: usize = 3_600_000;
+use super::values::collide;
+use super::{admin, listen, shapes, suggest, upstream};
 
 /// Resolves the whole file. `None` only after a mistake was noted, and not after every mistake.
 pub(super) fn config<'a>(source: &'a ConfigSource<'a>, table: DeTable<'a>) -> Option<Config> {
@@ -67,34 +65,6 @@ fn filter_problem(filter: &str) -> Option<String> {
         let level = suggest::nearest(part, LEVELS).filter(|_| bare)?;
         Some(format!("`{part}` is no level (`{level}` is)"))
     })
-}
-
-/// A wait in milliseconds.
-pub(super) fn milliseconds(section: &mut Section<'_>, option: &ConfigOption<Number>) -> Duration {
-    let Number { least, most, default } = option.value;
-    let value = section.integer(option).unwrap_or(default);
-    if !(least..=most).contains(&value) {
-        let remedy = format!("write milliseconds from {least} to {most}");
-        section.fault(option.name, &format!("{value} is out of range"), &remedy);
-    }
-    Duration::from_millis(value as u64)
-}
-
-pub(super) fn socket_address(section: &mut Section<'_>, text: &str) -> Option<SocketAddr> {
-    text.parse().ok().or_else(|| {
-        let problem = format!("\"{text}\" is not an IP address and port");
-        section.refuse(
-            "address",
-            &problem,
-            "write one such as \"127.0.0.1:27018\" or \"[::1]:27018\"",
-        )
-    })
-}
-
-/// Whether two listeners cannot both be bound. Port 0 is another free port each time.
-pub(super) fn collide(one: SocketAddr, other: SocketAddr) -> bool {
-    let any = one.ip().is_unspecified() || other.ip().is_unspecified();
-    one.port() != 0 && one.port() == other.port() && (any || one.ip() == other.ip())
 }
 
 fn check_own_address(section: &mut Section<'_>, admin: SocketAddr, own: &[SocketAddr]) {

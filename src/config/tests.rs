@@ -1,7 +1,11 @@
+use std::time::Duration;
+
 use super::*;
 use crate::command::namespace::Namespace;
 use crate::pattern::shapes::Shape;
+use crate::server::tls::TlsFiles;
 use crate::server::tls::TlsTable;
+use crate::telemetry::log::LogFormat;
 
 const MINIMAL: &str = "[listen]\naddress = \"127.0.0.1:27018\"\n[upstream]\nuri = \"mongodb://db\"\n";
 

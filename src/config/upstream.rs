@@ -3,10 +3,11 @@
 
 use mongodb::options::{ConnectionString, HostInfo};
 
+use super::model::UpstreamConfig;
 use super::options::upstream::{CONNECT_TIMEOUT_MS, URI};
-use super::resolve::milliseconds;
 use super::section::Section;
-use super::{UpstreamConfig, tls};
+use super::tls;
+use super::values::milliseconds;
 use crate::server::topology::dial_address;
 
 /// `None` only after a mistake was noted.

@@ -5,101 +5,20 @@
 
 mod bucket;
 mod fingerprint;
+mod namespace_pattern;
+mod options;
 mod outlier;
 mod rename;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 pub use self::bucket::{BucketOptions, BucketShape, ItemIds};
+pub use self::namespace_pattern::NamespacePattern;
+pub use self::options::{Mode, ShapeError};
 pub use self::outlier::{ExtrasOptions, OutlierOptions, OutlierShape, Reads};
 pub use self::rename::RenameMap;
 use crate::command::namespace::Namespace;
-
-/// A contradiction in one shape: which option, what is wrong, what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{option}: {problem}; {remedy}")]
-pub struct ShapeError {
-    /// The option's name as configuration spells it, such as `max_items` or `extras.ref`.
-    pub option: &'static str,
-    /// What is wrong with it.
-    pub problem: String,
-    /// What to write instead.
-    pub remedy: String,
-}
-
-impl ShapeError {
-    fn new(option: &'static str, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            option,
-            problem: problem.into(),
-            remedy: remedy.into(),
-        }
-    }
-}
-
-/// What the proxy does with commands on a shaped namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// Rewrite them.
-    #[default]
-    Rewrite,
-    /// Relay them, and count what would have been rewritten.
-    Observe,
-    /// Relay them.
-    Off,
-}
-
-/// A namespace as configuration names it: one collection, or (`*.name`) that collection in every database.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NamespacePattern {
-    /// `None` stands for every database.
-    database: Option<String>,
-    collection: String,
-}
-
-impl NamespacePattern {
-    /// Reads `database.collection` or `*.collection`. `None` when either part is empty or the database is not
-    /// a name that MongoDB allows.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let namespace = Namespace::parse(text)?;
-        let database = match namespace.database {
-            "*" => None,
-            name if name.contains(['/', '\\', ' ', '"', '$', '*', '\0']) => return None,
-            name => Some(name.to_owned()),
-        };
-        let collection = namespace.collection;
-        (!collection.contains(['$', '\0']) && !collection.starts_with("system.")).then(|| Self {
-            database,
-            collection: collection.to_owned(),
-        })
-    }
-
-    fn matches(&self, namespace: Namespace<'_>) -> bool {
-        self.collection == namespace.collection
-            && self.database.as_deref().is_none_or(|name| name == namespace.database)
-    }
-
-    /// The database, or `None` for every one.
-    #[must_use]
-    pub fn database(&self) -> Option<&str> {
-        self.database.as_deref()
-    }
-
-    /// The collection.
-    #[must_use]
-    pub fn collection(&self) -> &str {
-        &self.collection
-    }
-}
-
-impl fmt::Display for NamespacePattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.database.as_deref().unwrap_or("*"), self.collection)
-    }
-}
 
 /// The pattern of one namespace.
 #[derive(Clone, Debug)]
@@ -250,17 +169,6 @@ impl Shapes {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_collection.is_empty()
-    }
-}
-
-/// What a name of a stored field must be: not empty, no dot, no leading `$`.
-fn check_field_name(option: &'static str, name: &str, errors: &mut Vec<ShapeError>) {
-    if name.is_empty() || name.starts_with('$') || name.contains(['.', '\0']) {
-        errors.push(ShapeError::new(
-            option,
-            format!("`{name}` is not a top-level field name"),
-            "write a name without dots and without a leading `$`",
-        ));
     }
 }
 

@@ -9,8 +9,10 @@ mod label;
 mod observed;
 mod outliers;
 mod refusals;
+mod registration;
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use self::registration::{counter, counters, registered};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
 
 use self::commands::CommandMetrics;
 pub use self::commands::Spent;
@@ -185,20 +187,3 @@ const REJECTED: &str = "Refusals of what a shape cannot do, by shape and by what
     docs/support.md has the alternatives; on misfit, run `mongoshape check`.";
 const LIMITS_HIT: &str = "Connections closed or refused because a client wanted more than it may have, by the limit. When it moves, the \
     log names the client: mend that, or raise the limit in [listen].";
-
-fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
-    registered(registry, IntCounter::new(format!("mongoshape_{name}"), help)?)
-}
-
-fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, prometheus::Error> {
-    let options = Opts::new(format!("mongoshape_{name}"), help);
-    registered(registry, IntCounterVec::new(options, labels)?)
-}
-
-fn registered<C: prometheus::core::Collector + Clone + 'static>(
-    registry: &Registry,
-    collector: C,
-) -> Result<C, prometheus::Error> {
-    registry.register(Box::new(collector.clone()))?;
-    Ok(collector)
-}

@@ -36,7 +36,7 @@ use tracing::{debug, warn};
 pub use self::access::{Access, Token, TokenError, TokenFileError};
 pub use self::page::{OperatorPage, RefusalRow, ShapeRow};
 use self::pending_requests::{PendingRequest, Unasked};
-use super::Telemetry;
+use super::metrics::Telemetry;
 
 type Body = http_body_util::Full<bytes::Bytes>;
 

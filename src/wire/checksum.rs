@@ -1,7 +1,7 @@
 //! The checksum at the end of an `OP_MSG`: CRC-32C (Castagnoli) of everything before it, header included.
 //! Does not know when a message has one.
 
-use super::WireError;
+use super::error::WireError;
 
 /// The length of a checksum, in bytes.
 pub(super) const CHECKSUM_BYTES: usize = 4;

@@ -3,7 +3,9 @@
 use bytes::BytesMut;
 use tokio_util::codec::{Decoder, Encoder};
 
-use super::{Frame, MessageHeader, WireError};
+use super::error::WireError;
+use super::frame::Frame;
+use super::header::MessageHeader;
 
 /// How far the buffer grows ahead of the first bytes of a message. Later it grows by what has already
 /// arrived, so that memory follows what a peer sends, not what it announces.

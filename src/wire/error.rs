@@ -1,7 +1,8 @@
 //! What can be wrong with bytes or with a message to be written. Does not know who sent them, nor how to
 //! reply.
 
-use super::{header::OpCode, op_compressed::Compressor};
+use super::compressor::Compressor;
+use super::op_code::OpCode;
 
 /// A message that cannot be read or written. Holds no contents of the message, so it may be logged.
 ///

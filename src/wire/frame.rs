@@ -2,10 +2,9 @@
 
 use bytes::Bytes;
 
-use super::{
-    WireError,
-    header::{HEADER_BYTES, MessageHeader, OpCode},
-};
+use super::error::WireError;
+use super::header::{HEADER_BYTES, MessageHeader};
+use super::op_code::OpCode;
 
 /// One whole message. Cheap to clone: clones share the bytes.
 ///

@@ -6,14 +6,18 @@
 //! [`OpCompressed::inflate`].
 
 mod compress;
-mod compressor;
 mod inflate;
 
-pub use compressor::{Compressor, Compressors};
+use super::compressor::Compressor;
 
 use bytes::Bytes;
 
-use super::{Frame, HEADER_BYTES, OpCode, WireError, limits::MAX_MESSAGE_BYTES, reader::Reader};
+use super::error::WireError;
+use super::frame::Frame;
+use super::header::HEADER_BYTES;
+use super::limits::MAX_MESSAGE_BYTES;
+use super::op_code::OpCode;
+use super::reader::Reader;
 
 /// A view of one `OP_COMPRESSED`.
 ///
@@ -61,7 +65,8 @@ impl<'a> OpCompressed<'a> {
             .ok()
             .filter(|&size| size <= max)
             .ok_or(WireError::UncompressedSize { size, max })?;
-        let compressor = Compressor::from_id(reader.u8("compressor")?)?;
+        let id = reader.u8("compressor")?;
+        let compressor = Compressor::from_id(id).ok_or(WireError::UnknownCompressor { id })?;
         let compressed = reader.into_rest();
         if uncompressed_bytes > compressor.most_expanded(compressed.len()) {
             return Err(WireError::ImplausibleSize {

@@ -12,12 +12,12 @@ pub use flags::OpMsgFlags;
 pub use head::OpMsgHead;
 pub use sequence::{DocumentSequence, Documents};
 
-use super::{
-    Frame, OpCode, WireError,
-    checksum::{self, CHECKSUM_BYTES},
-    limits::MAX_DOCUMENT_SEQUENCES,
-    reader::Reader,
-};
+use super::checksum::{self, CHECKSUM_BYTES};
+use super::error::WireError;
+use super::frame::Frame;
+use super::limits::MAX_DOCUMENT_SEQUENCES;
+use super::op_code::OpCode;
+use super::reader::Reader;
 
 /// The byte before a body.
 const BODY_KIND: u8 = 0;

@@ -3,7 +3,11 @@
 
 use bson::RawDocument;
 
-use super::{Frame, OpCode, WireError, reader::Reader, writer::FrameWriter};
+use super::error::WireError;
+use super::frame::Frame;
+use super::op_code::OpCode;
+use super::reader::Reader;
+use super::writer::FrameWriter;
 
 const COLLECTION_PART: &str = "collection name";
 

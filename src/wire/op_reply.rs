@@ -2,7 +2,11 @@
 
 use bson::RawDocument;
 
-use super::{Frame, OpCode, WireError, reader::Reader, writer::FrameWriter};
+use super::error::WireError;
+use super::frame::Frame;
+use super::op_code::OpCode;
+use super::reader::Reader;
+use super::writer::FrameWriter;
 
 /// A view of one `OP_REPLY`.
 #[derive(Clone, Debug, PartialEq)]

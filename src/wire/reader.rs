@@ -2,7 +2,8 @@
 
 use bson::RawDocument;
 
-use super::{WireError, limits::MIN_DOCUMENT_BYTES};
+use super::error::WireError;
+use super::limits::MIN_DOCUMENT_BYTES;
 
 /// The bytes of a message that are not read yet. Every `part` names, for a person, what is being read.
 #[derive(Clone, Debug)]

@@ -3,7 +3,10 @@
 use bson::RawDocument;
 use bytes::{BufMut, BytesMut};
 
-use super::{Frame, WireError, header::OpCode, limits::MAX_MESSAGE_BYTES};
+use super::error::WireError;
+use super::frame::Frame;
+use super::limits::MAX_MESSAGE_BYTES;
+use super::op_code::OpCode;
 
 /// A message that is being written. Its length is filled in at the end.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use futures_util::TryStreamExt;
 use mongodb::error::Error;
 
-use super::SCAN_TIMEOUT;
+use super::foreign_document::SCAN_TIMEOUT;
 use super::foreign_document::is_timeout;
 use super::plain::has;
 use crate::cli::finding::Finding;

@@ -5,7 +5,7 @@ use bson::{Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::error::Error;
 
-use super::SCAN_TIMEOUT;
+use super::foreign_document::SCAN_TIMEOUT;
 use super::foreign_document::is_timeout;
 use crate::cli::finding::Finding;
 use crate::cli::upstream::{ShapedCollection, as_integer, description};

@@ -7,7 +7,7 @@ use mongodb::Client;
 use mongodb::error::Error;
 use tokio::time::sleep;
 
-use super::SwapKind;
+use super::kind::SwapKind;
 use crate::cli::finding::Finding;
 use crate::cli::upstream::explain;
 

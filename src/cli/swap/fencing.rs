@@ -5,8 +5,9 @@ use bson::{Binary, doc};
 use mongodb::error::Error;
 use mongodb::{Client, Database};
 
+use super::halt::Halt;
+use super::kind::NAMESPACE_NOT_FOUND;
 use super::send::{INDEX_NOT_FOUND, append_concern, concern_kept, has_code};
-use super::{Halt, NAMESPACE_NOT_FOUND};
 use crate::cli::upstream::{ShapedCollection, indexes_of};
 use crate::command::document::{array_of, single};
 use crate::pattern::bucket::fence::{Fence, is_fence};

@@ -10,8 +10,10 @@ use bson::{Binary, Document};
 use tokio_util::sync::CancellationToken;
 
 use super::fencing::{self, Held};
+use super::halt::Halt;
+use super::kind::NAMESPACE_NOT_FOUND;
+use super::kind::{SwapKind, uuid_of};
 use super::send::{Freezing, INDEX_NOT_FOUND, UUID_MISMATCH, has_code};
-use super::{Halt, NAMESPACE_NOT_FOUND, SwapKind, uuid_of};
 use crate::cli::upstream::{description, explain};
 use crate::command::document::single;
 use crate::pattern::bucket::fence::Fence;

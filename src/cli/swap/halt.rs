@@ -2,7 +2,7 @@
 
 use mongodb::error::Error;
 
-use super::SwapKind;
+use super::kind::SwapKind;
 use crate::cli::finding::Finding;
 use crate::cli::upstream::explain;
 

@@ -10,7 +10,9 @@ use mongodb::{Client, Database};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{Halt, NAMESPACE_NOT_FOUND, REPLICATION_TIMEOUT_MS, SwapKind, uuid_of};
+use super::halt::Halt;
+use super::kind::NAMESPACE_NOT_FOUND;
+use super::kind::{REPLICATION_TIMEOUT_MS, SwapKind, uuid_of};
 use crate::cli::upstream::{ShapedCollection, description};
 use crate::command::document::{put, single};
 

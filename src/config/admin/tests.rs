@@ -1,4 +1,5 @@
-use super::super::{Config, ConfigErrors};
+use super::super::error::ConfigErrors;
+use super::super::model::Config;
 use super::*;
 
 const TOKEN: &str = "0123456789abcdef";

@@ -1,8 +1,8 @@
 //! The section `listen`.
 
 use super::{ConfigOption, ConfigTable, Holds, Number, Occurrence, OptionalText, RequiredText, Words, tls};
-use crate::config::PresentAs;
-use crate::config::resolve::LONGEST_WAIT_MS;
+use crate::config::limits::LONGEST_WAIT_MS;
+use crate::config::model::PresentAs;
 use crate::session::memory;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 

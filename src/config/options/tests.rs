@@ -3,7 +3,8 @@ use std::collections::BTreeSet;
 use toml::{Table, Value};
 
 use super::*;
-use crate::config::{Config, ConfigErrors};
+use crate::config::error::ConfigErrors;
+use crate::config::model::Config;
 
 const EXAMPLE: &str = include_str!("../../../config/mongoshape.toml");
 

@@ -1,7 +1,7 @@
 //! The section `upstream`.
 
 use super::{ConfigOption, ConfigTable, Holds, Number, Occurrence, RequiredText};
-use crate::config::resolve::LONGEST_WAIT_MS;
+use crate::config::limits::LONGEST_WAIT_MS;
 
 pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     name: "upstream",

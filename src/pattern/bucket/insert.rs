@@ -41,6 +41,7 @@ mod head_lookup;
 mod ids;
 mod item_times;
 mod key_batch;
+mod page_name;
 mod page_span;
 mod plan;
 mod preconditions;
@@ -56,13 +57,6 @@ pub use self::key_batch::{Announcement, KeyBatch, Recorded, StatementOutcome};
 pub use self::plan::{Planner, WriteGuarantee};
 pub use self::reserve::{announce_together, is_announced_together, withdraw};
 pub use self::statement::{InsertStatement, StatementKind, no_statement, page_as_upsert};
-
-/// How the name of a page ends that was begun with one item of a group where [`KeyBatch::extent`] would have
-/// had more.
-const LONE: &str = "_s";
-/// What in the name of a page goes before the `max_bytes` by which the pages of its chain are cut, where
-/// another could cut them otherwise: a resend through a proxy with another goes on with that.
-const CUT_BY: &str = "_b";
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use bson::raw::{RawDocument, RawDocumentBuf};
 
 use super::fingerprint;
-use super::{Mode, NamespacePattern, RenameMap, ShapeError, check_field_name};
+use super::namespace_pattern::NamespacePattern;
+use super::options::{Mode, ShapeError, check_field_name};
+use super::rename::RenameMap;
 
 /// What becomes of the items' `_id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

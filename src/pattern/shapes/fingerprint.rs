@@ -4,7 +4,8 @@
 
 use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 
-use super::{BucketOptions, ExtrasOptions, ItemIds, OutlierOptions};
+use super::bucket::{BucketOptions, ItemIds};
+use super::outlier::{ExtrasOptions, OutlierOptions};
 
 /// Of a bucket collection: what its pages are.
 pub(super) fn of_bucket(options: &BucketOptions) -> RawDocumentBuf {

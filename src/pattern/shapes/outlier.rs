@@ -2,7 +2,9 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::{Mode, NamespacePattern, ShapeError, check_field_name, fingerprint};
+use super::fingerprint;
+use super::namespace_pattern::NamespacePattern;
+use super::options::{Mode, ShapeError, check_field_name};
 
 /// What a reader sees of an outlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ShapeError, check_field_name};
+use super::options::{ShapeError, check_field_name};
 
 /// Item fields and their stored names, made a permutation of the names involved.
 ///

@@ -6,7 +6,7 @@ use std::time::Duration;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, Registry, exponential_buckets};
 
 use super::label::CommandOutcome;
-use super::{counters, registered};
+use super::registration::{counters, registered};
 
 /// Seconds, from what a relayed command spends in the proxy to what one does that waits for other writers.
 const OVERHEAD_BOUNDS: [f64; 13] = [

@@ -2,7 +2,7 @@
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, Registry};
 
-use super::{counter, counters, registered};
+use super::registration::{counter, counters, registered};
 
 /// What a statement did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

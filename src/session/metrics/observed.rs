@@ -2,8 +2,9 @@
 
 use prometheus::{IntCounterVec, Registry};
 
+use super::SessionMetrics;
 use super::label::{RefusalReason, Strategy};
-use super::{SessionMetrics, counters};
+use super::registration::counters;
 use crate::command::registry::Command;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 

@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounterVec, Registry};
 
-use super::counters;
+use super::registration::counters;
 
 /// The handles.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
 
-use super::RefusalReason;
+use super::label::RefusalReason;
 
 /// Kinds of refusals kept. The least recent makes room for another.
 const MAX_KINDS: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");

@@ -4,9 +4,11 @@
 //! no secret.
 
 mod html;
+mod rows;
 mod sections;
 mod snapshot;
 
+pub use self::rows::{RefusalRow, ShapeRow};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -29,36 +31,6 @@ const SCRIPT: &str = include_str!("page/page.js");
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 /// So many intervals rates are taken over.
 const REMEMBERED: usize = 12;
-
-/// What the page shows of a shape, in the words of its configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShapeRow {
-    /// As configured, and as the metrics' label has it.
-    pub namespace: String,
-    /// `bucket` or `outlier`.
-    pub pattern: &'static str,
-    /// `rewrite` or `observe`.
-    pub mode: &'static str,
-    /// The key, or the array.
-    pub by: String,
-    /// How much a page or a document holds.
-    pub holds: String,
-}
-
-/// A kind of refused commands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusalRow {
-    /// The shape's namespace, as configured.
-    pub namespace: String,
-    /// As the metrics' label has it.
-    pub reason: &'static str,
-    /// What was refused, in the proxy's own words.
-    pub what: String,
-    /// Whether the shape is in observe mode: nothing was refused to the application.
-    pub is_observed: bool,
-    /// How often since the start.
-    pub count: u64,
-}
 
 /// What the page is made of, beside the metrics.
 pub struct OperatorPage {

@@ -4,7 +4,9 @@ use bytes::{BufMut, Bytes};
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::{HEADER_BYTES, OpCode, limits::MAX_MESSAGE_BYTES, tests::frame};
+use crate::wire::header::HEADER_BYTES;
+use crate::wire::op_code::OpCode;
+use crate::wire::{limits::MAX_MESSAGE_BYTES, tests::frame};
 
 fn codec() -> FrameCodec {
     FrameCodec::new(MAX_MESSAGE_BYTES)

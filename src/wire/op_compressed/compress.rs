@@ -4,7 +4,7 @@ use std::io::{self, Cursor};
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
-use super::Compressor;
+use crate::wire::compressor::Compressor;
 
 /// Appends the compressed form of `input`, at the level that mongod uses: the compressor's own default.
 ///

@@ -9,7 +9,7 @@ use std::io::Cursor;
 use flate2::{Decompress, FlushDecompress, Status};
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
-use super::Compressor;
+use crate::wire::compressor::Compressor;
 
 /// The data are not the compressor's, or not of the announced size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

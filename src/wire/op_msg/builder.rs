@@ -2,7 +2,8 @@
 
 use bson::RawDocument;
 
-use super::{BODY_KIND, OpMsgFlags, SEQUENCE_KIND};
+use super::flags::OpMsgFlags;
+use super::{BODY_KIND, SEQUENCE_KIND};
 use crate::wire::{
     Frame, OpCode, WireError,
     checksum::{self, CHECKSUM_BYTES},

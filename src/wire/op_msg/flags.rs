@@ -2,7 +2,7 @@
 
 use std::ops::BitOr;
 
-use crate::wire::WireError;
+use crate::wire::error::WireError;
 
 /// Bits 0 to 15: a reader that does not know one must refuse the message. It ignores unknown ones of the
 /// others.

@@ -2,7 +2,8 @@
 
 use bson::RawDocument;
 
-use super::{BODY_KIND, OpMsg, OpMsgFlags};
+use super::flags::OpMsgFlags;
+use super::{BODY_KIND, OpMsg};
 use crate::wire::reader::Reader;
 
 /// The flags and body of an `OP_MSG`, of which perhaps only the beginning was read.

@@ -2,7 +2,8 @@
 
 use bson::RawDocument;
 
-use crate::wire::{WireError, reader::Reader};
+use crate::wire::error::WireError;
+use crate::wire::reader::Reader;
 
 /// The length of the size that a sequence starts with, in bytes. The size counts itself, but not the kind
 /// byte.

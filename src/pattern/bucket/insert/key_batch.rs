@@ -3,8 +3,9 @@
 use bson::raw::RawBson;
 
 use super::failure::Failure;
+use super::page_name::{CUT_BY, LONE};
+use super::page_span;
 use super::statement::{InsertStatement, StatementKind};
-use super::{CUT_BY, LONE, page_span};
 use crate::command::error::WriteError;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageHeader;

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBson, RawBsonRef, RawDocumentBuf};
 
-use super::Demand;
+use super::plan::Demand;
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::exact_match::{call, same};

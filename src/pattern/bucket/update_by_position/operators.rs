@@ -2,9 +2,9 @@
 
 use bson::raw::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::plan::{InPlace, Planned, element};
 use super::rename::{RenameEffect, renamed};
 use super::replacement::{is_same, of_computed};
-use super::{InPlace, Planned, element};
 use crate::command::document::{get, put};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::bucket::field_names::is_positional;

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{Elsewhere, InPlace, Planned, element};
+use super::plan::{Elsewhere, InPlace, Planned, element};
 use crate::command::document::{array_of, first_field, get, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::value_text::value_text;

@@ -6,8 +6,9 @@
 use bson::DateTime;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::compare_and_set;
+use super::plan::Demand;
 use super::replacement::in_place;
-use super::{Demand, compare_and_set};
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::expression::{field, literal, of_field};
 use crate::pattern::bucket::index;

@@ -2,7 +2,9 @@ use bson::raw::RawBson;
 use bson::rawdoc;
 
 use super::*;
+use crate::command::document::get;
 use crate::command::error::ErrorCode;
+use crate::pattern::bucket::expression::miss;
 use crate::pattern::bucket::item::FixedMint;
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 

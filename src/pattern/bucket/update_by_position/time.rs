@@ -3,7 +3,8 @@
 use bson::DateTime;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
 
-use super::{Demand, compare_and_set, element};
+use super::compare_and_set;
+use super::plan::{Demand, element};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::layout::path;

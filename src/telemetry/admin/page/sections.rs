@@ -9,8 +9,8 @@ use self::errors::{limits, refusals, refused_kinds, warnings};
 use self::shapes::{fill, pages, shapes};
 use self::traffic::{commands, latencies, rates};
 use super::html::{Cell, Table};
+use super::rows::{RefusalRow, ShapeRow};
 use super::snapshot::{Distribution, Labels, Reading};
-use super::{RefusalRow, ShapeRow};
 use crate::telemetry::recent_warnings::Entry;
 
 const COMMANDS: &str = "mongoshape_commands_total";

@@ -1,8 +1,8 @@
 //! What is stored: shapes, the fill of their pages, and what inserts and outliers did.
 
 use super::{REJECTED, Span};
-use crate::telemetry::admin::page::ShapeRow;
 use crate::telemetry::admin::page::html::{self, Cell, Table, Width};
+use crate::telemetry::admin::page::rows::ShapeRow;
 use crate::telemetry::admin::page::snapshot::as_float;
 
 const FILL: &str = "mongoshape_bucket_fill_items";
