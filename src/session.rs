@@ -4,6 +4,7 @@
 //! [`route`] says what a frame asks for; [`relay`] passes bytes on; [`bucket`] has one file for each command
 //! that a shape rewrites. Knows nothing of listeners or of configuration files.
 
+mod aggregate_validation;
 mod backoff;
 mod bounded;
 mod bucket;
@@ -12,6 +13,7 @@ mod command_context;
 pub mod connection;
 mod cross_collection;
 mod cursor;
+mod cursor_owner;
 mod dry_run;
 mod error;
 mod first_page_cache;
@@ -26,149 +28,11 @@ mod outlier;
 mod refusal;
 mod relay;
 mod route;
+mod shared;
 pub mod socket;
+mod stored_shapes;
 mod stream;
 pub mod upstream;
 mod upstream_connection;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use arc_swap::ArcSwap;
-
-use self::collection_catalog::CollectionCatalog;
-use self::cursor::CursorRegistry;
-use self::dry_run::{DryRun, Observer};
-use self::first_page_cache::FirstPages;
-use self::head_page_cache::HeadPages;
-use self::id_source::Timestamps;
-use self::memory::MemoryBudget;
-use self::metrics::SessionMetrics;
-use self::outlier::{KnownOutliers, Leftovers, Scratches, StoredShapes, WithoutCollation};
-use crate::pattern::shapes::Shapes;
-
-/// How long a session waits for its peers, and how much it takes from them.
-#[derive(Clone, Copy, Debug)]
-pub struct SessionLimits {
-    /// The longest message, in bytes.
-    pub max_message_bytes: usize,
-    /// The memory budget of all sessions together, in bytes; what it is at the start holds.
-    pub memory_bytes: usize,
-    /// How long a client may take over a message that it has begun, for each MiB of it.
-    pub frame_timeout: Duration,
-    /// How long a client may leave unread what is sent to it.
-    pub send_timeout: Duration,
-    /// How long a client may send nothing between two commands; `None`: for ever.
-    pub idle_timeout: Option<Duration>,
-    /// How long finding and connecting to the upstream may take.
-    pub connect_timeout: Duration,
-}
-
-/// What can be exchanged while sessions run.
-#[derive(Debug)]
-pub struct Settings {
-    shapes: Shapes,
-    limits: SessionLimits,
-    /// What was found under these shapes.
-    readiness: CollectionCatalog,
-    hints: HeadPages,
-    first_pages: FirstPages,
-    /// The outlier collections that strings are compared in by their bytes.
-    without_collation: WithoutCollation,
-    /// The outlier collections that are stored in these shapes.
-    stored_shapes: StoredShapes,
-    known_outliers: KnownOutliers,
-    scratches: Scratches,
-    /// The dry run of the shapes in observe mode, if there are any.
-    observer: Option<Observer>,
-}
-
-impl Settings {
-    /// Settings under which nothing has been found yet.
-    #[must_use]
-    pub fn new(shapes: Shapes, limits: SessionLimits) -> Self {
-        Self {
-            shapes,
-            limits,
-            readiness: CollectionCatalog::default(),
-            hints: HeadPages::default(),
-            first_pages: FirstPages::default(),
-            without_collation: WithoutCollation::default(),
-            stored_shapes: StoredShapes::default(),
-            known_outliers: KnownOutliers::default(),
-            scratches: Scratches::default(),
-            observer: None,
-        }
-    }
-
-    /// These settings with the observer of their own shapes: both are exchanged as one value.
-    fn observing(mut self, metrics: &SessionMetrics) -> Self {
-        self.observer = Observer::of(&self, metrics);
-        self
-    }
-}
-
-/// What all sessions of a proxy share.
-#[derive(Debug)]
-pub struct Shared {
-    settings: ArcSwap<Settings>,
-    metrics: SessionMetrics,
-    cursors: CursorRegistry,
-    timestamps: Timestamps,
-    leftovers: Leftovers,
-    memory: MemoryBudget,
-    /// Of an observer: what it writes down.
-    dry_run: Option<DryRun>,
-}
-
-impl Shared {
-    /// Gathers it.
-    #[must_use]
-    pub fn new(settings: Settings, metrics: SessionMetrics) -> Self {
-        expect_namespaces(&settings, &metrics);
-        Self::plain(settings.observing(&metrics), metrics, None)
-    }
-
-    /// Without an observer.
-    fn plain(settings: Settings, metrics: SessionMetrics, dry_run: Option<DryRun>) -> Self {
-        let memory = MemoryBudget::new(settings.limits.memory_bytes);
-        Self {
-            settings: ArcSwap::from_pointee(settings),
-            metrics,
-            cursors: CursorRegistry::new(memory.cursor_bytes / 2),
-            timestamps: Timestamps::default(),
-            leftovers: Leftovers::new(memory.cursor_bytes / 2),
-            memory,
-            dry_run,
-        }
-    }
-
-    /// Exchanges the settings: commands that begin from now on run under these, running ones end under the
-    /// old. Limits hold for new connections.
-    pub fn exchange(&self, settings: Settings) {
-        expect_namespaces(&settings, &self.metrics);
-        self.settings.store(Arc::new(settings.observing(&self.metrics)));
-    }
-
-    /// The shapes that commands begin with now.
-    #[must_use]
-    pub fn shapes(&self) -> Shapes {
-        self.settings().shapes.clone()
-    }
-
-    /// The handles that sessions count with.
-    #[must_use]
-    pub fn metrics(&self) -> &SessionMetrics {
-        &self.metrics
-    }
-
-    fn settings(&self) -> Arc<Settings> {
-        self.settings.load_full()
-    }
-}
-
-/// Every series exists at zero before its first event.
-fn expect_namespaces(settings: &Settings, metrics: &SessionMetrics) {
-    let namespaces = settings.shapes.iter().map(|shape| shape.namespace().to_string());
-    namespaces.for_each(|namespace| metrics.expect_namespace(&namespace));
-}
+pub use self::shared::{SessionLimits, Settings, Shared};

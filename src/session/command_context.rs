@@ -6,10 +6,10 @@ use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 
 use super::collection_catalog::{CatalogSession, Transaction};
 use super::error::RunError;
-use super::outlier::StoredAsker;
+use super::shared::{Settings, Shared};
+use super::stored_shapes::StoredAsker;
 use super::upstream::{Upstream, UpstreamKind};
 use super::upstream_connection::{UpstreamConnection, UpstreamRequest};
-use super::{Settings, Shared};
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::single;
 use crate::command::error::{CommandError, ErrorCode};

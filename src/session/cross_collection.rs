@@ -15,7 +15,7 @@ use super::command_context::CommandContext;
 use super::error::RunError;
 use super::kill_cursors;
 use super::metrics::RefusalReason;
-use super::outlier::put_together;
+use super::outlier::merged_read::put_together;
 use super::refusal::{RefusedCollection, refuse_stage};
 use super::upstream::UpstreamKind;
 use crate::command::arguments::{InheritedOptions, with_replaced};

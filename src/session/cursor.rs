@@ -12,10 +12,8 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
-use super::bucket::CursorSource;
-use crate::command::cursor::GetMore;
-use crate::command::error::{CommandError, ErrorCode};
-use crate::command::namespace::Namespace;
+use super::bucket::cursor_source::CursorSource;
+use super::cursor_owner::Owner;
 use crate::pattern::shapes::BucketShape;
 
 /// Open cursors remembered; the least recently used is forgotten first, and its reader told that it is not
@@ -27,42 +25,6 @@ const SESSION_TIMEOUT: Duration = Duration::from_mins(30);
 const CURSOR_TIMEOUT: Duration = Duration::from_mins(10);
 /// How often cursors are looked at for that.
 const REAP_INTERVAL: Duration = Duration::from_mins(1);
-
-/// Whose a cursor is: nobody else may use it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
-    /// The namespace that it reads.
-    pub(super) namespace: String,
-    /// The session that it was opened in.
-    pub(super) session: Option<Vec<u8>>,
-    /// The users that its connection was authenticated as, as mongod tells them.
-    pub(super) users: Vec<u8>,
-    /// Whether it is to be kept while nobody uses it.
-    pub(super) never_times_out: bool,
-}
-
-impl Owner {
-    /// Checks the namespace and the time limit of a `getMore` as mongod does (`getmore_cmd.cpp`), after the user, the
-    /// session and the transaction.
-    ///
-    /// # Errors
-    /// Another namespace, or a time limit, with mongod's codes.
-    pub(super) fn check_request(&self, namespace: Namespace<'_>, more: &GetMore) -> Result<(), CommandError> {
-        let asked = namespace.to_string();
-        if asked != self.namespace {
-            let message = format!(
-                "Requested getMore on namespace '{asked}', but cursor belongs to a different namespace {}",
-                self.namespace
-            );
-            return Err(CommandError::new(ErrorCode::Unauthorized, message));
-        }
-        if more.has_time_limit {
-            let message = "cannot set maxTimeMS on getMore command for a non-awaitData cursor";
-            return Err(CommandError::new(ErrorCode::BadValue, message));
-        }
-        Ok(())
-    }
-}
 
 /// A stream between two batches.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
 
 use super::command_context::CommandContext;
-use super::cursor::Owner;
+use super::cursor_owner::Owner;
 use super::error::RunError;
 use super::upstream_connection::UpstreamConnection;
 use crate::command::arguments::with_replaced;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Settings;
 use super::cross_collection::CrossCollectionCommand;
 use super::handshake::check_mechanism;
 use super::metrics::RefusalReason;
+use super::shared::Settings;
 use crate::command::document::{as_flag, first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;

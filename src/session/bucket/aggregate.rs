@@ -2,30 +2,28 @@
 
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
-use super::explain::Explained;
-use super::{BucketCommand, find, statistics};
+use super::command::BucketCommand;
+use super::explained::Explained;
+use super::{find, statistics};
 use crate::command::aggregate::{Aggregate, as_find};
-use crate::command::arguments::{InheritedOptions, with_replaced};
-use crate::command::document::{array_of, get, single};
-use crate::command::error::CommandError;
-use crate::command::header::CommandHeader;
+use crate::command::arguments::with_replaced;
+use crate::command::document::{array_of, single};
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::read::bucket_query::BucketQuery;
 use crate::pattern::bucket::{count_pushdown, unwind};
-use crate::pattern::pipeline::{PipelinePosition, Pipelines, documents};
-use crate::pattern::unwound::of_no_document;
+use crate::pattern::pipeline::{PipelinePosition, Pipelines};
+use crate::session::aggregate_validation::judged_aggregate;
 use crate::session::cross_collection::ReferencedCollections;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
-use crate::session::outlier::put_together;
+use crate::session::outlier::merged_read::put_together;
 use crate::session::refusal::refuse_stage;
-use crate::session::upstream_connection::UpstreamConnection;
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.context.head.body();
     let aggregate = match Aggregate::parse(body) {
         Ok(aggregate) => aggregate,
-        Err(error) => return Err(judged(run.context.link, run.context.head, error).await),
+        Err(error) => return Err(judged_aggregate(run.context.link, run.context.head, error).await),
     };
     if statistics::begins_with_statistics(&aggregate) {
         return statistics::aggregate(run, &aggregate).await;
@@ -53,35 +51,6 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
         run.context.shared.cursors.opened(cursor.id);
     }
     Ok(reply)
-}
-
-/// What mongod refuses an `aggregate` for in which this error was found: it may find another one first. The
-/// pipeline is not the client's, so whatever mongod answers shows nothing of what is stored.
-pub(in crate::session) async fn judged(
-    link: &mut UpstreamConnection,
-    head: &CommandHeader<'_>,
-    error: CommandError,
-) -> RunError {
-    let body = head.body();
-    let nothing = array_of(&[single("$match", of_no_document())]);
-    // Any other is refused.
-    let is_one = documents(get(body, "pipeline")).is_some();
-    let replaced = [("pipeline", Some(RawBsonRef::Array(&nothing)))];
-    let command = with_replaced(body, if is_one { &replaced } else { &[] });
-    let reply = match link.run(&command).await {
-        Ok(reply) => reply,
-        Err(error) => return error,
-    };
-    if let Some(id) = CursorReply::parse(&reply).map(|cursor| cursor.id).filter(|id| *id != 0) {
-        let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
-        let mut kill = single("killCursors", head.target.unwrap_or_default());
-        kill.append(cstr!("cursors"), &ids);
-        InheritedOptions::of(body).append_to_get_more(&mut kill);
-        if let Err(error) = link.run(&kill).await {
-            return error;
-        }
-    }
-    error.into()
 }
 
 /// What is sent for it.

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use super::{BucketCommand, indexes};
+use super::command::BucketCommand;
+use super::indexes;
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::collection::{
     CLUSTERED, clustered_index, impossible_in_coll_mod, impossible_in_create, part_in_plan_cache_clear,

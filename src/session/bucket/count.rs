@@ -2,8 +2,8 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
-use super::BucketCommand;
-use super::explain::Explained;
+use super::command::BucketCommand;
+use super::explained::Explained;
 use super::upstream_query::{ask, complete, documents, first_bucket};
 use crate::command::count::{Count, all_of};
 use crate::command::document::single;

@@ -4,11 +4,8 @@ use std::collections::VecDeque;
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::BucketCommand;
 use super::find::item_cursor::{BatchLimit, BatchStatus, ItemCursor};
 use crate::command::batch::{BatchKind, ReplyBatch};
-use crate::pattern::shapes::BucketShape;
-use crate::session::error::RunError;
 
 /// Either of what there is to read from.
 #[derive(Debug)]
@@ -33,7 +30,7 @@ impl MaterializedList {
         Self { documents, gossip }
     }
 
-    fn fill(&mut self, kind: BatchKind, measure: BatchLimit) -> (ReplyBatch, BatchStatus) {
+    pub(super) fn fill(&mut self, kind: BatchKind, measure: BatchLimit) -> (ReplyBatch, BatchStatus) {
         let mut batch = ReplyBatch::new(kind);
         while !measure.is_full(&batch)
             && let Some(document) = self.documents.pop_front()
@@ -50,27 +47,6 @@ impl MaterializedList {
 }
 
 impl CursorSource {
-    /// Fills a batch.
-    pub(super) async fn fill(
-        &mut self,
-        run: &mut BucketCommand<'_>,
-        shape: &BucketShape,
-        (kind, measure): (BatchKind, BatchLimit),
-    ) -> Result<(ReplyBatch, BatchStatus), RunError> {
-        match self {
-            Self::Buckets(stream) => stream.fill(run, shape, (kind, measure), None).await,
-            Self::Listed(listed) => Ok(listed.fill(kind, measure)),
-        }
-    }
-
-    /// Ends the upstream's cursor, if one is left open.
-    pub(super) async fn close(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
-        match self {
-            Self::Buckets(stream) => stream.close(run).await,
-            Self::Listed(_) => Ok(()),
-        }
-    }
-
     /// The id of the upstream's cursor, while it is open.
     pub(in crate::session) fn upstream_id(&self) -> Option<i64> {
         match self {

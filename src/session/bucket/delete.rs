@@ -10,8 +10,9 @@ pub(super) mod remove_empty_pages;
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
 pub(super) use self::one::{ItemToDelete, condition, sweep_page, take, taking_out, target, target_by_id};
+use super::command::BucketCommand;
 use super::retry_on_swap::{self, is_met_by, may_go_on, wait};
-use super::{BucketCommand, indexes, item_lookup, write_concern};
+use super::{indexes, item_lookup, write_concern};
 use crate::command::delete::{Delete, DeleteStatement};
 use crate::command::document::{array_of, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError, is_retryable, label_retryable};

@@ -2,9 +2,9 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::BucketCommand;
+use super::command::BucketCommand;
 use super::count::judge_variable;
-use super::explain::Explained;
+use super::explained::Explained;
 use super::upstream_query::{get_more, kill};
 use crate::command::distinct::{Distinct, too_big};
 use crate::command::document::{get, single};

@@ -1,6 +1,7 @@
 //! `find`: from pages if they answer the query, otherwise by a pipeline.
 
 mod access_path;
+mod fill_batch;
 mod first_page;
 pub(super) mod item_cursor;
 mod merge;
@@ -9,9 +10,9 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use self::access_path::{AccessPath, BatchTerms};
 use self::item_cursor::{BatchLimit, BatchStatus, ItemCursor};
-use super::BucketCommand;
+use super::command::BucketCommand;
 use super::cursor_source::CursorSource;
-use super::explain::Explained;
+use super::explained::Explained;
 use super::upstream_query::{complete, kill};
 use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::document::{as_whole_number, get};

@@ -6,9 +6,10 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::command::BucketCommand;
 use super::delete::{ItemToDelete, condition, of_write, sweep_page, taking_out, target, target_by_id};
 use super::write_statement::lost_too_often;
-use super::{BucketCommand, item_lookup, write_concern};
+use super::{item_lookup, write_concern};
 use crate::command::document::{get, put, single};
 use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;

@@ -5,9 +5,10 @@ mod located;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::command::BucketCommand;
 use super::item_update::{ItemUpdate, Memory};
 use super::update::{may_be_tried, may_match};
-use super::{BucketCommand, find_and_delete, item_lookup};
+use super::{find_and_delete, item_lookup};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, single};
 use crate::command::error::CommandError;

@@ -6,7 +6,7 @@ pub(super) mod list;
 
 use bson::raw::{RawBsonRef, RawDocument, cstr};
 
-use super::BucketCommand;
+use super::command::BucketCommand;
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, ErrorCode};

@@ -16,7 +16,7 @@ use bson::Binary;
 use bson::raw::RawDocumentBuf;
 
 use self::batch::InsertBatch;
-use super::BucketCommand;
+use super::command::BucketCommand;
 use crate::command::insert::Insert;
 use crate::pattern::bucket::insert::KeyBatch;
 use crate::session::backoff::pause;

@@ -8,7 +8,7 @@ use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::spec::BinarySubtype;
 
-use super::BucketCommand;
+use super::command::BucketCommand;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::CommandError;

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::BucketCommand;
+use super::command::BucketCommand;
 use super::upstream_query::{documents, kill, more};
 use crate::command::error::CommandError;
 use crate::command::reply::CursorReply;

@@ -5,7 +5,7 @@
 
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::BucketCommand;
+use super::command::BucketCommand;
 use super::upstream_query::documents;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};

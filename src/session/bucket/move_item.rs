@@ -4,7 +4,7 @@
 use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use super::BucketCommand;
+use super::command::BucketCommand;
 use super::item_update::ItemUpdate;
 use super::relocate::{RelocateOutcome, relocate, was_relocated};
 use super::retime::shift;

@@ -7,11 +7,12 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub(super) use self::memory::claimed;
 use self::memory::{ItemClaim, attempt_number, claim, is_recorded, pages, remember};
+use super::command::BucketCommand;
 use super::delete::{ItemToDelete, take};
+use super::insert;
 use super::internal_transaction::{Before, OwnTransaction, insert_of, is_spent, is_transient, unlabelled};
 use super::item_update::{ItemUpdate, Memory};
 use super::write_statement::{Origin, lost_too_often};
-use super::{BucketCommand, insert};
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::header::CommandHeader;

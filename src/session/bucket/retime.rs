@@ -3,7 +3,7 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::BucketCommand;
+use super::command::BucketCommand;
 use super::upstream_query::documents;
 use super::write_statement::{Origin, WriteCommand, send, send_one};
 use crate::command::document::single;

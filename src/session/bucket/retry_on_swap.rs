@@ -7,7 +7,7 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::BucketCommand;
+use super::command::BucketCommand;
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode, WriteError};

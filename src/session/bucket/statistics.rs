@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::BucketCommand;
+use super::command::BucketCommand;
 use super::upstream_query::{complete, documents};
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::with_replaced;

@@ -6,9 +6,10 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{DateTime, Timestamp};
 
+use super::command::BucketCommand;
+use super::insert;
 use super::item_update::ItemUpdate;
 use super::write_statement::{Origin, WriteCommand, send_one};
-use super::{BucketCommand, insert};
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::header::CommandHeader;

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::BucketCommand;
+use super::command::BucketCommand;
 use super::retry_on_swap::is_met_by;
 use crate::command::document::{as_flag, get, single};
 use crate::command::reply::{CursorReply, succeeded};

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 
-use super::BucketCommand;
+use super::command::BucketCommand;
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::{array_of, as_whole_number, get, single};
 use crate::command::reply::succeeded;

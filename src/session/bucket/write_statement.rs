@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::BucketCommand;
+use super::command::BucketCommand;
 use super::retry_on_swap::is_met_by_statement;
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{as_whole_number, get, single};

@@ -13,15 +13,14 @@ use crate::command::namespace::Namespace;
 use crate::command::registry::Command;
 use crate::command::reply::says_not_primary;
 use crate::pattern::shapes::{OutlierShape, Shape};
-use crate::session::Settings;
 use crate::session::command_context::CommandContext;
 use crate::session::error::RunError;
 use crate::session::metrics::{ByteDirection, CommandOutcome};
-use crate::session::outlier::{
-    CommandState, DeferredSpills, OutlierCommand, OutlierRoute, Tail, passage, shows_outliers,
-};
+use crate::session::outlier::reply_inspection::shows_outliers;
+use crate::session::outlier::{CommandState, DeferredSpills, OutlierCommand, OutlierRoute, Tail, passage};
 use crate::session::relay::{RelayedRequest, RequestBytes, opened};
 use crate::session::route::ShapedTarget;
+use crate::session::shared::Settings;
 use crate::session::upstream_connection::LinkError;
 use crate::wire::OpMsg;
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::OutlierCommand;
+use super::command::OutlierCommand;
 use crate::command::document::{get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::outlier::layout::{DocumentState, Extras, field, path};

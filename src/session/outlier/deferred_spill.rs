@@ -2,12 +2,7 @@
 
 use std::time::Duration;
 
-use bson::raw::{RawBson, RawBsonRef, RawDocumentBuf};
-
-use super::OutlierCommand;
-use super::hot_documents::KnownOutliers;
-use crate::command::document::{put, single};
-use crate::session::error::RunError;
+use bson::raw::{RawBson, RawDocumentBuf};
 
 /// How long a connection says nothing before it pauses. Where moves have failed, each time four times as
 /// long.
@@ -16,19 +11,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 const MAX_TRIES: u32 = 5;
 /// How many a connection leaves at once. One more is moved before its client is answered.
 const MAX_LEFT: usize = 32;
-/// How long a statement of a move may wait for the document: a transaction may hold it whose client is about
-/// to speak here.
-const MAX_TIME_MS: i32 = 100;
-
-/// What a command about a tail repeats of the one that pushed to it.
-const CARRIED: &[&str] = &[
-    "bypassDocumentValidation",
-    "apiVersion",
-    "apiStrict",
-    "apiDeprecationErrors",
-    "$db",
-];
-
 /// The tails that one connection has left.
 #[derive(Debug, Default)]
 pub(in crate::session) struct DeferredSpills {
@@ -71,7 +53,7 @@ impl DeferredSpills {
     }
 
     /// Leaves one more; whether there is room for it.
-    fn leave(&mut self, tail: Tail) -> bool {
+    pub(super) fn leave(&mut self, tail: Tail) -> bool {
         if self.left.contains(&tail) {
             return true;
         }
@@ -83,39 +65,10 @@ impl DeferredSpills {
     }
 }
 
-impl OutlierCommand<'_> {
-    /// Leaves the tail of a document that was pushed to, or moves it.
-    pub(super) async fn leave(&mut self, id: RawBsonRef<'_>) -> Result<(), RunError> {
-        let mut command = single("update", self.namespace.collection);
-        for (name, value) in self.context.head.body().iter().flatten() {
-            if CARRIED.contains(&name.as_str()) {
-                command.append(name, value);
-            }
-        }
-        put(&mut command, "maxTimeMS", MAX_TIME_MS);
-        let id = RawBson::from(id);
-        if self.tails.leave(Tail {
-            command,
-            id: id.clone(),
-        }) {
-            return Ok(());
-        }
-        let moved = self.move_tail(id.as_raw_bson_ref()).await;
-        self.left_to_others(moved)
-    }
-
-    /// Moves the tail of a document, if it is an outlier and has one.
-    pub(in crate::session) async fn move_tail(&mut self, id: RawBsonRef<'_>) -> Result<(), RunError> {
-        let place = KnownOutliers::place(self.namespace, id);
-        let generation = self.context.settings.known_outliers.get(&place);
-        let looked = self.look(id, generation.unwrap_or_default()).await?;
-        self.spill(id, looked).await
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::document::single;
 
     fn tail(id: i32) -> Tail {
         let command = single("update", "sales");

@@ -2,10 +2,10 @@
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::OutlierCommand;
+use super::command::OutlierCommand;
 use super::id_cursor::{IdCursor, Selection};
 use super::internal_write::{OutlierWriteResult, WriteOrigin};
-use super::read::are_pages_missing;
+use super::merged_read::are_pages_missing;
 use super::statements::{self, Results, WriteTally};
 use super::write::{DocumentSelector, met_by_none};
 use crate::command::delete::{Delete, DeleteStatement};

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::command::OutlierCommand;
+use super::leftover_cursor;
 use super::read::judged;
 use super::reassemble::Merged;
-use super::route::shows_own;
-use super::{OutlierCommand, leftover};
+use super::reply_inspection::shows_own;
 use crate::command::arguments::with_replaced;
 use crate::command::batch::BatchKind;
 use crate::command::document::{as_flag, get, put, single};
@@ -154,7 +155,7 @@ async fn close(run: &mut OutlierCommand<'_>, answer: &RawDocument) -> Result<(),
 
 pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     if run.held.is_none()
-        && let Some(reply) = leftover::get_more(run).await?
+        && let Some(reply) = leftover_cursor::get_more(run).await?
     {
         return Ok(reply);
     }

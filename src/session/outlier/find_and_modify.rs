@@ -5,7 +5,7 @@ mod eval_and_replace;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::OutlierCommand;
+use super::command::OutlierCommand;
 use super::internal_write::met;
 use super::read::forgotten;
 use super::write::{DocumentSelector, has_expression, met_by_none};

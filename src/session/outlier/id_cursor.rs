@@ -3,8 +3,8 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::OutlierCommand;
-use super::read::are_pages_missing;
+use super::command::OutlierCommand;
+use super::merged_read::are_pages_missing;
 use super::write::DocumentSelector;
 use crate::command::document::{get, single};
 use crate::command::reply::CursorReply;

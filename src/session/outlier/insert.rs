@@ -3,7 +3,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::OutlierCommand;
+use super::command::OutlierCommand;
 use super::page_store::Written;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, get};

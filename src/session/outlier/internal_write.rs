@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::OutlierCommand;
+use super::command::OutlierCommand;
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{as_whole_number, get, put, single};
 use crate::command::error::{CommandError, WriteError};

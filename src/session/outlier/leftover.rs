@@ -10,19 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bson::Timestamp;
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::RawDocumentBuf;
 use lru::LruCache;
 
-use super::OutlierCommand;
-use super::reassemble::Merged;
-use crate::command::arguments::with_replaced;
-use crate::command::batch::BatchKind;
-use crate::command::cursor::{GetMore, killed_ids};
-use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::reply::{CursorReply, copy_cluster_time};
-use crate::session::cursor::Owner;
-use crate::session::error::RunError;
+use crate::session::cursor_owner::Owner;
 
 /// Cursors remembered; the least recently used is forgotten first.
 const MAX_CURSORS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
@@ -34,20 +26,18 @@ const AROUND_DOCUMENT: usize = 64;
 
 /// What is left of a cursor.
 #[derive(Debug)]
-struct Leftover {
-    owner: Owner,
-    /// The transaction that it was opened in.
-    transaction: Option<i64>,
+pub(super) struct Leftover {
+    pub(super) owner: Owner,
     /// mongod's number of it; 0 when that has come to its end.
-    upstream: i64,
-    documents: VecDeque<RawDocumentBuf>,
+    pub(super) upstream: i64,
+    pub(super) documents: VecDeque<RawDocumentBuf>,
     /// How many documents the last reply held: so many are asked for next.
-    fitted: usize,
+    pub(super) fitted: usize,
     /// What mongod told with the documents.
-    gossip: RawDocumentBuf,
+    pub(super) gossip: RawDocumentBuf,
     /// The time of the snapshot that the documents were read from.
-    snapshot_time: Option<Timestamp>,
-    used: Instant,
+    pub(super) snapshot_time: Option<Timestamp>,
+    pub(super) used: Instant,
 }
 
 impl Leftover {
@@ -85,10 +75,10 @@ struct OpenLeftovers {
 
 /// One that was taken; it is forgotten unless it is given back.
 #[derive(Debug)]
-struct BorrowedLeftover<'a> {
-    leftovers: &'a Leftovers,
-    id: i64,
-    leftover: Option<Box<Leftover>>,
+pub(super) struct BorrowedLeftover<'a> {
+    pub(super) leftovers: &'a Leftovers,
+    pub(super) id: i64,
+    pub(super) leftover: Option<Box<Leftover>>,
 }
 
 impl Leftovers {
@@ -105,12 +95,17 @@ impl Leftovers {
         self.lock().slots.contains(&id)
     }
 
+    /// Forgets one.
+    pub(super) fn remove(&self, id: i64) {
+        self.lock().remove(id);
+    }
+
     fn lock(&self) -> MutexGuard<'_, OpenLeftovers> {
         // Nothing in here is ever left half done.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, id: i64, mut leftover: Box<Leftover>) {
+    pub(super) fn keep(&self, id: i64, mut leftover: Box<Leftover>) {
         leftover.used = Instant::now();
         let mut open = self.lock();
         open.bytes = open.bytes.saturating_add(leftover.bytes());
@@ -127,7 +122,7 @@ impl Leftovers {
     }
 
     /// Takes one. `None`: there is no such number.
-    fn take(&self, id: i64) -> Option<Result<BorrowedLeftover<'_>, CommandError>> {
+    pub(super) fn take(&self, id: i64) -> Option<Result<BorrowedLeftover<'_>, CommandError>> {
         let mut open = self.lock();
         let slot = open.slots.get_mut(&id)?;
         Some(match std::mem::replace(slot, Slot::InUse) {
@@ -147,7 +142,7 @@ impl Leftovers {
     }
 
     /// mongod's number of a cursor, if it is of these users.
-    fn upstream_of(&self, id: i64, users: &[u8]) -> Option<i64> {
+    pub(super) fn upstream_of(&self, id: i64, users: &[u8]) -> Option<i64> {
         match self.lock().slots.peek(&id)? {
             Slot::Kept(leftover) if leftover.owner.users == users => Some(leftover.upstream),
             _ => None,
@@ -170,7 +165,7 @@ impl OpenLeftovers {
 
 impl BorrowedLeftover<'_> {
     /// Gives it back, unless it was forgotten meanwhile.
-    fn give_back(mut self) {
+    pub(super) fn give_back(mut self) {
         if let Some(leftover) = self.leftover.take()
             && self.leftovers.contains(self.id)
         {
@@ -184,217 +179,5 @@ impl Drop for BorrowedLeftover<'_> {
         if self.leftover.is_some() {
             self.leftovers.lock().remove(self.id);
         }
-    }
-}
-
-impl OutlierCommand<'_> {
-    /// Keeps what a reply had no place for, and gives the number to ask for it by. `upstream` is mongod's,
-    /// `fitted` says how many documents the reply holds.
-    pub(super) async fn keep_leftover(
-        &mut self,
-        answer: &RawDocument,
-        documents: &[&RawDocument],
-        fitted: usize,
-    ) -> Result<i64, RunError> {
-        let upstream = CursorReply::parse(answer).map_or(0, |cursor| cursor.id);
-        if documents.is_empty() {
-            return Ok(upstream);
-        }
-        let body = self.context.head.body();
-        let owner = Owner {
-            namespace: self.namespace.to_string(),
-            session: session_of(body),
-            users: self.context.link.users(body).await?,
-            never_times_out: get(body, "noCursorTimeout") == Some(RawBsonRef::Boolean(true)),
-        };
-        let mut gossip = RawDocumentBuf::new();
-        copy_cluster_time(&mut gossip, answer);
-        let id = rand::random_range(1..i64::MAX);
-        let leftover = Leftover {
-            owner,
-            transaction: self.transaction(),
-            upstream,
-            documents: documents.iter().map(|&document| document.to_owned()).collect(),
-            fitted,
-            gossip,
-            snapshot_time: self.facts.snapshot_time,
-            used: Instant::now(),
-        };
-        self.context.shared.leftovers.keep(id, Box::new(leftover));
-        Ok(id)
-    }
-
-    fn transaction(&self) -> Option<i64> {
-        let number = get(self.context.head.body(), "txnNumber").and_then(as_whole_number);
-        number.filter(|_| self.context.head.in_transaction())
-    }
-
-    /// What mongod checks of a `getMore` (`getmore_cmd.cpp`).
-    async fn check_owner(&mut self, more: &GetMore, leftover: &Leftover) -> Result<(), RunError> {
-        let (id, owner, body) = (more.id, &leftover.owner, self.context.head.body());
-        let refused =
-            |code, how: &str| CommandError::malformed(code, &format!("Cannot run getMore on cursor {id}, {how}"));
-        if self.context.link.users(body).await? != owner.users {
-            let message = format!("cursor id {id} was not created by the authenticated user");
-            return Err(CommandError::new(ErrorCode::Unauthorized, message).into());
-        }
-        match (&owner.session, session_of(body)) {
-            (None, Some(_)) => return Err(refused(50736, "which was not created in a session, in a session").into()),
-            (Some(_), None) => return Err(refused(50737, "which was created in a session, without an lsid").into()),
-            (Some(of), Some(by)) if *of != by => {
-                return Err(refused(50738, "which was created in a session, in another session").into());
-            }
-            _ => {}
-        }
-        match (leftover.transaction, self.transaction()) {
-            (of, by) if of == by => {}
-            (None, _) => {
-                return Err(refused(50739, "which was not created in a transaction, in a transaction").into());
-            }
-            (Some(_), None) => {
-                return Err(refused(50740, "which was created in a transaction, without a txnNumber").into());
-            }
-            (Some(_), Some(_)) => {
-                return Err(refused(50741, "which was created in a transaction, in another transaction").into());
-            }
-        }
-        Ok(owner.check_request(self.namespace, more)?)
-    }
-}
-
-/// The next reply of a cursor of which documents were left. `None`: it is none of these.
-pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
-    let more = GetMore::parse(run.context.head.body())?;
-    let shared = run.context.shared;
-    let Some(taken) = shared.leftovers.take(more.id) else {
-        return Ok(None);
-    };
-    let mut borrowed = taken?;
-    let Some(mut leftover) = borrowed.leftover.take() else {
-        return Ok(None);
-    };
-    if let Err(error) = run.check_owner(&more, &leftover).await {
-        borrowed.leftover = Some(leftover);
-        borrowed.give_back();
-        return Err(error);
-    }
-    run.facts.snapshot_time = leftover.snapshot_time;
-    // From here on it is forgotten where something fails.
-    let wanted = usize::try_from(more.batch_size.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-    if leftover.documents.is_empty() {
-        run.ask_for_more(&mut leftover, wanted).await?;
-    }
-    let documents: Vec<&RawDocument> = leftover.documents.iter().take(wanted).map(AsRef::as_ref).collect();
-    let (batch, count) = match run.merge(&documents, BatchKind::Next).await? {
-        Merged::Batch(batch, count) => (batch, count),
-        Merged::Stale => {
-            if leftover.upstream != 0 {
-                run.close_cursor(run.namespace.collection, leftover.upstream).await?;
-            }
-            return Err(run.other_extras().into());
-        }
-    };
-    leftover.documents.drain(..count);
-    leftover.fitted = count;
-    let is_over = leftover.documents.is_empty() && leftover.upstream == 0;
-    let mut reply = batch.into_reply(run.namespace, if is_over { 0 } else { more.id });
-    copy_cluster_time(&mut reply, &leftover.gossip);
-    if !is_over {
-        borrowed.leftover = Some(leftover);
-        borrowed.give_back();
-    }
-    Ok(Some(reply))
-}
-
-impl OutlierCommand<'_> {
-    /// The next documents of mongod's cursor: about as many as a reply has held.
-    async fn ask_for_more(&mut self, leftover: &mut Leftover, wanted: usize) -> Result<(), RunError> {
-        let size = i64::try_from(leftover.fitted.saturating_add(1).min(wanted)).unwrap_or(i64::MAX);
-        let body = self.context.head.body();
-        let replaced = [
-            ("getMore", Some(RawBsonRef::Int64(leftover.upstream))),
-            ("batchSize", Some(RawBsonRef::Int64(size))),
-        ];
-        let command = with_replaced(body, &replaced);
-        let answer = self.context.link.run_reserving(&command, self.reply_memory).await?;
-        if let Some(cursor) = CursorReply::parse(&answer) {
-            leftover.upstream = cursor.id;
-            leftover.documents = cursor.documents().map(RawDocument::to_owned).collect();
-        }
-        leftover.gossip = RawDocumentBuf::new();
-        copy_cluster_time(&mut leftover.gossip, &answer);
-        Ok(())
-    }
-
-    /// The error for a document that cannot be put together any more.
-    pub(super) fn other_extras(&self) -> CommandError {
-        let message = format!(
-            "a document of {} has got other extras while it was read",
-            self.namespace
-        );
-        CommandError::new(ErrorCode::QueryPlanKilled, message)
-    }
-}
-
-/// `killCursors`: mongod's answer, with its numbers in place of the proxy's and back.
-pub(super) async fn kill(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let body = run.context.head.body();
-    // What is wrong with the list is mongod's to say.
-    let ids = killed_ids(body).unwrap_or_default();
-    if !ids.iter().any(|id| run.context.shared.leftovers.contains(*id)) {
-        return run.as_it_is().await;
-    }
-    let users = run.context.link.users(body).await?;
-    let known: Vec<(i64, i64)> = ids
-        .iter()
-        .filter_map(|id| Some((*id, run.context.shared.leftovers.upstream_of(*id, &users)?)))
-        .collect();
-    let upstream_of = |id: i64| {
-        known
-            .iter()
-            .find(|(own, _)| *own == id)
-            .map_or(id, |(_, upstream)| *upstream)
-    };
-    let asked: RawArrayBuf = ids
-        .iter()
-        .map(|id| upstream_of(*id))
-        .filter(|id| *id != 0)
-        .map(RawBsonRef::Int64)
-        .collect();
-    let reply = run
-        .context
-        .link
-        .run(&with_replaced(body, &[("cursors", Some(RawBsonRef::Array(&asked)))]))
-        .await?;
-    for (own, _) in &known {
-        run.context.shared.leftovers.lock().remove(*own);
-    }
-    let is_known = |id: i64| known.iter().any(|(_, upstream)| *upstream == id);
-    let listed = |name: &str| {
-        let ids = reply.get_array(name).ok().into_iter().flatten().flatten();
-        ids.filter_map(RawBsonRef::as_i64)
-            .filter(|id| !is_known(*id))
-            .collect::<Vec<i64>>()
-    };
-    let killed = listed("cursorsKilled")
-        .into_iter()
-        .chain(known.iter().map(|(own, _)| *own));
-    let killed: RawArrayBuf = killed.map(RawBsonRef::Int64).collect();
-    let missing: RawArrayBuf = listed("cursorsNotFound").into_iter().map(RawBsonRef::Int64).collect();
-    Ok(with_replaced(
-        &reply,
-        &[
-            ("cursorsKilled", Some(RawBsonRef::Array(&killed))),
-            ("cursorsNotFound", Some(RawBsonRef::Array(&missing))),
-        ],
-    ))
-}
-
-/// The id of the session that a command runs in.
-fn session_of(body: &RawDocument) -> Option<Vec<u8>> {
-    let session = get(body, "lsid")?.as_document()?;
-    match get(session, "id")? {
-        RawBsonRef::Binary(id) => Some(id.bytes.to_vec()),
-        _ => None,
     }
 }

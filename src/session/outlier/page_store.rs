@@ -3,7 +3,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::OutlierCommand;
+use super::command::OutlierCommand;
 use super::internal_write::{OutlierWriteResult, WriteOrigin};
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::{array_of, get, single};

@@ -4,7 +4,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::OutlierCommand;
+use super::command::OutlierCommand;
 use super::hot_documents::KnownOutliers;
 use super::internal_write::{OutlierWriteResult, WriteOrigin};
 use super::update::{At, OutlierUpdate};

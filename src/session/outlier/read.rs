@@ -3,7 +3,8 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{OutlierCommand, missing_extras};
+use super::command::OutlierCommand;
+use super::merged_read::put_together;
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::with_replaced;
 use crate::command::count::{Count, all_of};
@@ -13,54 +14,22 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
 use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::outlier::classify::{depends_on_array, names_own};
-use crate::pattern::outlier::pipeline::{self, MISSING};
+use crate::pattern::outlier::pipeline::{self};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::pattern::shapes::Reads;
 use crate::pattern::unwound;
-use crate::session::backoff::{MAX_ATTEMPTS, pause};
-use crate::session::bucket::judged_aggregate;
+use crate::session::aggregate_validation::judged_aggregate;
 use crate::session::cross_collection::ReferencedCollections;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 use crate::session::refusal::refuse_stage;
-use crate::session::upstream_connection::UpstreamConnection;
 
-/// mongod's code for what could not be converted (`ConversionFailure`).
-const CONVERSION_FAILURE: i32 = 241;
 /// Stages that read no documents, or what mongod says of the collection.
 const OF_COLLECTION: &[&str] = &["$collStats", "$indexStats", "$planCacheStats"];
 /// Values asked for at once: as many as a reply can hold.
 const BATCH_SIZE: u64 = 10_000_000;
 /// What the values of a `distinct` may weigh (`distinct.cpp`: `kMaxResponseSize`).
 const MAX_BYTES: usize = 16 * 1024 * 1024 - 4096;
-
-/// Runs a pipeline that puts outliers together, again where one has got other pages meanwhile.
-pub(in crate::session) async fn put_together(
-    link: &mut UpstreamConnection,
-    command: &RawDocument,
-) -> Result<RawDocumentBuf, RunError> {
-    let mut answer = link.run(command).await;
-    for attempt in 0..MAX_ATTEMPTS {
-        if !are_pages_missing(&answer) {
-            return answer;
-        }
-        pause(attempt).await;
-        answer = link.run(command).await;
-    }
-    if are_pages_missing(&answer) {
-        return Err(missing_extras("an outlier collection that is read says").into());
-    }
-    answer
-}
-
-/// Whether mongod has failed because pages are missing: a document has got others since its base was read.
-pub(super) fn are_pages_missing<T>(answer: &Result<T, RunError>) -> bool {
-    let Err(RunError::Command(CommandError::Upstream(reply))) = answer else {
-        return false;
-    };
-    reply.get_i32("code").is_ok_and(|code| code == CONVERSION_FAILURE)
-        && reply.get_str("errmsg").is_ok_and(|message| message.contains(MISSING))
-}
 
 impl OutlierCommand<'_> {
     /// The same for this command.

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::OutlierCommand;
 use super::base_document::{MOST_BYTES, PagesByGeneration};
-use super::route::shows_own;
+use super::command::OutlierCommand;
+use super::reply_inspection::shows_own;
 use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::document::get;
 use crate::pattern::outlier::layout::{DocumentState, Extras};

@@ -1,16 +1,12 @@
 //! Selects how a command is sent: most are passed on.
 
-use bson::raw::RawDocument;
-
 use super::find::{self, FindPlan};
 use super::insert;
-use crate::command::document::elements;
 use crate::command::error::CommandError;
 use crate::command::find::Find;
 use crate::command::header::CommandHeader;
 use crate::command::insert::Insert;
 use crate::command::registry::Command;
-use crate::command::reply::CursorReply;
 use crate::command::update::Update;
 use crate::pattern::outlier::classify::{UpdateEffect, depends_on_array};
 use crate::pattern::shapes::OutlierShape;
@@ -76,18 +72,4 @@ fn of_read(shape: &OutlierShape, head: &CommandHeader<'_>) -> OutlierRoute {
     } else {
         OutlierRoute::Rewrite
     }
-}
-
-/// Whether there are documents in a reply with fields of the proxy's own.
-pub(in crate::session) fn shows_outliers(shape: &OutlierShape, reply: &RawDocument) -> bool {
-    let Some(cursor) = CursorReply::parse(reply) else {
-        return false;
-    };
-    cursor.documents().any(|document| shows_own(shape, document))
-}
-
-/// Whether a document has fields of the proxy's own.
-pub(super) fn shows_own(shape: &OutlierShape, document: &RawDocument) -> bool {
-    let [flag, control] = [shape.flag().as_bytes(), shape.control().as_bytes()];
-    elements(document).any(|element| element.name == flag || element.name == control)
 }

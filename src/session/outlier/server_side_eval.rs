@@ -1,12 +1,16 @@
 //! Has mongod evaluate an update on a copy of the whole document, in a scratch collection.
 
+use std::time::SystemTime;
+
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::OutlierCommand;
+use super::command::OutlierCommand;
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::{array_of, as_flag, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, succeeded};
-use crate::pattern::outlier::orphans::own_scratch;
+use crate::pattern::outlier::orphans::{own_scratch, shared_scratch};
 use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
@@ -138,5 +142,25 @@ impl OutlierCommand<'_> {
         self.append_scratch(&mut command);
         self.context.link.call(UpstreamRequest::plain(&command)).await?;
         Ok(())
+    }
+}
+
+impl OutlierCommand<'_> {
+    /// The collection in which all work at this time.
+    pub(super) async fn shared_scratch(&mut self) -> Result<String, RunError> {
+        let name = shared_scratch(self.shape, SystemTime::now());
+        let extras = Namespace::new(self.context.head.database, self.shape.extras_collection());
+        if let Some(former) = self.context.settings.scratches.take(extras.to_string(), &name) {
+            let mut command = single("drop", former);
+            self.append_scratch(&mut command);
+            // mongod says so if there is none.
+            self.context.link.call(UpstreamRequest::plain(&command)).await?;
+        }
+        Ok(name)
+    }
+
+    /// Never a part of a transaction, nor of a retryable write.
+    pub(super) fn append_scratch(&self, command: &mut RawDocumentBuf) {
+        InheritedOptions::of(self.context.head.body()).append_identity(command);
     }
 }

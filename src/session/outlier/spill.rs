@@ -2,10 +2,11 @@
 //! crash by the next push. Safe to repeat: pages take only the next elements, and the base document counts
 //! only new ones.
 
+use super::deferred_spill::Tail;
 use bson::oid::ObjectId;
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::OutlierCommand;
+use super::command::OutlierCommand;
 use super::hot_documents::KnownOutliers;
 use super::internal_write::WriteOrigin;
 use crate::command::document::{put, single};
@@ -144,5 +145,47 @@ impl OutlierCommand<'_> {
         };
         let last = page.and_then(|page| ExtrasPage::parse(&page));
         Ok(Some(Looked { extras, last }))
+    }
+}
+
+/// What a command about a tail repeats of the one that pushed to it.
+const CARRIED: &[&str] = &[
+    "bypassDocumentValidation",
+    "apiVersion",
+    "apiStrict",
+    "apiDeprecationErrors",
+    "$db",
+];
+
+/// How long a statement of a move may wait for the document: a transaction may hold it whose client is about
+/// to speak here.
+const MAX_TIME_MS: i32 = 100;
+impl OutlierCommand<'_> {
+    /// Leaves the tail of a document that was pushed to, or moves it.
+    pub(super) async fn leave(&mut self, id: RawBsonRef<'_>) -> Result<(), RunError> {
+        let mut command = single("update", self.namespace.collection);
+        for (name, value) in self.context.head.body().iter().flatten() {
+            if CARRIED.contains(&name.as_str()) {
+                command.append(name, value);
+            }
+        }
+        put(&mut command, "maxTimeMS", MAX_TIME_MS);
+        let id = RawBson::from(id);
+        if self.tails.leave(Tail {
+            command,
+            id: id.clone(),
+        }) {
+            return Ok(());
+        }
+        let moved = self.move_tail(id.as_raw_bson_ref()).await;
+        self.left_to_others(moved)
+    }
+
+    /// Moves the tail of a document, if it is an outlier and has one.
+    pub(in crate::session) async fn move_tail(&mut self, id: RawBsonRef<'_>) -> Result<(), RunError> {
+        let place = KnownOutliers::place(self.namespace, id);
+        let generation = self.context.settings.known_outliers.get(&place);
+        let looked = self.look(id, generation.unwrap_or_default()).await?;
+        self.spill(id, looked).await
     }
 }

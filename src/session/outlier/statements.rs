@@ -2,8 +2,9 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
+use super::command::OutlierCommand;
 use super::internal_write::OutlierWriteResult;
-use super::{OutlierCommand, delete, update};
+use super::{delete, update};
 use crate::command::document::{array_of, get, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::copy_cluster_time;

@@ -6,8 +6,8 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::OutlierCommand;
 use super::base_document::MOST_BYTES;
+use super::command::OutlierCommand;
 use super::internal_write::WriteOrigin;
 use super::page_store::Written;
 use crate::command::document::{get, single};

@@ -7,7 +7,7 @@ mod eval_and_replace;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::OutlierCommand;
+use super::command::OutlierCommand;
 use super::id_cursor::IdCursor;
 use super::internal_write::{OutlierWriteResult, WriteOrigin};
 use super::push::{self, Push};

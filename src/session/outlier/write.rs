@@ -3,7 +3,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::OutlierCommand;
+use super::command::OutlierCommand;
 use super::id_cursor::Selection;
 use super::internal_write::OutlierWriteResult;
 use super::page_store::Written;

@@ -11,7 +11,7 @@ use crate::pattern::bucket::delete::take_out;
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
 use crate::pattern::bucket::layout::PageHeader;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::item_lookup::Matches;
 use crate::session::bucket::write_statement::{Origin, WriteCommand, lost_too_often, send_counting};
 use crate::session::error::RunError;

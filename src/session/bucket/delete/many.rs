@@ -11,7 +11,7 @@ use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::{PageHeader, path};
 use crate::pattern::bucket::predicate_pushdown::{BucketPredicate, is_page_of_any_layout};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_met_by, wait};
 use crate::session::bucket::upstream_query::{documents, more};
 use crate::session::bucket::write_statement::{Origin, WriteCommand, lost_too_often, send_counting};

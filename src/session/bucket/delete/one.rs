@@ -15,10 +15,11 @@ use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::update_by_id::place_of;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
+use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::item_lookup;
 use crate::session::bucket::write_statement::{
     Origin, WriteCommand, WriteResult, is_remembered, lost_too_often, send_one,
 };
-use crate::session::bucket::{BucketCommand, item_lookup};
 use crate::session::error::RunError;
 
 /// An item to be taken out, as it was found.

@@ -9,7 +9,7 @@ use crate::pattern::bucket::index;
 use crate::pattern::bucket::layout::{PageHeader, path};
 use crate::pattern::bucket::predicate_pushdown::is_page;
 use crate::pattern::bucket::update_by_position::retime::tell_before;
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::retry_on_swap::unless_replaced;
 use crate::session::bucket::write_statement::{Origin, WriteCommand, beside, send};
 use crate::session::error::RunError;

@@ -16,7 +16,7 @@ use crate::pattern::bucket::read::Queries;
 use crate::pattern::bucket::read::bucket::{Bucket, time_of};
 use crate::pattern::bucket::read::bucket_query::{BucketQuery, Keys, Order};
 use crate::pattern::bucket::read::page_scan::{PageScan, ScanDirection, Start};
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::upstream_query::{ask, ask_all, complete, documents, first_bucket, kill_all};
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;

@@ -7,7 +7,7 @@ use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::read::Queries;
 use crate::pattern::bucket::read::bucket::Bucket;
 use crate::pattern::bucket::read::bucket_query::{BucketQuery, Keys};
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::upstream_query::{ask, complete, documents};
 use crate::session::error::RunError;
 use crate::session::first_page_cache::FirstPageKey;

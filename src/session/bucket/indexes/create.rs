@@ -11,7 +11,7 @@ use crate::command::indexes;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_index::{self, Conflict, conflict, is_id_key, is_own, key, name};
 use crate::session::backoff::MAX_ATTEMPTS;
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 
 pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {

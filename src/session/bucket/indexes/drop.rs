@@ -9,7 +9,7 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes::{self, Dropped};
 use crate::pattern::bucket::item_index::{ID, Indexes, is_clustered, name};
 use crate::session::backoff::MAX_ATTEMPTS;
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 
 pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {

@@ -9,7 +9,7 @@ use crate::command::indexes;
 use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::bucket::item_index::as_application_sees;
 use crate::pattern::shapes::BucketShape;
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::cursor_source::{CursorSource, MaterializedList};
 use crate::session::error::RunError;
 

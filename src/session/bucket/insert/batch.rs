@@ -18,7 +18,7 @@ use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::key::canonical;
 use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::ItemIds;
-use crate::session::bucket::{BucketCommand, EmptyTimestamps};
+use crate::session::bucket::command::{BucketCommand, EmptyTimestamps};
 use crate::session::collection_catalog::ReadyCollection;
 use crate::session::head_page_cache::KnownHeadPage;
 use crate::session::id_source::SystemIdSource;

@@ -16,7 +16,7 @@ use crate::pattern::bucket::insert::{
     Failure, InsertStatement, StatementKind, StatementOutcome, WriteGuarantee, announce_together, failure,
     is_announced_together,
 };
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::collection_catalog::uncommitted;
 use crate::session::error::RunError;
 use crate::session::head_page_cache::KeyLease;

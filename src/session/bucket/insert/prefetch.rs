@@ -14,9 +14,9 @@ use crate::pattern::bucket::insert::{HeadLookup, Hits, KeyBatch, WriteGuarantee,
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::{BucketShape, ItemIds};
-use crate::session::Shared;
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
+use crate::session::shared::Shared;
 use crate::session::upstream_connection::UpstreamRequest;
 
 /// Keys, or `_id`s, in one query: few enough for a query that is short and an answer that is one batch, as a

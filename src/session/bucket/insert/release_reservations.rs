@@ -7,7 +7,7 @@ use super::batch::InsertBatch;
 use crate::command::document::{array_of, single};
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::insert::{KeyBatch, withdraw};
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 

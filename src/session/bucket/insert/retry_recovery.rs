@@ -10,7 +10,7 @@ use super::prefetch::{Suspects, refuse};
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::insert::{Recorded, no_statement};
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 

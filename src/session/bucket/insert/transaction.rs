@@ -8,7 +8,7 @@ use crate::command::document::{get, single};
 use crate::command::error::ErrorCode;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::insert::{Hits, InsertStatement, StatementKind};
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 

@@ -16,7 +16,7 @@ use crate::pattern::bucket::insert::{Failure, WriteGuarantee, failure};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::take_back::{on_any_page, on_page, take_back};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::delete::remove_empty_pages;
 use crate::session::bucket::retry_on_swap::is_met_by_statement;
 use crate::session::bucket::upstream_query::documents;

@@ -9,7 +9,8 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::batch::InsertBatch;
 use crate::command::document::{as_whole_number, get, put};
 use crate::command::error::CommandError;
-use crate::session::bucket::{BucketCommand, write_concern};
+use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::write_concern;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
 

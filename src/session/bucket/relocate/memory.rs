@@ -18,7 +18,7 @@ use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::bucket::update_by_position;
 use crate::session::backoff::pause;
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::write_statement::{Origin, WriteCommand, is_remembered, send_one};
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;

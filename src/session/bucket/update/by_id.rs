@@ -13,7 +13,7 @@ use crate::command::reply::{CursorReply, succeeded};
 use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::update_by_id::{ItemUpdateById, UpdateRequest, in_terms_of_items};
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::internal_transaction::{OwnTransaction, unlabelled};
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;

@@ -28,11 +28,12 @@ use crate::pattern::bucket::update_by_position::{Elsewhere, Planned, Wish};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::item_lookup::Matches;
 use crate::session::bucket::item_update::{ItemUpdate, given_up, in_words_of_the_application};
 use crate::session::bucket::relocate::may_relocate;
 use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_met_by, is_met_by_statement, updated_in_part, wait};
-use crate::session::bucket::{BucketCommand, write_concern};
+use crate::session::bucket::write_concern;
 use crate::session::upstream::UpstreamKind;
 
 /// Bytes of items that are kept before the first of them is changed.

@@ -8,11 +8,12 @@ use crate::command::document::get;
 use crate::command::error::WriteError;
 use crate::pattern::bucket::update_by_position::Planned;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
+use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::item_lookup;
 use crate::session::bucket::item_update::{ItemUpdate, given_up, in_words_of_the_application};
 use crate::session::bucket::move_item::{self, MoveOutcome};
 use crate::session::bucket::relocate::{was_relocated, was_relocated_before_others};
 use crate::session::bucket::upsert::{self, Upserted};
-use crate::session::bucket::{BucketCommand, item_lookup};
 use crate::session::error::RunError;
 
 pub(super) async fn run(

@@ -6,7 +6,7 @@ use crate::command::arguments::is_unacknowledged;
 use crate::command::document::{array_of, as_whole_number, get, single};
 use crate::command::error::{WriteError, is_retryable, label_retryable};
 use crate::command::reply::copy_cluster_time;
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 
 /// What became of one statement.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,7 @@ use bson::raw::RawArrayBuf;
 use crate::command::document::single;
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
 use crate::pattern::bucket::key::same_bytes;
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::item_lookup::Matches;
 use crate::session::bucket::item_update::ItemUpdate;
 use crate::session::error::RunError;

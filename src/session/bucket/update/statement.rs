@@ -7,7 +7,7 @@ use super::outcome::UpdateOutcome;
 use crate::command::document::{array_of, get, single};
 use crate::command::error::WriteError;
 use crate::command::reply::succeeded;
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::item_update::ItemUpdate;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;

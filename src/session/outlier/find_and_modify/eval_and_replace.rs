@@ -12,7 +12,7 @@ use crate::pattern::outlier::layout::split;
 use crate::pattern::outlier::statement::{inserting, replacing};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
-use crate::session::outlier::OutlierCommand;
+use crate::session::outlier::command::OutlierCommand;
 use crate::session::outlier::internal_write::{OutlierWriteResult, met};
 use crate::session::outlier::page_store::Written;
 

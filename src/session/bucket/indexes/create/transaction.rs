@@ -11,7 +11,7 @@ use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_index::{Conflict, Indexes, conflict};
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 
 pub(super) async fn run(

@@ -11,7 +11,7 @@ use crate::command::error::WriteError;
 use crate::command::reply::succeeded;
 use crate::command::update::Update;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::internal_transaction::OwnTransaction;
 use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_met_by_statement, statement_hit_swap, wait};
 use crate::session::error::RunError;

@@ -8,7 +8,7 @@ use crate::command::error::WriteError;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::update_by_position::Elsewhere;
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::move_item::{self, MoveOutcome};
 use crate::session::bucket::retry_on_swap::MAX_RUNS;
 use crate::session::bucket::update::outcome::UpdateOutcome;

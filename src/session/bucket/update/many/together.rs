@@ -8,7 +8,7 @@ use super::{ItemStatement, Many};
 use crate::command::document::{get, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::bucket::update_by_position::is_miss;
-use crate::session::bucket::BucketCommand;
+use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::item_update::in_words_of_the_application;
 use crate::session::bucket::retry_on_swap::is_met_by_statement;
 use crate::session::bucket::update::statement::send_together;

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use bson::raw::RawDocumentBuf;
 
+use super::error::RunError;
+use super::metrics::SessionMetrics;
+use super::upstream_connection::UpstreamConnection;
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::single;
 use crate::command::error::{CommandError, ErrorCode};
@@ -13,9 +16,6 @@ use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::OutlierShape;
-use crate::session::error::RunError;
-use crate::session::metrics::SessionMetrics;
-use crate::session::upstream_connection::UpstreamConnection;
 
 /// How long a collection is taken to have no extras, once that was seen: another proxy may make the first at
 /// any time, and a collection without any is not to be looked at for each of its commands.
@@ -26,7 +26,7 @@ const MAX_NAMESPACES: usize = 10_000;
 
 /// The collections that were seen to be stored in their shape.
 #[derive(Debug, Default)]
-pub(in crate::session) struct StoredShapes(Mutex<HashMap<String, MarkerState>>);
+pub(super) struct StoredShapes(Mutex<HashMap<String, MarkerState>>);
 
 /// What was seen.
 #[derive(Clone, Copy, Debug)]
@@ -38,17 +38,17 @@ enum MarkerState {
 }
 
 /// Someone who is about to read or write a collection.
-pub(in crate::session) struct StoredAsker<'a> {
-    pub(in crate::session) metrics: &'a SessionMetrics,
-    pub(in crate::session) link: &'a mut UpstreamConnection,
-    pub(in crate::session) shape: &'a OutlierShape,
-    pub(in crate::session) namespace: Namespace<'a>,
-    pub(in crate::session) carried: InheritedOptions<'a>,
+pub(super) struct StoredAsker<'a> {
+    pub(super) metrics: &'a SessionMetrics,
+    pub(super) link: &'a mut UpstreamConnection,
+    pub(super) shape: &'a OutlierShape,
+    pub(super) namespace: Namespace<'a>,
+    pub(super) carried: InheritedOptions<'a>,
 }
 
 impl StoredShapes {
     /// Whether nothing has to be looked at.
-    pub(in crate::session) fn knows(&self, namespace: Namespace<'_>) -> bool {
+    pub(super) fn knows(&self, namespace: Namespace<'_>) -> bool {
         match self.lock().get(&namespace.to_string()) {
             Some(MarkerState::Same) => true,
             Some(MarkerState::NothingAt(at)) => at.elapsed() < WITHOUT_EXTRAS,
@@ -57,7 +57,7 @@ impl StoredShapes {
     }
 
     /// Refuses a collection that is stored in another shape.
-    pub(in crate::session) async fn check(&self, asker: StoredAsker<'_>) -> Result<(), RunError> {
+    pub(super) async fn check(&self, asker: StoredAsker<'_>) -> Result<(), RunError> {
         if asker.link.is_dry_run() || self.knows(asker.namespace) {
             return Ok(());
         }

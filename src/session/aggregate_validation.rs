@@ -1,0 +1,42 @@
+//! Validation of an `aggregate` by mongod.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, cstr};
+
+use super::error::RunError;
+use super::upstream_connection::UpstreamConnection;
+use crate::command::arguments::{InheritedOptions, with_replaced};
+use crate::command::document::{array_of, get, single};
+use crate::command::error::CommandError;
+use crate::command::header::CommandHeader;
+use crate::command::reply::CursorReply;
+use crate::pattern::pipeline::documents;
+use crate::pattern::unwound::of_no_document;
+
+/// What mongod refuses an `aggregate` for in which this error was found: it may find another one first. The
+/// pipeline is not the client's, so whatever mongod answers shows nothing of what is stored.
+pub(super) async fn judged_aggregate(
+    link: &mut UpstreamConnection,
+    head: &CommandHeader<'_>,
+    error: CommandError,
+) -> RunError {
+    let body = head.body();
+    let nothing = array_of(&[single("$match", of_no_document())]);
+    // Any other is refused.
+    let is_one = documents(get(body, "pipeline")).is_some();
+    let replaced = [("pipeline", Some(RawBsonRef::Array(&nothing)))];
+    let command = with_replaced(body, if is_one { &replaced } else { &[] });
+    let reply = match link.run(&command).await {
+        Ok(reply) => reply,
+        Err(error) => return error,
+    };
+    if let Some(id) = CursorReply::parse(&reply).map(|cursor| cursor.id).filter(|id| *id != 0) {
+        let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
+        let mut kill = single("killCursors", head.target.unwrap_or_default());
+        kill.append(cstr!("cursors"), &ids);
+        InheritedOptions::of(body).append_to_get_more(&mut kill);
+        if let Err(error) = link.run(&kill).await {
+            return error;
+        }
+    }
+    error.into()
+}

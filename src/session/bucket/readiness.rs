@@ -1,0 +1,49 @@
+//! Checks and creates the collection of a command.
+
+use bson::raw::RawBsonRef;
+
+use super::command::BucketCommand;
+use super::indexes;
+use crate::command::find::check_hint_form;
+use crate::session::error::RunError;
+
+impl BucketCommand<'_> {
+    /// Refuses a collection that holds what the shape cannot read.
+    ///
+    /// A hint is checked against a collection that is there: mongod gives none a thought on one that is not.
+    pub(super) async fn ensure_readable(&mut self, hint: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
+        let settings = self.context.settings;
+        check_hint_form(hint)?;
+        self.collection = settings.readiness.for_reading(&mut self.catalog_session()).await?;
+        if self.collection.is_none() {
+            return Ok(());
+        }
+        if let Err(error) = indexes::check_hint(self, hint).await {
+            self.context.fail_transaction(self.namespace.collection).await?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Creates a missing collection before an upsert, as mongod does: an upsert that fails leaves an empty
+    /// collection, and its hint is checked.
+    pub(super) async fn ensure_created(&mut self) -> Result<(), RunError> {
+        if self.collection.is_none() {
+            let settings = self.context.settings;
+            let ready = settings.readiness.for_writing(&mut self.catalog_session()).await?;
+            self.collection = Some(ready.uuid);
+        }
+        Ok(())
+    }
+
+    /// Creates a collection again that was dropped after it was cached. For an upsert that failed before a
+    /// write has met the collection's UUID. Costs one `listCollections`.
+    pub(super) async fn ensure_still_there(&mut self) -> Result<(), RunError> {
+        if self.context.head.in_transaction() {
+            return Ok(());
+        }
+        self.context.settings.readiness.forget(self.namespace);
+        self.collection = None;
+        self.ensure_created().await
+    }
+}

@@ -1,0 +1,98 @@
+//! The owner of a cursor that the proxy keeps. Only the owner may use the cursor.
+
+use bson::raw::{RawBsonRef, RawDocument};
+
+use super::command_context::CommandContext;
+use super::error::RunError;
+use crate::command::cursor::GetMore;
+use crate::command::document::{as_whole_number, get};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::namespace::Namespace;
+
+/// The client of a command, as far as cursors belong to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    /// The namespace that the cursor reads.
+    pub(super) namespace: String,
+    /// The id of the client's session.
+    pub(super) session: Option<Vec<u8>>,
+    /// The number of the client's transaction.
+    pub(super) transaction: Option<i64>,
+    /// The users that the connection is authenticated as, as mongod reports them.
+    pub(super) users: Vec<u8>,
+    /// Whether the cursor is exempt from the timeout.
+    pub(super) never_times_out: bool,
+}
+
+impl Owner {
+    /// The client of a command.
+    pub(super) async fn of(context: &mut CommandContext<'_>, namespace: Namespace<'_>) -> Result<Self, RunError> {
+        let head = context.head;
+        let body = head.body();
+        let number = get(body, "txnNumber").and_then(as_whole_number);
+        Ok(Self {
+            namespace: namespace.to_string(),
+            session: session_of(body),
+            transaction: number.filter(|_| head.in_transaction()),
+            users: context.link.users(body).await?,
+            never_times_out: get(body, "noCursorTimeout") == Some(RawBsonRef::Boolean(true)),
+        })
+    }
+
+    /// Checks a `getMore` of a client, in mongod's order (`getmore_cmd.cpp`).
+    ///
+    /// # Errors
+    /// Another user, session, transaction or namespace, or a time limit, with mongod's codes.
+    pub(super) fn check(&self, client: &Self, more: &GetMore) -> Result<(), CommandError> {
+        let id = more.id;
+        if client.users != self.users {
+            let message = format!("cursor id {id} was not created by the authenticated user");
+            return Err(CommandError::new(ErrorCode::Unauthorized, message));
+        }
+        if let Some((code, difference)) = self.difference(client) {
+            let message = format!("Cannot run getMore on cursor {id}, {difference}");
+            return Err(CommandError::malformed(code, &message));
+        }
+        if client.namespace != self.namespace {
+            let message = format!(
+                "Requested getMore on namespace '{}', but cursor belongs to a different namespace {}",
+                client.namespace, self.namespace
+            );
+            return Err(CommandError::new(ErrorCode::Unauthorized, message));
+        }
+        if more.has_time_limit {
+            let message = "cannot set maxTimeMS on getMore command for a non-awaitData cursor";
+            return Err(CommandError::new(ErrorCode::BadValue, message));
+        }
+        Ok(())
+    }
+
+    /// How the session or the transaction differs, with mongod's code.
+    fn difference(&self, client: &Self) -> Option<(i32, &'static str)> {
+        match (&self.session, &client.session) {
+            (None, Some(_)) => return Some((50736, "which was not created in a session, in a session")),
+            (Some(_), None) => return Some((50737, "which was created in a session, without an lsid")),
+            (Some(of), Some(by)) if of != by => {
+                return Some((50738, "which was created in a session, in another session"));
+            }
+            _ => {}
+        }
+        match (self.transaction, client.transaction) {
+            (None, Some(_)) => Some((50739, "which was not created in a transaction, in a transaction")),
+            (Some(_), None) => Some((50740, "which was created in a transaction, without a txnNumber")),
+            (Some(of), Some(by)) if of != by => {
+                Some((50741, "which was created in a transaction, in another transaction"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The id of the session that a command runs in.
+fn session_of(body: &RawDocument) -> Option<Vec<u8>> {
+    let session = get(body, "lsid")?.as_document()?;
+    match get(session, "id")? {
+        RawBsonRef::Binary(id) => Some(id.bytes.to_vec()),
+        _ => None,
+    }
+}

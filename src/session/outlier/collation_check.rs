@@ -1,0 +1,91 @@
+//! Refuses updates of outliers in a collection with a collation.
+
+use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
+
+use super::command::OutlierCommand;
+use crate::command::arguments::InheritedOptions;
+use crate::command::document::{as_flag, get, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::registry::Command;
+use crate::command::reply::{CursorReply, succeeded};
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
+
+impl OutlierCommand<'_> {
+    /// The error for a collation of the collection's own.
+    pub(super) fn own_collation(&self) -> CommandError {
+        self.unsupported("a collation of its own")
+    }
+
+    /// Refuses a collection that has one.
+    pub(super) async fn check_collation(&mut self) -> Result<(), RunError> {
+        let namespace = self.namespace.to_string();
+        let known = self.context.settings.without_collation.lock().get(&namespace).cloned();
+        if let Some(uuid) = known.filter(|_| self.can_name_collection()) {
+            self.facts.collection = Some(uuid);
+            return Ok(());
+        }
+        let mut list = single("listCollections", 1);
+        list.append(cstr!("filter"), single("name", self.namespace.collection));
+        InheritedOptions::of(self.context.head.body()).append_identity(&mut list);
+        let answer = match succeeded(self.context.link.call(UpstreamRequest::plain(&list)).await?) {
+            Err(error) if error.is(ErrorCode::Unauthorized) => return self.explain_collation().await,
+            answer => answer?,
+        };
+        // None: it is made in this moment, or in this transaction.
+        let Some(found) = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next()) else {
+            return Ok(());
+        };
+        let document = |name| get(found, name).and_then(RawBsonRef::as_document);
+        if document("options").is_some_and(|options| get(options, "collation").is_some()) {
+            return Err(self.own_collation().into());
+        }
+        let uuid = document("info").and_then(|info| get(info, "uuid")?.as_binary());
+        if let Some(uuid) = uuid.map(|uuid| uuid.to_binary()) {
+            self.facts.collection = Some(uuid.clone());
+            self.context.settings.without_collation.lock().put(namespace, uuid);
+        }
+        Ok(())
+    }
+
+    /// The same for a user who may not list collections: whoever may read one may have a query of it
+    /// explained, which shows under which collation it runs. It does not show the UUID, so that nothing can
+    /// be remembered of it.
+    async fn explain_collation(&mut self) -> Result<(), RunError> {
+        let mut find = single("find", self.namespace.collection);
+        find.append(cstr!("filter"), single("_id", ""));
+        let mut explain = single("explain", find);
+        explain.append(cstr!("verbosity"), "queryPlanner");
+        InheritedOptions::of(self.context.head.body()).append_identity(&mut explain);
+        let answer = self.context.link.run(&explain).await?;
+        let planner = get(&answer, "queryPlanner").and_then(RawBsonRef::as_document);
+        if planner.is_some_and(|planner| get(planner, "collation").is_some()) {
+            return Err(self.own_collation().into());
+        }
+        Ok(())
+    }
+
+    /// Whether a write may name the UUID of its collection, which neither the stable API nor `findAndModify`
+    /// has. Where it may not, the collation is looked at each time.
+    fn can_name_collection(&self) -> bool {
+        self.context.head.command != Command::FindAndModify
+            && get(self.context.head.body(), "apiStrict").and_then(as_flag) != Some(true)
+    }
+
+    /// Has a write fail where the collection is not that whose collation was looked at.
+    pub(super) fn append_collection(&self, write: &mut RawDocumentBuf) {
+        if let Some(uuid) = self.facts.collection.as_ref().filter(|_| self.can_name_collection()) {
+            write.append(cstr!("collectionUUID"), uuid);
+        }
+    }
+
+    /// Whether a write has failed so; then the collection is looked at again.
+    pub(super) fn is_another_collection(&mut self, error: &CommandError) -> bool {
+        let is_another = error.is(ErrorCode::CollectionUuidMismatch);
+        if is_another {
+            self.context.settings.without_collation.forget(self.namespace);
+            self.facts.collection = None;
+        }
+        is_another
+    }
+}

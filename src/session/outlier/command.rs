@@ -1,0 +1,97 @@
+//! A client's command on an outlier collection.
+
+use bson::raw::RawDocumentBuf;
+use bson::{Binary, Timestamp};
+
+use super::deferred_spill::DeferredSpills;
+use super::merged_read::missing_extras;
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::namespace::Namespace;
+use crate::pattern::shapes::OutlierShape;
+use crate::session::command_context::CommandContext;
+use crate::session::error::RunError;
+use crate::session::memory::Reservation;
+use crate::session::metrics::RefusalReason;
+use crate::session::refusal::RefusedCollection;
+
+/// One command on an outlier collection.
+pub(in crate::session) struct OutlierCommand<'a> {
+    pub(in crate::session) context: CommandContext<'a>,
+    pub(in crate::session) shape: &'a OutlierShape,
+    pub(in crate::session) namespace: Namespace<'a>,
+    /// mongod's reply to a command that reads, as it came, where it shows outliers.
+    pub(in crate::session) held: Option<RawDocumentBuf>,
+    /// What is reserved for the reply, until that is sent.
+    pub(in crate::session) reply_memory: &'a mut Reservation,
+    /// The tails that the client's connection has left.
+    pub(in crate::session) tails: &'a mut DeferredSpills,
+    /// What is known of the collection and of the read so far.
+    pub(in crate::session) facts: CommandState,
+}
+
+/// What a command has learned while it runs.
+#[derive(Debug, Default)]
+pub(in crate::session) struct CommandState {
+    /// The time of the snapshot that the base documents were read from (`atClusterTime`), if they were.
+    pub(super) snapshot_time: Option<Timestamp>,
+    /// The UUID of the collection, after its collation was looked at.
+    pub(super) collection: Option<Binary>,
+}
+
+impl OutlierCommand<'_> {
+    /// The error for what the shape cannot do, counted.
+    pub(super) fn unsupported(&self, what: &str) -> CommandError {
+        self.refuse(RefusalReason::of(self.context.head), what)
+    }
+
+    pub(super) fn refuse(&self, reason: RefusalReason, what: &str) -> CommandError {
+        let collection = RefusedCollection {
+            namespace: self.namespace,
+            configured: self.shape.namespace(),
+            pattern: OutlierShape::PATTERN,
+        };
+        collection.refuse(&self.context.shared.metrics, reason, what)
+    }
+
+    /// The namespace as metrics name it: as configured.
+    pub(super) fn label(&self) -> String {
+        self.shape.namespace().to_string()
+    }
+
+    /// The error for a document whose extras cannot be read, counted.
+    pub(super) fn misfit(&self) -> CommandError {
+        self.context.shared.metrics.misfit(&self.label());
+        let message = format!(
+            "mongoshape is configured to store {} in the outlier pattern, but what a document of it says of its extras is not of \
+             layout version 1",
+            self.namespace
+        );
+        CommandError::new(ErrorCode::InvalidOptions, message)
+    }
+
+    /// The error for documents whose extras were not there each time they were read, counted.
+    pub(super) fn missing_extras(&self) -> CommandError {
+        self.context.shared.metrics.misfit(&self.label());
+        missing_extras(&format!("{} says", self.namespace))
+    }
+
+    /// What is to be done behind a change can be done by others, too: that it failed is no error of a command
+    /// which has done what it was to do. A transaction has ended with it.
+    pub(super) fn left_to_others(&self, done: Result<(), RunError>) -> Result<(), RunError> {
+        match done {
+            Err(RunError::Command(_)) if !self.context.head.in_transaction() => Ok(()),
+            done => done,
+        }
+    }
+
+    /// The error for a document that was another one each time it was looked at.
+    pub(super) fn lost_too_often(&self) -> CommandError {
+        let message = "mongoshape lost the race for a document too often; nothing was changed of it";
+        let error = CommandError::new(ErrorCode::WriteConflict, message);
+        if self.context.head.in_transaction() {
+            error.transient()
+        } else {
+            error
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! `getMore` and `killCursors` on cursors with leftovers.
+
+use std::time::Instant;
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::command::OutlierCommand;
+use super::reassemble::Merged;
+use crate::command::arguments::with_replaced;
+use crate::command::batch::BatchKind;
+use crate::command::cursor::{GetMore, killed_ids};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::reply::{CursorReply, copy_cluster_time};
+use crate::session::cursor_owner::Owner;
+use crate::session::error::RunError;
+
+use super::leftover::Leftover;
+
+impl OutlierCommand<'_> {
+    /// Keeps what a reply had no place for, and gives the number to ask for it by. `upstream` is mongod's,
+    /// `fitted` says how many documents the reply holds.
+    pub(super) async fn keep_leftover(
+        &mut self,
+        answer: &RawDocument,
+        documents: &[&RawDocument],
+        fitted: usize,
+    ) -> Result<i64, RunError> {
+        let upstream = CursorReply::parse(answer).map_or(0, |cursor| cursor.id);
+        if documents.is_empty() {
+            return Ok(upstream);
+        }
+        let owner = Owner::of(&mut self.context, self.namespace).await?;
+        let mut gossip = RawDocumentBuf::new();
+        copy_cluster_time(&mut gossip, answer);
+        let id = rand::random_range(1..i64::MAX);
+        let leftover = Leftover {
+            owner,
+            upstream,
+            documents: documents.iter().map(|&document| document.to_owned()).collect(),
+            fitted,
+            gossip,
+            snapshot_time: self.facts.snapshot_time,
+            used: Instant::now(),
+        };
+        self.context.shared.leftovers.keep(id, Box::new(leftover));
+        Ok(id)
+    }
+}
+
+/// The next reply of a cursor of which documents were left. `None`: it is none of these.
+pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
+    let more = GetMore::parse(run.context.head.body())?;
+    let shared = run.context.shared;
+    let Some(taken) = shared.leftovers.take(more.id) else {
+        return Ok(None);
+    };
+    let mut borrowed = taken?;
+    let Some(mut leftover) = borrowed.leftover.take() else {
+        return Ok(None);
+    };
+    let client = Owner::of(&mut run.context, run.namespace).await;
+    let checked = client.and_then(|client| Ok(leftover.owner.check(&client, &more)?));
+    if let Err(error) = checked {
+        borrowed.leftover = Some(leftover);
+        borrowed.give_back();
+        return Err(error);
+    }
+    run.facts.snapshot_time = leftover.snapshot_time;
+    // From here on it is forgotten where something fails.
+    let wanted = usize::try_from(more.batch_size.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    if leftover.documents.is_empty() {
+        run.ask_for_more(&mut leftover, wanted).await?;
+    }
+    let documents: Vec<&RawDocument> = leftover.documents.iter().take(wanted).map(AsRef::as_ref).collect();
+    let (batch, count) = match run.merge(&documents, BatchKind::Next).await? {
+        Merged::Batch(batch, count) => (batch, count),
+        Merged::Stale => {
+            if leftover.upstream != 0 {
+                run.close_cursor(run.namespace.collection, leftover.upstream).await?;
+            }
+            return Err(run.other_extras().into());
+        }
+    };
+    leftover.documents.drain(..count);
+    leftover.fitted = count;
+    let is_over = leftover.documents.is_empty() && leftover.upstream == 0;
+    let mut reply = batch.into_reply(run.namespace, if is_over { 0 } else { more.id });
+    copy_cluster_time(&mut reply, &leftover.gossip);
+    if !is_over {
+        borrowed.leftover = Some(leftover);
+        borrowed.give_back();
+    }
+    Ok(Some(reply))
+}
+
+impl OutlierCommand<'_> {
+    /// The next documents of mongod's cursor: about as many as a reply has held.
+    async fn ask_for_more(&mut self, leftover: &mut Leftover, wanted: usize) -> Result<(), RunError> {
+        let size = i64::try_from(leftover.fitted.saturating_add(1).min(wanted)).unwrap_or(i64::MAX);
+        let body = self.context.head.body();
+        let replaced = [
+            ("getMore", Some(RawBsonRef::Int64(leftover.upstream))),
+            ("batchSize", Some(RawBsonRef::Int64(size))),
+        ];
+        let command = with_replaced(body, &replaced);
+        let answer = self.context.link.run_reserving(&command, self.reply_memory).await?;
+        if let Some(cursor) = CursorReply::parse(&answer) {
+            leftover.upstream = cursor.id;
+            leftover.documents = cursor.documents().map(RawDocument::to_owned).collect();
+        }
+        leftover.gossip = RawDocumentBuf::new();
+        copy_cluster_time(&mut leftover.gossip, &answer);
+        Ok(())
+    }
+
+    /// The error for a document that cannot be put together any more.
+    pub(super) fn other_extras(&self) -> CommandError {
+        let message = format!(
+            "a document of {} has got other extras while it was read",
+            self.namespace
+        );
+        CommandError::new(ErrorCode::QueryPlanKilled, message)
+    }
+}
+
+/// `killCursors`: mongod's answer, with its numbers in place of the proxy's and back.
+pub(super) async fn kill(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let body = run.context.head.body();
+    // What is wrong with the list is mongod's to say.
+    let ids = killed_ids(body).unwrap_or_default();
+    if !ids.iter().any(|id| run.context.shared.leftovers.contains(*id)) {
+        return run.as_it_is().await;
+    }
+    let users = run.context.link.users(body).await?;
+    let known: Vec<(i64, i64)> = ids
+        .iter()
+        .filter_map(|id| Some((*id, run.context.shared.leftovers.upstream_of(*id, &users)?)))
+        .collect();
+    let upstream_of = |id: i64| {
+        known
+            .iter()
+            .find(|(own, _)| *own == id)
+            .map_or(id, |(_, upstream)| *upstream)
+    };
+    let asked: RawArrayBuf = ids
+        .iter()
+        .map(|id| upstream_of(*id))
+        .filter(|id| *id != 0)
+        .map(RawBsonRef::Int64)
+        .collect();
+    let reply = run
+        .context
+        .link
+        .run(&with_replaced(body, &[("cursors", Some(RawBsonRef::Array(&asked)))]))
+        .await?;
+    for (own, _) in &known {
+        run.context.shared.leftovers.remove(*own);
+    }
+    let is_known = |id: i64| known.iter().any(|(_, upstream)| *upstream == id);
+    let listed = |name: &str| {
+        let ids = reply.get_array(name).ok().into_iter().flatten().flatten();
+        ids.filter_map(RawBsonRef::as_i64)
+            .filter(|id| !is_known(*id))
+            .collect::<Vec<i64>>()
+    };
+    let killed = listed("cursorsKilled")
+        .into_iter()
+        .chain(known.iter().map(|(own, _)| *own));
+    let killed: RawArrayBuf = killed.map(RawBsonRef::Int64).collect();
+    let missing: RawArrayBuf = listed("cursorsNotFound").into_iter().map(RawBsonRef::Int64).collect();
+    Ok(with_replaced(
+        &reply,
+        &[
+            ("cursorsKilled", Some(RawBsonRef::Array(&killed))),
+            ("cursorsNotFound", Some(RawBsonRef::Array(&missing))),
+        ],
+    ))
+}
