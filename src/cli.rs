@@ -219,7 +219,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Advise(arguments) => {
             let uri = arguments.uri.or_else(|| environment.variable(URI_VARIABLE));
             let uri = uri.with_context(|| format!("no server: give --uri URI, or set {URI_VARIABLE}"))?;
-            let advise = advise::Advise {
+            let advise = advise::AdviseOptions {
                 uri: &uri,
                 namespaces: &arguments.namespace,
                 sample: arguments.sample,

@@ -45,7 +45,7 @@ const INTERNAL: [&str; 3] = ["admin", "config", "local"];
 
 /// What is to be looked at.
 #[derive(Debug)]
-pub(super) struct Advise<'a> {
+pub(super) struct AdviseOptions<'a> {
     pub(super) uri: &'a str,
     /// `database.collection`; all where there is none.
     pub(super) namespaces: &'a [String],
@@ -60,7 +60,7 @@ pub(super) struct Advise<'a> {
 /// # Errors
 /// When the upstream cannot be reached, its databases not be listed, or a collection that was named is not
 /// there.
-pub(super) async fn run(advise: &Advise<'_>) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(advise: &AdviseOptions<'_>) -> anyhow::Result<ExitCode> {
     let uri = toml::Value::String(advise.uri.to_owned());
     let text = format!("upstream.uri = {uri}\nlisten.address = \"127.0.0.1:27018\"\n");
     let config = Config::parse(&text, "--uri", &|_| None);
@@ -72,7 +72,7 @@ pub(super) async fn run(advise: &Advise<'_>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn through(client: &Client, advise: &Advise<'_>) -> anyhow::Result<()> {
+async fn through(client: &Client, advise: &AdviseOptions<'_>) -> anyhow::Result<()> {
     let hello = client.database("admin").run_command(doc! { "hello": 1 }).await;
     let hello = hello.map_err(|error| anyhow::anyhow!("the server cannot be asked: {}", upstream::explain(&error)))?;
     let is_sharded = hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid");
@@ -127,7 +127,7 @@ async fn through(client: &Client, advise: &Advise<'_>) -> anyhow::Result<()> {
 /// Says what could not be learnt, and the configuration.
 fn finish(
     ask: &Ask<'_>,
-    advise: &Advise<'_>,
+    advise: &AdviseOptions<'_>,
     (looked_at, proposals): (u64, &[(String, Proposal)]),
 ) -> anyhow::Result<()> {
     for note in ask.notes() {
@@ -163,7 +163,7 @@ fn say(text: &str) {
 }
 
 /// The databases to look at, in order.
-async fn databases(client: &Client, advise: &Advise<'_>) -> anyhow::Result<Vec<String>> {
+async fn databases(client: &Client, advise: &AdviseOptions<'_>) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
     for namespace in advise.namespaces {
         let pattern = NamespacePattern::parse(namespace);
@@ -184,7 +184,7 @@ async fn databases(client: &Client, advise: &Advise<'_>) -> anyhow::Result<Vec<S
 }
 
 /// The collections of a database to look at, in order.
-fn wanted<'a>(database: &str, there: &'a [Document], advise: &Advise<'_>) -> anyhow::Result<Vec<&'a Document>> {
+fn wanted<'a>(database: &str, there: &'a [Document], advise: &AdviseOptions<'_>) -> anyhow::Result<Vec<&'a Document>> {
     let of_database = |namespace: &String| namespace.split_once('.').is_some_and(|(name, _)| name == database);
     let mut wanted: Vec<&Document> = if advise.namespaces.is_empty() {
         there

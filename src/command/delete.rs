@@ -29,7 +29,7 @@ impl<'a> Delete<'a> {
     /// Reads a `delete`.
     ///
     /// # Errors
-    /// A field that `delete` does not have, one of the wrong type, no or too many statements, with mongod's codes.
+    /// An unknown field, a wrong type, no or too many statements, with mongod's codes.
     pub fn parse(header: &CommandHeader<'a>) -> Result<Self, CommandError> {
         let mut let_variables = None;
         let batch = WriteBatch::parse(header, ("delete", "delete.deletes"), |name, field| {

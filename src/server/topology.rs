@@ -2,12 +2,12 @@
 //! sessions.
 //!
 //! ```text
-//!                a primary is known                another one, or it says that it is none
-//!   none ───────────────────────────────▶ current ─────────────────────────────────────────▶ none
-//!                                            │                                                │
-//!                                            │ a session was told "not the primary"           │ what the driver
-//!                                            ▼                                                │ finds next, or
-//!                                         retired ──────────────────────────────────────────▶ ┘ finds again
+//!           a primary is known              another primary, or it reports that it is none
+//!   none ───────────────────────▶ current ──────────────────────────────────────▶ none
+//!                                    │                                              ▲
+//!                                    │ a session was told "not the primary"         │ the driver's
+//!                                    ▼                                              │ next finding
+//!                                 retired ──────────────────────────────────────────┘
 //! ```
 //!
 //! A primary that the driver merely cannot reach stays current: sessions that can still reach it are not

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 
 use super::collection_catalog::{CatalogSession, Transaction};
+use super::cursor_owner::Owner;
 use super::error::RunError;
 use super::shared::{Settings, Shared};
 use super::stored_shapes::StoredAsker;
@@ -148,6 +149,12 @@ impl<'a> CommandContext<'a> {
         self.settings.stored_shapes.check(asker).await
     }
 
+    /// The client as the owner of cursors on a collection.
+    pub(super) async fn cursor_owner(&mut self, namespace: Namespace<'_>) -> Result<Owner, RunError> {
+        let users = self.link.users(self.head.body()).await?;
+        Ok(Owner::of(self.head, namespace, users))
+    }
+
     /// Aborts the client's transaction, as mongod does after an error in it. mongod may have aborted it
     /// already.
     pub(super) async fn abort_transaction(&mut self) -> Result<(), RunError> {
@@ -158,8 +165,8 @@ impl<'a> CommandContext<'a> {
         Ok(())
     }
 
-    /// Fails the client's transaction in mongod by a malformed query on the collection. A transaction in which
-    /// nothing was sent begins and fails.
+    /// Fails the client's transaction in mongod by a malformed query on the collection. A transaction of
+    /// which nothing was sent begins and fails.
     ///
     /// # Errors
     /// `NoSuchTransaction` if the transaction has ended before.

@@ -2,11 +2,10 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::command_context::CommandContext;
-use super::error::RunError;
 use crate::command::cursor::GetMore;
 use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode};
+use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 
 /// The client of a command, as far as cursors belong to it.
@@ -25,18 +24,17 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// The client of a command.
-    pub(super) async fn of(context: &mut CommandContext<'_>, namespace: Namespace<'_>) -> Result<Self, RunError> {
-        let head = context.head;
+    /// The client of a command whose connection is authenticated as `users`.
+    pub(super) fn of(head: &CommandHeader<'_>, namespace: Namespace<'_>, users: Vec<u8>) -> Self {
         let body = head.body();
         let number = get(body, "txnNumber").and_then(as_whole_number);
-        Ok(Self {
+        Self {
             namespace: namespace.to_string(),
             session: session_of(body),
             transaction: number.filter(|_| head.in_transaction()),
-            users: context.link.users(body).await?,
+            users,
             never_times_out: get(body, "noCursorTimeout") == Some(RawBsonRef::Boolean(true)),
-        })
+        }
     }
 
     /// Checks a `getMore` of a client, in mongod's order (`getmore_cmd.cpp`).

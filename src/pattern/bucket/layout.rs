@@ -1,22 +1,24 @@
 //! Layout version 1: what a bucket looks like in mongod.
 //!
 //! ```js
-//! { _id: "123_1698335223",              // key text, "_", seconds of the first item's time; of an adopted bucket any
-//!   customerId: 123,                    // the key, lifted out of the items
-//!   count: 2, history: [ {..}, {..} ],  // the items, at most `max_items`
-//!   control: { v: 1, page: 0,           // layout version; this page's number among its key's, from 0
-//!              bytes: 173,              // sum of the items' BSON lengths when they were inserted
-//!              from: .., to: ..,        // where items have a time: see `Bounds`
-//!              exception: true,         // there when short or late is: what position arithmetic must know of
-//!              short: true,             // closed before it was full
-//!              late: true,              // times in it do not ascend, or not from the page before, or one has no date
-//!              unordered: true,         // a page before it is late; on page 0: one behind it is, or is about to be
-//!              nonce: 5L,               // not on page 0: what the page before announced it by
-//!              next: [ 9L ],            // nonces of the pages that were, or are about to be, begun behind it
-//!              changed: 3L,             // the place of an item that a findAndModify has changed, for when that is sent again
-//!              kept: {from, to},        // its bounds before an item on it got a time that belongs elsewhere
-//!              unsteady: true,          // on page 0: such bounds move, or are about to, of some page of the key
-//!              anchor: true } }         // not on page 0: it was marked unordered when it was there already
+//! { _id: "123_1698335223",     // key text, "_", seconds of the first item's time; any in an adopted bucket
+//!   customerId: 123,           // the key, lifted out of the items
+//!   count: 2,
+//!   history: [ {..}, {..} ],   // the items, at most `max_items`
+//!   control: {
+//!     v: 1, page: 0,           // layout version; the page's number among its key's, from 0
+//!     bytes: 173,              // sum of the items' BSON lengths when they were inserted
+//!     from: .., to: ..,        // where items have a time: see `Bounds`
+//!     exception: true,         // set with `short` or `late`: position arithmetic must know the page
+//!     short: true,             // closed before it was full
+//!     late: true,              // its times do not ascend, or not from the page before, or one is no date
+//!     unordered: true,         // a page before it is late; on page 0: a later page is, or is about to be
+//!     nonce: 5L,               // not on page 0: the reservation's id, on the page before
+//!     next: [ 9L ],            // reservation ids of the pages after it, begun or not
+//!     changed: 3L,             // position of the item that a findAndModify has changed, for its retry
+//!     kept: { from, to },      // its bounds before an item on it got a time that belongs elsewhere
+//!     unsteady: true,          // on page 0: such bounds of some page of the key change, or are about to
+//!     anchor: true } }         // not on page 0: it was marked unordered when page 0 existed
 //! ```
 //!
 //! Invariants: `count` is the length of the array and at most `max_items`; a key's pages are numbered without

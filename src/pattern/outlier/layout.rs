@@ -3,8 +3,8 @@
 //! ```text
 //! shop.sales        { _id: 2, title: .., customers_purchased: [50 elements], has_extras: true,
 //!                     has_extras_control: { v: 1, generation: ObjectId, count: 950, tail: [] } }
-//! shop.extra_sales  { _id: "<generation>_0", book_id: 2, customers_purchased_extra: [950 elements], count: 950,
-//!                     control: { v: 1, generation: ObjectId, from: 0 } }
+//! shop.extra_sales  { _id: "<generation>_0", book_id: 2, customers_purchased_extra: [950 elements],
+//!                     count: 950, control: { v: 1, generation: ObjectId, from: 0 } }
 //! ```
 //!
 //! The array is that of the base document, then `count` elements of the pages of this generation, by `from`,

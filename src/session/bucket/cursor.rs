@@ -11,14 +11,13 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::shapes::BucketShape;
 use crate::session::cursor::{BorrowedCursor, CursorLookup, OpenCursor};
-use crate::session::cursor_owner::Owner;
 use crate::session::error::RunError;
 
 pub(super) async fn get_more(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let more = GetMore::parse(run.context.head.body())?;
     // Before it is taken: what ends while a stream is taken, as when its client goes away, ends the stream.
     if let Some(owner) = run.context.shared.cursors.owner(more.id) {
-        owner.check(&Owner::of(&mut run.context, run.namespace).await?, &more)?;
+        owner.check(&run.context.cursor_owner(run.namespace).await?, &more)?;
     }
     match run.context.shared.cursors.take(more.id) {
         CursorLookup::Missing => Err(not_found(more.id).into()),
@@ -69,7 +68,7 @@ impl BucketCommand<'_> {
     /// Keeps what is not at its end, and gives the id of its cursor: the upstream's, so that whoever looks
     /// there finds it.
     pub(super) async fn keep(&mut self, source: CursorSource) -> Result<i64, RunError> {
-        let owner = Owner::of(&mut self.context, self.namespace).await?;
+        let owner = self.context.cursor_owner(self.namespace).await?;
         let id = source.upstream_id().unwrap_or_else(|| rand::random_range(1..i64::MAX));
         let kept = OpenCursor {
             owner,

@@ -11,7 +11,6 @@ use crate::command::batch::BatchKind;
 use crate::command::cursor::{GetMore, killed_ids};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::reply::{CursorReply, copy_cluster_time};
-use crate::session::cursor_owner::Owner;
 use crate::session::error::RunError;
 
 use super::leftover::Leftover;
@@ -29,7 +28,7 @@ impl OutlierCommand<'_> {
         if documents.is_empty() {
             return Ok(upstream);
         }
-        let owner = Owner::of(&mut self.context, self.namespace).await?;
+        let owner = self.context.cursor_owner(self.namespace).await?;
         let mut gossip = RawDocumentBuf::new();
         copy_cluster_time(&mut gossip, answer);
         let id = rand::random_range(1..i64::MAX);
@@ -58,7 +57,7 @@ pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<Option<RawD
     let Some(mut leftover) = borrowed.leftover.take() else {
         return Ok(None);
     };
-    let client = Owner::of(&mut run.context, run.namespace).await;
+    let client = run.context.cursor_owner(run.namespace).await;
     let checked = client.and_then(|client| Ok(leftover.owner.check(&client, &more)?));
     if let Err(error) = checked {
         borrowed.leftover = Some(leftover);

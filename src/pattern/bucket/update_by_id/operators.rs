@@ -31,7 +31,7 @@ pub(super) fn translate(
         let mut moved = RawDocumentBuf::new();
         let mut roots: Vec<(&str, &str)> = Vec::new();
         for (path, value) in paths.iter().flatten() {
-            let change = PathChange {
+            let change = PathUpdate {
                 operator: operator.as_str(),
                 path: path.as_str(),
                 value,
@@ -75,13 +75,13 @@ fn keep_their_order(roots: &mut Vec<(&str, &str)>) -> bool {
 
 /// What one operator does at one path.
 #[derive(Clone, Copy)]
-struct PathChange<'a> {
+struct PathUpdate<'a> {
     operator: &'a str,
     path: &'a str,
     value: RawBsonRef<'a>,
 }
 
-impl<'a> PathChange<'a> {
+impl<'a> PathUpdate<'a> {
     fn root(&self) -> &'a str {
         self.path.split('.').next().unwrap_or_default()
     }

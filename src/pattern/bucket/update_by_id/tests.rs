@@ -106,3 +106,38 @@ fn words_are_of_items() {
         "apply it. {_id: 5} has the field 'a'",
     );
 }
+
+#[test]
+fn ids_of_some_types_are_the_same_in_every_bit_if_equal() {
+    use bson::raw::RawBson;
+    let binary = bson::Binary {
+        subtype: bson::spec::BinarySubtype::Generic,
+        bytes: vec![1],
+    };
+    let ids: [(RawBson, Option<i32>); 12] = [
+        (RawBson::Double(1.5), Some(1)),
+        (RawBson::Double(0.0), None),
+        (RawBson::Double(f64::NAN), None),
+        (RawBson::String("a".to_owned()), Some(2)),
+        (RawBson::Document(rawdoc! { "a": 1 }), None),
+        (RawBson::Binary(binary), Some(5)),
+        (RawBson::ObjectId(bson::oid::ObjectId::new()), Some(7)),
+        (RawBson::Boolean(true), Some(8)),
+        (RawBson::DateTime(bson::DateTime::from_millis(1)), Some(9)),
+        (RawBson::Null, None),
+        (RawBson::Int32(1), Some(16)),
+        (RawBson::Int64(1), Some(18)),
+    ];
+    for (id, expected) in ids {
+        assert_eq!(replacement::type_of(id.as_raw_bson_ref()).ok(), expected, "{id:?}");
+    }
+}
+
+#[test]
+fn a_replacement_with_a_dollar_field_is_left_to_mongod() {
+    let replaced = change(
+        &rawdoc! { "_id": 5 },
+        &rawdoc! { "k": 1, "t": bson::DateTime::from_millis(1), "$a": 1 },
+    );
+    assert_eq!(replaced.unwrap_err(), "a field whose name begins with $");
+}

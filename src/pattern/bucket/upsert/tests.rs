@@ -247,3 +247,85 @@ fn numbers_compare_by_value() {
     check(Bson::Null, bson!(1), Less);
     check(bson!("b"), bson!("ab"), Greater);
 }
+
+#[test]
+fn bits_are_combined_by_their_operation() {
+    for (operation, expected) in [("and", 8), ("or", 14), ("xor", 6)] {
+        check(
+            doc! { "a": 12 },
+            doc! { "$bit": { "a": { operation: 10 } } },
+            doc! { "a": expected },
+        );
+        let long = doc! { "$bit": { "a": { operation: 10_i64 } } };
+        check(doc! { "a": 12 }, long, doc! { "a": i64::from(expected) });
+    }
+    check_unsupported(doc! { "a": 12 }, doc! { "$bit": { "a": { "not": 10 } } });
+}
+
+#[test]
+fn types_compare_in_the_order_of_bson() {
+    let binary = bson::Binary {
+        subtype: bson::spec::BinarySubtype::Generic,
+        bytes: vec![1],
+    };
+    let ascending: [Bson; 12] = [
+        Bson::MinKey,
+        Bson::Null,
+        1.into(),
+        "a".into(),
+        doc! { "b": 1 }.into(),
+        bson!([1]),
+        binary.into(),
+        ObjectId::from_bytes([1; 12]).into(),
+        true.into(),
+        DateTime::from_millis(1).into(),
+        Bson::Timestamp(Timestamp { time: 1, increment: 1 }),
+        Bson::MaxKey,
+    ];
+    for (position, less) in ascending.iter().enumerate() {
+        for greater in &ascending[position + 1..] {
+            let filter = |value: &Bson| doc! { "a": { "$eq": value.clone() } };
+            check(filter(less), doc! { "$max": { "a": greater } }, doc! { "a": greater });
+            check(filter(greater), doc! { "$max": { "a": less } }, doc! { "a": greater });
+            check(filter(greater), doc! { "$min": { "a": less } }, doc! { "a": less });
+        }
+    }
+}
+
+#[test]
+fn an_empty_all_is_refused_however_deep() {
+    check(
+        doc! { "a": { "$elemMatch": { "b": { "$all": [1] } } } },
+        doc! { "$set": { "c": 1 } },
+        doc! { "c": 1 },
+    );
+    check_unsupported(
+        doc! { "a": { "$elemMatch": { "b": { "$all": [] } } } },
+        doc! { "$set": { "c": 1 } },
+    );
+}
+
+/// The code of an update of an existing document, or the result.
+fn changed_to(document: Document, operators: Document) -> Result<Document, i32> {
+    let [document, operators] = [document, operators].map(|document| RawDocumentBuf::try_from(document).unwrap());
+    match changed(&document, (&operators, None, None), &mut FixedMint) {
+        Ok(changed) => Ok(Document::try_from(changed).unwrap()),
+        Err(UpsertError::Mongod(error)) => Err(error.code),
+        Err(UpsertError::Unsupported(what)) => panic!("{what}"),
+    }
+}
+
+#[test]
+fn a_field_with_a_dollar_is_refused_where_it_is_set_or_made() {
+    let stored = doc! { "$f": { "a": 1 } };
+    let update = |path: &str, value: i32| doc! { "$set": { path: value } };
+    assert_eq!(changed_to(stored.clone(), update("$f", 2)), Err(52));
+    assert_eq!(changed_to(doc! {}, update("$f", 2)), Err(52));
+    assert_eq!(changed_to(doc! {}, update("$f.a", 2)), Err(52));
+    assert_eq!(
+        changed_to(stored.clone(), update("$f.a", 2)),
+        Ok(doc! { "$f": { "a": 2 } })
+    );
+    let same = doc! { "$set": { "$f": { "a": 1 } } };
+    assert_eq!(changed_to(stored.clone(), same), Ok(stored));
+}
