@@ -1,4 +1,4 @@
-//! `mongoshape compact`, step by step: `cli/compact.rs` and `cli/replace`.
+//! `mongoshape compact`, step by step: `cli/compact.rs` and `cli/swap`.
 
 use super::server::{Command, Half, Name, Server};
 use super::system::{Ending, Protocol, Run, Step, Then};
