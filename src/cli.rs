@@ -1,20 +1,11 @@
-//! The command line: `serve`, `check`, `setup`, `compact`, `advise`, `health` and what describes them. The
-//! only floor that reads the process's arguments and environment.
+//! The command line: arguments, `serve` and `health`. The other verbs are in `maintenance` and `advisor`.
+//! The only layer that reads the process's arguments and environment.
 
-mod advise;
-mod check;
-mod compact;
 mod environment;
-mod finding;
-mod fit;
 mod health;
-mod inspect;
 mod manual;
 mod readiness;
 mod serve;
-mod setup;
-mod swap;
-mod upstream;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,7 +16,9 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use self::environment::RecordedEnvironment;
+use crate::advisor;
 use crate::config::{Config, ConfigErrors};
+use crate::maintenance::{check, compact, setup};
 use crate::telemetry::recent_warnings::RecentWarnings;
 
 /// Names the configuration when `--config` does not.
@@ -219,13 +212,13 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Advise(arguments) => {
             let uri = arguments.uri.or_else(|| environment.variable(URI_VARIABLE));
             let uri = uri.with_context(|| format!("no server: give --uri URI, or set {URI_VARIABLE}"))?;
-            let advise = advise::AdviseOptions {
+            let advise = advisor::AdviseOptions {
                 uri: &uri,
                 namespaces: &arguments.namespace,
                 sample: arguments.sample,
                 is_toml: arguments.toml,
             };
-            runtime.block_on(advise::run(&advise))
+            runtime.block_on(advisor::run(&advise))
         }
         Verb::Setup(setup) => {
             let config = setup.file.load_or_fail(&environment)?;

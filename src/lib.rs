@@ -25,5 +25,11 @@ pub mod telemetry;
 /// The configuration.
 pub mod config;
 
-/// The commands of the binary.
+/// Checks, set-up and conversions of shaped collections.
+mod maintenance;
+
+/// Proposes shapes for existing collections.
+mod advisor;
+
+/// The command line.
 pub mod cli;

@@ -14,7 +14,7 @@ mod scan;
 use scan::{UsedPath, used_paths};
 
 /// A layer may use itself and those before it.
-const LAYERS: [&str; 8] = [
+const LAYERS: [&str; 10] = [
     "wire",
     "command",
     "pattern",
@@ -22,6 +22,8 @@ const LAYERS: [&str; 8] = [
     "server",
     "telemetry",
     "config",
+    "maintenance",
+    "advisor",
     "cli",
 ];
 

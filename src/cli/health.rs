@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::finding::{Finding, Findings};
+use crate::maintenance::finding::{Finding, Findings};
 use crate::server::tls::{self, TlsFiles};
 
 /// `/readyz` itself takes 2 s at most.

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::fit::{Fit, SharedFit};
+use crate::maintenance::fit::{Fit, SharedFit};
 use crate::telemetry::admin::ReadinessProbe;
 
 /// How long the upstream may take to answer, once found or not.

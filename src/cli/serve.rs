@@ -16,10 +16,11 @@ use tracing::{info, warn};
 
 use self::reload::Reload;
 use self::signals::Signals;
-use super::fit::{self, SharedFit};
 use super::readiness::UpstreamProbe;
-use super::{ConfigFile, RecordedEnvironment, upstream};
+use super::{ConfigFile, RecordedEnvironment};
 use crate::config::Config;
+use crate::maintenance::fit::{self, SharedFit};
+use crate::maintenance::upstream;
 use crate::server::Server;
 use crate::server::admission::Admission;
 use crate::server::metrics::ServerMetrics;
@@ -57,7 +58,7 @@ pub(super) async fn run(
         SessionMetrics::register(&telemetry.registry)?,
     );
     let (admission, shared) = (Arc::new(Admission::new(reload::admission(&config)?)), Arc::new(shared));
-    let access = Arc::new(ArcSwap::from_pointee(reload::access(&config)?));
+    let access = Arc::new(ArcSwap::from_pointee(config.admin.access()?));
     let sockets = listeners::bind(&config).await?;
     let admin_listener = listeners::bind_one(config.admin.address, "admin.address").await?;
     info!(

@@ -7,8 +7,8 @@ use super::options::admin as options;
 use super::section::Section;
 use super::tls;
 use super::values::socket_address;
-use crate::server::tls::{TlsFiles, TlsTable};
-use crate::telemetry::admin::Token;
+use crate::server::tls::{TlsFiles, TlsTable, acceptor};
+use crate::telemetry::admin::{Access, Token};
 
 /// Metrics, health and the operator's page.
 #[derive(Clone, Debug)]
@@ -60,6 +60,22 @@ fn token(section: &mut Section<'_>) -> Option<AdminToken> {
 }
 
 impl AdminConfig {
+    /// The certificate and the token that clients of the admin endpoints need.
+    ///
+    /// # Errors
+    /// A certificate or a token file that cannot be used.
+    pub fn access(&self) -> anyhow::Result<Access> {
+        let token = match &self.token {
+            None => None,
+            Some(AdminToken::Given(token)) => Some(token.clone()),
+            Some(AdminToken::File(path)) => Some(Token::read(path)?),
+        };
+        Ok(Access {
+            tls: self.tls.as_ref().map(acceptor).transpose()?,
+            token,
+        })
+    }
+
     /// What whoever reaches the address from elsewhere may do that they should not, and what keeps them from
     /// it. `None` on loopback, and where TLS and a secret of the asker's keep strangers out.
     #[must_use]

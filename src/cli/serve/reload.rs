@@ -7,14 +7,14 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use crate::cli::fit::{self, Fit};
 use crate::cli::{ConfigFile, RecordedEnvironment};
-use crate::config::{AdminToken, Config};
+use crate::config::Config;
+use crate::maintenance::fit::{self, Fit};
 use crate::pattern::shapes::Shapes;
 use crate::server::admission::{Admission, AdmissionLimits};
 use crate::server::tls;
 use crate::session::{SessionLimits, Settings, Shared};
-use crate::telemetry::admin::{Access, Token};
+use crate::telemetry::admin::Access;
 
 /// What runs, and where the exchangeable parts of it are.
 pub(super) struct Reload {
@@ -32,7 +32,7 @@ impl Reload {
     pub(super) async fn run(&self, file: &ConfigFile, environment: &RecordedEnvironment) {
         let read = file
             .load_or_fail(environment)
-            .and_then(|config| Ok((admission(&config)?, access(&config)?, config)));
+            .and_then(|config| Ok((admission(&config)?, config.admin.access()?, config)));
         let (limits, access, config) = match read {
             Ok(read) => read,
             Err(error) => {
@@ -108,22 +108,6 @@ pub(super) fn admission(config: &Config) -> anyhow::Result<AdmissionLimits> {
         max_connections: config.listen.max_connections,
         handshake_timeout: config.listen.handshake_timeout,
         tls: config.listen.tls.as_ref().map(tls::acceptor).transpose()?,
-    })
-}
-
-/// What whoever asks the admin endpoints must come with.
-///
-/// # Errors
-/// A certificate or a token file that cannot be used.
-pub(in crate::cli) fn access(config: &Config) -> anyhow::Result<Access> {
-    let token = match &config.admin.token {
-        None => None,
-        Some(AdminToken::Given(token)) => Some(token.clone()),
-        Some(AdminToken::File(path)) => Some(Token::read(path)?),
-    };
-    Ok(Access {
-        tls: config.admin.tls.as_ref().map(tls::acceptor).transpose()?,
-        token,
     })
 }
 

@@ -1,4 +1,4 @@
-//! `mongoshape compact`, step by step: `cli/compact.rs` and `cli/swap`.
+//! `mongoshape compact`, step by step: `maintenance/compact.rs` and `maintenance/swap`.
 
 use super::server::{Command, Half, Name, Server};
 use super::system::{Ending, Protocol, Run, Step, Then};

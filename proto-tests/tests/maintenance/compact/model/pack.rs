@@ -1,4 +1,4 @@
-//! `mongoshape setup --pack`, step by step: `cli/setup/pack.rs` and `cli/swap`.
+//! `mongoshape setup --pack`, step by step: `maintenance/setup/pack.rs` and `maintenance/swap`.
 
 use super::server::{Command, Half, Name, Server};
 use super::system::{Ending, Protocol, Run, Step, Then};

@@ -1,0 +1,223 @@
+//! `advise`: looks at collections as they are, and at what is asked of them, and proposes shapes. Only reads.
+//!
+//! `ask` asks; `facts`, `sample` and `traffic` are what was answered; `bucket` and `outlier` decide on that
+//! without asking any more; `look` is the one after the other; `report` and `configuration` say it.
+
+mod analyze;
+mod bucket;
+mod candidate;
+mod change_streams;
+mod collection_stats;
+mod configuration;
+mod cost;
+mod evidence;
+mod outlier;
+mod queries;
+mod rename;
+mod report;
+mod rounding;
+mod sample;
+mod sizes;
+mod traffic;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use bson::{Document, doc};
+use mongodb::Client;
+
+use self::analyze::CollectionAnalysis;
+use self::collection_stats::CollectionStats;
+use self::configuration::{Proposal, configuration, public};
+use self::queries::{Ask, reason};
+use self::traffic::Traffic;
+use crate::config::Config;
+use crate::maintenance::upstream;
+use crate::pattern::bucket::pack::is_beside;
+use crate::pattern::shapes::NamespacePattern;
+
+/// Databases that are no application's.
+const INTERNAL: [&str; 3] = ["admin", "config", "local"];
+
+/// What is to be looked at.
+#[derive(Debug)]
+pub(crate) struct AdviseOptions<'a> {
+    pub(crate) uri: &'a str,
+    /// `database.collection`; all where there is none.
+    pub(crate) namespaces: &'a [String],
+    /// Documents of a collection, at most.
+    pub(crate) sample: u64,
+    /// Whether nothing but configuration is printed.
+    pub(crate) is_toml: bool,
+}
+
+/// Prints what is proposed.
+///
+/// # Errors
+/// When the upstream cannot be reached, its databases not be listed, or a collection that was named is not
+/// there.
+pub(crate) async fn run(advise: &AdviseOptions<'_>) -> anyhow::Result<ExitCode> {
+    let uri = toml::Value::String(advise.uri.to_owned());
+    let text = format!("upstream.uri = {uri}\nlisten.address = \"127.0.0.1:27018\"\n");
+    let config = Config::parse(&text, "--uri", &|_| None);
+    let config = config.map_err(|errors| anyhow::anyhow!("the connection string cannot be used\n{errors}"))?;
+    let client = upstream::client(&config.upstream).await?;
+    let advised = through(&client, advise).await;
+    upstream::close(client).await;
+    advised?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn through(client: &Client, advise: &AdviseOptions<'_>) -> anyhow::Result<()> {
+    let hello = client.database("admin").run_command(doc! { "hello": 1 }).await;
+    let hello = hello.map_err(|error| anyhow::anyhow!("the server cannot be asked: {}", upstream::explain(&error)))?;
+    let is_sharded = hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid");
+    let mut ask = Ask::new(client);
+    let watched = ask.watched().await;
+    let (mut proposals, mut looked_at) = (Vec::new(), 0_u64);
+    for name in databases(client, advise).await? {
+        let database = client.database(&name);
+        let collections = match ask.collections(&database).await {
+            Ok(collections) => collections,
+            Err(error) if advise.namespaces.is_empty() => {
+                ask.note(format!("collections cannot be listed: {}", reason(&error)), &name);
+                continue;
+            }
+            Err(error) => bail!("collections of {name} cannot be listed: {}", upstream::explain(&error)),
+        };
+        let wanted = wanted(&name, &collections, advise)?;
+        if wanted.is_empty() {
+            continue;
+        }
+        let beside: Vec<String> = collections
+            .iter()
+            .map(|described| named(described).to_owned())
+            .collect();
+        let profile = ask.profile(&database, &beside).await;
+        for described in wanted {
+            let mut facts = CollectionStats::of(&name, described);
+            facts.beside.clone_from(&beside);
+            if is_sharded {
+                facts.unfit.push("is on a sharded cluster".to_owned());
+            }
+            let mut traffic = traffic_of(&facts.namespace, &profile);
+            if watched.iter().any(|watched| watched.has(&facts.namespace)) {
+                traffic.add_change_stream();
+            }
+            let mut look = CollectionAnalysis {
+                ask: &mut ask,
+                database: &database,
+                sample: advise.sample,
+            };
+            let report = look.at(facts, traffic).await;
+            looked_at += 1;
+            if !advise.is_toml {
+                say(&report.text());
+            }
+            proposals.extend(report.proposal.map(|proposal| (report.namespace, proposal)));
+        }
+    }
+    finish(&ask, advise, (looked_at, &proposals))
+}
+
+/// Says what could not be learnt, and the configuration.
+fn finish(
+    ask: &Ask<'_>,
+    advise: &AdviseOptions<'_>,
+    (looked_at, proposals): (u64, &[(String, Proposal)]),
+) -> anyhow::Result<()> {
+    for note in ask.notes() {
+        let note = format!("note: {note}\n").replace(
+            |character: char| character.is_control() && character != '\n',
+            "\u{fffd}",
+        );
+        if advise.is_toml {
+            let _ = io::stderr().write_all(note.as_bytes());
+        } else {
+            say(&note);
+        }
+    }
+    let text = configuration(&public(advise.uri), proposals);
+    if let Err(errors) = Config::parse(&text, "proposal", &|_| None) {
+        bail!("what is proposed is no configuration, which is a mistake of mongoshape\n{errors}");
+    }
+    if advise.is_toml {
+        say(&text);
+    } else if proposals.is_empty() {
+        say(&format!("\nlooked at {looked_at} collections; nothing is proposed\n"));
+    } else {
+        say(&format!(
+            "\nlooked at {looked_at} collections; configuration to begin with:\n\n{text}"
+        ));
+    }
+    Ok(())
+}
+
+/// Whoever closed the pipe does not want to know.
+fn say(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+}
+
+/// The databases to look at, in order.
+async fn databases(client: &Client, advise: &AdviseOptions<'_>) -> anyhow::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for namespace in advise.namespaces {
+        let pattern = NamespacePattern::parse(namespace);
+        let database = pattern.as_ref().and_then(NamespacePattern::database);
+        let database = database.with_context(|| format!("--namespace {namespace}: write database.collection"))?;
+        names.push(database.to_owned());
+    }
+    if names.is_empty() {
+        names = client.list_database_names().await.map_err(|error| {
+            let why = upstream::explain(&error);
+            anyhow::anyhow!("databases cannot be listed: {why}; name collections by --namespace")
+        })?;
+        names.retain(|name| !INTERNAL.contains(&name.as_str()));
+    }
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
+}
+
+/// The collections of a database to look at, in order.
+fn wanted<'a>(database: &str, there: &'a [Document], advise: &AdviseOptions<'_>) -> anyhow::Result<Vec<&'a Document>> {
+    let of_database = |namespace: &String| namespace.split_once('.').is_some_and(|(name, _)| name == database);
+    let mut wanted: Vec<&Document> = if advise.namespaces.is_empty() {
+        there
+            .iter()
+            .filter(|described| !named(described).starts_with("system.") && !is_beside(named(described)))
+            .collect()
+    } else {
+        let mut wanted = Vec::new();
+        for namespace in advise.namespaces.iter().filter(|namespace| of_database(namespace)) {
+            let is_it = |described: &&Document| format!("{database}.{}", named(described)) == *namespace;
+            wanted.push(
+                there
+                    .iter()
+                    .find(is_it)
+                    .with_context(|| format!("there is no collection {namespace}"))?,
+            );
+        }
+        wanted
+    };
+    wanted.sort_by_key(|described| named(described));
+    wanted.dedup_by_key(|described| named(described));
+    Ok(wanted)
+}
+
+fn named(described: &Document) -> &str {
+    described.get_str("name").unwrap_or_default()
+}
+
+fn traffic_of(namespace: &str, profile: &[Document]) -> Traffic {
+    let mut traffic = Traffic::default();
+    let of_it = profile
+        .iter()
+        .filter(|entry| entry.get_str("ns").is_ok_and(|name| name == namespace));
+    of_it.for_each(|entry| traffic.add_profiled(entry));
+    traffic
+}

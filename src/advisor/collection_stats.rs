@@ -1,0 +1,262 @@
+//! What a server says of a collection without looking at its documents. Pure.
+
+use bson::{Bson, Document};
+
+use crate::maintenance::upstream::as_integer;
+use crate::pattern::bucket::index;
+use crate::pattern::outlier;
+use crate::pattern::shapes::NamespacePattern;
+
+/// One collection.
+#[derive(Debug, Default)]
+pub(super) struct CollectionStats {
+    /// `database.collection`.
+    pub(super) namespace: String,
+    /// How many documents there are.
+    pub(super) documents: u64,
+    /// Their bytes, as they are read.
+    pub(super) data: u64,
+    /// What they take on disk, without what is free there.
+    pub(super) storage: u64,
+    /// Its indexes, `_id_` as well.
+    pub(super) indexes: Vec<Index>,
+    /// Why it can have no shape of either pattern.
+    pub(super) unfit: Vec<String>,
+    /// Why it can have no bucket shape, beside that.
+    pub(super) unfit_for_buckets: Vec<String>,
+    /// Names of all collections of its database.
+    pub(super) beside: Vec<String>,
+}
+
+/// One index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Index {
+    pub(super) name: String,
+    /// Its fields, in order.
+    pub(super) fields: Vec<String>,
+    /// What buckets cannot have of it, in words.
+    pub(super) kinds: Vec<&'static str>,
+    /// What it takes on disk.
+    pub(super) bytes: u64,
+    /// How often it was used since the server began to count; `None` where that is not known.
+    pub(super) used: Option<u64>,
+}
+
+impl Index {
+    /// Reads what `listIndexes` says of one.
+    pub(super) fn of(described: &Document) -> Self {
+        let key = described.get_document("key").cloned().unwrap_or_default();
+        let is = |option| described.get_bool(option).unwrap_or(false);
+        let has = |option| described.contains_key(option);
+        let name = described.get_str("name").unwrap_or_default().to_owned();
+        let is_id = name == "_id_";
+        let of_kind = |kind: &str| key.values().any(|value| value.as_str() == Some(kind));
+        let kinds = [
+            (is("unique") && !is_id, "unique"),
+            (is("sparse"), "sparse"),
+            (has("partialFilterExpression"), "partial"),
+            (has("expireAfterSeconds"), "one that expires documents"),
+            (has("collation"), "one with a collation"),
+            (of_kind("text"), "a text index"),
+            (of_kind("hashed"), "hashed"),
+            (of_kind("2dsphere") || of_kind("2d"), "geographic"),
+            (key.keys().any(|field| field.contains("$**")), "a wildcard index"),
+        ];
+        Self {
+            name,
+            fields: key.keys().cloned().collect(),
+            kinds: kinds
+                .into_iter()
+                .filter(|(is, _)| *is)
+                .map(|(_, words)| words)
+                .collect(),
+            bytes: 0,
+            used: None,
+        }
+    }
+
+    /// Whether it has an entry for every document, in the order of values.
+    pub(super) fn is_plain(&self) -> bool {
+        self.kinds.is_empty()
+    }
+}
+
+impl CollectionStats {
+    /// Reads what `listCollections` says of one.
+    pub(super) fn of(database: &str, described: &Document) -> Self {
+        let name = described.get_str("name").unwrap_or_default();
+        let mut facts = Self {
+            namespace: format!("{database}.{name}"),
+            ..Self::default()
+        };
+        if NamespacePattern::parse(&facts.namespace).is_none() {
+            facts.unfit.push("has a name that cannot be configured".to_owned());
+        }
+        match described.get_str("type") {
+            Ok("view") => facts.unfit.push("is a view".to_owned()),
+            Ok("timeseries") => facts.unfit.push("is a time-series collection".to_owned()),
+            _ => {}
+        }
+        let empty = Document::new();
+        let options = described.get_document("options").unwrap_or(&empty);
+        let given = |option: &&(&str, &str)| match options.get(option.0) {
+            Some(Bson::Boolean(flag)) => *flag,
+            Some(_) => true,
+            None => false,
+        };
+        let unfit = [
+            ("capped", "is capped"),
+            ("validator", "has a validator"),
+            ("encryptedFields", "is encrypted"),
+            ("collation", "was made with a collation"),
+            ("changeStreamPreAndPostImages", "keeps images for change streams"),
+        ];
+        let words = |(_, words): &(&str, &str)| (*words).to_owned();
+        facts.unfit.extend(unfit.iter().filter(given).map(words));
+        let unfit_for_buckets = [("expireAfterSeconds", "expires its documents")];
+        facts
+            .unfit_for_buckets
+            .extend(unfit_for_buckets.iter().filter(given).map(words));
+        facts
+    }
+
+    /// Adds what `collStats` says.
+    pub(super) fn add_statistics(&mut self, statistics: &Document) {
+        let number = |name| statistics.get(name).and_then(as_count).unwrap_or(0);
+        self.documents = number("count");
+        self.data = number("size");
+        self.storage = number("storageSize").saturating_sub(number("freeStorageSize"));
+        if statistics.get_bool("sharded").unwrap_or(false) {
+            self.unfit.push("is sharded".to_owned());
+        }
+        let sizes = statistics.get_document("indexSizes").cloned().unwrap_or_default();
+        for index in &mut self.indexes {
+            index.bytes = sizes.get(&index.name).and_then(as_count).unwrap_or(0);
+        }
+    }
+
+    /// Adds its indexes, and what follows from them.
+    pub(super) fn add_indexes(&mut self, described: &[Document]) {
+        self.indexes = described.iter().map(Index::of).collect();
+        let is_shaped = |index: &Index| index::is_own(&index.name) || index.name == outlier::index::PAGES;
+        if self.indexes.iter().any(is_shaped) {
+            self.unfit.push("belongs to a shape already".to_owned());
+        }
+        for index in &self.indexes {
+            if !index.is_plain() {
+                let kinds = index.kinds.join(", ");
+                let text = format!(
+                    "has the index {}, which is {kinds}; buckets cannot have such",
+                    index.name
+                );
+                self.unfit_for_buckets.push(text);
+            }
+        }
+    }
+
+    /// Adds how often an index was used, as `$indexStats` says.
+    pub(super) fn add_use(&mut self, statistics: &Document) {
+        let used = statistics
+            .get_document("accesses")
+            .ok()
+            .and_then(|uses| uses.get("ops"));
+        for index in &mut self.indexes {
+            if statistics.get_str("name").is_ok_and(|name| name == index.name) {
+                index.used = used.and_then(as_count);
+            }
+        }
+    }
+
+    /// Bytes of a document, on average.
+    pub(super) fn mean_bytes(&self) -> u64 {
+        self.data.checked_div(self.documents).unwrap_or(0)
+    }
+
+    /// Whether the sizes on disk are of a checkpoint that mongod wrote before it stored most of the
+    /// documents: an entry of the index on `_id` takes more than a byte, and documents do not compress a
+    /// hundredfold.
+    pub(super) fn is_before_checkpoint(&self) -> bool {
+        let ids = self.id_index().map_or(u64::MAX, |index| index.bytes);
+        ids < self.documents || self.storage.saturating_mul(100) < self.data
+    }
+
+    /// The collection's name.
+    pub(super) fn collection(&self) -> &str {
+        self.namespace.split_once('.').map_or("", |(_, name)| name)
+    }
+
+    /// The index on `_id`, unless it is clustered.
+    pub(super) fn id_index(&self) -> Option<&Index> {
+        self.indexes.iter().find(|index| index.name == "_id_")
+    }
+}
+
+/// A number that counts something.
+pub(super) fn as_count(value: &Bson) -> Option<u64> {
+    as_integer(value).and_then(|number| u64::try_from(number).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_shaped_says_why() {
+        let check = |described: Document, expected: &[&str]| {
+            assert_eq!(CollectionStats::of("d", &described).unfit, expected, "{described}");
+        };
+        check(doc! { "name": "c", "type": "collection", "options": {} }, &[]);
+        check(doc! { "name": "c", "type": "view" }, &["is a view"]);
+        check(doc! { "name": "a$b" }, &["has a name that cannot be configured"]);
+        check(doc! { "name": "c", "options": { "capped": false } }, &[]);
+        let options = doc! { "capped": true, "size": 1, "validator": {} };
+        check(
+            doc! { "name": "c", "options": options },
+            &["is capped", "has a validator"],
+        );
+        let mut facts = CollectionStats::of("d", &doc! { "name": "c" });
+        facts.add_indexes(&[doc! { "key": { "a": 1 }, "name": "mongoshape_page", "unique": true }]);
+        assert_eq!(facts.unfit, ["belongs to a shape already"]);
+    }
+
+    #[test]
+    fn kinds_of_indexes_are_named() {
+        let check = |described: Document, expected: &[&str]| assert_eq!(Index::of(&described).kinds, expected);
+        check(doc! { "name": "_id_", "key": { "_id": 1 }, "unique": true }, &[]);
+        check(doc! { "name": "a_1", "key": { "a": 1, "b": -1 } }, &[]);
+        check(doc! { "name": "a_1", "key": { "a": 1 }, "unique": true }, &["unique"]);
+        check(
+            doc! { "name": "a", "key": { "_fts": "text", "_ftsx": 1 } },
+            &["a text index"],
+        );
+        check(
+            doc! { "name": "a", "key": { "a": 1 }, "expireAfterSeconds": 5, "sparse": true },
+            &["sparse", "one that expires documents"],
+        );
+    }
+
+    #[test]
+    fn sizes_and_uses_are_those_of_the_index_of_that_name() {
+        let mut facts = CollectionStats::of("d", &doc! { "name": "c.d" });
+        facts.add_indexes(&[
+            doc! { "key": { "_id": 1 }, "name": "_id_" },
+            doc! { "key": { "a": 1 }, "name": "a_1" },
+        ]);
+        let sizes = doc! { "_id_": 5, "a_1": 7_i64 };
+        facts.add_statistics(
+            &doc! { "count": 10, "size": 95.0, "storageSize": 40, "freeStorageSize": 15, "indexSizes": sizes },
+        );
+        facts.add_use(&doc! { "name": "a_1", "accesses": { "ops": 3_i64 } });
+        assert_eq!((facts.mean_bytes(), facts.storage, facts.collection()), (9, 25, "c.d"));
+        let found: Vec<_> = facts.indexes.iter().map(|index| (index.bytes, index.used)).collect();
+        assert_eq!(found, [(5, None), (7, Some(3))]);
+        // Ten documents have ten entries in the index on `_id`, which do not fit 5 bytes.
+        assert!(facts.is_before_checkpoint());
+        facts.indexes[0].bytes = 50;
+        assert!(!facts.is_before_checkpoint());
+        facts.storage = 0;
+        assert!(facts.is_before_checkpoint());
+    }
+}

@@ -1,0 +1,161 @@
+//! Documents of a collection, some of them, and how many have the same key.
+
+use std::time::{Duration, Instant};
+
+use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
+use bson::{Document, doc};
+use futures_util::TryStreamExt;
+use mongodb::Database;
+use mongodb::error::Error;
+
+use super::super::evidence::Evidence;
+use super::{Ask, milliseconds, reason, sampled};
+use crate::advisor::candidate::Candidate;
+use crate::advisor::collection_stats::CollectionStats;
+use crate::advisor::rounding::count;
+use crate::advisor::sample::Sample;
+use crate::advisor::sizes::Sizes;
+use crate::command::document::{as_whole_number, get, put, single};
+
+/// How long mongod may take to find them.
+const SAMPLE_TIME: Duration = Duration::from_secs(10);
+/// Documents are looked at until they come to so many bytes.
+const SAMPLE_BYTES: u64 = 32 << 20;
+/// mongod looks at all documents for a sample of more than a twentieth; of more bytes it is asked for less.
+const SCANNED_BYTES: u64 = 32 << 20;
+const PART: u64 = 25;
+/// Below so many documents it always does.
+const RANDOM_AT_LEAST: u64 = 100;
+/// Keys that are counted, and how long one may take, and all of them.
+const KEYS: usize = 40;
+const KEY_TIME: Duration = Duration::from_millis(500);
+const KEYS_TIME: Duration = Duration::from_secs(5);
+
+impl Ask<'_> {
+    /// Some documents, at random where there are many. `None` where none can be read; then that is noted.
+    pub(in crate::advisor) async fn sample(
+        &mut self,
+        database: &Database,
+        facts: &CollectionStats,
+        most: u64,
+    ) -> Option<Sample> {
+        let wanted = if facts.data <= SCANNED_BYTES {
+            most
+        } else {
+            most.min(facts.documents / PART)
+        };
+        let is_random = facts.data <= SCANNED_BYTES || facts.documents > RANDOM_AT_LEAST;
+        let (name, size) = (facts.collection(), i64::try_from(wanted.max(1)).unwrap_or(i64::MAX));
+        let command = if is_random {
+            let stages = [doc! { "$sample": { "size": size } }];
+            doc! {
+                "aggregate": name, "pipeline": stages.to_vec(), "cursor": { "batchSize": 500 },
+                "maxTimeMS": milliseconds(SAMPLE_TIME),
+            }
+        } else {
+            self.note(
+                "its few documents are large: those at its beginning were looked at",
+                &facts.namespace,
+            );
+            doc! { "find": name, "limit": size.max(10), "batchSize": 1, "maxTimeMS": milliseconds(SAMPLE_TIME) }
+        };
+        let mut documents = Vec::new();
+        if let Err(error) = read(database, command, &mut documents).await {
+            self.note(
+                format!("its documents cannot be sampled: {}", reason(&error)),
+                &facts.namespace,
+            );
+            if documents.is_empty() {
+                return None;
+            }
+        }
+        let is_whole = count(documents.len()) >= facts.documents;
+        Some(Sample::new(documents, is_whole))
+    }
+
+    /// How many documents the keys of a candidate have.
+    pub(in crate::advisor) async fn sizes(
+        &mut self,
+        database: &Database,
+        Evidence { facts, sample, .. }: Evidence<'_>,
+        candidate: &Candidate,
+    ) -> Sizes {
+        let groups = sample.groups(&candidate.key);
+        if sample.is_whole {
+            return Sizes::whole(&groups);
+        }
+        let counted = match &candidate.index {
+            Some(index) => self.count(database, facts, (sample, candidate, index)).await,
+            None => Vec::new(),
+        };
+        if counted.is_empty() {
+            Sizes::guessed(&groups, facts.documents)
+        } else {
+            Sizes::counted(&counted)
+        }
+    }
+
+    /// Counts the keys of some documents in an index.
+    async fn count(
+        &mut self,
+        database: &Database,
+        facts: &CollectionStats,
+        (sample, candidate, index): (&Sample, &Candidate, &str),
+    ) -> Vec<u64> {
+        let mut counted = Vec::new();
+        let end = Instant::now() + KEYS_TIME;
+        // A sample comes in no order: its first documents are as good as any.
+        let with_key = |document: &&RawDocumentBuf| candidate.key.iter().all(|field| get(document, field).is_some());
+        for document in sample.documents.iter().filter(with_key).take(KEYS) {
+            let mut filter = RawDocumentBuf::new();
+            for field in &candidate.key {
+                put(
+                    &mut filter,
+                    field,
+                    single("$eq", get(document, field).unwrap_or(RawBsonRef::Null)),
+                );
+            }
+            let mut command = single("count", facts.collection());
+            command.append(cstr!("query"), filter);
+            command.append(cstr!("hint"), index);
+            command.append(cstr!("limit"), i64::try_from(Sizes::COUNTED).unwrap_or(i64::MAX));
+            command.append(cstr!("maxTimeMS"), milliseconds(KEY_TIME));
+            let answer = database.run_raw_command(command).selection_criteria(sampled()).await;
+            let number = match answer.map(RawDocumentBuf::try_from) {
+                Ok(Ok(answer)) => get(&answer, "n").and_then(as_whole_number),
+                Ok(Err(_)) => None,
+                Err(error) => {
+                    self.note(format!("keys cannot be counted: {}", reason(&error)), &facts.namespace);
+                    None
+                }
+            };
+            // Keys that take too long are the largest: what was counted without them would be wrong.
+            let Some(number) = number.and_then(|number| u64::try_from(number).ok()) else {
+                return Vec::new();
+            };
+            counted.push(number);
+            if Instant::now() > end {
+                break;
+            }
+        }
+        counted
+    }
+}
+
+/// Reads until there are enough bytes. What was read stays, also after an error.
+async fn read(database: &Database, command: Document, documents: &mut Vec<RawDocumentBuf>) -> Result<(), Error> {
+    let cursor = database
+        .run_cursor_command(command)
+        .selection_criteria(sampled())
+        .await?;
+    let mut cursor = cursor.with_type::<RawDocumentBuf>();
+    let mut bytes = 0;
+    while let Some(document) = cursor.try_next().await? {
+        bytes += count(document.as_bytes().len());
+        documents.push(document);
+        if bytes >= SAMPLE_BYTES {
+            break;
+        }
+    }
+    Ok(())
+}

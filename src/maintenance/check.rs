@@ -1,0 +1,64 @@
+//! `check`: validates the configuration, then looks at the upstream through the driver. Changes nothing.
+
+pub(crate) mod collection;
+pub(crate) mod misfit;
+pub(crate) mod outlier;
+pub(crate) mod server;
+
+use std::process::ExitCode;
+
+use mongodb::Client;
+
+use super::finding::{Finding, Findings};
+use super::upstream;
+use crate::config::{Config, ConfigErrors};
+use crate::server::tls;
+
+/// Prints each finding; the exit code is 1 if one is an error.
+pub(crate) async fn run(config: Result<Config, ConfigErrors>, unknown_variables: Vec<String>) -> ExitCode {
+    let mut findings = Findings::default();
+    let unknown = |variable| Finding::note(variable, "this variable sets no option");
+    findings.extend(unknown_variables.into_iter().map(unknown));
+    match config {
+        Err(errors) => {
+            let mistakes = errors.iter().map(|error| {
+                let text = format!("{}; {}", error.problem, error.remedy);
+                Finding::error(error.place.to_string(), text)
+            });
+            findings.extend(mistakes);
+        }
+        Ok(config) => {
+            findings.add(&Finding::fine("configuration", "no mistakes"));
+            if let Some(Err(error)) = config.listen.tls.as_ref().map(tls::acceptor) {
+                findings.add(&Finding::error("listen", error.to_string()));
+            }
+            if let Err(error) = config.admin.access() {
+                findings.add(&Finding::error("admin", error.to_string()));
+            }
+            if let Some(exposure) = config.admin.exposure() {
+                findings.add(&Finding::note("admin", format!("{}: {exposure}", config.admin.address)));
+            }
+            if let Err(error) = check_upstream(&config, &mut findings).await {
+                findings.add(&Finding::error("upstream", format!("{error:#}")));
+            }
+        }
+    }
+    findings.exit_code()
+}
+
+/// # Errors
+/// What keeps it from looking any further.
+async fn check_upstream(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    let client = upstream::client(&config.upstream).await?;
+    let checked = check_through(&client, config, findings).await;
+    upstream::close(client).await;
+    checked
+}
+
+async fn check_through(client: &Client, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    findings.extend(server::check(client, config).await?);
+    for target in upstream::targets(client, config).await? {
+        findings.extend(collection::check(&target).await);
+    }
+    Ok(())
+}

@@ -1,0 +1,267 @@
+//! Whether a collection can hold what its shape keeps there, and does.
+
+use bson::Document;
+use bson::raw::{RawDocument, RawDocumentBuf};
+use mongodb::error::Error;
+use tokio::time::timeout;
+
+use crate::command::collection::CLUSTERED;
+use crate::maintenance::finding::Finding;
+use crate::maintenance::inspect::{self, ContentsCheck, FieldCensus, Plain, SCAN_TIMEOUT, Survey, first_stray};
+use crate::maintenance::upstream::{ShapedCollection, description, explain, indexes, is_same_index, is_same_key};
+use crate::pattern::bucket::compact;
+use crate::pattern::bucket::index::specs;
+use crate::pattern::shape_marker;
+use crate::pattern::shapes::{BucketShape, ItemIds};
+
+/// Everything there is to say of one collection, one finding at least.
+pub(super) async fn check(target: &ShapedCollection) -> Vec<Finding> {
+    let looked = match target.outlier() {
+        Some(shape) => super::outlier::check(target, shape).await,
+        None => look(target).await,
+    };
+    match looked {
+        Ok(findings) if findings.is_empty() => {
+            vec![Finding::fine(
+                target.namespace(),
+                "holds buckets, and has their indexes",
+            )]
+        }
+        Ok(findings) => findings,
+        Err(error) => vec![unreadable(target, &error)],
+    }
+}
+
+async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
+    if let Some(shape) = target.bucket()
+        && let Some(plain) = inspect::look_shortly(target, shape).await?
+        && let Some(finding) = plain.finding(target)
+    {
+        let described = description(&target.database, &target.collection).await?;
+        let mut findings = match (&described, plain) {
+            (Some(described), Plain::Documents(_)) => unfit(target, described),
+            _ => Vec::new(),
+        };
+        if let Plain::Documents(_) = plain {
+            let census = inspect::sample(target, FieldCensus::of_bucket(shape)).await?;
+            findings.extend(census.findings(&target.namespace()));
+        }
+        findings.push(finding);
+        return Ok(findings);
+    }
+    let Some(described) = description(&target.database, &target.collection).await? else {
+        let text = "does not exist yet; run `mongoshape setup`";
+        return Ok(vec![Finding::note(target.namespace(), text)]);
+    };
+    let unfit = unfit(target, &described);
+    if !unfit.is_empty() {
+        return Ok(unfit);
+    }
+    let Some(shape) = target.bucket() else {
+        return Ok(Vec::new());
+    };
+    let mut findings = strange_documents(target, shape).await?;
+    findings.extend(index_findings(target, shape, &indexes(target).await?));
+    Ok(findings)
+}
+
+/// That a collection is of a kind, or has options, that buckets cannot be kept in.
+pub(crate) fn unfit(target: &ShapedCollection, described: &Document) -> Vec<Finding> {
+    if is_frozen(described) {
+        let text =
+            "takes no writes, as `mongoshape compact` is about to replace it; if that does not run, run it again";
+        return vec![Finding::error(target.namespace(), text)];
+    }
+    if inspect::is_frozen(described) {
+        return Plain::Frozen.finding(target).into_iter().collect();
+    }
+    let finding = |option| {
+        Finding::error(
+            target.namespace(),
+            format!("is {option}, which buckets cannot be kept in"),
+        )
+    };
+    let are_ids_unique = target.bucket().is_none_or(|shape| shape.item_ids() == ItemIds::Unique);
+    let unfit = unfit_options(described, are_ids_unique);
+    unfit.into_iter().map(finding).collect()
+}
+
+/// Whether a collection is about to be replaced by a packed copy.
+pub(crate) fn is_frozen(described: &Document) -> bool {
+    let options = described.get_document("options").ok();
+    let options = options.and_then(|options| RawDocumentBuf::try_from(options).ok());
+    options.is_some_and(|options| compact::is_frozen(&options))
+}
+
+/// That it could not be looked at, and why.
+pub(crate) fn unreadable(target: &ShapedCollection, error: &Error) -> Finding {
+    Finding::error(target.namespace(), format!("cannot be looked at: {}", explain(error)))
+}
+
+/// Kinds and options of a collection that change what is stored, refuse it, or compare otherwise than its
+/// items would.
+fn unfit_options(described: &Document, are_ids_unique: bool) -> Vec<&'static str> {
+    match described.get_str("type") {
+        Ok("view") => return vec!["a view"],
+        Ok("timeseries") => return vec!["a time-series collection"],
+        _ => {}
+    }
+    let empty = Document::new();
+    let options = described.get_document("options").unwrap_or(&empty);
+    let unfit = [
+        ("capped", "capped"),
+        ("collation", "made with a collation"),
+        ("validator", "made with a validator"),
+        ("encryptedFields", "encrypted"),
+        ("expireAfterSeconds", "made with expireAfterSeconds"),
+    ];
+    // A clustered collection keeps `_id`s unique.
+    let clustered = (CLUSTERED, "clustered, with item_ids that are not unique");
+    let unfit = unfit.into_iter().chain((!are_ids_unique).then_some(clustered));
+    let given = unfit.filter(|(option, _)| options.contains_key(option));
+    given.map(|(_, words)| words).collect()
+}
+
+/// What is no page: buckets that can be adopted, and documents that cannot.
+async fn strange_documents(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec<Finding>, Error> {
+    let stray = match first_stray(target, shape, SCAN_TIMEOUT).await? {
+        ContentsCheck::Pages => return Ok(Vec::new()),
+        ContentsCheck::Unfinished(finding) => return Ok(vec![finding]),
+        ContentsCheck::Stray(id) => id,
+    };
+    let namespace = target.namespace();
+    let mut survey = Survey::default();
+    let surveyed = timeout(SCAN_TIMEOUT, survey.go(target, shape)).await;
+    let is_whole = surveyed.is_ok();
+    surveyed.unwrap_or(Ok(()))?;
+    let mut findings = survey.misfits(&namespace);
+    if survey.by_hand() > 0 {
+        let by_hand = survey.named_by_hand();
+        let text = format!("holds {by_hand}; stop what writes them, then run `mongoshape setup` to adopt them");
+        findings.push(Finding::error(&namespace, text));
+    }
+    if survey.is_disturbed() {
+        let text = "its buckets are being adopted; check again when `mongoshape setup` has ended";
+        findings.push(Finding::error(&namespace, text));
+    }
+    if !is_whole {
+        let seconds = SCAN_TIMEOUT.as_secs();
+        let text = format!(
+            "not all documents are buckets of layout version 1, one with _id {stray} is not; more cannot be said within \
+             {seconds} s"
+        );
+        findings.push(Finding::error(&namespace, text));
+    }
+    Ok(findings)
+}
+
+/// What is wrong with a collection's indexes.
+pub(crate) fn index_findings(target: &ShapedCollection, shape: &BucketShape, there: &[Document]) -> Vec<Finding> {
+    let wanted = (wanted_indexes(shape), shape.stored_as());
+    differing_indexes(&target.namespace(), &wanted, there)
+}
+
+/// What is wrong with indexes that are to be these, or that another shape is said by them than this.
+pub(super) fn differing_indexes(
+    namespace: &str,
+    (wanted, stored_as): &(Vec<Document>, &RawDocument),
+    there: &[Document],
+) -> Vec<Finding> {
+    if let Some(differing) = other_shape(stored_as, there) {
+        let text = format!("is stored in another shape: {differing}; {}", shape_marker::REMEDY);
+        return vec![Finding::error(namespace, text)];
+    }
+    let missing = |wanted: &Document| index_finding(namespace, wanted, there);
+    wanted.iter().filter_map(missing).collect()
+}
+
+/// What is another in the shape that a collection says it is stored in.
+fn other_shape(stored_as: &RawDocument, there: &[Document]) -> Option<String> {
+    let there: Vec<_> = there
+        .iter()
+        .filter_map(|index| RawDocumentBuf::try_from(index).ok())
+        .collect();
+    let said = shape_marker::among(there.iter().map(RawDocumentBuf::as_ref))?;
+    let differing = shape_marker::differing(stored_as, said);
+    (!differing.is_empty()).then(|| differing.join(", "))
+}
+
+/// The indexes of a shape, as the driver takes documents.
+pub(crate) fn wanted_indexes(shape: &BucketShape) -> Vec<Document> {
+    of_driver(&specs(shape))
+}
+
+/// Indexes, as the driver takes documents.
+pub(super) fn of_driver(specs: &[RawDocumentBuf]) -> Vec<Document> {
+    specs.iter().filter_map(|spec| Document::try_from(spec).ok()).collect()
+}
+
+/// What is wrong with an index, if anything is.
+fn index_finding(namespace: &str, wanted: &Document, there: &[Document]) -> Option<Finding> {
+    if there.iter().any(|found| is_same_index(wanted, found)) {
+        return None;
+    }
+    let name = |index: &Document| index.get_str("name").unwrap_or("without a name").to_owned();
+    let is_in_the_way = |found: &&Document| is_same_key(wanted, found) || name(wanted) == name(found);
+    Some(match there.iter().find(is_in_the_way) {
+        Some(found) => {
+            let (found, wanted) = (name(found), name(wanted));
+            let relation = if found == wanted {
+                "is another than asked for".to_owned()
+            } else {
+                format!("is in the way of {wanted}")
+            };
+            let text = format!("index {found} {relation}; drop it, then run `mongoshape setup`");
+            Finding::error(namespace, text)
+        }
+        None => Finding::note(
+            namespace,
+            format!("index {} is missing; run `mongoshape setup`", name(wanted)),
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn kinds_and_options_that_cannot_hold_are_named() {
+        let check = |described: Document, expected: &[&str]| assert_eq!(unfit_options(&described, true), expected);
+        check(doc! { "type": "collection", "options": {} }, &[]);
+        check(
+            doc! { "type": "view", "options": { "viewOn": "a", "collation": {} } },
+            &["a view"],
+        );
+        check(doc! { "type": "timeseries" }, &["a time-series collection"]);
+        let options = doc! { "capped": true, "size": 1, "validator": {} };
+        check(
+            doc! { "type": "collection", "options": options },
+            &["capped", "made with a validator"],
+        );
+        let clustered = doc! { "type": "collection", "options": { "clusteredIndex": {}, "expireAfterSeconds": 1 } };
+        check(clustered.clone(), &["made with expireAfterSeconds"]);
+        let expected = [
+            "made with expireAfterSeconds",
+            "clustered, with item_ids that are not unique",
+        ];
+        assert_eq!(unfit_options(&clustered, false), expected);
+    }
+
+    #[test]
+    fn an_index_is_there_missing_or_in_the_way() {
+        let wanted = doc! { "key": { "a": 1 }, "name": "wanted", "unique": true };
+        let check = |there: Document, expected: Option<&str>| {
+            let finding = index_finding("shop.trades", &wanted, &[there]).map(|finding| finding.to_string());
+            assert_eq!(finding.as_deref(), expected);
+        };
+        check(doc! { "key": { "a": 1 }, "name": "other", "unique": true }, None);
+        let missing = "note: shop.trades: index wanted is missing; run `mongoshape setup`";
+        check(doc! { "key": { "b": 1 }, "name": "other" }, Some(missing));
+        let in_the_way =
+            "error: shop.trades: index other is in the way of wanted; drop it, then run `mongoshape setup`";
+        check(doc! { "key": { "a": 1 }, "name": "other" }, Some(in_the_way));
+    }
+}

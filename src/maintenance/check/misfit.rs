@@ -1,0 +1,77 @@
+//! Why a proxy would refuse every command on a collection: looked at when `serve` starts and before a reload,
+//! so it is quick.
+
+use std::time::Duration;
+
+use bson::Document;
+use mongodb::error::Error;
+
+use super::{collection, outlier};
+use crate::maintenance::finding::Finding;
+use crate::maintenance::inspect::{ContentsCheck, first_stray};
+use crate::maintenance::upstream::{ShapedCollection, description, indexes};
+use crate::pattern::bucket::index::PAGE;
+use crate::pattern::shape_marker;
+use crate::pattern::shapes::{BucketShape, OutlierShape};
+
+/// How long the documents of one collection may be searched.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The errors of one collection. None where it fits its shape, is missing, or could not be searched in time.
+pub(crate) async fn of(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
+    let mut findings = match (target.bucket(), target.outlier()) {
+        (Some(shape), _) => of_bucket(target, shape).await?,
+        (_, Some(shape)) => of_outlier(target, shape).await?,
+        (None, None) => Vec::new(),
+    };
+    findings.retain(Finding::is_error);
+    Ok(findings)
+}
+
+async fn of_bucket(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec<Finding>, Error> {
+    let Some(described) = description(&target.database, &target.collection).await? else {
+        return Ok(Vec::new());
+    };
+    // A collection that `compact` has frozen is served.
+    if collection::is_frozen(&described) {
+        return Ok(Vec::new());
+    }
+    let mut findings = collection::unfit(target, &described);
+    if !findings.is_empty() {
+        return Ok(findings);
+    }
+    let there = indexes(target).await?;
+    findings.extend(collection::index_findings(target, shape, &there));
+    match (has(&there, PAGE), has(&there, shape_marker::INDEX)) {
+        (true, true) => {}
+        (true, false) => {
+            let text = format!(
+                "has no index {}, which records its shape; run `mongoshape setup`",
+                shape_marker::INDEX
+            );
+            findings.push(Finding::error(target.namespace(), text));
+        }
+        (false, _) => {
+            if let ContentsCheck::Stray(id) = first_stray(target, shape, SCAN_TIMEOUT).await? {
+                let text = format!(
+                    "holds documents that are not buckets, the first with _id {id}; run `mongoshape check`, which names what to do"
+                );
+                findings.push(Finding::error(target.namespace(), text));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+async fn of_outlier(target: &ShapedCollection, shape: &OutlierShape) -> Result<Vec<Finding>, Error> {
+    let described = description(&target.database, &target.collection).await?;
+    let mut findings = outlier::unfit(target, described.as_ref());
+    findings.extend(outlier::index_findings(target, shape).await?);
+    Ok(findings)
+}
+
+fn has(indexes: &[Document], name: &str) -> bool {
+    indexes
+        .iter()
+        .any(|index| index.get_str("name").is_ok_and(|found| found == name))
+}

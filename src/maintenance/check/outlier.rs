@@ -1,0 +1,235 @@
+//! What there is to say of an outlier shape's collection, and of its extras.
+
+use std::time::{Duration, SystemTime};
+
+use bson::Document;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use futures_util::TryStreamExt;
+use mongodb::Cursor;
+use mongodb::error::Error;
+
+use super::collection::{differing_indexes, of_driver};
+use crate::command::document::{array_of, get, put, single};
+use crate::command::value_text::id_text;
+use crate::maintenance::finding::Finding;
+use crate::maintenance::inspect::SCAN_TIMEOUT;
+use crate::maintenance::upstream::{ShapedCollection, description, indexes_of};
+use crate::pattern::outlier::index::specs;
+use crate::pattern::outlier::layout::DocumentState;
+use crate::pattern::outlier::{orphans, resplit};
+use crate::pattern::shapes::OutlierShape;
+use crate::pattern::unwound;
+
+/// Extras, as they come.
+pub(crate) type ExtrasScan = Cursor<RawDocumentBuf>;
+
+/// Documents looked at one by one: beyond it there are more.
+const MOST: usize = 10_000;
+
+/// Everything there is to say, one finding at least.
+pub(super) async fn check(target: &ShapedCollection, shape: &OutlierShape) -> Result<Vec<Finding>, Error> {
+    let namespace = target.namespace();
+    let described = description(&target.database, &target.collection).await?;
+    let mut findings = unfit(target, described.as_ref());
+    if !findings.is_empty() {
+        return Ok(findings);
+    }
+    findings.extend(index_findings(target, shape).await?);
+    if findings.iter().any(Finding::is_error) {
+        return Ok(findings);
+    }
+    let documents = InvalidDocuments::look(target, shape).await?;
+    findings.extend(documents.findings(&namespace));
+    findings.extend(missing_pages(target, shape).await?);
+    let mut left_over = Vec::new();
+    let uncounted = orphans::uncounted(shape, &target.collection, SystemTime::now());
+    if among_extras(target, shape, &uncounted)
+        .await?
+        .try_next()
+        .await?
+        .is_some()
+    {
+        left_over.push("pages that no document counts");
+    }
+    let names = target.database.list_collection_names().await?;
+    if names
+        .iter()
+        .any(|name| orphans::is_old_scratch(shape, name, SystemTime::now()))
+    {
+        left_over.push("collections in which changes were worked out");
+    }
+    if run(target, find(target, orphans::with_tails(shape), 1))
+        .await?
+        .try_next()
+        .await?
+        .is_some()
+    {
+        left_over.push("elements that are still to be moved to pages");
+    }
+    if !left_over.is_empty() {
+        let text = format!(
+            "crashes have left {}, which do no harm; run `mongoshape setup`",
+            left_over.join(", ")
+        );
+        findings.push(Finding::note(&namespace, text));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::fine(
+            namespace,
+            "holds documents and outliers, and nothing is left over",
+        ));
+    }
+    Ok(findings)
+}
+
+/// That a collection is none, or of a kind that documents cannot be split in.
+pub(crate) fn unfit(target: &ShapedCollection, described: Option<&Document>) -> Vec<Finding> {
+    let Some(described) = described else {
+        return vec![Finding::note(target.namespace(), "does not exist yet")];
+    };
+    let has = |option: &str| {
+        described
+            .get_document("options")
+            .is_ok_and(|options| options.contains_key(option))
+    };
+    let text = match described.get_str("type") {
+        Ok("view") => "is a view, whose documents cannot be split",
+        Ok("timeseries") => "is a time-series collection, whose documents cannot be split",
+        _ if has("capped") => "is capped, and its documents cannot be split",
+        _ if has("collation") => "has a collation of its own, which outliers would not be changed by",
+        _ => return Vec::new(),
+    };
+    vec![Finding::error(target.namespace(), text)]
+}
+
+/// What is wrong with the indexes of the collection that extras are in. An error: what is stored cannot be
+/// read by this shape.
+pub(crate) async fn index_findings(target: &ShapedCollection, shape: &OutlierShape) -> Result<Vec<Finding>, Error> {
+    let collection = shape.extras_collection();
+    let there = match description(&target.database, collection).await? {
+        Some(_) => indexes_of(&target.database, collection).await?,
+        None => Vec::new(),
+    };
+    let namespace = format!("{}.{collection}", target.database.name());
+    let wanted = (of_driver(&specs(shape)), shape.stored_as());
+    Ok(differing_indexes(&namespace, &wanted, &there))
+}
+
+/// That a document's pages are missing, if they are.
+async fn missing_pages(target: &ShapedCollection, shape: &OutlierShape) -> Result<Option<Finding>, Error> {
+    let stages = orphans::missing_pages(shape);
+    let Some(first) = first_of(target, &stages).await? else {
+        return Ok(None);
+    };
+    // One that gets other pages at this moment has none for a moment.
+    let id = get(&first, "_id").unwrap_or(RawBsonRef::Null);
+    let again = [&[single("$match", single("_id", single("$eq", id)))], stages.as_slice()].concat();
+    if first_of(target, &again).await?.is_none() {
+        return Ok(None);
+    }
+    let text = format!(
+        "extras are missing from {}, so that their documents cannot be read; the first has _id {}. Bring them back, or give \
+         extras.collection what it was",
+        shape.extras_collection(),
+        id_text(&first)
+    );
+    Ok(Some(Finding::error(target.namespace(), text)))
+}
+
+/// The first document that stages give of the collection.
+async fn first_of(target: &ShapedCollection, stages: &[RawDocumentBuf]) -> Result<Option<RawDocumentBuf>, Error> {
+    let mut command = unwound::aggregate(&target.collection, stages, None);
+    command.append(cstr!("maxTimeMS"), milliseconds(SCAN_TIMEOUT));
+    run(target, command).await?.try_next().await
+}
+
+/// What stages give of the extras.
+pub(crate) async fn among_extras(
+    target: &ShapedCollection,
+    shape: &OutlierShape,
+    stages: &[RawDocumentBuf],
+) -> Result<ExtrasScan, Error> {
+    let mut command = unwound::aggregate(shape.extras_collection(), stages, None);
+    command.append(cstr!("allowDiskUse"), true);
+    let found = target.database.run_raw_cursor_command(command).await?;
+    Ok(found.with_type())
+}
+
+fn find(target: &ShapedCollection, filter: RawDocumentBuf, limit: usize) -> RawDocumentBuf {
+    let mut find = single("find", target.collection.as_str());
+    find.append(cstr!("filter"), filter);
+    find.append(cstr!("limit"), i64::try_from(limit).unwrap_or(i64::MAX));
+    find.append(cstr!("maxTimeMS"), milliseconds(SCAN_TIMEOUT));
+    find
+}
+
+fn milliseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+async fn run(target: &ShapedCollection, command: RawDocumentBuf) -> Result<ExtrasScan, Error> {
+    Ok(target.database.run_raw_cursor_command(command).await?.with_type())
+}
+
+/// Documents that are not as they should be.
+#[derive(Default)]
+struct InvalidDocuments {
+    overlong: usize,
+    by_hand: usize,
+    /// The `_id`s of the first few.
+    misfits: Vec<String>,
+}
+
+impl InvalidDocuments {
+    async fn look(target: &ShapedCollection, shape: &OutlierShape) -> Result<Self, Error> {
+        let mut documents = Self::default();
+        let has_control = single(shape.control(), single("$exists", true));
+        let strange = [resplit::overlong(shape), resplit::flagged_by_hand(shape), has_control];
+        let mut first = single(
+            shape.array(),
+            single("$slice", i64::from(shape.threshold()).saturating_add(1)),
+        );
+        put(&mut first, shape.flag(), 1);
+        put(&mut first, shape.control(), 1);
+        let mut find = find(target, single("$or", array_of(&strange)), MOST);
+        find.append(cstr!("projection"), &first);
+        let mut found = run(target, find).await?;
+        while let Some(found) = found.try_next().await? {
+            documents.add(shape, &found);
+        }
+        Ok(documents)
+    }
+
+    fn add(&mut self, shape: &OutlierShape, stored: &RawDocument) {
+        match DocumentState::of(shape, stored) {
+            DocumentState::Invalid => self.misfits.push(id_text(stored)),
+            DocumentState::Unmanaged => self.by_hand += 1,
+            DocumentState::Inline | DocumentState::Outlier(_) => {
+                self.overlong += usize::from(resplit::is_overlong(shape, stored));
+            }
+        }
+    }
+
+    fn findings(&self, namespace: &str) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if let Some(first) = self.misfits.first() {
+            let count = self.misfits.len();
+            let text = format!("what {count} documents say of their extras cannot be read; the first has _id {first}");
+            findings.push(Finding::error(namespace, text));
+        }
+        if self.by_hand > 0 {
+            let count = self.by_hand;
+            let text = format!(
+                "{count} documents were split by hand; stop what writes them, then run `mongoshape setup --split` to adopt them"
+            );
+            findings.push(Finding::error(namespace, text));
+        }
+        if self.overlong > 0 {
+            let count = self.overlong;
+            let text =
+                format!("{count} documents have more elements than the threshold; run `mongoshape setup --split`");
+            findings.push(Finding::note(namespace, text));
+        }
+        findings
+    }
+}

@@ -1,0 +1,340 @@
+//! `compact`: packs short pages again, in a copy that takes the collection's place.
+//!
+//! The copy is filled while clients work, and gone over until little differs. Then the collection is frozen,
+//! what still differs is put right, and the copy is renamed over the collection, all of which mongod does in
+//! one step. What is broken off before that leaves the collection as it was; a run that is stopped before it
+//! has frozen anything leaves its copy to the next one. See
+//! `docs/decisions/0016-pages-are-packed-in-a-copy.md`, and `0027-late-messages-are-fenced.md` for what may
+//! arrive late.
+
+mod copy;
+mod estimate;
+mod page_cursor;
+mod sync_pass;
+
+use std::process::ExitCode;
+
+use bson::{Binary, Document};
+use mongodb::Client;
+use mongodb::error::Error;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use self::copy::Copy;
+pub(crate) use self::page_cursor::given;
+use self::sync_pass::SyncPass;
+use super::check::{collection, server};
+use super::finding::{Finding, Findings};
+use super::inspect::{ContentsCheck, SCAN_TIMEOUT, first_stray};
+use super::swap::{CollectionRename, Freezing, Frozen, Halt, SwapKind as Kind, concurrent_runs};
+use super::upstream::{self, ShapedCollection, description, indexes};
+use crate::config::Config;
+use crate::pattern::bucket::compact::copy_name;
+use crate::pattern::bucket::index;
+use crate::pattern::shapes::BucketShape;
+
+/// How often a collection is gone over while clients work, at most.
+const MAX_PASSES: u32 = 8;
+/// Keys that may differ when it is frozen, as a part of all, and in any case.
+const FEW: u64 = 1000;
+const FEW_AT_LEAST: u64 = 100;
+
+/// Packs every collection with a bucket shape, or one, and prints what was done; goes on with the next one
+/// after an error.
+///
+/// # Errors
+/// When the upstream cannot be reached, or its databases not be listed.
+pub(crate) async fn run(config: &Config, namespace: Option<&str>) -> anyhow::Result<ExitCode> {
+    let stop = stopped_by_signals()?;
+    let client = upstream::client(&config.upstream).await?;
+    let findings = through(&client, config, namespace, &stop).await;
+    upstream::close(client).await;
+    Ok(findings?.exit_code())
+}
+
+/// What is cancelled when somebody wants the program to end.
+pub(crate) fn stopped_by_signals() -> std::io::Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stopping = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        stopping.cancel();
+    });
+    Ok(stop)
+}
+
+async fn through(
+    client: &Client,
+    config: &Config,
+    namespace: Option<&str>,
+    stop: &CancellationToken,
+) -> anyhow::Result<Findings> {
+    let mut findings = Findings::default();
+    findings.extend(server::check(client, config).await?);
+    if findings.failed() {
+        return Ok(findings);
+    }
+    let mut targets = upstream::targets(client, config).await?;
+    targets.retain(|target| target.bucket().is_some());
+    targets.retain(|target| namespace.is_none_or(|namespace| namespace == target.namespace()));
+    if targets.is_empty() {
+        let text = "there is no such collection whose shape is rewritten";
+        findings.add(&match namespace {
+            Some(namespace) => Finding::error(namespace, text),
+            None => Finding::note("compact", text),
+        });
+    }
+    for target in targets {
+        let name = concurrent_runs::own_name(Kind::Compact, &target.namespace());
+        match upstream::named_client(&config.upstream, &name).await {
+            Ok(client) => {
+                compact(
+                    &client,
+                    &Run {
+                        target: &target.through(&client),
+                        name: &name,
+                    },
+                    stop,
+                    &mut findings,
+                )
+                .await;
+                upstream::close(client).await;
+            }
+            Err(error) => findings.add(&Finding::error(target.namespace(), format!("{error:#}"))),
+        }
+        if stop.is_cancelled() {
+            break;
+        }
+    }
+    Ok(findings)
+}
+
+/// One collection of a run.
+struct Run<'a> {
+    target: &'a ShapedCollection,
+    /// The name of the run, which the server shows to other runs.
+    name: &'a str,
+}
+
+async fn compact(client: &Client, Run { target, name }: &Run<'_>, stop: &CancellationToken, findings: &mut Findings) {
+    let Some(shape) = target.bucket() else { return };
+    let namespace = target.namespace();
+    if let Some(finding) = concurrent_runs::look(client, Kind::Compact, &namespace, name).await {
+        findings.add(&finding);
+        if finding.is_error() {
+            return;
+        }
+    }
+    let mut work = Compaction {
+        client,
+        target,
+        shape,
+        stop,
+        findings,
+        copy: None,
+        has_frozen: false,
+    };
+    if let Err(halt) = work.compact().await {
+        findings.add(&halt.finding(Kind::Compact, &namespace));
+    }
+}
+
+/// One collection.
+struct Compaction<'a> {
+    client: &'a Client,
+    target: &'a ShapedCollection,
+    shape: &'a BucketShape,
+    stop: &'a CancellationToken,
+    findings: &'a mut Findings,
+    /// The copy of this run.
+    copy: Option<Binary>,
+    /// Whether it has sent anything that freezes the collection.
+    has_frozen: bool,
+}
+
+impl Compaction<'_> {
+    async fn compact(&mut self) -> Result<(), Halt> {
+        let Some(described) = description(&self.target.database, &self.target.collection).await? else {
+            copy::drop_if_there(self.target).await?;
+            self.say("does not exist");
+            return Ok(());
+        };
+        let is_frozen = collection::is_frozen(&described);
+        if !self.is_fit(&described, is_frozen).await? {
+            return Ok(());
+        }
+        if !is_frozen && !estimate::is_worth_it(self.target, self.shape, self.stop).await? {
+            copy::drop_if_there(self.target).await?;
+            self.findings
+                .add(&Finding::fine(self.target.namespace(), "no page is short that need be"));
+            return Ok(());
+        }
+        let by = Freezing {
+            client: self.client,
+            target: self.target,
+            work: Kind::Compact,
+        };
+        let frozen = Frozen::fence(by, &described, self.stop).await?;
+        let done = self.fenced(&frozen, &described).await;
+        let pages = match done {
+            Ok(pages) => pages,
+            Err(halt) => return Err(self.take_back(&frozen, halt).await),
+        };
+        let text = format!("packed: {} pages now, {} before", pages.after, pages.before);
+        self.findings.add(&Finding::fine(self.target.namespace(), text));
+        Ok(())
+    }
+
+    /// All that is done under the fence of this run.
+    async fn fenced(&mut self, frozen: &Frozen<'_>, described: &Document) -> Result<sync_pass::PassTally, Halt> {
+        // What a killed run may still send to its copy, or do with it, ends with that.
+        let by = frozen.by();
+        by.drop(&copy_name(&self.target.collection), None).await?;
+        if collection::is_frozen(described) {
+            self.say("was frozen by a run that did not end; it is begun anew");
+            frozen.thaw_for_now().await?;
+        }
+        let (mut copy, is_new) = Copy::open((self.target, self.shape), frozen, described).await?;
+        self.copy = Some(copy.uuid().clone());
+        // Another run may have made or dropped a copy of that name only under its own fence.
+        frozen.is_fenced().await?;
+        copy.take_over_indexes().await?;
+        if !is_new {
+            self.say("goes on with the copy that an earlier run has left");
+        }
+        self.while_clients_work(&mut copy, is_new).await?;
+        self.replace(frozen, &mut copy).await
+    }
+
+    /// Leaves the collection as it was. Why the run ends, with what could not be taken back.
+    async fn take_back(&mut self, frozen: &Frozen<'_>, halt: Halt) -> Halt {
+        let taken_back = self.put_away_and_thaw(frozen, &halt).await;
+        match taken_back {
+            Ok(()) => halt,
+            Err(other) => {
+                self.findings
+                    .add(&halt.finding(Kind::Compact, &self.target.namespace()));
+                other
+            }
+        }
+    }
+
+    async fn put_away_and_thaw(&self, frozen: &Frozen<'_>, halt: &Halt) -> Result<(), Halt> {
+        // Where a run is stopped, everything that it has sent to its copy has been answered.
+        let may_stay = matches!(halt, Halt::Stopped) && !self.has_frozen;
+        let is_aside = match &self.copy {
+            Some(uuid) if may_stay => copy::put_aside(self.target, frozen, uuid).await.is_ok(),
+            _ => false,
+        };
+        if !is_aside {
+            // Once it is gone, whoever has made it, nothing takes the collection's place.
+            let name = copy_name(&self.target.collection);
+            frozen.by().drop(&name, self.copy.as_ref()).await?;
+        }
+        frozen.thaw().await
+    }
+
+    fn say(&mut self, text: impl Into<String>) {
+        self.findings.add(&Finding::note(self.target.namespace(), text));
+    }
+
+    /// Whether it holds pages and has their indexes; if not, that was reported.
+    async fn is_fit(&mut self, described: &Document, is_frozen: bool) -> Result<bool, Error> {
+        let mut unfit = if is_frozen {
+            Vec::new()
+        } else {
+            collection::unfit(self.target, described)
+        };
+        let there = indexes(self.target).await?;
+        unfit.extend(collection::index_findings(self.target, self.shape, &there));
+        let is_page = |found: &Document| found.get_str("name").is_ok_and(|name| name == index::PAGE);
+        if unfit.is_empty() && !there.iter().any(is_page) {
+            let text = format!("has no index named {}; run `mongoshape setup`", index::PAGE);
+            unfit.push(Finding::error(self.target.namespace(), text));
+        }
+        if unfit.is_empty() && !is_frozen {
+            match first_stray(self.target, self.shape, SCAN_TIMEOUT).await? {
+                ContentsCheck::Pages | ContentsCheck::Unfinished(_) => {}
+                ContentsCheck::Stray(id) => {
+                    let text = format!("holds a document that is no page, with _id {id}; run `mongoshape setup`");
+                    unfit.push(Finding::error(self.target.namespace(), text));
+                }
+            }
+        }
+        let is_fit = unfit.is_empty();
+        self.findings.extend(unfit);
+        if !is_fit {
+            let text = "is left as it is: compact works where `mongoshape check` finds nothing to say";
+            self.findings.add(&Finding::error(self.target.namespace(), text));
+        }
+        Ok(is_fit)
+    }
+
+    /// Fills the copy, until little differs.
+    async fn while_clients_work(&mut self, copy: &mut Copy<'_>, is_new: bool) -> Result<(), Halt> {
+        for number in 1..=MAX_PASSES {
+            copy.take_over_indexes().await?;
+            let verb = if is_new && number == 1 { "copied" } else { "compared" };
+            let tally = self.pass(copy, verb).await?;
+            let few = (tally.keys / FEW).max(FEW_AT_LEAST);
+            if tally.differences <= few && verb == "compared" {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn pass(&mut self, copy: &mut Copy<'_>, verb: &'static str) -> Result<sync_pass::PassTally, Halt> {
+        let namespace = self.target.namespace();
+        let pass = SyncPass::new(self.target, self.shape, copy, self.stop);
+        let mut told = sync_pass::Progress::new(&namespace, verb, self.findings);
+        let tally = pass.go(&mut told).await?;
+        self.say(format!(
+            "{verb} {} keys, {} pages; {} keys written",
+            tally.keys, tally.before, tally.differences
+        ));
+        Ok(tally)
+    }
+
+    /// Freezes the collection, puts right what differs, and lets the copy take its place.
+    async fn replace(&mut self, frozen: &Frozen<'_>, copy: &mut Copy<'_>) -> Result<sync_pass::PassTally, Halt> {
+        self.has_frozen = true;
+        frozen.freeze(self.stop).await?;
+        self.say("frozen: what is written waits");
+        copy.wait_for_the_majority();
+        copy.take_over_indexes().await?;
+        loop {
+            let tally = self.pass(copy, "compared").await?;
+            // What made room for another may have been what it should be.
+            if !copy.has_evicted() {
+                self.exchange(frozen, copy).await?;
+                return Ok(tally);
+            }
+        }
+    }
+
+    /// Lets the copy take the collection's place, in one step. mongod looks whether both are still those that
+    /// are meant.
+    async fn exchange(&self, frozen: &Frozen<'_>, copy: &Copy<'_>) -> Result<(), Halt> {
+        let renamed = CollectionRename {
+            from: copy.name(),
+            uuid: copy.uuid(),
+            to: &self.target.collection,
+            dropped: Some(frozen.uuid()),
+        };
+        let Err(halt) = frozen.by().rename(renamed).await else {
+            return Ok(());
+        };
+        // It may have been done, or still be: not once there is no copy of that name.
+        frozen.by().drop(copy.name(), Some(copy.uuid())).await?;
+        if frozen.by().is_replaced(copy.uuid()).await? {
+            Ok(())
+        } else {
+            Err(halt)
+        }
+    }
+}

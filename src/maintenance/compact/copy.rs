@@ -1,0 +1,246 @@
+//! The copy: made like the collection, filled in batches, and put right.
+
+use std::collections::HashSet;
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{Binary, Document, doc};
+use futures_util::TryStreamExt;
+use mongodb::error::{Error, ErrorKind};
+
+use crate::command::document::{get, single};
+use crate::maintenance::swap::{
+    CollectionRename, Flushed, Frozen, Halt, REPLICATION_TIMEOUT_MS, Writer, concern_kept, options_of, uuid_of,
+};
+use crate::maintenance::upstream::{ShapedCollection, description, indexes_of};
+use crate::pattern::bucket::compact::{Packed, copy_name, stopped_name};
+use crate::pattern::bucket::fence::is_fence;
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::key::Key;
+use crate::pattern::shapes::BucketShape;
+
+/// How often others make room for one page.
+const MAX_ATTEMPTS: u32 = 100;
+
+/// The copy of a collection.
+pub(super) struct Copy<'a> {
+    target: &'a ShapedCollection,
+    shape: &'a BucketShape,
+    writer: Writer<'a>,
+    is_new: bool,
+    /// Whether nothing is in it but what was written in this pass.
+    is_fresh: bool,
+    /// Keys whose pages made room for others in this pass.
+    evicted: HashSet<Vec<u8>>,
+}
+
+impl<'a> Copy<'a> {
+    /// Goes on with the one that a run was stopped at, or makes one; whether it is new. No other has its
+    /// name.
+    pub(super) async fn open(
+        (target, shape): (&'a ShapedCollection, &'a BucketShape),
+        frozen: &Frozen<'_>,
+        described: &Document,
+    ) -> Result<(Self, bool), Halt> {
+        let (name, stopped) = (copy_name(&target.collection), stopped_name(&target.collection));
+        let mut there = description(&target.database, &stopped).await?;
+        if let Some(other) = there.take_if(|there| options_of(there) != options_of(described)) {
+            frozen.by().drop(&stopped, Some(&uuid_of(&other)?)).await?;
+        }
+        let is_new = there.is_none();
+        let uuid = match there {
+            Some(there) => uuid_of(&there)?,
+            None => uuid_of(&make(target, &name, described).await?)?,
+        };
+        if !is_new {
+            let renamed = CollectionRename {
+                from: &stopped,
+                uuid: &uuid,
+                to: &name,
+                dropped: None,
+            };
+            frozen.by().rename(renamed).await?;
+        }
+        let copy = Self {
+            target,
+            shape,
+            writer: Writer::new(target, name, uuid),
+            is_new,
+            is_fresh: false,
+            evicted: HashSet::new(),
+        };
+        Ok((copy, is_new))
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.writer.name()
+    }
+
+    pub(super) fn uuid(&self) -> &Binary {
+        self.writer.uuid()
+    }
+
+    /// From now on what is written is to outlive a change of the primary.
+    pub(super) fn wait_for_the_majority(&mut self) {
+        self.writer.wait_for_the_majority();
+    }
+
+    /// Begins another pass.
+    pub(super) fn begin(&mut self) {
+        self.is_fresh = std::mem::take(&mut self.is_new);
+        self.evicted.clear();
+        self.writer.clear();
+    }
+
+    pub(super) fn is_fresh(&self) -> bool {
+        self.is_fresh
+    }
+
+    /// Whether the pages of a key had to make room for others in this pass.
+    pub(super) fn is_evicted(&self, identity: &[u8]) -> bool {
+        self.evicted.contains(identity)
+    }
+
+    /// Whether any had.
+    pub(super) fn has_evicted(&self) -> bool {
+        !self.evicted.is_empty()
+    }
+
+    /// Makes the copy's indexes those of the collection, names included. Those that are not unique wait until
+    /// a new copy was filled once: built in one go they take a fraction of the room.
+    pub(super) async fn take_over_indexes(&self) -> Result<(), Halt> {
+        let mut wanted = indexes(self.target, &self.target.collection).await?;
+        if self.is_new {
+            wanted.retain(|index| index.get_bool("unique").unwrap_or(false));
+        }
+        let there = indexes(self.target, self.name()).await?;
+        for found in there.iter().filter(|found| !wanted.contains(found)) {
+            let name = found.get_str("name").unwrap_or_default();
+            let command = doc! { "dropIndexes": self.name(), "index": name };
+            self.target.database.run_command(command).await?;
+        }
+        let missing: Vec<Document> = wanted.into_iter().filter(|wanted| !there.contains(wanted)).collect();
+        if !missing.is_empty() {
+            let command = doc! { "createIndexes": self.name(), "indexes": missing };
+            self.target.database.run_command(command).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a key's pages.
+    pub(super) async fn remove(&mut self, key: &Key) -> Result<(), Halt> {
+        self.flush().await?;
+        self.delete(key).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Halt> {
+        let mut filter = RawDocumentBuf::new();
+        key.append_filter(self.shape, &mut filter);
+        let mut statement = single("q", &filter);
+        statement.append(cstr!("limit"), 0);
+        statement.append(cstr!("hint"), index::PAGE);
+        self.writer.delete(statement).await
+    }
+
+    /// Adds a page.
+    pub(super) async fn push(&mut self, page: Packed) -> Result<(), Halt> {
+        if self.writer.push(page) {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes what waits.
+    pub(super) async fn flush(&mut self) -> Result<(), Halt> {
+        let mut attempts = 0;
+        while let Flushed::ItemsInTheWay { behind_others } = self.writer.flush().await? {
+            attempts = if behind_others { 0 } else { attempts + 1 };
+            if attempts > MAX_ATTEMPTS {
+                let words = format!("{} is written by somebody else", self.name());
+                return Err(Halt::Words(words));
+            }
+            if let Some(page) = self.writer.first() {
+                let page = page.document.clone();
+                self.make_room(&page).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the keys that have items of this page: those have gone from one key to another.
+    async fn make_room(&mut self, page: &RawDocument) -> Result<(), Halt> {
+        let items = get(page, self.shape.items()).and_then(RawBsonRef::as_array);
+        let items = items
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(RawBsonRef::as_document);
+        let ids: RawArrayBuf = items.filter_map(|item| get(item, "_id")).collect();
+        let mut find = single("find", self.name());
+        find.append(
+            cstr!("filter"),
+            single(&index::item_id_path(self.shape), single("$in", &ids)),
+        );
+        find.append(cstr!("hint"), index::ITEM_ID);
+        find.append(cstr!("projection"), single(self.shape.items(), 0));
+        let found = self.target.database.run_raw_cursor_command(find).await?;
+        let found: Vec<RawDocumentBuf> = found.with_type().try_collect().await?;
+        for page in found {
+            let key = Key::of(self.shape, &page).map_err(|_| Halt::Misfit)?;
+            self.evicted.insert(key.identity());
+            self.delete(&key).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes it with the collection's options.
+async fn make(target: &ShapedCollection, name: &str, described: &Document) -> Result<Document, Halt> {
+    let mut create = doc! { "create": name };
+    create.extend(options_of(described));
+    target.database.run_command(create).await?;
+    let made = description(&target.database, name).await?;
+    made.ok_or_else(|| Halt::Words(format!("{name} was dropped by somebody")))
+}
+
+/// The indexes of a collection but that on `_id`, and those of a run.
+async fn indexes(target: &ShapedCollection, collection: &str) -> Result<Vec<Document>, Error> {
+    let mut found = indexes_of(&target.database, collection).await?;
+    found.retain(|found| {
+        found
+            .get_str("name")
+            .is_ok_and(|name| name != "_id_" && !is_fence(name))
+    });
+    Ok(found)
+}
+
+/// Leaves the copy to the next run, under another name. Everything that was sent to it must have been
+/// answered.
+pub(super) async fn put_aside(target: &ShapedCollection, frozen: &Frozen<'_>, uuid: &Binary) -> Result<(), Halt> {
+    let (name, stopped) = (copy_name(&target.collection), stopped_name(&target.collection));
+    let renamed = CollectionRename {
+        from: &name,
+        uuid,
+        to: &stopped,
+        dropped: None,
+    };
+    frozen.by().rename(renamed).await
+}
+
+/// Drops what earlier runs have left.
+pub(super) async fn drop_if_there(target: &ShapedCollection) -> Result<(), Halt> {
+    drop_named(target, copy_name(&target.collection)).await?;
+    drop_named(target, stopped_name(&target.collection)).await
+}
+
+async fn drop_named(target: &ShapedCollection, name: String) -> Result<(), Halt> {
+    const NAMESPACE_NOT_FOUND: i32 = 26;
+    let concern = doc! { "w": "majority", "wtimeout": REPLICATION_TIMEOUT_MS };
+    let command = doc! { "drop": name, "writeConcern": concern };
+    match target.database.run_command(command).await {
+        Ok(reply) => concern_kept(&reply),
+        Err(error) if matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == NAMESPACE_NOT_FOUND) => {
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}

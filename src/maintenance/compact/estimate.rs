@@ -1,0 +1,68 @@
+//! Whether packing would save a page: nothing is copied for pages that were closed by their size.
+
+use bson::raw::{RawDocumentBuf, cstr};
+use futures_util::TryStreamExt;
+use tokio_util::sync::CancellationToken;
+
+use super::page_cursor::{PageCursor, given};
+use crate::command::document::{put, single};
+use crate::maintenance::swap::Halt;
+use crate::maintenance::upstream::ShapedCollection;
+use crate::pattern::bucket::compact::Packer;
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::key::Key;
+use crate::pattern::bucket::layout::path;
+use crate::pattern::shapes::BucketShape;
+
+/// Looks at the keys that have short pages, until one would have fewer.
+pub(super) async fn is_worth_it(
+    target: &ShapedCollection,
+    shape: &BucketShape,
+    stop: &CancellationToken,
+) -> Result<bool, Halt> {
+    let mut filter = single(path::EXCEPTION, true);
+    put(&mut filter, path::SHORT, true);
+    let mut fields = single("_id", 0);
+    for field in shape.key() {
+        put(&mut fields, field, 1);
+    }
+    let mut find = single("find", target.collection.as_str());
+    find.append(cstr!("filter"), &filter);
+    find.append(cstr!("projection"), &fields);
+    find.append(cstr!("hint"), index::EXCEPTIONS);
+    let found = target.database.run_raw_cursor_command(find).await?;
+    let mut found = found.with_type::<RawDocumentBuf>();
+    // They come key by key, but for those that change meanwhile.
+    let mut last: Option<Vec<u8>> = None;
+    while let Some(page) = found.try_next().await? {
+        if stop.is_cancelled() {
+            return Err(Halt::Stopped);
+        }
+        let key = Key::of(shape, &page).map_err(|_| Halt::Misfit)?;
+        let identity = Some(key.identity());
+        if last == identity {
+            continue;
+        }
+        last = identity;
+        if saves_a_page(target, shape, &key).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+async fn saves_a_page(target: &ShapedCollection, shape: &BucketShape, key: &Key) -> Result<bool, Halt> {
+    let mut pages = PageCursor::open(&target.database, &target.collection, shape, Some(key)).await?;
+    let Some(packer) = pages.peek().map(|page| Packer::new(shape, given(), page)) else {
+        return Ok(false);
+    };
+    let mut packer = packer.map_err(|_| Halt::Misfit)?;
+    let identity = packer.identity().to_vec();
+    let (mut before, mut after) = (0_u64, 0_u64);
+    while let Some(page) = pages.take_of(&identity).await? {
+        before += 1;
+        after += u64::try_from(packer.take(&page).map_err(|_| Halt::Misfit)?.len()).unwrap_or(u64::MAX);
+    }
+    after += u64::try_from(packer.finish().len()).unwrap_or(u64::MAX);
+    Ok(after < before)
+}

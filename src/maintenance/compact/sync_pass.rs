@@ -1,0 +1,248 @@
+//! Going over the collection and its copy, side by side, and putting the copy right.
+
+use std::time::{Duration, Instant};
+
+use bson::raw::RawDocument;
+use tokio_util::sync::CancellationToken;
+
+use super::copy::Copy;
+use super::page_cursor::{PageCursor, given, has_key};
+use crate::maintenance::finding::{Finding, Findings};
+use crate::maintenance::swap::Halt;
+use crate::maintenance::upstream::ShapedCollection;
+use crate::pattern::bucket::compact::{Packer, PageChain};
+use crate::pattern::bucket::key::Key;
+use crate::pattern::shapes::BucketShape;
+
+/// How often a pass tells how far it has come.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// What a pass met.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PassTally {
+    /// Keys of the collection.
+    pub(super) keys: u64,
+    /// Its pages.
+    pub(super) before: u64,
+    /// Packed ones.
+    pub(super) after: u64,
+    /// Keys that the copy did not hold as it should.
+    pub(super) differences: u64,
+}
+
+/// Tells how far a pass has come.
+pub(super) struct Progress<'a> {
+    namespace: &'a str,
+    verb: &'static str,
+    findings: &'a mut Findings,
+    told: Instant,
+}
+
+impl<'a> Progress<'a> {
+    pub(super) fn new(namespace: &'a str, verb: &'static str, findings: &'a mut Findings) -> Self {
+        let told = Instant::now();
+        Self {
+            namespace,
+            verb,
+            findings,
+            told,
+        }
+    }
+
+    fn tell(&mut self, tally: &PassTally) {
+        if self.told.elapsed() >= TELL_EVERY {
+            self.told = Instant::now();
+            let text = format!("{} {} keys, {} pages so far", self.verb, tally.keys, tally.before);
+            self.findings.add(&Finding::note(self.namespace, text));
+        }
+    }
+}
+
+/// One pass.
+pub(super) struct SyncPass<'a, 'c> {
+    target: &'a ShapedCollection,
+    shape: &'a BucketShape,
+    copy: &'a mut Copy<'c>,
+    stop: &'a CancellationToken,
+    tally: PassTally,
+    /// A key that the copy has, and the collection too, though further on.
+    ahead: Option<Vec<u8>>,
+}
+
+impl<'a, 'c> SyncPass<'a, 'c> {
+    pub(super) fn new(
+        target: &'a ShapedCollection,
+        shape: &'a BucketShape,
+        copy: &'a mut Copy<'c>,
+        stop: &'a CancellationToken,
+    ) -> Self {
+        copy.begin();
+        Self {
+            target,
+            shape,
+            copy,
+            stop,
+            tally: PassTally::default(),
+            ahead: None,
+        }
+    }
+
+    /// Goes over all keys. Both collections are read in the same order, so a key that stands on one side
+    /// alone is new, or gone.
+    pub(super) async fn go(mut self, progress: &mut Progress<'_>) -> Result<PassTally, Halt> {
+        let database = &self.target.database;
+        let mut source = PageCursor::open(database, &self.target.collection, self.shape, None).await?;
+        let mut copy = PageCursor::open(database, self.copy.name(), self.shape, None).await?;
+        while let Some(identity) = source.identity().map(<[u8]>::to_vec) {
+            if self.stop.is_cancelled() {
+                return Err(Halt::Stopped);
+            }
+            self.tally.keys += 1;
+            self.pass_over_gone(&mut copy, Some(&identity)).await?;
+            if copy.identity() == Some(&identity) {
+                self.compare(&mut source, &mut copy).await?;
+            } else {
+                self.write(&mut source).await?;
+            }
+            progress.tell(&self.tally);
+        }
+        while copy.peek().is_some() {
+            self.ahead = None;
+            self.pass_over_gone(&mut copy, None).await?;
+            skip(&mut copy).await?;
+        }
+        self.copy.flush().await?;
+        Ok(self.tally)
+    }
+
+    /// Removes what the copy has of keys that are gone, until it comes to this key or to one that is there.
+    async fn pass_over_gone(&mut self, copy: &mut PageCursor<'_>, until: Option<&[u8]>) -> Result<(), Halt> {
+        while let Some(page) = copy.peek() {
+            let identity = copy.identity();
+            if identity == until || identity == self.ahead.as_deref() {
+                return Ok(());
+            }
+            let key = Key::of(self.shape, page).map_err(|_| Halt::Misfit)?;
+            let place = (&self.target.database, self.target.collection.as_str());
+            if has_key(place, self.shape, &key).await? {
+                self.ahead = Some(key.identity());
+                return Ok(());
+            }
+            self.copy.remove(&key).await?;
+            self.tally.differences += 1;
+            skip(copy).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes a key that the copy has not.
+    async fn write(&mut self, source: &mut PageCursor<'_>) -> Result<(), Halt> {
+        let Some(mut packer) = self.packer(source)? else {
+            return Ok(());
+        };
+        if !self.copy.is_fresh() {
+            self.copy.remove(packer.key()).await?;
+        }
+        let identity = packer.identity().to_vec();
+        let mut written = false;
+        while let Some(page) = source.take_of(&identity).await? {
+            self.tally.before += 1;
+            for packed in packer.take(&page).map_err(|_| Halt::Misfit)? {
+                self.tally.after += 1;
+                self.copy.push(packed).await?;
+            }
+        }
+        for packed in packer.finish() {
+            written = true;
+            self.tally.after += 1;
+            self.copy.push(packed).await?;
+        }
+        self.tally.differences += u64::from(written);
+        Ok(())
+    }
+
+    /// Compares what the copy has of a key with what it should have.
+    async fn compare(&mut self, source: &mut PageCursor<'_>, copy: &mut PageCursor<'_>) -> Result<(), Halt> {
+        let Some(mut packer) = self.packer(source)? else {
+            return Ok(());
+        };
+        let (key, identity) = (packer.key().clone(), packer.identity().to_vec());
+        let mut chain = PageChain::default();
+        while let Some(page) = source.take_of(&identity).await? {
+            self.tally.before += 1;
+            for packed in packer.take(&page).map_err(|_| Halt::Misfit)? {
+                self.tally.after += 1;
+                self.hold_against(&mut chain, &packed.document, (copy, &identity))
+                    .await?;
+            }
+        }
+        for packed in packer.finish() {
+            self.tally.after += 1;
+            self.hold_against(&mut chain, &packed.document, (copy, &identity))
+                .await?;
+        }
+        while copy.take_of(&identity).await?.is_some() {
+            chain.differ();
+        }
+        if chain.is_same() && !self.copy.is_evicted(&identity) {
+            return Ok(());
+        }
+        self.tally.differences += 1;
+        self.write_anew(&key).await
+    }
+
+    async fn hold_against(
+        &self,
+        chain: &mut PageChain,
+        expected: &RawDocument,
+        (copy, identity): (&mut PageCursor<'_>, &[u8]),
+    ) -> Result<(), Halt> {
+        if chain.differs() {
+            return Ok(());
+        }
+        chain.expect(self.shape, expected);
+        // Packed pages come in the order of their numbers but for the first, so no more than two wait for
+        // each other.
+        match copy.take_of(identity).await? {
+            Some(found) => chain.find(self.shape, &found),
+            None => chain.differ(),
+        }
+        Ok(())
+    }
+
+    async fn write_anew(&mut self, key: &Key) -> Result<(), Halt> {
+        self.copy.remove(key).await?;
+        let place = (&self.target.database, &self.target.collection);
+        let mut source = PageCursor::open(place.0, place.1, self.shape, Some(key)).await?;
+        let Some(mut packer) = self.packer(&source)? else {
+            return Ok(());
+        };
+        let identity = packer.identity().to_vec();
+        while let Some(page) = source.take_of(&identity).await? {
+            for packed in packer.take(&page).map_err(|_| Halt::Misfit)? {
+                self.copy.push(packed).await?;
+            }
+        }
+        for packed in packer.finish() {
+            self.copy.push(packed).await?;
+        }
+        Ok(())
+    }
+
+    /// For the key that comes next.
+    fn packer<'p>(&self, source: &PageCursor<'_>) -> Result<Option<Packer<'p>>, Halt>
+    where
+        'a: 'p,
+    {
+        let packer = source.peek().map(|page| Packer::new(self.shape, given(), page));
+        packer.transpose().map_err(|_| Halt::Misfit)
+    }
+}
+
+/// Passes over all pages of the next key.
+async fn skip(pages: &mut PageCursor<'_>) -> Result<(), Halt> {
+    if let Some(identity) = pages.identity().map(<[u8]>::to_vec) {
+        while pages.take_of(&identity).await?.is_some() {}
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! Whether collections fit the configured shapes. A misfit makes every command on its collection fail, which
+//! the operator should learn from the start or the reload, and not from the application.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use mongodb::Client;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::config::UpstreamConfig;
+use crate::maintenance::check::misfit;
+use crate::maintenance::finding::Finding;
+use crate::maintenance::upstream::{self, explain};
+use crate::pattern::shapes::Shapes;
+
+/// How long the collections of one configuration may be looked at.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// How often an upstream that did not answer, or a collection that did not fit, is looked at again.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// The result of the last look.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Fit {
+    /// No look has ended yet.
+    #[default]
+    Unknown,
+    /// Every collection fits, or cannot be looked at with the configuration's rights.
+    Fits,
+    /// Some do not: one line each.
+    Misfits(Vec<String>),
+}
+
+/// The last result, as `/readyz` reads it.
+pub(crate) type SharedFit = Arc<ArcSwap<Fit>>;
+
+/// Looks at the collections that shapes name in full, with the credentials of `upstream.uri`. Patterns such
+/// as `*.trades` are left out: any database may have a plain collection of that name.
+///
+/// # Errors
+/// The upstream cannot be reached.
+pub(crate) async fn look(upstream: &UpstreamConfig, shapes: &Shapes) -> anyhow::Result<Fit> {
+    timeout(DEADLINE, look_through(upstream, shapes))
+        .await
+        .unwrap_or_else(|_| {
+            let seconds = DEADLINE.as_secs();
+            info!("the shapes were not compared with all collections within {seconds} s");
+            Ok(Fit::Fits)
+        })
+}
+
+async fn look_through(upstream: &UpstreamConfig, shapes: &Shapes) -> anyhow::Result<Fit> {
+    let client = upstream::client(upstream).await?;
+    let looked = misfits(&client, shapes).await;
+    upstream::close(client).await;
+    looked
+}
+
+async fn misfits(client: &Client, shapes: &Shapes) -> anyhow::Result<Fit> {
+    let mut lines = Vec::new();
+    for target in upstream::named_targets(client, shapes) {
+        match misfit::of(&target).await {
+            Ok(findings) => lines.extend(findings.iter().map(Finding::without_severity)),
+            Err(error) if upstream::is_refused(&error) => {
+                info!(
+                    namespace = target.namespace(),
+                    reason = explain(&error),
+                    "the shape was not compared with the collection"
+                );
+            }
+            Err(error) => return Err(anyhow::anyhow!(explain(&error))),
+        }
+    }
+    Ok(if lines.is_empty() {
+        Fit::Fits
+    } else {
+        Fit::Misfits(lines)
+    })
+}
+
+/// Looks until every collection fits, and again after each change of `shapes`. Records each result, and logs
+/// each misfit once.
+pub(crate) async fn watch(
+    upstream: UpstreamConfig,
+    mut shapes: watch::Receiver<Shapes>,
+    fit: SharedFit,
+    stop: CancellationToken,
+) {
+    let mut logged: Vec<String> = Vec::new();
+    loop {
+        let current = shapes.borrow_and_update().clone();
+        let looked = look(&upstream, &current)
+            .await
+            .unwrap_or_else(|_| Fit::clone(&fit.load()));
+        if let Fit::Misfits(lines) = &looked {
+            for line in lines.iter().filter(|line| !logged.contains(line)) {
+                error!("a collection does not fit its shape: {line}");
+            }
+            logged.clone_from(lines);
+        }
+        let pause = if matches!(looked, Fit::Fits) {
+            Duration::MAX
+        } else {
+            PAUSE
+        };
+        fit.store(Arc::new(looked));
+        tokio::select! {
+            () = sleep(pause) => {}
+            changed = shapes.changed() => if changed.is_err() { return },
+            () = stop.cancelled() => return,
+        }
+    }
+}

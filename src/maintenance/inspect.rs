@@ -1,0 +1,225 @@
+//! What a collection holds beside pages: buckets written by hand, and what is neither. Looks only.
+
+mod fields;
+mod foreign_document;
+mod ordered;
+mod plain;
+
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+use futures_util::TryStreamExt;
+use mongodb::error::Error;
+
+pub(crate) use self::fields::{FieldCensus, sample};
+pub(crate) use self::foreign_document::{ContentsCheck, SCAN_TIMEOUT, first_stray};
+pub(crate) use self::ordered::{Fetched, Ordered};
+pub(crate) use self::plain::{Plain, is_frozen, look, look_shortly, taken};
+use super::finding::Finding;
+use super::upstream::ShapedCollection;
+use crate::command::document::{array_of, get, single};
+use crate::command::value_text::{id_text, value_text};
+use crate::pattern::bucket::adopt::{AdoptionScan, DocumentKind, InvalidPage, doubled_ids};
+use crate::pattern::shapes::{BucketShape, ItemIds};
+
+/// Documents named in a report; of the others it has the number.
+const MAX_EXAMPLES: usize = 5;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    by_hand: Named<String>,
+    miscounted: u64,
+    misfits: Named<(String, String)>,
+    misplaced: Named<(String, String)>,
+    is_disturbed: bool,
+}
+
+/// A number of things, and the first few of them.
+#[derive(Debug)]
+struct Named<T> {
+    count: u64,
+    examples: Vec<T>,
+}
+
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            examples: Vec::new(),
+        }
+    }
+}
+
+impl<T> Named<T> {
+    fn add(&mut self, example: impl FnOnce() -> T) {
+        self.count += 1;
+        if self.examples.len() < MAX_EXAMPLES {
+            self.examples.push(example());
+        }
+    }
+}
+
+impl Survey {
+    /// Goes over the whole collection. What it finds is there also when it is broken off.
+    pub(crate) async fn go(&mut self, target: &ShapedCollection, shape: &BucketShape) -> Result<(), Error> {
+        let mut documents = Ordered::open(target, shape).await?;
+        let mut walk = AdoptionScan::new(shape);
+        while let Some(batch) = documents.next_batch().await? {
+            for Fetched {
+                document,
+                is_adopted_meanwhile,
+            } in &batch
+            {
+                if *is_adopted_meanwhile {
+                    walk.pass_over(document);
+                    self.is_disturbed = true;
+                } else {
+                    self.add(document, walk.look_at(document));
+                }
+            }
+        }
+        if shape.item_ids() == ItemIds::Unique {
+            self.add_doubled_ids(target, shape).await?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, document: &RawDocument, found: Result<DocumentKind, InvalidPage>) {
+        match found {
+            Ok(DocumentKind::Page) => {}
+            Ok(DocumentKind::ByHand(adoption)) => {
+                self.by_hand.add(|| id_text(document));
+                self.miscounted += u64::from(adoption.is_miscounted);
+            }
+            Err(misfit) => {
+                let misfits = match misfit {
+                    InvalidPage::Itself(_) => &mut self.misfits,
+                    InvalidPage::Place(_) => &mut self.misplaced,
+                };
+                misfits.add(|| (id_text(document), misfit.to_string()));
+            }
+        }
+    }
+
+    /// Those within one bucket were found on the way.
+    async fn add_doubled_ids(&mut self, target: &ShapedCollection, shape: &BucketShape) -> Result<(), Error> {
+        let limit = i32::try_from(MAX_EXAMPLES).unwrap_or(i32::MAX);
+        let command = aggregate(target, &doubled_ids(shape, limit));
+        let doubled = target.database.run_raw_cursor_command(command).await?;
+        let mut doubled = doubled.with_type::<RawDocumentBuf>();
+        while let Some(doubled) = doubled.try_next().await? {
+            let text = |name| get(&doubled, name).map(value_text).unwrap_or_default();
+            let reason = format!("an item in it has the _id {} of one in {}", text("_id"), text("first"));
+            self.misfits.add(|| (text("last"), reason));
+        }
+        Ok(())
+    }
+
+    /// Whether somebody else adopted buckets meanwhile: then there may be more to say.
+    pub(crate) fn is_disturbed(&self) -> bool {
+        self.is_disturbed
+    }
+
+    /// The number of buckets that can be adopted.
+    pub(crate) fn by_hand(&self) -> u64 {
+        self.by_hand.count
+    }
+
+    /// How many of those have a wrong number of items.
+    pub(crate) fn miscounted(&self) -> u64 {
+        self.miscounted
+    }
+
+    /// Buckets that can be adopted: how many, and the first few.
+    pub(crate) fn named_by_hand(&self) -> String {
+        let named = self.by_hand.examples.join(", ");
+        let buckets = match self.by_hand.count {
+            1 => format!("1 bucket written by hand, {named}"),
+            count => format!("{count} buckets written by hand, such as {named}"),
+        };
+        match self.miscounted {
+            0 => buckets,
+            count => format!("{buckets} ({count} with a wrong number of items, which is set right)"),
+        }
+    }
+
+    /// What can be neither read nor adopted: the first few, with the reason, and how many there are. What
+    /// only seems to stand in the wrong place, while somebody else adopts buckets, is not told.
+    pub(crate) fn misfits(&self, namespace: &str) -> Vec<Finding> {
+        let mut kinds = vec![&self.misfits];
+        if !self.is_disturbed {
+            kinds.push(&self.misplaced);
+        }
+        let finding =
+            |(id, reason): &(String, String)| Finding::error(namespace, format!("document with _id {id}: {reason}"));
+        let examples = kinds.iter().flat_map(|kind| &kind.examples).take(MAX_EXAMPLES);
+        let mut findings: Vec<Finding> = examples.map(finding).collect();
+        let what = match kinds.iter().map(|kind| kind.count).sum() {
+            0 => return findings,
+            1 => "1 document is no bucket".to_owned(),
+            count => format!("{count} documents are not buckets"),
+        };
+        let text = format!(
+            "{what} of layout version 1, nor written by hand for this shape; correct it there, or move it to another \
+             collection and insert it through the proxy"
+        );
+        findings.push(Finding::error(namespace, text));
+        findings
+    }
+}
+
+/// An `aggregate` of these stages, which may take more room than mongod's memory.
+fn aggregate(target: &ShapedCollection, stages: &[RawDocumentBuf]) -> RawDocumentBuf {
+    let mut command = single("aggregate", target.collection.as_str());
+    command.append(cstr!("pipeline"), array_of(stages));
+    command.append(cstr!("cursor"), RawDocumentBuf::new());
+    command.append(cstr!("allowDiskUse"), true);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+    #[test]
+    fn a_page_is_not_called_misplaced_while_somebody_adopts() {
+        let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
+        let shape = BucketShape::new(options).unwrap();
+        let page = rawdoc! {
+            "_id": "1_3", "k": 1, "count": 0, "history": [], "control": { "v": 1, "page": 3, "bytes": 0 },
+        };
+        let mut survey = Survey::default();
+        survey.add(&page, AdoptionScan::new(&shape).look_at(&page));
+        let findings = survey.misfits("d.c");
+        assert_eq!(
+            findings[0].to_string(),
+            "error: d.c: document with _id \"1_3\": its control.page is 3, and the next page of its key should be 0"
+        );
+        survey.is_disturbed = true;
+        assert!(survey.misfits("d.c").is_empty());
+    }
+
+    #[test]
+    fn the_first_few_are_named_and_all_are_counted() {
+        let mut survey = Survey::default();
+        assert!(survey.misfits("d.c").is_empty());
+        let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
+        let shape = BucketShape::new(options).unwrap();
+        for number in 0..7 {
+            let document = rawdoc! { "_id": number };
+            survey.add(&document, AdoptionScan::new(&shape).look_at(&document));
+            let document = rawdoc! { "_id": number, "count": 1, "history": [] };
+            survey.add(&document, AdoptionScan::new(&shape).look_at(&document));
+        }
+        let lines: Vec<String> = survey.misfits("d.c").iter().map(ToString::to_string).collect();
+        assert_eq!(lines.len(), MAX_EXAMPLES + 1);
+        assert_eq!(lines[0], "error: d.c: document with _id 0: it has no array 'history'");
+        assert!(lines[5].starts_with("error: d.c: 7 documents are not buckets of layout version 1"));
+        assert_eq!(
+            survey.named_by_hand(),
+            "7 buckets written by hand, such as 0, 1, 2, 3, 4 (7 with a wrong number of items, which is set right)"
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! Whether a collection holds plain documents and nothing else, and how far somebody came who packs them.
+
+use bson::raw::{RawDocumentBuf, cstr};
+use bson::{Document, doc};
+use futures_util::TryStreamExt;
+use mongodb::error::Error;
+
+use super::foreign_document::SCAN_TIMEOUT;
+use super::foreign_document::is_timeout;
+use crate::command::document::single;
+use crate::maintenance::finding::Finding;
+use crate::maintenance::upstream::{ShapedCollection, as_integer, description};
+use crate::pattern::bucket::pack;
+use crate::pattern::shapes::BucketShape;
+
+/// What there is to pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plain {
+    /// Nothing: there is no collection, or no document, or it has what may be a bucket.
+    Nothing,
+    /// About as many documents.
+    Documents(i64),
+    /// The collection is frozen: a run goes on, or did not end.
+    Frozen,
+    /// The collection of plain documents has its other name already, and the copy not yet this one.
+    Between,
+    /// The collection of plain documents has its other name, and there is no copy any more.
+    WithoutCopy,
+    /// The collection of plain documents has its other name, and somebody has made another collection of this
+    /// name.
+    Taken,
+}
+
+impl Plain {
+    /// What is to be said of it where nobody is about to pack; `None` where nothing is.
+    pub(crate) fn finding(self, target: &ShapedCollection) -> Option<Finding> {
+        let again = "`mongoshape setup --pack`; if that does not run, run it again";
+        let text = match self {
+            Self::Nothing => return None,
+            Self::Documents(1) => "holds 1 plain document: `mongoshape setup --pack` puts it into a page".to_owned(),
+            Self::Documents(count) => {
+                format!("holds {count} plain documents: `mongoshape setup --pack` puts them into pages")
+            }
+            Self::Frozen => format!("takes no writes, as its documents are being packed by {again}"),
+            Self::Between => format!("is missing, as it is about to be exchanged for its pages by {again}"),
+            Self::WithoutCopy => format!(
+                "is missing: its documents are all in {}; run `mongoshape setup --pack`",
+                pack::plain_name(&target.collection)
+            ),
+            Self::Taken => taken(target),
+        };
+        Some(Finding::error(target.namespace(), text))
+    }
+}
+
+/// What is said where somebody has made a collection in the moment in which there was none.
+pub(crate) fn taken(target: &ShapedCollection) -> String {
+    let (plain, copy) = (
+        pack::plain_name(&target.collection),
+        pack::copy_name(&target.collection),
+    );
+    format!(
+        "was made anew by somebody while its documents were packed. They are all in {plain}, and in pages in {copy}. Move what is \
+         in the new collection elsewhere, drop it, and run `mongoshape setup --pack` again"
+    )
+}
+
+/// Whether a collection, as `listCollections` describes it, is frozen to be packed, or was.
+pub(crate) fn is_frozen(described: &Document) -> bool {
+    let options = described.get_document("options").ok();
+    let options = options.and_then(|options| RawDocumentBuf::try_from(options).ok());
+    options.is_some_and(|options| pack::is_frozen(&options))
+}
+
+/// Looks, for no longer than [`SCAN_TIMEOUT`]; `None` where that was not enough.
+pub(crate) async fn look_shortly(target: &ShapedCollection, shape: &BucketShape) -> Result<Option<Plain>, Error> {
+    let timeout = i64::try_from(SCAN_TIMEOUT.as_millis()).unwrap_or(i64::MAX);
+    match look_within(target, shape, Some(timeout)).await {
+        Err(error) if is_timeout(&error) => Ok(None),
+        looked => looked.map(Some),
+    }
+}
+
+/// Looks, for as long as it takes.
+pub(crate) async fn look(target: &ShapedCollection, shape: &BucketShape) -> Result<Plain, Error> {
+    look_within(target, shape, None).await
+}
+
+async fn look_within(target: &ShapedCollection, shape: &BucketShape, timeout: Option<i64>) -> Result<Plain, Error> {
+    let described = |name: String| async move { description(&target.database, &name).await };
+    let collection = described(target.collection.clone()).await?;
+    let kept = described(pack::plain_name(&target.collection)).await?;
+    let copy = described(pack::copy_name(&target.collection)).await?;
+    let is_away = kept.as_ref().is_some_and(is_frozen);
+    let is_between = is_away && copy.is_some() && has_pages(target).await?;
+    let Some(collection) = collection else {
+        return Ok(match (is_away, is_between) {
+            (_, true) => Plain::Between,
+            (true, false) => Plain::WithoutCopy,
+            (false, false) => Plain::Nothing,
+        });
+    };
+    if is_between {
+        return Ok(Plain::Taken);
+    }
+    if is_frozen(&collection) {
+        return Ok(Plain::Frozen);
+    }
+    let is_kind_of_its_own = collection.get_str("type").is_ok_and(|kind| kind != "collection");
+    if is_kind_of_its_own
+        || has(target, RawDocumentBuf::new(), None).await?.is_none()
+        || has(target, pack::buckets(shape), timeout).await?.is_some()
+    {
+        return Ok(Plain::Nothing);
+    }
+    let counted = target
+        .database
+        .run_command(doc! { "count": &target.collection })
+        .await?;
+    Ok(Plain::Documents(
+        counted.get("n").and_then(as_integer).unwrap_or_default(),
+    ))
+}
+
+/// Whether there is anything in the copy. One that is empty was made for a run that has ended since.
+async fn has_pages(target: &ShapedCollection) -> Result<bool, Error> {
+    let mut find = single("find", pack::copy_name(&target.collection));
+    find.append(cstr!("limit"), 1);
+    find.append(cstr!("singleBatch"), true);
+    let found = target.database.run_raw_cursor_command(find).await?;
+    Ok(found.with_type::<RawDocumentBuf>().try_next().await?.is_some())
+}
+
+/// The first document that meets a filter.
+pub(super) async fn has(
+    target: &ShapedCollection,
+    filter: RawDocumentBuf,
+    timeout: Option<i64>,
+) -> Result<Option<RawDocumentBuf>, Error> {
+    let mut find = single("find", target.collection.as_str());
+    find.append(cstr!("filter"), filter);
+    find.append(cstr!("projection"), single("_id", 1));
+    find.append(cstr!("limit"), 1);
+    find.append(cstr!("singleBatch"), true);
+    if let Some(timeout) = timeout {
+        find.append(cstr!("maxTimeMS"), timeout);
+    }
+    let found = target.database.run_raw_cursor_command(find).await?;
+    found.with_type::<RawDocumentBuf>().try_next().await
+}

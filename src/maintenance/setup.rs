@@ -1,0 +1,218 @@
+//! `setup`: adopts buckets that were written by hand, and creates the indexes of every shape. Running it
+//! again changes nothing.
+
+mod adopt;
+mod misspelt;
+mod outlier;
+mod pack;
+mod split;
+
+use std::process::ExitCode;
+
+use bson::{Document, doc};
+use mongodb::Client;
+use mongodb::error::Error;
+
+use super::check::{collection, server};
+use super::compact::stopped_by_signals;
+use super::finding::{Finding, Findings};
+use super::inspect::{ContentsCheck, Plain, SCAN_TIMEOUT, first_stray, look};
+use super::upstream::{self, ShapedCollection, description, explain, indexes, is_same_index};
+use crate::config::Config;
+use crate::pattern::bucket::index;
+use crate::pattern::shape_marker;
+use crate::pattern::shapes::BucketShape;
+
+/// Creates what is missing, and prints what was done for each namespace; goes on with the next one after an
+/// error. Touches nothing where the proxy would not work: not on a server, nor in a collection, that `check`
+/// finds fault with.
+///
+/// # Errors
+/// When the upstream cannot be reached, or its databases not be listed.
+pub(crate) async fn run(config: &Config, asked: SetupOptions<'_>) -> anyhow::Result<ExitCode> {
+    let client = upstream::client(&config.upstream).await?;
+    let findings = set_up_through(&client, config, asked).await;
+    upstream::close(client).await;
+    Ok(findings?.exit_code())
+}
+
+/// What is done with documents that have more elements than an outlier shape's threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LongArrays {
+    /// Nothing.
+    AsTheyAre,
+    /// They are split.
+    Split,
+}
+
+/// What becomes of plain documents in a collection with a bucket shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlainDocuments {
+    /// Nothing: they are told of.
+    AsTheyAre,
+    /// They are put into pages.
+    Packed,
+}
+
+/// What is to be done beside adopting and making indexes, and where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SetupOptions<'a> {
+    pub(crate) long: LongArrays,
+    pub(crate) plain: PlainDocuments,
+    /// The one collection; else all that have a shape.
+    pub(crate) namespace: Option<&'a str>,
+}
+
+impl SetupOptions<'_> {
+    /// Whether somebody would take it for done.
+    fn changes_documents(&self) -> bool {
+        self.long != LongArrays::AsTheyAre || self.plain != PlainDocuments::AsTheyAre
+    }
+}
+
+async fn set_up_through(client: &Client, config: &Config, asked: SetupOptions<'_>) -> anyhow::Result<Findings> {
+    let stop = stopped_by_signals()?;
+    let mut findings = Findings::default();
+    findings.extend(server::check(client, config).await?);
+    if findings.failed() {
+        return Ok(findings);
+    }
+    let mut targets = upstream::targets(client, config).await?;
+    targets.retain(|target| asked.namespace.is_none_or(|namespace| namespace == target.namespace()));
+    if targets.is_empty() {
+        findings.add(&match asked.namespace {
+            Some(namespace) => Finding::error(namespace, "there is no such collection whose shape is rewritten"),
+            None if asked.changes_documents() => {
+                let text =
+                    "there is no collection whose shape is rewritten, so nothing was done: has it mode = \"rewrite\"?";
+                Finding::error("setup", text)
+            }
+            None => Finding::note("setup", "there is no collection whose shape is rewritten"),
+        });
+    }
+    for target in targets {
+        let plain = match target.bucket() {
+            Some(shape) => look(&target, shape).await,
+            None => Ok(Plain::Nothing),
+        };
+        let done = match (plain, target.outlier()) {
+            (Ok(plain), _) if plain != Plain::Nothing => {
+                if asked.plain == PlainDocuments::Packed {
+                    pack::run(&config.upstream, &target, &stop, &mut findings).await;
+                } else {
+                    findings.extend(plain.finding(&target));
+                }
+                Ok(())
+            }
+            (Err(error), _) => Err(error),
+            (Ok(_), _) if let Some(finding) = misspelt::finding(&target, config).await => {
+                findings.add(&finding);
+                Ok(())
+            }
+            (Ok(_), Some(shape)) => outlier::set_up(&target, shape, (asked.long, &stop), &mut findings).await,
+            (Ok(_), None) => set_up(&target, &mut findings).await,
+        };
+        if let Err(error) = done {
+            findings.add(&collection::unreadable(&target, &error));
+        }
+        if stop.is_cancelled() {
+            break;
+        }
+    }
+    Ok(findings)
+}
+
+async fn set_up(target: &ShapedCollection, findings: &mut Findings) -> Result<(), Error> {
+    let Some(shape) = target.bucket() else {
+        return Ok(());
+    };
+    let mut missing = collection::wanted_indexes(shape);
+    let asked = missing.len();
+    let described = description(&target.database, &target.collection).await?;
+    if let Some(described) = &described {
+        let there = indexes(target).await?;
+        let mut unfit = collection::unfit(target, described);
+        unfit.extend(collection::index_findings(target, shape, &there));
+        unfit.retain(Finding::is_error);
+        if !unfit.is_empty() {
+            findings.extend(unfit);
+            return Ok(());
+        }
+        missing.retain(|wanted| !there.iter().any(|found| is_same_index(wanted, found)));
+        // Proxies trust a collection that has the page index, so that comes when there is nothing but pages.
+        if !are_all_pages(target, shape, Trust::of(&there), findings).await? {
+            return Ok(());
+        }
+    }
+    if missing.is_empty() {
+        findings.add(&Finding::fine(
+            target.namespace(),
+            format!("all {asked} indexes were there"),
+        ));
+        return Ok(());
+    }
+    findings.add(&create_indexes(target, missing, asked).await);
+    if described.is_some() {
+        // Somebody may not have heard that nothing else was to write.
+        are_all_pages(target, shape, Trust::Indexed, findings).await?;
+    }
+    Ok(())
+}
+
+/// How a collection's documents are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// It has the page index, and one that says that it has this shape: whether there is anything but pages
+    /// is quickly seen.
+    Indexed,
+    /// It has not both: every page is held to the layout.
+    None,
+}
+
+impl Trust {
+    fn of(indexes: &[Document]) -> Self {
+        let has = |wanted| {
+            indexes
+                .iter()
+                .any(|index| index.get_str("name").is_ok_and(|name| name == wanted))
+        };
+        if has(index::PAGE) && has(shape_marker::INDEX) {
+            Self::Indexed
+        } else {
+            Self::None
+        }
+    }
+}
+
+/// Adopts what is no page yet. Whether there is nothing but pages then; if not, that was reported.
+async fn are_all_pages(
+    target: &ShapedCollection,
+    shape: &BucketShape,
+    trust: Trust,
+    findings: &mut Findings,
+) -> Result<bool, Error> {
+    if trust == Trust::Indexed {
+        match first_stray(target, shape, SCAN_TIMEOUT).await? {
+            ContentsCheck::Pages => return Ok(true),
+            ContentsCheck::Unfinished(finding) => {
+                findings.add(&finding);
+                return Ok(true);
+            }
+            ContentsCheck::Stray(_) => {}
+        }
+    }
+    adopt::run(target, shape, findings).await
+}
+
+/// Creates the collection too, if it is not there.
+async fn create_indexes(target: &ShapedCollection, missing: Vec<Document>, asked: usize) -> Finding {
+    let created = missing.len();
+    let command = doc! { "createIndexes": &target.collection, "indexes": missing };
+    match target.database.run_command(command).await {
+        Ok(_) => Finding::fine(target.namespace(), format!("{created} of {asked} indexes created")),
+        Err(error) => {
+            let text = format!("indexes cannot be created: {}", explain(&error));
+            Finding::error(target.namespace(), text)
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! A configured collection that does not exist, beside one of nearly the same name: more likely misspelt than
+//! meant. `setup` would create it, empty, and the documents would stay where no shape is.
+
+use crate::command::namespace::Namespace;
+use crate::config::{Config, suggest};
+use crate::maintenance::finding::Finding;
+use crate::maintenance::upstream::{ShapedCollection, description};
+use crate::pattern::bucket::pack;
+
+/// An error, where the target does not exist and a collection of its database without a shape is nearly
+/// called like it. `None` too where the user may not list collections.
+pub(super) async fn finding(target: &ShapedCollection, config: &Config) -> Option<Finding> {
+    let database = &target.database;
+    if description(database, &target.collection).await.ok()?.is_some() {
+        return None;
+    }
+    let names = database.list_collection_names().await.ok()?;
+    let has_shape = |name: &str| config.shapes.lookup(Namespace::new(database.name(), name)).is_some();
+    let candidates = names.iter().map(String::as_str).filter(|name| {
+        let is_other = !pack::is_beside(name) && !name.starts_with("system.") && !has_shape(name);
+        is_other && !differ_in_digits(name, &target.collection)
+    });
+    let near = suggest::nearest(&target.collection, candidates)?;
+    let text = format!(
+        "does not exist, but '{near}' does: correct `namespace`; or create the collection first, if it is meant: \
+         db.getSiblingDB(\"{}\").createCollection(\"{}\")",
+        database.name(),
+        target.collection
+    );
+    Some(Finding::error(target.namespace(), text))
+}
+
+/// Whether two names are those of one series, such as `trades_2025` and `trades_2026`.
+fn differ_in_digits(one: &str, other: &str) -> bool {
+    let without_digits = |name: &str| name.replace(|letter: char| letter.is_ascii_digit(), "");
+    one != other && without_digits(one) == without_digits(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_a_series_are_no_slips() {
+        assert!(differ_in_digits("trades_2025", "trades_2026"));
+        assert!(!differ_in_digits("trades", "trdes"));
+        assert!(!differ_in_digits("trades", "trades"));
+    }
+}

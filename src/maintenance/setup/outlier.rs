@@ -1,0 +1,241 @@
+//! An outlier shape's collection: the indexes of its extras, and what crashes have left. It is gone over
+//! while clients work.
+
+use std::time::SystemTime;
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{Document, doc};
+use futures_util::TryStreamExt;
+use mongodb::error::Error;
+use tokio_util::sync::CancellationToken;
+
+use super::{LongArrays, split};
+use crate::command::document::{array_of, get, single};
+use crate::maintenance::check::outlier::{self as check, ExtrasScan};
+use crate::maintenance::finding::{Finding, Findings};
+use crate::maintenance::inspect::{FieldCensus, sample};
+use crate::maintenance::upstream::{ShapedCollection, as_integer, description};
+use crate::pattern::outlier::layout::DocumentState;
+use crate::pattern::outlier::page::{ExtrasPage, moving, of_generation, removal};
+use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
+use crate::pattern::outlier::{index, layout, orphans, resplit};
+use crate::pattern::shapes::OutlierShape;
+
+/// How often a race with writers may be lost.
+pub(super) const MAX_ATTEMPTS: u32 = 100;
+/// The server's code where somebody else has begun the same page: `DuplicateKey`.
+const PAGE_TAKEN: i64 = 11000;
+
+/// Creates the indexes, puts right what is left over, and splits documents if that is asked for.
+pub(super) async fn set_up(
+    target: &ShapedCollection,
+    shape: &OutlierShape,
+    (documents, stop): (LongArrays, &CancellationToken),
+    findings: &mut Findings,
+) -> Result<(), Error> {
+    let described = description(&target.database, &target.collection).await?;
+    let mut unfit = check::unfit(target, described.as_ref());
+    unfit.extend(check::index_findings(target, shape).await?);
+    if unfit.iter().any(Finding::is_error) {
+        findings.extend(unfit);
+        return Ok(());
+    }
+    let said = create_indexes(target, shape).await?;
+    findings.add(&Finding::fine(target.namespace(), said));
+    let left_over = put_right(target, shape).await?;
+    findings.extend(left_over.map(|text| Finding::fine(target.namespace(), text)));
+    if documents == LongArrays::Split {
+        let census = sample(target, FieldCensus::of_outlier(shape))
+            .await?
+            .findings(&target.namespace());
+        if !census.is_empty() {
+            findings.extend(census);
+            return Ok(());
+        }
+        split::run(target, shape, stop, findings).await?;
+    }
+    Ok(())
+}
+
+async fn create_indexes(target: &ShapedCollection, shape: &OutlierShape) -> Result<String, Error> {
+    let mut command = single("createIndexes", shape.extras_collection());
+    command.append(cstr!("indexes"), array_of(&index::specs(shape)));
+    let reply = target.database.run_raw_command(command).await?;
+    let number = |name: &str| reply.get(name).and_then(as_integer);
+    let is_new = number("numIndexesBefore") != number("numIndexesAfter");
+    let done = if is_new { "created" } else { "there" };
+    Ok(format!("the indexes of {} are {done}", shape.extras_collection()))
+}
+
+/// Moves tails, and removes pages and collections that are nobody's; what was done, if anything.
+async fn put_right(target: &ShapedCollection, shape: &OutlierShape) -> Result<Option<String>, Error> {
+    let mut moved = 0_u64;
+    let only_id = single("_id", 1);
+    let mut find = single("find", target.collection.as_str());
+    find.append(cstr!("filter"), orphans::with_tails(shape));
+    find.append(cstr!("projection"), &only_id);
+    let mut found = target
+        .database
+        .run_raw_cursor_command(find)
+        .await?
+        .with_type::<RawDocumentBuf>();
+    while let Some(found) = found.try_next().await? {
+        if let Some(id) = get(&found, "_id") {
+            moved += u64::from(move_tail(target, shape, id).await?);
+        }
+    }
+    let removed = remove_pages(target, shape).await?;
+    let mut dropped = 0_u64;
+    for name in target.database.list_collection_names().await? {
+        if orphans::is_old_scratch(shape, &name, SystemTime::now()) {
+            target.database.run_command(doc! { "drop": name }).await?;
+            dropped += 1;
+        }
+    }
+    let text = format!(
+        "put right what was left over: {moved} tails moved, {removed} pages that nobody counts and {dropped} collections removed"
+    );
+    Ok((moved + removed + dropped > 0).then_some(text))
+}
+
+async fn remove_pages(target: &ShapedCollection, shape: &OutlierShape) -> Result<u64, Error> {
+    let mut removed = 0;
+    let collection = &target.collection;
+    let stages = [
+        orphans::uncounted(shape, collection, SystemTime::now()),
+        orphans::adopted(shape, collection),
+    ];
+    for stages in stages {
+        let mut found = check::among_extras(target, shape, &stages).await?;
+        while let Some(found) = found.try_next().await? {
+            removed += match orphans::parse(&found) {
+                Some((of, Some(generation))) => delete(target, shape, &removal(shape, of, generation)).await?,
+                Some((of, None)) => delete(target, shape, &resplit::removal_by_hand(shape, of)).await?,
+                None => 0,
+            };
+        }
+    }
+    Ok(removed)
+}
+
+/// Deletes extras; how many.
+pub(super) async fn delete(
+    target: &ShapedCollection,
+    shape: &OutlierShape,
+    statement: &RawDocument,
+) -> Result<u64, Error> {
+    let mut command = single("delete", shape.extras_collection());
+    command.append(cstr!("deletes"), array_of(&[statement.to_owned()]));
+    let reply = target.database.run_raw_command(command).await?;
+    Ok(reply
+        .get("n")
+        .and_then(as_integer)
+        .and_then(|n| u64::try_from(n).ok())
+        .unwrap_or_default())
+}
+
+/// One statement of an `update`; the documents that it met.
+pub(super) async fn update(target: &ShapedCollection, collection: &str, statement: &RawDocument) -> Result<i64, Error> {
+    let mut command = single("update", collection);
+    command.append(cstr!("updates"), array_of(&[statement.to_owned()]));
+    let reply = target.database.run_raw_command(command).await?;
+    refused(&reply)?;
+    Ok(reply.get("n").and_then(as_integer).unwrap_or_default())
+}
+
+/// Inserts pages; whether none of them was there.
+pub(super) async fn insert(
+    target: &ShapedCollection,
+    shape: &OutlierShape,
+    pages: &[RawDocumentBuf],
+) -> Result<bool, Error> {
+    for page in pages {
+        let command = storing(shape, page);
+        let reply = target.database.run_raw_command(command).await?;
+        let code = first_error(&reply).and_then(|error| error.get("code").and_then(as_integer));
+        if code == Some(PAGE_TAKEN) {
+            return Ok(false);
+        }
+        refused(&reply)?;
+    }
+    Ok(true)
+}
+
+/// The command that stores a page. An insert replaces an empty timestamp at the top level, an upsert by a
+/// pipeline does not.
+fn storing(shape: &OutlierShape, page: &RawDocumentBuf) -> RawDocumentBuf {
+    if !has_empty_timestamp(page) {
+        let mut insert = single("insert", shape.extras_collection());
+        insert.append(cstr!("documents"), array_of(std::slice::from_ref(page)));
+        return insert;
+    }
+    let mut update = single("update", shape.extras_collection());
+    update.append(cstr!("updates"), array_of(&[upserting(page)]));
+    update
+}
+
+fn first_error(reply: &Document) -> Option<&Document> {
+    reply.get_array("writeErrors").ok()?.first()?.as_document()
+}
+
+fn refused(reply: &Document) -> Result<(), Error> {
+    match first_error(reply) {
+        Some(error) => Err(Error::custom(error.get_str("errmsg").unwrap_or_default().to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// The stored document of that `_id`.
+pub(super) async fn base(target: &ShapedCollection, id: RawBsonRef<'_>) -> Result<Option<RawDocumentBuf>, Error> {
+    let mut find = single("find", target.collection.as_str());
+    find.append(cstr!("filter"), single("_id", single("$eq", id)));
+    find.append(cstr!("collation"), single("locale", "simple"));
+    let found = target.database.run_raw_cursor_command(find).await?;
+    found.with_type::<RawDocumentBuf>().try_next().await
+}
+
+/// The extras that meet a filter, in the order of a field.
+pub(super) async fn extras(
+    target: &ShapedCollection,
+    shape: &OutlierShape,
+    (filter, sort): (RawDocumentBuf, RawDocumentBuf),
+) -> Result<ExtrasScan, Error> {
+    let mut find = single("find", shape.extras_collection());
+    find.append(cstr!("filter"), filter);
+    if !sort.is_empty() {
+        find.append(cstr!("sort"), sort);
+    }
+    let found = target.database.run_raw_cursor_command(find).await?;
+    Ok(found.with_type())
+}
+
+/// Moves the tail of a document as whoever pushes to it does; whether it had one.
+async fn move_tail(target: &ShapedCollection, shape: &OutlierShape, id: RawBsonRef<'_>) -> Result<bool, Error> {
+    for _ in 0..MAX_ATTEMPTS {
+        let Some(base) = base(target, id).await? else { break };
+        let DocumentState::Outlier(of_base) = DocumentState::of(shape, &base) else {
+            break;
+        };
+        let filter = of_generation(shape, id, of_base.generation);
+        let mut find = single("find", shape.extras_collection());
+        find.append(cstr!("filter"), filter);
+        find.append(cstr!("sort"), single(layout::path::FROM, -1));
+        find.append(cstr!("limit"), 1);
+        find.append(cstr!("projection"), ExtrasPage::projection());
+        let found = target.database.run_raw_cursor_command(find).await?;
+        let last = found.with_type::<RawDocumentBuf>().try_next().await?;
+        let last = last.and_then(|page| ExtrasPage::parse(&page));
+        let Some(moving) = moving(shape, id, &of_base, last) else {
+            break;
+        };
+        if let Some(append) = &moving.append
+            && update(target, shape.extras_collection(), append).await? == 0
+        {
+            continue;
+        }
+        if insert(target, shape, &moving.pages).await? && update(target, &target.collection, &moving.count).await? > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

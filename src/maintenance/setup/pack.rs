@@ -1,0 +1,294 @@
+//! `setup --pack`: plain documents become pages, in a copy that takes the collection's place.
+//!
+//! All documents are looked at, and nothing is done if one cannot be an item. Then the collection is frozen,
+//! the copy is filled from its documents in the order of the pages and compared with them, and the two change
+//! names: what was there is kept under another. What is broken off before that leaves the collection as it
+//! was, or frozen where it was killed; what is broken off between the two renamings is finished by the next
+//! run. See `docs/decisions/0018-plain-documents-are-packed-in-a-copy.md`.
+
+mod checksum;
+mod copy;
+mod place;
+mod preflight;
+mod rename_swap;
+
+use bson::raw::{RawDocumentBuf, cstr};
+use bson::{Binary, Document, doc};
+use mongodb::error::Error;
+use tokio_util::sync::CancellationToken;
+
+use self::checksum::Items;
+use self::preflight::{Fitness, TakenOver};
+use self::rename_swap::{Beside, Exchange};
+use crate::command::document::{array_of, single};
+use crate::config::UpstreamConfig;
+use crate::maintenance::finding::{Finding, Findings};
+use crate::maintenance::inspect::{Plain, is_frozen, look, taken};
+use crate::maintenance::swap::{
+    CollectionRename, Freezing, Frozen, Halt, SwapKind, Writer, concurrent_runs, options_of, take_fences_down, uuid_of,
+};
+use crate::maintenance::upstream::{self, ShapedCollection, description};
+use crate::pattern::bucket::pack;
+use crate::pattern::shapes::BucketShape;
+
+/// Packs a collection's documents, and prints what was done, or why not.
+pub(super) async fn run(
+    upstream: &UpstreamConfig,
+    target: &ShapedCollection,
+    stop: &CancellationToken,
+    findings: &mut Findings,
+) {
+    let name = concurrent_runs::own_name(SwapKind::Pack, &target.namespace());
+    let client = match upstream::named_client(upstream, &name).await {
+        Ok(client) => client,
+        Err(error) => return findings.add(&Finding::error(target.namespace(), format!("{error:#}"))),
+    };
+    let through = target.through(&client);
+    if let Some(finding) = concurrent_runs::look(&client, SwapKind::Pack, &target.namespace(), &name).await {
+        findings.add(&finding);
+        if finding.is_error() {
+            return upstream::close(client).await;
+        }
+    }
+    if let Some(shape) = target.bucket() {
+        let mut packing = Packing {
+            by: Freezing {
+                client: &client,
+                target: &through,
+                work: SwapKind::Pack,
+            },
+            shape,
+            copy: None,
+            stop,
+            findings,
+        };
+        if let Err(halt) = packing.pack().await {
+            findings.add(&halt.finding(SwapKind::Pack, &target.namespace()));
+        }
+    }
+    upstream::close(client).await;
+}
+
+/// One collection.
+struct Packing<'a> {
+    by: Freezing<'a>,
+    shape: &'a BucketShape,
+    /// The copy that this run has made.
+    copy: Option<Binary>,
+    stop: &'a CancellationToken,
+    findings: &'a mut Findings,
+}
+
+impl Packing<'_> {
+    async fn pack(&mut self) -> Result<(), Halt> {
+        let target = self.by.target;
+        // Once nobody else is at it: one may just have ended.
+        let exchanged = match look(target, self.shape).await? {
+            Plain::Nothing => {
+                super::set_up(target, self.findings).await?;
+                return Ok(());
+            }
+            Plain::Taken => return Err(Halt::Words(taken(target))),
+            Plain::WithoutCopy => {
+                self.give_back_its_name().await?;
+                match self.begin_anew().await? {
+                    Some(items) => items,
+                    None => return Ok(()),
+                }
+            }
+            Plain::Between => Exchange::broken_off(self.by, self.shape).await?.finish().await?,
+            Plain::Documents(_) | Plain::Frozen => match self.begin_anew().await? {
+                Some(items) => items,
+                None => return Ok(()),
+            },
+        };
+        self.report(exchanged).await
+    }
+
+    fn say(&mut self, text: impl Into<String>) {
+        self.findings.add(&Finding::note(self.by.target.namespace(), text));
+    }
+
+    /// Gives the collection its name again: the copy that was to take it was dropped by another run.
+    async fn give_back_its_name(&mut self) -> Result<(), Halt> {
+        let target = self.by.target;
+        let kept = pack::plain_name(&target.collection);
+        let Some(described) = description(&target.database, &kept).await? else {
+            return Err(Halt::Words(format!("{kept} was dropped by somebody")));
+        };
+        let renamed = CollectionRename {
+            from: &kept,
+            uuid: &uuid_of(&described)?,
+            to: &target.collection,
+            dropped: None,
+        };
+        self.by.rename(renamed).await
+    }
+
+    /// The items that are packed now; `None` where some cannot be, which was reported.
+    async fn begin_anew(&mut self) -> Result<Option<Items>, Halt> {
+        let target = self.by.target;
+        let kept = description(&target.database, &pack::plain_name(&target.collection)).await?;
+        if kept.is_some_and(|kept| !place::is_one(&kept)) {
+            let text = format!(
+                "{} is there already, from an earlier run; drop it if it is not needed any more, or rename it",
+                pack::plain_name(&target.collection)
+            );
+            return Err(Halt::Words(text));
+        }
+        let Some(described) = description(&target.database, &target.collection).await? else {
+            return Err(Halt::Words("it was dropped by somebody".to_owned()));
+        };
+        let fit = if is_frozen(&described) {
+            self.say("was frozen by a run that did not end; it is begun anew");
+            None
+        } else {
+            let fit = self.fit(&described).await?;
+            if fit.is_none() {
+                return Ok(None);
+            }
+            fit
+        };
+        let frozen = Frozen::fence(self.by, &described, self.stop).await?;
+        let packed = self.in_a_copy(&described, &frozen, fit).await;
+        if matches!(packed, Ok(Some(_))) {
+            return packed;
+        }
+        let taken_back = self.take_back(&frozen).await;
+        if let (Err(reason), Err(_)) = (&packed, &taken_back) {
+            self.findings.add(&reason.finding(SwapKind::Pack, &target.namespace()));
+        }
+        taken_back?;
+        packed
+    }
+
+    /// The indexes that the pages are to have; `None` where something cannot be packed, which was reported.
+    async fn fit(&mut self, described: &Document) -> Result<Option<TakenOver>, Halt> {
+        let fitness = Fitness::of(self.by.target, self.shape, described).await?;
+        fitness.look_at_documents(self.stop, self.findings).await
+    }
+
+    /// Leaves the collection as it was, unless it has its other name: then there is nothing to do but to go
+    /// on.
+    async fn take_back(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
+        let target = self.by.target;
+        // Once that is gone, the collection does not get its other name any more.
+        place::clear(self.by).await?;
+        if rename_swap::has_begun(target, frozen.uuid()).await? {
+            return Ok(());
+        }
+        frozen.thaw().await?;
+        match self.copy.take() {
+            Some(uuid) => self.by.drop(&pack::copy_name(&target.collection), Some(&uuid)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// All that is done under the fence of this run.
+    async fn in_a_copy(
+        &mut self,
+        described: &Document,
+        frozen: &Frozen<'_>,
+        fit: Option<TakenOver>,
+    ) -> Result<Option<Items>, Halt> {
+        let target = self.by.target;
+        // What a killed run may still send ends with that, and with its copy.
+        place::clear(self.by).await?;
+        if rename_swap::has_begun(target, frozen.uuid()).await? {
+            let words = "an earlier run has just renamed it; run again, to finish";
+            return Err(Halt::Words(words.to_owned()));
+        }
+        let fit = match fit {
+            None => self.fit(described).await?,
+            fit => fit,
+        };
+        let Some(indexes) = fit else {
+            return Ok(None);
+        };
+        let copy = make_copy(self.by, described).await?;
+        self.copy = Some(copy.clone());
+        let place = place::keep(self.by).await?;
+        // That it can be frozen says that no other run has made or dropped either.
+        frozen.freeze(self.stop).await?;
+        self.say("frozen: it can be read, and what is written fails");
+        if preflight::raw_indexes(target).await? != indexes.there {
+            return Err(Halt::Words("its indexes were changed meanwhile; run again".to_owned()));
+        }
+        let name = pack::copy_name(&target.collection);
+        let mut writer = Writer::new(target, name.clone(), copy.clone());
+        writer.wait_for_the_majority();
+        copy::fill((self.by.target, self.shape), &mut writer, self.stop, self.findings).await?;
+        make_indexes(target, &indexes.stored).await?;
+        let packed = Items::of_pages((target, self.shape), &name, self.stop).await?;
+        let there = Items::of_documents((target, self.shape), &target.collection, self.stop).await?;
+        there.must_be(packed)?;
+        self.say(format!(
+            "compared: {} documents are {} items on pages",
+            there.count, packed.count
+        ));
+        let exchange = Exchange::begin(frozen, Beside { copy, place }, packed).await?;
+        exchange.finish().await.map(Some)
+    }
+
+    /// Looks at what is kept a last time: it cannot be found under its name any more.
+    async fn report(&mut self, packed: Items) -> Result<(), Halt> {
+        let target = self.by.target;
+        let namespace = target.namespace();
+        let kept = pack::plain_name(&target.collection);
+        let go_on = CancellationToken::new();
+        let there = Items::of_documents((target, self.shape), &kept, &go_on).await?;
+        self.findings.add(&Finding::fine(
+            &namespace,
+            format!("packed: {} documents", packed.count),
+        ));
+        if there.must_be(packed).is_err() {
+            let text = format!(
+                "in the moment in which the collections were exchanged somebody deleted or changed documents, past the proxy: {kept} \
+                 has {} of them, and the pages have {}; what was done is not in the pages",
+                there.count, packed.count
+            );
+            self.findings.add(&Finding::error(&namespace, text));
+        }
+        if let Some(described) = description(&target.database, &kept).await? {
+            take_fences_down(&target.database, &kept, &uuid_of(&described)?).await?;
+        }
+        super::set_up(target, self.findings).await?;
+        let (name, database) = (&target.collection, target.database.name());
+        self.say(format!(
+            "the plain documents are kept in {database}.{kept}; when they are not needed any more: \
+             db.getSiblingDB(\"{database}\").getCollection(\"{kept}\").drop()"
+        ));
+        self.say(format!(
+            "to go back instead, which loses what is written from now on, stop all proxies, and in database {database}: \
+             db.getCollection(\"{name}\").drop(); db.getCollection(\"{kept}\").renameCollection(\"{name}\"); \
+             db.runCommand({{ collMod: \"{name}\", validator: {{}} }})"
+        ));
+        Ok(())
+    }
+}
+
+/// Makes the empty copy, with the options of the collection, in place of one that an earlier run has left.
+/// That is dropped by its UUID: what arrives late must not drop the copy of another run.
+async fn make_copy(by: Freezing<'_>, described: &Document) -> Result<Binary, Halt> {
+    let target = by.target;
+    let name = pack::copy_name(&target.collection);
+    if let Some(left) = description(&target.database, &name).await? {
+        by.drop(&name, Some(&uuid_of(&left)?)).await?;
+    }
+    let mut create = doc! { "create": &name };
+    create.extend(options_of(described));
+    target.database.run_command(create).await?;
+    let made = description(&target.database, &name).await?;
+    made.map_or_else(
+        || Err(Halt::Words(format!("{name} was dropped by somebody"))),
+        |made| uuid_of(&made),
+    )
+}
+
+/// Makes the copy's indexes once it is filled: built in one go they take a fraction of the room.
+async fn make_indexes(target: &ShapedCollection, indexes: &[RawDocumentBuf]) -> Result<(), Error> {
+    let mut command = single("createIndexes", pack::copy_name(&target.collection));
+    command.append(cstr!("indexes"), array_of(indexes));
+    target.database.run_raw_command(command).await?;
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! Filling the copy: documents are read in the order of the pages, and each key's are packed as they come.
+
+use std::time::{Duration, Instant};
+
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+use futures_util::TryStreamExt;
+use tokio_util::sync::CancellationToken;
+
+use crate::command::document::single;
+use crate::command::error::WriteError;
+use crate::command::value_text::id_text;
+use crate::maintenance::compact::given;
+use crate::maintenance::finding::{Finding, Findings};
+use crate::maintenance::swap::{Flushed, Halt, Writer};
+use crate::maintenance::upstream::ShapedCollection;
+use crate::pattern::bucket::compact::{Packed, Packer};
+use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::pack;
+use crate::pattern::shapes::BucketShape;
+
+/// How often it is told how far it is.
+pub(super) const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// Writes all documents of a collection into the copy. mongod sorts them, on disk where there is no index in
+/// their order.
+pub(super) async fn fill(
+    (target, shape): (&ShapedCollection, &BucketShape),
+    writer: &mut Writer<'_>,
+    stop: &CancellationToken,
+    findings: &mut Findings,
+) -> Result<(), Halt> {
+    let mut find = single("find", target.collection.as_str());
+    find.append(cstr!("sort"), pack::order(shape));
+    find.append(cstr!("allowDiskUse"), true);
+    let found = target.database.run_raw_cursor_command(find).await?;
+    let mut documents = found.with_type::<RawDocumentBuf>();
+    let mut filling = PageCopy {
+        shape,
+        packer: None,
+        pages: 0,
+        writer,
+    };
+    let (mut read, mut told) = (0_u64, Instant::now());
+    while let Some(document) = documents.try_next().await? {
+        if stop.is_cancelled() {
+            return Err(Halt::Stopped);
+        }
+        let item = pack::item(shape, &document).map_err(|error| unfit(&document, &error))?;
+        filling.add(item).await?;
+        read += 1;
+        if told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            let text = format!("packed {read} documents, {} pages so far", filling.pages);
+            findings.add(&Finding::note(target.namespace(), text));
+        }
+    }
+    filling.end_key().await?;
+    filling.flush().await?;
+    let text = format!("packed {read} documents, {} pages", filling.pages);
+    findings.add(&Finding::note(target.namespace(), text));
+    Ok(())
+}
+
+/// That a document cannot be an item.
+pub(super) fn unfit(document: &RawDocument, error: &WriteError) -> Halt {
+    Halt::Words(format!("document with _id {}: {}", id_text(document), error.message))
+}
+
+struct PageCopy<'a, 'w> {
+    shape: &'a BucketShape,
+    packer: Option<Packer<'a>>,
+    pages: u64,
+    writer: &'a mut Writer<'w>,
+}
+
+impl PageCopy<'_, '_> {
+    async fn add(&mut self, item: Item) -> Result<(), Halt> {
+        let is_same_key = |packer: &Packer<'_>| packer.identity() == item.identity();
+        if !self.packer.as_ref().is_some_and(is_same_key) {
+            self.end_key().await?;
+        }
+        let shape = self.shape;
+        let packer = self
+            .packer
+            .get_or_insert_with(|| Packer::of_key(shape, given(), item.key().clone()));
+        if let Some(full) = packer.add(item) {
+            self.push(full).await?;
+        }
+        Ok(())
+    }
+
+    async fn end_key(&mut self) -> Result<(), Halt> {
+        let Some(packer) = self.packer.take() else {
+            return Ok(());
+        };
+        for page in packer.finish() {
+            self.push(page).await?;
+        }
+        Ok(())
+    }
+
+    async fn push(&mut self, page: Packed) -> Result<(), Halt> {
+        self.pages += 1;
+        if self.writer.push(page) {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), Halt> {
+        match self.writer.flush().await? {
+            Flushed::All => Ok(()),
+            Flushed::ItemsInTheWay { .. } => {
+                let words = "two documents have one _id, or somebody else writes to the copy";
+                Err(Halt::Words(words.to_owned()))
+            }
+        }
+    }
+}

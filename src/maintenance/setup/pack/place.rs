@@ -1,0 +1,40 @@
+//! The name under which the plain documents are to be kept, held free by an empty collection of this run.
+//!
+//! The collection of plain documents gets that name by a renaming that drops this very collection. So the
+//! renaming cannot be done any more once that was dropped, however late it arrives.
+
+use bson::raw::RawDocumentBuf;
+use bson::{Binary, Document, doc};
+
+use crate::maintenance::swap::{Freezing, Halt, uuid_of};
+use crate::maintenance::upstream::description;
+use crate::pattern::bucket::pack;
+
+/// Whether a collection, as `listCollections` describes it, is such a one.
+pub(super) fn is_one(described: &Document) -> bool {
+    let options = described.get_document("options").ok();
+    let options = options.and_then(|options| RawDocumentBuf::try_from(options).ok());
+    options.is_some_and(|options| pack::is_placeholder(&options))
+}
+
+/// Drops the one that is there.
+pub(super) async fn clear(by: Freezing<'_>) -> Result<(), Halt> {
+    let name = pack::plain_name(&by.target.collection);
+    match description(&by.target.database, &name).await? {
+        Some(described) if is_one(&described) => by.drop(&name, Some(&uuid_of(&described)?)).await,
+        _ => Ok(()),
+    }
+}
+
+/// Makes one.
+pub(super) async fn keep(by: Freezing<'_>) -> Result<Binary, Halt> {
+    let name = pack::plain_name(&by.target.collection);
+    let validator = Document::try_from(pack::placeholder()).map_err(|error| Halt::Words(error.to_string()))?;
+    let create = doc! { "create": &name, "validator": validator };
+    by.target.database.run_command(create).await?;
+    let made = description(&by.target.database, &name).await?;
+    match made.filter(is_one) {
+        Some(made) => uuid_of(&made),
+        None => Err(Halt::Words(format!("{name} was dropped by somebody"))),
+    }
+}

@@ -1,0 +1,183 @@
+//! Whether a collection's options, indexes and documents can be packed: all that cannot is said before
+//! anything is done.
+
+use std::time::Instant;
+
+use bson::Document;
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+use futures_util::TryStreamExt;
+use mongodb::error::Error;
+use tokio_util::sync::CancellationToken;
+
+use super::copy::TELL_EVERY;
+use crate::command::document::single;
+use crate::command::value_text::id_text;
+use crate::maintenance::check::collection;
+use crate::maintenance::finding::{Finding, Findings};
+use crate::maintenance::inspect::{FieldCensus, is_frozen};
+use crate::maintenance::swap::{Halt, options_of};
+use crate::maintenance::upstream::{ShapedCollection, is_same_index};
+use crate::pattern::bucket::fence::is_fence;
+use crate::pattern::bucket::item_index::{self, ID, is_clustered, is_own, name};
+use crate::pattern::bucket::{index, pack};
+use crate::pattern::shapes::BucketShape;
+
+/// Documents named in a report; of the others it has the number.
+const MAX_EXAMPLES: u64 = 5;
+
+/// The indexes of a collection.
+pub(super) struct TakenOver {
+    /// As they are.
+    pub(super) there: Vec<RawDocumentBuf>,
+    /// As its pages have them, with those of the shape.
+    pub(super) stored: Vec<RawDocumentBuf>,
+}
+
+/// What was found of one.
+pub(super) struct Fitness<'a> {
+    target: &'a ShapedCollection,
+    shape: &'a BucketShape,
+    unfit: Vec<Finding>,
+    indexes: TakenOver,
+}
+
+impl<'a> Fitness<'a> {
+    /// Looks at options and indexes.
+    pub(super) async fn of(
+        target: &'a ShapedCollection,
+        shape: &'a BucketShape,
+        described: &Document,
+    ) -> Result<Self, Error> {
+        let mut described = described.clone();
+        if is_frozen(&described) {
+            described.insert("options", options_of(&described));
+        }
+        let mut unfit = collection::unfit(target, &described);
+        let there = raw_indexes(target).await?;
+        let mut stored = index::specs(shape);
+        let shapes_own = collection::wanted_indexes(shape);
+        for spec in &there {
+            match taken_over(shape, &shapes_own, spec) {
+                Ok(spec) => stored.extend(spec),
+                Err(what) => {
+                    let text = format!("index {} {what}; drop it, then run again", name(spec));
+                    unfit.push(Finding::error(target.namespace(), text));
+                }
+            }
+        }
+        Ok(Self {
+            target,
+            shape,
+            unfit,
+            indexes: TakenOver { there, stored },
+        })
+    }
+
+    /// Looks at all documents too. The indexes; `None` where something cannot be packed, which was reported.
+    pub(super) async fn look_at_documents(
+        mut self,
+        stop: &CancellationToken,
+        findings: &mut Findings,
+    ) -> Result<Option<TakenOver>, Halt> {
+        let namespace = self.target.namespace();
+        let mut find = single("find", self.target.collection.as_str());
+        find.append(cstr!("hint"), single("$natural", 1));
+        let found = self.target.database.run_raw_cursor_command(find).await?;
+        let mut documents = found.with_type::<RawDocumentBuf>();
+        let mut census = FieldCensus::of_bucket(self.shape);
+        let (mut read, mut misfits, mut told) = (0_u64, 0_u64, Instant::now());
+        while let Some(document) = documents.try_next().await? {
+            if stop.is_cancelled() {
+                return Err(Halt::Stopped);
+            }
+            read += 1;
+            census.add(&document);
+            if let Err(error) = pack::item(self.shape, &document) {
+                misfits += 1;
+                if misfits <= MAX_EXAMPLES {
+                    let text = format!("document with _id {}: {}", id_text(&document), error.message);
+                    self.unfit.push(Finding::error(&namespace, text));
+                }
+            }
+            if told.elapsed() >= TELL_EVERY {
+                told = Instant::now();
+                findings.add(&Finding::note(&namespace, format!("looked at {read} documents so far")));
+            }
+        }
+        if misfits > 0 {
+            let text = format!("{misfits} of {read} documents cannot be items of this shape; nothing was changed");
+            self.unfit.push(Finding::error(&namespace, text));
+        }
+        self.unfit.extend(census.findings(&namespace));
+        if self.unfit.is_empty() {
+            let text = format!("looked at {read} documents: all can be packed");
+            findings.add(&Finding::note(&namespace, text));
+            return Ok(Some(self.indexes));
+        }
+        findings.extend(self.unfit);
+        Ok(None)
+    }
+}
+
+/// The index that is made on pages for one on documents, if any is to be.
+fn taken_over(
+    shape: &BucketShape,
+    shapes_own: &[Document],
+    spec: &RawDocument,
+) -> Result<Option<RawDocumentBuf>, String> {
+    if name(spec) == ID || is_clustered(spec) {
+        return Ok(None);
+    }
+    if is_own(name(spec)) {
+        let parsed = Document::try_from(spec).unwrap_or_default();
+        // An earlier `setup`, or a proxy, has made it when the collection was empty.
+        return if shapes_own.iter().any(|own| is_same_index(own, &parsed)) {
+            Ok(None)
+        } else {
+            Err("has a name that is kept for the shape's own".to_owned())
+        };
+    }
+    let stored = item_index::stored(shape, spec);
+    stored
+        .map(Some)
+        .map_err(|what| format!("cannot be kept: it is {}", what.trim_end_matches(',')))
+}
+
+/// What `listIndexes` says of a collection, but for the fences of runs.
+pub(super) async fn raw_indexes(target: &ShapedCollection) -> Result<Vec<RawDocumentBuf>, Error> {
+    let command = single("listIndexes", target.collection.as_str());
+    let found = target.database.run_raw_cursor_command(command).await?;
+    let found: Vec<RawDocumentBuf> = found.with_type().try_collect().await?;
+    Ok(found.into_iter().filter(|spec| !is_fence(name(spec))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+    #[test]
+    fn indexes_become_those_of_items_or_are_refused() {
+        let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
+        let shape = BucketShape::new(options).unwrap();
+        let own = collection::wanted_indexes(&shape);
+        let stored = |spec: RawDocumentBuf| taken_over(&shape, &own, &spec);
+        assert_eq!(
+            stored(rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" }),
+            Ok(None)
+        );
+        assert_eq!(
+            stored(rawdoc! { "v": 2, "key": { "k": 1, "n": -1 }, "name": "x" }),
+            Ok(Some(
+                rawdoc! { "v": 2, "key": { "k": 1, "history.n": -1 }, "name": "x" }
+            ))
+        );
+        assert_eq!(stored(index::specs(&shape).remove(0)), Ok(None));
+        assert!(stored(rawdoc! { "v": 2, "key": { "n": 1 }, "name": "mongoshape_n" }).is_err());
+        let unique = stored(rawdoc! { "v": 2, "key": { "n": 1 }, "name": "x", "unique": true });
+        let words = "cannot be kept: it is a unique index, which would be one of pages and not of items";
+        assert_eq!(unique.unwrap_err(), words);
+    }
+}

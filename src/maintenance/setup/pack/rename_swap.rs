@@ -1,0 +1,127 @@
+//! Two names exchanged: the collection of plain documents gets another, and the copy gets its.
+//!
+//! mongod has no one step for it that keeps both. So there is a moment in which there is no collection of
+//! that name; what is broken off in it is told by the three names, and finished by the next run.
+
+use bson::Binary;
+use mongodb::error::Error;
+use tokio_util::sync::CancellationToken;
+
+use super::checksum::Items;
+use crate::maintenance::inspect::{is_frozen, taken};
+use crate::maintenance::swap::{CollectionRename, Freezing, Frozen, Halt, uuid_of};
+use crate::maintenance::upstream::{ShapedCollection, description, explain};
+use crate::pattern::bucket::pack;
+use crate::pattern::shapes::BucketShape;
+
+/// An exchange that has begun, and is to be finished.
+pub(super) struct Exchange<'a> {
+    by: Freezing<'a>,
+    copy: Binary,
+    items: Items,
+}
+
+/// What stands beside the collection, by UUID.
+pub(super) struct Beside {
+    pub(super) copy: Binary,
+    /// What [holds the name free](super::place) that it gets.
+    pub(super) place: Binary,
+}
+
+/// Whether the collection of that UUID has its other name.
+pub(super) async fn has_begun(target: &ShapedCollection, uuid: &Binary) -> Result<bool, Error> {
+    let kept = description(&target.database, &pack::plain_name(&target.collection)).await?;
+    Ok(kept.and_then(|kept| uuid_of(&kept).ok()).as_ref() == Some(uuid))
+}
+
+impl<'a> Exchange<'a> {
+    /// Gives the frozen collection its other name.
+    pub(super) async fn begin(frozen: &Frozen<'a>, beside: Beside, items: Items) -> Result<Self, Halt> {
+        let by = frozen.by();
+        let target = by.target;
+        let described = description(&target.database, &target.collection).await?;
+        let is_it = |uuid: Result<Binary, Halt>| uuid.is_ok_and(|uuid| uuid == *frozen.uuid());
+        if !described.is_some_and(|described| is_frozen(&described) && is_it(uuid_of(&described))) {
+            let words = "it was thawed, dropped or renamed by somebody while its documents were packed";
+            return Err(Halt::Words(words.to_owned()));
+        }
+        let kept = pack::plain_name(&target.collection);
+        let renamed = CollectionRename {
+            from: &target.collection,
+            uuid: frozen.uuid(),
+            to: &kept,
+            dropped: Some(&beside.place),
+        };
+        if let Err(halt) = by.rename(renamed).await {
+            // It may have been done, or still be: not once that is gone.
+            by.drop(&kept, Some(&beside.place)).await?;
+            if !has_begun(target, frozen.uuid()).await? {
+                return Err(halt);
+            }
+        }
+        Ok(Self {
+            by,
+            copy: beside.copy,
+            items,
+        })
+    }
+
+    /// One that an earlier run has begun: the copy must hold what is kept.
+    pub(super) async fn broken_off(by: Freezing<'a>, shape: &BucketShape) -> Result<Self, Halt> {
+        let target = by.target;
+        let (kept, copy) = (
+            pack::plain_name(&target.collection),
+            pack::copy_name(&target.collection),
+        );
+        let gone = || Halt::Words("what an earlier run has left is gone".to_owned());
+        description(&target.database, &kept).await?.ok_or_else(gone)?;
+        let described_copy = description(&target.database, &copy).await?.ok_or_else(gone)?;
+        let go_on = CancellationToken::new();
+        let items = Items::of_pages((target, shape), &copy, &go_on).await?;
+        let documents = Items::of_documents((target, shape), &kept, &go_on).await?;
+        if items != documents {
+            let words = format!(
+                "{copy} does not hold what {kept} does. Rename that to {}, and run `mongoshape setup --pack` again",
+                target.collection
+            );
+            return Err(Halt::Words(words));
+        }
+        Ok(Self {
+            by,
+            copy: uuid_of(&described_copy)?,
+            items,
+        })
+    }
+
+    /// Gives the copy the collection's name, which no collection may have. Another run may do the same.
+    pub(super) async fn finish(self) -> Result<Items, Halt> {
+        let target = self.by.target;
+        let renamed = CollectionRename {
+            from: &pack::copy_name(&target.collection),
+            uuid: &self.copy,
+            to: &target.collection,
+            dropped: None,
+        };
+        let renamed = self.by.rename(renamed).await;
+        if self.by.is_replaced(&self.copy).await? {
+            return Ok(self.items);
+        }
+        if description(&target.database, &target.collection).await?.is_some() {
+            return Err(Halt::Words(taken(target)));
+        }
+        renamed.map_err(|halt| self.unfinished(halt))?;
+        Ok(self.items)
+    }
+
+    fn unfinished(&self, halt: Halt) -> Halt {
+        let reason = match halt {
+            Halt::Failed(error) => explain(&error),
+            Halt::Words(words) => words,
+            other => return other,
+        };
+        let (name, kept) = (&self.by.target.collection, pack::plain_name(&self.by.target.collection));
+        Halt::Words(format!(
+            "{reason}. There is no {name} now: its documents are all in {kept}. Run `mongoshape setup --pack` again to finish"
+        ))
+    }
+}

@@ -1,0 +1,29 @@
+//! What `compact` and `setup --pack` have in common: pages written into a copy, and a collection that is
+//! frozen until the copy has its place. Which pages, and when, is theirs.
+
+pub(crate) mod concurrent_runs;
+mod fencing;
+mod frozen;
+mod halt;
+mod kind;
+mod send;
+mod writer;
+
+use bson::{Bson, Document};
+
+pub(crate) use self::fencing::take_down as take_fences_down;
+pub(crate) use self::frozen::Frozen;
+pub(crate) use self::halt::Halt;
+pub(crate) use self::kind::{REPLICATION_TIMEOUT_MS, SwapKind, uuid_of};
+pub(crate) use self::send::{CollectionRename, Freezing, concern_kept};
+pub(crate) use self::writer::{Flushed, Writer};
+
+/// Of a collection that is frozen, or has been.
+const VALIDATION: [&str; 3] = ["validator", "validationLevel", "validationAction"];
+
+/// The options of a collection, without those of one that is frozen.
+pub(crate) fn options_of(described: &Document) -> Document {
+    let options = described.get_document("options").cloned().unwrap_or_default();
+    let is_kept = |(option, _): &(String, Bson)| !VALIDATION.contains(&option.as_str());
+    options.into_iter().filter(is_kept).collect()
+}

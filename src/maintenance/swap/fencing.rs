@@ -1,0 +1,78 @@
+//! Putting a run's [fence](Fence) up, and taking others down.
+
+use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
+use bson::{Binary, doc};
+use mongodb::error::Error;
+use mongodb::{Client, Database};
+
+use super::halt::Halt;
+use super::kind::NAMESPACE_NOT_FOUND;
+use super::send::{INDEX_NOT_FOUND, append_concern, concern_kept, has_code};
+use crate::command::document::{array_of, single};
+use crate::maintenance::upstream::{ShapedCollection, indexes_of};
+use crate::pattern::bucket::fence::{Fence, is_fence};
+
+/// mongod's code for an index that is there under another name.
+const OPTIONS_CONFLICT: i32 = 85;
+
+/// The collection that is fenced.
+#[derive(Clone, Copy)]
+pub(super) struct Held<'a> {
+    pub(super) client: &'a Client,
+    pub(super) target: &'a ShapedCollection,
+    pub(super) uuid: &'a Binary,
+}
+
+/// Takes down whatever fence there is, and puts up one of a new name. That is sent once: one of which it is
+/// not known whether it is there is never used.
+pub(super) async fn put_up(held: Held<'_>) -> Result<Fence, Halt> {
+    let (database, name) = (&held.target.database, held.target.collection.as_str());
+    take_down(database, name, held.uuid).await?;
+    let fence = Fence::of_run(rand::random());
+    let mut command = single("createIndexes", name);
+    command.append(cstr!("collectionUUID"), held.uuid);
+    command.append(cstr!("indexes"), array_of(&fence.specs()));
+    if is_set(held.client).await? {
+        // Of a member that is away it is not waited that it has built them.
+        command.append(cstr!("commitQuorum"), "majority");
+    }
+    append_concern(&mut command);
+    match database.run_raw_command(command).await {
+        Ok(reply) => concern_kept(&reply).map(|()| fence),
+        Err(error) if has_code(&error, &[OPTIONS_CONFLICT]) => {
+            Err(Halt::Words("another run has just begun; wait for its end".to_owned()))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Drops all indexes that are fences from a collection of that name and UUID.
+pub(crate) async fn take_down(database: &Database, name: &str, uuid: &Binary) -> Result<(), Halt> {
+    let there = match indexes_of(database, name).await {
+        Err(error) if has_code(&error, &[NAMESPACE_NOT_FOUND]) => return Ok(()),
+        there => there?,
+    };
+    let names = there.iter().filter_map(|index| index.get_str("name").ok());
+    for fence in names.filter(|name| is_fence(name)) {
+        let mut command = drop_indexes(name, uuid, &[fence.to_owned()]);
+        append_concern(&mut command);
+        match database.run_raw_command(command).await {
+            Err(error) if has_code(&error, &[INDEX_NOT_FOUND]) => {}
+            reply => concern_kept(&reply?)?,
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn drop_indexes(name: &str, uuid: &Binary, indexes: &[String]) -> RawDocumentBuf {
+    let mut command = single("dropIndexes", name);
+    command.append(cstr!("collectionUUID"), uuid);
+    let indexes: RawArrayBuf = indexes.iter().map(String::as_str).collect();
+    command.append(cstr!("index"), &indexes);
+    command
+}
+
+async fn is_set(client: &Client) -> Result<bool, Error> {
+    let hello = client.database("admin").run_command(doc! { "hello": 1 }).await?;
+    Ok(hello.contains_key("setName"))
+}

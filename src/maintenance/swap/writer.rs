@@ -1,0 +1,173 @@
+//! Pages written into a collection in batches.
+
+use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
+use bson::{Binary, Document, rawdoc};
+
+use super::halt::Halt;
+use super::kind::REPLICATION_TIMEOUT_MS;
+use super::send::concern_kept;
+use crate::command::document::{array_of, single};
+use crate::maintenance::upstream::{ShapedCollection, as_integer};
+use crate::pattern::bucket::compact::Packed;
+
+/// Pages in one command.
+const MAX_PAGES: usize = 1000;
+/// Bytes of pages in one command; beyond it there is at most one page more.
+const MAX_BYTES: usize = 8 << 20;
+/// How often another name is tried for a page.
+const MAX_ATTEMPTS: u32 = 100;
+
+/// Writes pages into one collection, and into no other of its name.
+pub(crate) struct Writer<'a> {
+    target: &'a ShapedCollection,
+    name: String,
+    uuid: Binary,
+    waiting: Vec<Packed>,
+    bytes: usize,
+    for_the_majority: bool,
+}
+
+/// What came of writing what waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    All,
+    /// The collection has items of the page that is now the first that waits; whether others were written
+    /// before it.
+    ItemsInTheWay {
+        behind_others: bool,
+    },
+}
+
+/// What is in the way of a page.
+enum InTheWay {
+    Name,
+    Items,
+    Other(String),
+}
+
+impl<'a> Writer<'a> {
+    /// Into the collection of that name and UUID, in the database of another.
+    pub(crate) fn new(target: &'a ShapedCollection, name: String, uuid: Binary) -> Self {
+        Self {
+            target,
+            name,
+            uuid,
+            waiting: Vec::new(),
+            bytes: 0,
+            for_the_majority: false,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn uuid(&self) -> &Binary {
+        &self.uuid
+    }
+
+    /// From now on what is written is to outlive a change of the primary.
+    pub(crate) fn wait_for_the_majority(&mut self) {
+        self.for_the_majority = true;
+    }
+
+    /// Forgets what waits.
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+        self.bytes = 0;
+    }
+
+    /// Adds a page; whether it is time to [flush](Self::flush).
+    pub(crate) fn push(&mut self, page: Packed) -> bool {
+        self.bytes += page.document.as_bytes().len();
+        self.waiting.push(page);
+        self.waiting.len() >= MAX_PAGES || self.bytes >= MAX_BYTES
+    }
+
+    /// The page that is written next.
+    pub(crate) fn first(&self) -> Option<&Packed> {
+        self.waiting.first()
+    }
+
+    /// Writes what waits.
+    pub(crate) async fn flush(&mut self) -> Result<Flushed, Halt> {
+        let (mut attempts, mut behind_others) = (0, false);
+        while !self.waiting.is_empty() {
+            let reply = self.insert().await?;
+            let Some((position, in_the_way)) = write_error(&reply) else {
+                break;
+            };
+            attempts = if position > 0 { 0 } else { attempts + 1 };
+            behind_others |= position > 0;
+            self.waiting.drain(..position.min(self.waiting.len()));
+            match in_the_way {
+                InTheWay::Other(words) => return Err(Halt::Words(words)),
+                InTheWay::Items => return Ok(Flushed::ItemsInTheWay { behind_others }),
+                InTheWay::Name if attempts > MAX_ATTEMPTS => {
+                    let words = format!("{} is written by somebody else", self.name);
+                    return Err(Halt::Words(words));
+                }
+                InTheWay::Name => {
+                    let first = self.waiting.first_mut();
+                    first.into_iter().for_each(Packed::take_another_name);
+                }
+            }
+        }
+        self.clear();
+        Ok(Flushed::All)
+    }
+
+    async fn insert(&self) -> Result<Document, Halt> {
+        let documents: RawArrayBuf = self.waiting.iter().map(|page| &*page.document).collect();
+        let mut command = single("insert", self.name.as_str());
+        command.append(cstr!("documents"), &documents);
+        command.append(cstr!("ordered"), true);
+        self.run(command).await
+    }
+
+    /// Deletes by one statement.
+    pub(crate) async fn delete(&self, statement: RawDocumentBuf) -> Result<(), Halt> {
+        let mut command = single("delete", self.name.as_str());
+        command.append(cstr!("deletes"), array_of(&[statement]));
+        let reply = self.run(command).await?;
+        match write_error(&reply) {
+            Some((_, InTheWay::Other(words))) => Err(Halt::Words(words)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn run(&self, mut command: RawDocumentBuf) -> Result<Document, Halt> {
+        command.append(cstr!("collectionUUID"), &self.uuid);
+        if self.for_the_majority {
+            command.append(
+                cstr!("writeConcern"),
+                rawdoc! { "w": "majority", "wtimeout": REPLICATION_TIMEOUT_MS },
+            );
+        }
+        let reply = self.target.database.run_raw_command(command).await?;
+        concern_kept(&reply)?;
+        Ok(reply)
+    }
+}
+
+/// The first error of a reply: the position of its statement, and what was in the way.
+fn write_error(reply: &Document) -> Option<(usize, InTheWay)> {
+    const DUPLICATE_KEY: i64 = 11000;
+    let error = reply.get_array("writeErrors").ok()?.first()?.as_document()?;
+    let position = error.get("index").and_then(as_integer)?;
+    let words = error.get_str("errmsg").unwrap_or_default();
+    let pattern = error.get_document("keyPattern").ok();
+    let field = pattern.and_then(|pattern| pattern.keys().next());
+    let in_the_way = match field.map(String::as_str) {
+        Some("_id") => InTheWay::Name,
+        Some(field) if field.ends_with("._id") => InTheWay::Items,
+        _ => InTheWay::Other(words.to_owned()),
+    };
+    let is_duplicate = error.get("code").and_then(as_integer) == Some(DUPLICATE_KEY);
+    let in_the_way = if is_duplicate {
+        in_the_way
+    } else {
+        InTheWay::Other(words.to_owned())
+    };
+    Some((usize::try_from(position).ok()?, in_the_way))
+}
