@@ -1,8 +1,8 @@
-//! One client and its upstream link: relay, rewritten commands, cursors, handshake.
+//! One client and its upstream connection.
 //!
-//! [`connection`] is the loop; [`upstream`] is where it connects to, [`handshake`] how that is introduced;
-//! [`route`] says what a frame asks for; [`relay`] passes bytes on; [`bucket`] has one file for each command
-//! that a shape rewrites. Knows nothing of listeners or of configuration files.
+//! [`connection`] is the loop. [`route`] selects what happens to a command: [`relay`] forwards it, and
+//! [`bucket`], [`outlier`] and [`cross_collection`] execute it in a [`command_context`]. [`shared`] has the
+//! state of all sessions. Knows nothing of listeners or of configuration files.
 
 mod aggregate_validation;
 mod backoff;

@@ -72,7 +72,7 @@ impl Crashing {
 pub fn expect_cuts(proxy: &Proxy) {
     for expected in [
         "the upstream is gone",
-        "the upstream's primary is none any more",
+        "the upstream's primary has stepped down",
         "the upstream has no primary",
     ] {
         proxy.expect_log(Level::Warn, expected);

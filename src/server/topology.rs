@@ -192,7 +192,7 @@ impl Watcher {
             TopologyChange::NoPrimary => {
                 self.metrics.upstream_up.set(0);
                 if let Some(previous) = current {
-                    tracing::warn!(server = previous.address(), "the upstream's primary is none any more");
+                    tracing::warn!(server = previous.address(), "the upstream's primary has stepped down");
                     self.current.send_replace(None);
                     previous.retire();
                 }

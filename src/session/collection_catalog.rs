@@ -153,7 +153,7 @@ impl CollectionCatalog {
 
 impl CatalogSession<'_> {
     fn vanished(&self) -> RunError {
-        let message = format!("{} was dropped while it was being made ready", self.namespace);
+        let message = format!("{} was dropped while its indexes were created", self.namespace);
         CommandError::new(ErrorCode::WriteConflict, message).into()
     }
 }

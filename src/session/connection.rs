@@ -117,7 +117,7 @@ async fn refuse(client: &mut FrameStream) -> Result<(), Closed> {
     let Some(frame) = client.next().await? else {
         return Err(Closed::ByClient);
     };
-    let message = "mongoshape knows of no primary of the replica set behind it";
+    let message = "no primary is available upstream";
     let error = CommandError::new(ErrorCode::NotWritablePrimary, message);
     Ok(client.send(&error_reply(&frame, error)?).await?)
 }

@@ -178,9 +178,9 @@ const CLIENT_CONNECTIONS_TOTAL: &str = "Client connections accepted. When it gro
     connections: look for pools that are made for each request, for idle timeouts and for closed connections in the log.";
 const ITEMS_INSERTED: &str = "Items inserted into bucket collections, by shape. When it stops while the application writes, see \
     mongoshape_rejected_total and mongoshape_commands_total.";
-const READS: &str = "Reads of shaped collections that were rewritten, by the way they were answered: from pages that hold the answer, as \
-    a stream of all pages, or by a pipeline in mongod. When pipeline grows, questions are not about one key in the order of time: give \
-    filters the key, sort by the time field, or add an index on the fields they ask for.";
+const READS: &str = "Reads of shaped collections that were rewritten, by access path: page reads the pages that hold the answer, stream \
+    reads all pages of a key, pipeline is an aggregation in mongod. When pipeline grows, queries are not about one key in the order of \
+    time: add the key to the filter, sort by the time field, or index the fields of the filter.";
 const REJECTED: &str = "Refusals of what a shape cannot do, by shape and by what was refused: a read, a write, an index, the collection as \
     a whole, a command, a mention by a command on another collection, a change_stream, a name by uuid, a sharded cluster, or anything, \
     as stored documents are a misfit for the shape. When it moves, the application was answered an error that names the reason and \

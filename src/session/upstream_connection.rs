@@ -46,11 +46,11 @@ pub(super) enum LinkError {
     #[error("the upstream closed the connection")]
     Closed,
     /// Its reply belongs to another request, so no later reply on this connection can be trusted.
-    #[error("the upstream answered another request than the one sent last; the connection was given up")]
+    #[error("the upstream replied to another request than the last one; the connection was closed")]
     OutOfStep,
     /// It was closed without the farewell that TLS has.
     #[error(
-        "the upstream broke off TLS: it ended, or it wants a certificate (tlsCertificateKeyFile) and was shown none"
+        "the upstream closed the TLS connection: it ended, or it requires a client certificate (tlsCertificateKeyFile) and got none"
     )]
     BrokenOff,
     /// The upstream was not to be asked: nothing is wrong with it.

@@ -58,7 +58,7 @@ impl Shown {
     fn start(self, set: &Mongod, workload: Workload) -> Result<Proxy> {
         let proxy = Proxy::start(&self.options(set, workload))?;
         for expected in [
-            "the upstream's primary is none any more",
+            "the upstream's primary has stepped down",
             "the upstream is gone",
             "the upstream has no primary",
         ] {

@@ -12,14 +12,14 @@ const SERIES: &[&str] = &[
     "bucket_statements_total{kind=\"page\"}",
     "bucket_statements_total{kind=\"close\"}",
     "bucket_statements_total{kind=\"mark\"}",
-    "bucket_hints_total{outcome=\"hit\"}",
-    "bucket_hints_total{outcome=\"miss\"}",
+    "head_page_lookups_total{outcome=\"hit\"}",
+    "head_page_lookups_total{outcome=\"miss\"}",
     "bucket_conflicts_total",
     "bucket_resent_items_total",
     "buckets_opened_total",
     "bucket_fill_items_count",
     "bucket_fill_items_sum",
-    "late_items_total",
+    "out_of_order_items_total",
 ];
 
 /// The series that are not 0, by what they have counted since `before`.
@@ -59,7 +59,7 @@ fn statements_hints_conflicts_and_fill_are_counted() -> Result<()> {
         insert(&items(0..25, 1))?,
         [
             ("bucket_statements_total{kind=\"page\"}", 3.0),
-            ("bucket_hints_total{outcome=\"miss\"}", 1.0),
+            ("head_page_lookups_total{outcome=\"miss\"}", 1.0),
             ("buckets_opened_total", 3.0),
             ("bucket_fill_items_count", 2.0),
             ("bucket_fill_items_sum", 20.0),
@@ -71,7 +71,7 @@ fn statements_hints_conflicts_and_fill_are_counted() -> Result<()> {
         [
             ("bucket_statements_total{kind=\"push\"}", 1.0),
             ("bucket_statements_total{kind=\"page\"}", 1.0),
-            ("bucket_hints_total{outcome=\"hit\"}", 1.0),
+            ("head_page_lookups_total{outcome=\"hit\"}", 1.0),
             ("buckets_opened_total", 1.0),
             ("bucket_fill_items_count", 1.0),
             ("bucket_fill_items_sum", 10.0),
@@ -83,8 +83,8 @@ fn statements_hints_conflicts_and_fill_are_counted() -> Result<()> {
         [
             ("bucket_statements_total{kind=\"push\"}", 1.0),
             ("bucket_statements_total{kind=\"mark\"}", 1.0),
-            ("bucket_hints_total{outcome=\"hit\"}", 1.0),
-            ("late_items_total", 2.0),
+            ("head_page_lookups_total{outcome=\"hit\"}", 1.0),
+            ("out_of_order_items_total", 2.0),
         ]
     );
     // Too large for the room in bytes: the page of seven is closed.
@@ -95,7 +95,7 @@ fn statements_hints_conflicts_and_fill_are_counted() -> Result<()> {
         [
             ("bucket_statements_total{kind=\"page\"}", 1.0),
             ("bucket_statements_total{kind=\"close\"}", 1.0),
-            ("bucket_hints_total{outcome=\"hit\"}", 1.0),
+            ("head_page_lookups_total{outcome=\"hit\"}", 1.0),
             ("buckets_opened_total", 1.0),
             ("bucket_fill_items_count", 1.0),
             ("bucket_fill_items_sum", 7.0),
@@ -110,7 +110,7 @@ fn statements_hints_conflicts_and_fill_are_counted() -> Result<()> {
         insert(&items(113..115, 2))?,
         [
             ("bucket_statements_total{kind=\"push\"}", 1.0),
-            ("bucket_hints_total{outcome=\"hit\"}", 1.0),
+            ("head_page_lookups_total{outcome=\"hit\"}", 1.0),
             ("bucket_conflicts_total", 1.0),
         ]
     );

@@ -211,7 +211,7 @@ fn saved(observing: &Proxy, rewriting: &Proxy, (database, other): (&str, &str)) 
         (documents - (items - buckets)).abs() < 0.5,
         "{documents} documents saved"
     );
-    let naive = of(&format!("index_entries_total{{layout=\"naive\",{namespace}}}"));
+    let naive = of(&format!("index_entries_total{{layout=\"plain\",{namespace}}}"));
     let shaped = of(&format!("index_entries_total{{layout=\"shaped\",{namespace}}}"));
     ensure!((naive - 2.0 * items).abs() < 0.5, "{naive} entries");
     ensure!((shaped - items - 3.0 * buckets).abs() < 0.5, "{shaped} entries");

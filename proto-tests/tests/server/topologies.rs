@@ -127,7 +127,7 @@ fn after_a_stepdown_the_next_command_goes_to_the_new_primary() -> Result<()> {
     for present_as in ["mongos", "replica-set"] {
         let listen = format!("present_as = \"{present_as}\"");
         let proxy = Proxy::start(&ProxyOptions::new(&set.uri()).listen(&listen))?;
-        proxy.expect_log(Level::Warn, "the upstream's primary is none any more");
+        proxy.expect_log(Level::Warn, "the upstream's primary has stepped down");
         proxy.expect_log(Level::Warn, "the upstream is gone");
         let uri = match present_as {
             "mongos" => format!("mongodb://{}", proxy.address()),

@@ -76,7 +76,7 @@ fn not_in_transaction(run: &BucketCommand<'_>, name: &str) -> Result<(), Command
 /// The races that were lost.
 fn given_up(run: &BucketCommand<'_>) -> RunError {
     let message = format!(
-        "the indexes of {} were changed by others while this was tried",
+        "write conflict: the indexes of {} were changed at the same time: try again",
         run.namespace
     );
     CommandError::new(ErrorCode::WriteConflict, message).into()

@@ -359,7 +359,7 @@ pub(super) fn in_words_of_the_application(
 /// The races that were lost.
 pub(super) fn given_up(run: &BucketCommand<'_>) -> WriteError {
     let message = format!(
-        "an item of {} was changed by others each time it was to be changed",
+        "write conflict: an item of {} was changed by other writers before each attempt: try again",
         run.namespace
     );
     WriteError::new(ErrorCode::WriteConflict, message)

@@ -191,6 +191,7 @@ pub(super) async fn is_remembered(run: &mut BucketCommand<'_>, id: i32) -> Resul
 
 /// The error for a race that was lost too often.
 pub(super) fn lost_too_often() -> CommandError {
-    let message = "mongoshape lost the race for an item too often; nothing was changed of it";
+    let message =
+        "write conflict: an item was changed by other writers before each attempt; it is unchanged: try again";
     CommandError::new(ErrorCode::WriteConflict, message)
 }

@@ -35,7 +35,7 @@ impl CatalogSession<'_> {
             Err(RunError::Command(error)) if is_unsupported_read_concern(&error) => {
                 self.create_indexes().await?;
                 let message = format!(
-                    "{} was made for a transaction, which is to be tried again",
+                    "{} was created for this transaction: try the transaction again",
                     self.namespace
                 );
                 Err(CommandError::new(ErrorCode::WriteConflict, message).transient().into())

@@ -26,7 +26,7 @@ impl Placing {
         match self {
             Self::Push => "push",
             Self::Page => "page",
-            Self::Announce => "announce",
+            Self::Announce => "reserve",
             Self::Close => "close",
             Self::Mark => "mark",
         }
@@ -74,13 +74,13 @@ pub struct InsertMetrics {
 impl InsertMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let placed = counters(registry, "bucket_statements_total", STATEMENTS, &["kind"])?;
-        let hints = counters(registry, "bucket_hints_total", HINTS, &["outcome"])?;
+        let hints = counters(registry, "head_page_lookups_total", LOOKUPS, &["outcome"])?;
         Ok(Self {
             placed: Placing::ALL.map(|placing| placed.with_label_values(&[placing.label()])),
             hints: HintUse::ALL.map(|hint| hints.with_label_values(&[hint.label()])),
             conflicts: counter(registry, "bucket_conflicts_total", CONFLICTS)?,
             resent_items: counter(registry, "bucket_resent_items_total", RESENT_ITEMS)?,
-            late_items: counter(registry, "late_items_total", LATE_ITEMS)?,
+            late_items: counter(registry, "out_of_order_items_total", OUT_OF_ORDER_ITEMS)?,
             bucket_fill: bucket_fill(registry)?,
             buckets_opened: counter(registry, "buckets_opened_total", BUCKETS_OPENED)?,
         })
@@ -97,23 +97,23 @@ impl InsertMetrics {
     }
 }
 
-const STATEMENTS: &str = "Statements that inserts on bucket collections were written with, by what they did: push items onto an open \
-    page, begin a page, announce the next, close one, mark a first page before another becomes late. When push grows as fast as items, \
-    inserts come one by one: insertMany puts the items of a key into one statement.";
-const HINTS: &str = "Keys of inserts whose highest page was known (hit), or had to be looked up (miss). When miss grows, more keys are \
-    written than a proxy remembers, or writers of one key are spread over many proxies.";
-const CONFLICTS: &str = "Statements that lost a race for a page and were planned again. When it grows with the rate of inserts, several \
-    proxies write the same keys: let the writers of a key go through one proxy.";
-const RESENT_ITEMS: &str = "Items that an earlier attempt at the same command had stored. When it grows, drivers send writes again: look \
-    for broken connections and elections.";
-const LATE_ITEMS: &str = "Items stored behind newer ones of their key, or without a date in the time field. When it grows, reads by time \
-    have to merge pages: have the items of a key sent by one writer, in their order.";
-const BUCKETS_OPENED: &str = "Buckets begun. When it grows as fast as items do, a key has few of them: the pattern saves nothing there, \
-    choose a key with more items.";
+const STATEMENTS: &str = "Statements of inserts into bucket collections, by kind: push appends items to the open page, page inserts a page, \
+    reserve and close reserve the next page, mark marks a key's first page before a later page becomes out of order. When push grows as \
+    fast as items, inserts have one item each: insertMany puts the items of a key into one statement.";
+const LOOKUPS: &str = "Keys of inserts whose head page was in the cache (hit), or was looked up in mongod (miss). When miss grows, the cache is \
+    too small for the keys that are written, or the writers of one key use several proxies.";
+const CONFLICTS: &str = "Statements that lost a race for a page and were planned again. When it grows with the rate of inserts, several proxies \
+    write the same keys: send the writes of a key through one proxy.";
+const RESENT_ITEMS: &str = "Items that an earlier attempt at the same retryable write had stored. When it grows, drivers retry writes: look for \
+    broken connections and elections.";
+const OUT_OF_ORDER_ITEMS: &str = "Items that are older than an earlier item of their key, or have no date in the time field. When it grows, reads \
+    by time have to merge pages: send the items of a key from one writer, in their order.";
+const BUCKETS_OPENED: &str = "Pages begun. When it grows as fast as items, each key has few items and the pattern saves nothing: choose a key with \
+    more items.";
 
 fn bucket_fill(registry: &Registry) -> Result<Histogram, prometheus::Error> {
-    let help = "Items in a bucket when it is closed, that is when the next one of its key is begun. When most are below max_items, \
-                max_bytes closes them: raise it.";
+    let help = "Items on a page when the next page of its key is begun. When most are below max_items, max_bytes closes the pages: \
+                raise it.";
     let bounds = vec![1.0, 2.0, 5.0, 9.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 10_000.0];
     let options = HistogramOpts::new("mongoshape_bucket_fill_items", help).buckets(bounds);
     registered(registry, Histogram::with_opts(options)?)

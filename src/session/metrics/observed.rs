@@ -8,11 +8,11 @@ use super::registration::counters;
 use crate::command::registry::Command;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
-/// Entries of indexes that an item has in a naive collection at the least: `_id`'s, and those of one on the
+/// Entries of indexes that an item has in a plain collection at the least: `_id`'s, and those of one on the
 /// key (and the time), which the same reads take.
-const NAIVE_ENTRIES: u64 = 2;
+const PLAIN_ENTRIES: u64 = 2;
 /// How items are stored.
-const NAIVE: &str = "naive";
+const PLAIN: &str = "plain";
 const SHAPED: &str = "shaped";
 
 /// The handles.
@@ -57,7 +57,7 @@ impl ObservedMetrics {
         for of_namespace in [&self.unplanned, &self.items, &self.buckets, &self.saved_documents] {
             of_namespace.with_label_values(&[namespace]);
         }
-        for layout in [NAIVE, SHAPED] {
+        for layout in [PLAIN, SHAPED] {
             self.index_entries.with_label_values(&[namespace, layout]);
         }
     }
@@ -96,7 +96,7 @@ impl ObservedMetrics {
             .saturating_mul(a_bucket)
             .saturating_add(items.saturating_mul(an_item));
         let of = |layout, count| self.index_entries.with_label_values(&[namespace, layout]).inc_by(count);
-        of(NAIVE, items.saturating_mul(NAIVE_ENTRIES));
+        of(PLAIN, items.saturating_mul(PLAIN_ENTRIES));
         of(SHAPED, entries);
     }
 }
@@ -117,9 +117,9 @@ const BUCKETS: &str = "Buckets that a shape in observe mode would have begun for
     When it grows nearly as fast as the items, the key has few items: choose another.";
 const SAVED_DOCUMENTS: &str = "Documents that the inserts would not have made: items less buckets, an estimate. When it stays far below \
     the items, the pattern saves little here.";
-const INDEX_ENTRIES: &str = "Index entries of those items, an estimate: as they are (naive: _id's and those of one index on the key, for the \
+const INDEX_ENTRIES: &str = "Index entries of those items, an estimate: as they are (plain: _id's and those of one index on the key, for the \
     same reads), and as they would be (shaped: of buckets and, with item_ids = \"unique\", of each item's _id). When shaped is not far \
-    below naive, item_ids = \"stored\" saves more, if the application does not rely on unique _ids.";
+    below plain, item_ids = \"stored\" saves more, if the application does not rely on unique _ids.";
 
 #[cfg(test)]
 mod tests {

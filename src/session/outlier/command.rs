@@ -62,21 +62,21 @@ impl OutlierCommand<'_> {
     pub(super) fn misfit(&self) -> CommandError {
         self.context.shared.metrics.misfit(&self.label());
         let message = format!(
-            "mongoshape is configured to store {} in the outlier pattern, but what a document of it says of its extras is not of \
+            "mongoshape is configured to store {} in the outlier pattern, but a document of it has extras that are not of \
              layout version 1",
             self.namespace
         );
         CommandError::new(ErrorCode::InvalidOptions, message)
     }
 
-    /// The error for documents whose extras were not there each time they were read, counted.
+    /// The error for documents whose extras do not exist, counted.
     pub(super) fn missing_extras(&self) -> CommandError {
         self.context.shared.metrics.misfit(&self.label());
-        missing_extras(&format!("{} says", self.namespace))
+        missing_extras(&format!("a document of {}", self.namespace))
     }
 
-    /// What is to be done behind a change can be done by others, too: that it failed is no error of a command
-    /// which has done what it was to do. A transaction has ended with it.
+    /// Ignores a failed clean-up after a change: another command can do it, and the change is done. In a
+    /// transaction the failure has aborted the change.
     pub(super) fn left_to_others(&self, done: Result<(), RunError>) -> Result<(), RunError> {
         match done {
             Err(RunError::Command(_)) if !self.context.head.in_transaction() => Ok(()),
@@ -84,9 +84,10 @@ impl OutlierCommand<'_> {
         }
     }
 
-    /// The error for a document that was another one each time it was looked at.
+    /// The error after [`MAX_ATTEMPTS`](crate::session::backoff::MAX_ATTEMPTS) lost races for a document.
     pub(super) fn lost_too_often(&self) -> CommandError {
-        let message = "mongoshape lost the race for a document too often; nothing was changed of it";
+        let message =
+            "write conflict: a document was changed by other writers before each attempt; it is unchanged: try again";
         let error = CommandError::new(ErrorCode::WriteConflict, message);
         if self.context.head.in_transaction() {
             error.transient()

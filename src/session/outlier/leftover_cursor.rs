@@ -115,7 +115,7 @@ impl OutlierCommand<'_> {
     /// The error for a document that cannot be put together any more.
     pub(super) fn other_extras(&self) -> CommandError {
         let message = format!(
-            "a document of {} has got other extras while it was read",
+            "the extras of a document of {} were replaced while it was read",
             self.namespace
         );
         CommandError::new(ErrorCode::QueryPlanKilled, message)

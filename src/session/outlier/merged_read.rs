@@ -8,7 +8,7 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamConnection;
 
-/// Runs a pipeline that puts outliers together, again where one has got other pages meanwhile.
+/// Runs a pipeline that reassembles outliers, and again if the pages of one were replaced meanwhile.
 pub(in crate::session) async fn put_together(
     link: &mut UpstreamConnection,
     command: &RawDocument,
@@ -22,12 +22,12 @@ pub(in crate::session) async fn put_together(
         answer = link.run(command).await;
     }
     if are_pages_missing(&answer) {
-        return Err(missing_extras("an outlier collection that is read says").into());
+        return Err(missing_extras("a document of an outlier collection").into());
     }
     answer
 }
 
-/// Whether mongod has failed because pages are missing: a document has got others since its base was read.
+/// Whether pages were missing: those of a document were replaced after its base document was read.
 pub(super) fn are_pages_missing<T>(answer: &Result<T, RunError>) -> bool {
     let Err(RunError::Command(CommandError::Upstream(reply))) = answer else {
         return false;
@@ -36,14 +36,13 @@ pub(super) fn are_pages_missing<T>(answer: &Result<T, RunError>) -> bool {
         && reply.get_str("errmsg").is_ok_and(|message| message.contains(MISSING))
 }
 
-/// mongod's code for what could not be converted (`ConversionFailure`).
+/// mongod's `ConversionFailure`, by which a pipeline reports missing pages.
 const CONVERSION_FAILURE: i32 = 241;
 
-/// The error for documents whose extras were not there each time they were read. Somebody may have replaced
-/// them each time, but hardly so often.
-pub(super) fn missing_extras(who_says: &str) -> CommandError {
-    let message = format!(
-        "mongoshape cannot put a document together: {who_says} that it has extras, and they are missing; `mongoshape check` names it"
-    );
+/// The error for documents whose extras do not exist. Another writer may have replaced them during each
+/// attempt, but hardly so often.
+pub(super) fn missing_extras(document: &str) -> CommandError {
+    let message =
+        format!("missing extras: {document} records extras that do not exist; `mongoshape check` names the document");
     CommandError::new(ErrorCode::InvalidOptions, message)
 }

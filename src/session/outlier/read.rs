@@ -229,6 +229,6 @@ pub(super) async fn explain(run: &mut OutlierCommand<'_>) -> Result<RawDocumentB
 
 /// The error for a write that nobody can tell the answer of any more.
 pub(super) fn forgotten() -> CommandError {
-    let message = "it was done when it was sent before, and its answer cannot be told again";
+    let message = "the retried command already succeeded, but its original result is no longer available";
     CommandError::new(ErrorCode::IllegalOperation, message)
 }

@@ -8,7 +8,7 @@ use super::{NOT_SUPPORTED, find_only_forms, holds, message, names};
 use crate::differential::sides::field;
 
 /// What is said to a findAndModify that is sent again, and whose answer is not known any more.
-const FORGOTTEN: &str = "its answer cannot be told again";
+const FORGOTTEN: &str = "its original result is no longer available";
 
 /// Operators that are refused, and how the message names them.
 const OPERATORS: [(&str, &str); 4] = [

@@ -155,7 +155,7 @@ fn extras_that_are_elsewhere_are_missed() -> Result<()> {
         is_read && !command.contains_key("projection")
     });
     for read in reads {
-        all_refused(&mut application, &[read], "that it has extras, and they are missing")?;
+        all_refused(&mut application, &[read], "records extras that do not exist")?;
     }
     failed(
         &another.run("check")?,

@@ -133,7 +133,7 @@ impl Application {
     }
 
     fn hint(&mut self, outcome: &str) {
-        self.expect(&format!("bucket_hints_total{{outcome=\"{outcome}\"}}"), 1.0);
+        self.expect(&format!("head_page_lookups_total{{outcome=\"{outcome}\"}}"), 1.0);
     }
 }
 
@@ -188,7 +188,7 @@ fn inserts(application: &mut Application, options: &ProxyOptions) -> Result<()> 
     application.insert(&items(1..2, 2))?;
     application.statements("push", 1.0);
     application.statements("mark", 1.0);
-    application.expect("late_items_total", 1.0);
+    application.expect("out_of_order_items_total", 1.0);
     application.hint("hit");
     // Another proxy begins the page that this one expects to begin.
     application.insert(&items(300..310, 3))?;
@@ -200,7 +200,7 @@ fn inserts(application: &mut Application, options: &ProxyOptions) -> Result<()> 
     Connection::open(other.address())?.command_ok(&insert)?;
     application.insert(&items(313..315, 3))?;
     // It announced that page first.
-    application.statements("announce", 1.0);
+    application.statements("reserve", 1.0);
     application.statements("push", 1.0);
     application.expect("bucket_conflicts_total", 1.0);
     application.hint("hit");

@@ -364,7 +364,7 @@ fn reply(last: &RawDocument, value: Option<&RawDocument>, answer: &RawDocument) 
 
 /// mongod keeps the last image of a session, and not for ever.
 fn cannot_be_told() -> CommandError {
-    let message = "which item this findAndModify has changed when it was first sent cannot be told any more";
+    let message = "the retried findAndModify already succeeded, but its original result is no longer available";
     CommandError::new(ErrorCode::IllegalOperation, message)
 }
 

@@ -288,7 +288,7 @@ impl<'a> InsertBatch<'a> {
             let left: Vec<usize> = group.pending().collect();
             for position in left {
                 group.refuse(position);
-                let message = "mongoshape lost the race for a page too often; nothing was stored of this document";
+                let message = "write conflict: the page was changed by other writers before each attempt; this document is not stored: try again";
                 let error = WriteError::new(ErrorCode::WriteConflict, message);
                 refused.extend(group.item(position).map(|item| (item.index(), error)));
             }

@@ -79,7 +79,7 @@ fn conflicting(run: &BucketCommand<'_>, conflict: Option<Conflict>) -> CommandEr
         return error_of(run, &conflict);
     }
     let message = format!(
-        "another index of {} is in the way of one that a transaction was to make",
+        "an index of {} conflicts with an index that the transaction creates",
         run.namespace
     );
     CommandError::new(ErrorCode::IndexOptionsConflict, message)

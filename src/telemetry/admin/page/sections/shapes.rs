@@ -100,7 +100,7 @@ pub(super) fn pages(span: &Span<'_>) -> Table {
             "races for a page lost, and planned again",
             "mongoshape_bucket_conflicts_total",
         ),
-        ("items that came late", "mongoshape_late_items_total"),
+        ("items that came late", "mongoshape_out_of_order_items_total"),
         (
             "outliers: moves of elements to extras",
             "mongoshape_outlier_spills_total",
