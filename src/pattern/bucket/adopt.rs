@@ -231,7 +231,7 @@ impl<'a> AdoptionScan<'a> {
             && !before.is_closed(self.shape)
         {
             let page = before.page;
-            let text = format!("the page before it, {page} of its key, is neither full nor marked short");
+            let text = format!("the page before it (page {page} of its key) is neither full nor marked short");
             return Err(InvalidPage::Place(text));
         }
         if self.is_late(seen) && !is_marked_late {

@@ -38,7 +38,7 @@ impl Session<'_> {
         }
         // Until it is answered. A long one has it already.
         let is_short = self.request_memory.bytes() == 0;
-        if is_short && self.reserve_request(compressed.uncompressed_bytes).await?.is_err() {
+        if is_short && self.reserve_request(compressed.uncompressed_bytes).await?.is_some() {
             return Err(Closed::NoRoom);
         }
         if original == OpCode::Msg {

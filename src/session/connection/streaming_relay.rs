@@ -49,7 +49,7 @@ impl Session<'_> {
             _ => 0,
         };
         drop(beginning);
-        if let Err(error) = self
+        if let Some(error) = self
             .reserve_request(header.message_length.saturating_add(opened))
             .await?
         {
@@ -60,9 +60,9 @@ impl Session<'_> {
         Ok(Some(whole.ok_or(Closed::ByClient)?))
     }
 
-    /// Reserves memory for a request of so many bytes, or tells why there is none. Clients that mongod wants
-    /// to log in, and that have not, have a small share of their own.
-    pub(super) async fn reserve_request(&mut self, bytes: usize) -> Result<Result<(), CommandError>, Closed> {
+    /// Reserves memory for a request of so many bytes, or returns the error for the client. Unauthenticated
+    /// clients of a server that requires authentication share a small budget.
+    pub(super) async fn reserve_request(&mut self, bytes: usize) -> Result<Option<CommandError>, Closed> {
         let memory = &self.shared.memory;
         let is_stranger = self.link.is_stranger().await?;
         let share = if is_stranger {
@@ -71,10 +71,10 @@ impl Session<'_> {
             &memory.requests
         };
         if is_stranger && share.is_exceeded_by(bytes) {
-            return Ok(Err(not_logged_in()));
+            return Ok(Some(not_logged_in()));
         }
         self.request_memory = Reservation::of(share);
-        Ok(self.request_memory.reserve_request(bytes).await)
+        Ok(self.request_memory.reserve_request(bytes).await.err())
     }
 
     /// Answers a long message for which no memory was free, without keeping it.

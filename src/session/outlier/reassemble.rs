@@ -53,8 +53,11 @@ impl AnsweredDocument<'_> {
     }
 }
 
-/// Why a batch was not filled.
-enum Unfilled {
+/// The result of filling a batch.
+enum Filled {
+    /// A batch of so many documents.
+    Batch(ReplyBatch, usize),
+    /// The pages of a document were replaced meanwhile.
     Stale,
     /// More was read than memory is reserved for.
     Exceeded,
@@ -76,9 +79,9 @@ impl OutlierCommand<'_> {
         for reserved in [expected, LARGEST_REPLY] {
             self.reply_memory.reserve(reserved).await?;
             match self.fill(&shown, kind).await? {
-                Ok((batch, count)) => return Ok(Merged::Batch(batch, count)),
-                Err(Unfilled::Stale) => return Ok(Merged::Stale),
-                Err(Unfilled::Exceeded) => {}
+                Filled::Batch(batch, count) => return Ok(Merged::Batch(batch, count)),
+                Filled::Stale => return Ok(Merged::Stale),
+                Filled::Exceeded => {}
             }
         }
         Err(self.too_large().into())
@@ -109,11 +112,7 @@ impl OutlierCommand<'_> {
     }
 
     /// A batch of the first documents, and how many these are, in the memory that is reserved.
-    async fn fill(
-        &mut self,
-        shown: &[AnsweredDocument<'_>],
-        kind: BatchKind,
-    ) -> Result<Result<(ReplyBatch, usize), Unfilled>, RunError> {
+    async fn fill(&mut self, shown: &[AnsweredDocument<'_>], kind: BatchKind) -> Result<Filled, RunError> {
         let most_bytes = self.reply_memory.bytes() / REPLY_COPIES;
         let mut batch = ReplyBatch::new(kind);
         let mut count = 0;
@@ -128,25 +127,25 @@ impl OutlierCommand<'_> {
                     continue;
                 }
                 if batch.count() > 0 && self.reply_memory.bytes() >= LARGEST_REPLY {
-                    return Ok(Ok((batch, count)));
+                    return Ok(Filled::Batch(batch, count));
                 }
-                return Ok(Err(Unfilled::Exceeded));
+                return Ok(Filled::Exceeded);
             };
             for shown in part {
                 let Some(document) = self.whole_of(shown, &pages).await? else {
-                    return Ok(Err(Unfilled::Stale));
+                    return Ok(Filled::Stale);
                 };
                 if document.len() > LARGEST_DOCUMENT {
                     return Err(self.too_large().into());
                 }
                 if !batch.has_space_for(document.len()) {
-                    return Ok(Ok((batch, count)));
+                    return Ok(Filled::Batch(batch, count));
                 }
                 batch.push(&document);
                 count += 1;
             }
         }
-        Ok(Ok((batch, count)))
+        Ok(Filled::Batch(batch, count))
     }
 
     /// The pages of outliers. `None` where they are of more than so many bytes.

@@ -191,13 +191,13 @@ impl KeyBatch {
         matches!(self.highest, Highest::Unknown)
     }
 
-    /// What is known of the key's highest page; the inner `None` says that there is none.
+    /// The header of the key's highest page, if it is known that there is one.
     #[must_use]
-    pub fn highest(&self) -> Option<Option<&PageHeader>> {
+    pub fn highest(&self) -> Option<&PageHeader> {
         match &self.highest {
             Highest::Unknown => None,
-            Highest::Known(facts) => Some(facts.as_ref()),
-            Highest::Full(facts) => Some(Some(facts)),
+            Highest::Known(facts) => facts.as_ref(),
+            Highest::Full(facts) => Some(facts),
         }
     }
 

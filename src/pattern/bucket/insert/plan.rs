@@ -64,9 +64,10 @@ impl<'a> Planner<'a> {
     /// Appends what the group number `number` is at next: nothing while its highest page is unknown or none
     /// of its items is pending.
     pub fn plan(&mut self, number: usize, group: &KeyBatch, statements: &mut Vec<InsertStatement>) {
-        let Some((highest, next)) = group.highest().zip(group.pending().next()) else {
+        let Some(next) = group.pending().next().filter(|_| !group.is_lost()) else {
             return;
         };
+        let highest = group.highest();
         let open = highest.filter(|page| !page.is_closed(self.shape));
         let is_full = matches!(group.highest, Highest::Full(_));
         let has_room = open.is_some_and(|page| {

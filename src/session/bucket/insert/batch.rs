@@ -16,7 +16,6 @@ use crate::pattern::bucket::insert::{
 };
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::key::canonical;
-use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::ItemIds;
 use crate::session::bucket::command::{BucketCommand, EmptyTimestamps};
 use crate::session::collection_catalog::ReadyCollection;
@@ -160,8 +159,8 @@ impl<'a> InsertBatch<'a> {
 
     /// What a group leaves to the next writer of its key.
     pub(super) fn hint(&self, group: usize) -> KnownHeadPage {
-        let highest = self.groups.get(group).and_then(KeyBatch::highest);
-        highest.map(Option::<&PageHeader>::cloned)
+        let group = self.groups.get(group).filter(|group| !group.is_lost())?;
+        Some(group.highest().cloned())
     }
 
     /// Takes in what the collection is. A clustered one takes no `_id` that is too long for the number of a

@@ -93,8 +93,8 @@ pub(super) async fn claim(
     number: i32,
 ) -> Result<ItemClaim, RunError> {
     let arguments = update_by_position::claim(run.shape, found).map_err(|what| run.unsupported(&what))?;
-    let answer = match find_and_modify(run, &arguments, number).await? {
-        Err(error) if has_no_image(&error) => return Ok(ItemClaim::Before),
+    let answer = match find_and_modify(run, &arguments, number).await {
+        Err(RunError::Command(error)) if has_no_image(&error) => return Ok(ItemClaim::Before),
         answer => answer?,
     };
     Ok(if get(&answer, "retriedStmtId").is_some() {
@@ -114,14 +114,14 @@ pub(in crate::session::bucket) async fn claimed(
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let arguments = as_find_and_modify(&no_statement(), &RawDocumentBuf::new());
     for round in 0..MAX_LOOKS {
-        match find_and_modify(run, &arguments, number).await? {
+        match find_and_modify(run, &arguments, number).await {
             Ok(answer) => {
                 let image = get(&answer, "value").and_then(RawBsonRef::as_document);
                 return Ok(image.map(RawDocument::to_owned));
             }
             // Measured: right after another attempt has claimed the item, mongod may not see the image yet.
-            Err(error) if has_no_image(&error) => pause(MIN_PAUSE.saturating_add(round)).await,
-            Err(error) => return Err(error.into()),
+            Err(RunError::Command(error)) if has_no_image(&error) => pause(MIN_PAUSE.saturating_add(round)).await,
+            Err(error) => return Err(error),
         }
     }
     Ok(None)
@@ -138,7 +138,7 @@ async fn find_and_modify(
     run: &mut BucketCommand<'_>,
     arguments: &RawDocument,
     number: i32,
-) -> Result<Result<RawDocumentBuf, CommandError>, RunError> {
+) -> Result<RawDocumentBuf, RunError> {
     let mut body = single("findAndModify", run.namespace.collection);
     for (name, value) in arguments.iter().flatten() {
         body.append(name, value);
@@ -147,5 +147,5 @@ async fn find_and_modify(
     body.append(cstr!("fields"), single("_id", 1));
     body.append(cstr!("stmtId"), number.saturating_add(BESIDE));
     run.context.inherited().append_to_write(&mut body);
-    Ok(succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?))
+    Ok(succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?)?)
 }

@@ -19,7 +19,7 @@ use self::away::fails_anywhere;
 use self::met::Met;
 use super::one::none_matched;
 use super::outcome::UpdateOutcome;
-use super::relocate_item::{find_again, find_all_again};
+use super::relocate_item::{FoundAgain, find_again, find_all_again};
 use super::statement::send;
 use crate::command::document::get;
 use crate::command::error::{CommandError, WriteError};
@@ -275,11 +275,10 @@ impl Many<'_> {
     /// Changes an item that was not as it had been found.
     async fn again(&mut self, run: &mut BucketCommand<'_>, missed: &LocatedItem) -> Result<(), RunError> {
         for round in 0..=MAX_ATTEMPTS {
-            let Some(found) = find_again(run, self.task, missed).await? else {
-                return Ok(());
-            };
-            let Some(found) = found else {
-                break;
+            let found = match find_again(run, self.task, missed).await? {
+                FoundAgain::Item(found) => found,
+                FoundAgain::Gone => return Ok(()),
+                FoundAgain::Ambiguous => break,
             };
             let change = match self.task.plan(run, &found).await? {
                 Planned::InPlace(change) => change,

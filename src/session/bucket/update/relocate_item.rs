@@ -12,15 +12,24 @@ use crate::session::bucket::item_lookup::Matches;
 use crate::session::bucket::item_update::ItemUpdate;
 use crate::session::error::RunError;
 
-/// An item that was found before, where it still matches: `None` where it does not, `Some(None)` where nobody
-/// can tell.
+/// An item that was located before, located again.
+pub(super) enum FoundAgain {
+    Item(LocatedItem),
+    /// It does not match any more.
+    Gone,
+    /// Several items match, and nothing distinguishes it from the others.
+    Ambiguous,
+}
+
+/// Locates an item again, on any page if it has an `_id`.
 pub(super) async fn find_again(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
     missed: &LocatedItem,
-) -> Result<Option<Option<LocatedItem>>, RunError> {
+) -> Result<FoundAgain, RunError> {
     let Some(id) = missed.id() else {
-        return find_as_it_was(run, task, missed).await.map(Some);
+        let found = find_as_it_was(run, task, missed).await?;
+        return Ok(found.map_or(FoundAgain::Ambiguous, FoundAgain::Item));
     };
     let is_it = single("_id", single("$eq", id));
     // It may have gone to another page since.
@@ -40,10 +49,10 @@ pub(super) async fn find_again(
                 .filter(|found| found.id().is_some_and(|own| same_bytes(own, id))),
         );
     }
-    Ok(match again.len() {
-        0 => None,
-        1 => Some(again.pop()),
-        _ => Some(None),
+    Ok(match (again.pop(), again.is_empty()) {
+        (None, _) => FoundAgain::Gone,
+        (Some(item), true) => FoundAgain::Item(item),
+        (Some(_), false) => FoundAgain::Ambiguous,
     })
 }
 

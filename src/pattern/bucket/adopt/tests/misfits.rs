@@ -170,7 +170,7 @@ fn pages_are_held_to_the_layout() {
         &[fine(), fine()],
         "control.page is 0, and the next page of its key should be 1",
     );
-    check(&[page(0, &[0], doc! {}), page(1, &[1], doc! {})], "behind page 0");
+    check(&[page(0, &[0], doc! {}), page(1, &[1], doc! {})], "page 0 of its key");
     check(&[page(0, &[0], doc! { "bytes": "5" })], "no bytes");
     check(&[page(0, &[0], doc! { "to": at(-1) })], "lie around the times");
     check(&[page(0, &[0], doc! { "short": true })], "control.exception");
