@@ -104,7 +104,7 @@ pub(in crate::config) const MEMORY_MIB: ConfigOption<Number> = ConfigOption {
     holds: Holds::FromStart,
     meaning: "The memory budget of all clients together, in MiB: long messages to shaped collections, outliers that are put together, and \
               cursors that the proxy keeps. A command that needs more than is free waits up to 30 s in turn, and then fails with error 146. \
-              [What comes on top](operations.md#what-it-takes).",
+              [What comes on top](operations.md#resources).",
 };
 
 pub(in crate::config) const WORKERS: ConfigOption<Number> = ConfigOption {
