@@ -92,7 +92,7 @@ fn pages_that_do_not_say_their_shape_are_held_against_it() -> Result<()> {
     let lower = shaped.misfitting_proxy(&format!("{SHAPE}max_items = 5\n"))?;
     failed(&lower.run("setup")?, "it has 10 items, and max_items is 5")?;
     let higher = shaped.misfitting_proxy(&format!("{SHAPE}max_items = 50\n"))?;
-    failed(&higher.run("setup")?, "which is neither full nor marked short")?;
+    failed(&higher.run("setup")?, "is neither full nor marked short")?;
     ensure!(another.run("setup")?.status.success());
     ensure!(shaped.indexes()?.iter().any(|name| name == INDEX));
     Connection::open(another.address())?.command_ok(&commands(&shaped)[0])?;
