@@ -37,13 +37,20 @@ impl BucketCommand<'_> {
     }
 
     /// Creates a collection again that was dropped after it was cached. For an upsert that failed before a
-    /// write has met the collection's UUID. Costs one `listCollections`.
+    /// write has met the collection's UUID: its error is the answer, so an error here is ignored. Costs one
+    /// `listCollections`.
     pub(super) async fn ensure_still_there(&mut self) -> Result<(), RunError> {
         if self.context.head.in_transaction() {
             return Ok(());
         }
         self.context.settings.readiness.forget(self.namespace);
-        self.collection = None;
-        self.ensure_created().await
+        let known = self.collection.take();
+        match self.ensure_created().await {
+            Err(RunError::Command(_)) => {
+                self.collection = known;
+                Ok(())
+            }
+            created => created,
+        }
     }
 }
