@@ -124,7 +124,12 @@ fn a_panic_stops_the_server() {
 #[test]
 fn the_shared_server_ends_with_its_process_even_when_that_is_killed() -> Result<()> {
     let mut owner = Command::new(std::env::current_exe()?)
-        .args(["--exact", "owner_of_a_shared_server", "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            "harness::owner_of_a_shared_server",
+            "--ignored",
+            "--nocapture",
+        ])
         .stdout(Stdio::piped())
         .spawn()?;
     let output = owner.stdout.take().context("no pipe")?;
@@ -173,7 +178,12 @@ fn a_mongod_that_lacks_a_library_is_reported_in_one_line() -> Result<()> {
     std::fs::write(&script, format!("#!/bin/sh\necho 'mongod: {said}' >&2\nexit 127\n"))?;
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let output = Command::new(std::env::current_exe()?)
-        .args(["--exact", "owner_of_a_shared_server", "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            "harness::owner_of_a_shared_server",
+            "--ignored",
+            "--nocapture",
+        ])
         .env("MONGOSHAPE_MONGOD", &script)
         .output()?;
     let lines = [output.stdout, output.stderr].concat();
