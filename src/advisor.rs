@@ -121,14 +121,15 @@ async fn through(client: &Client, advise: &AdviseOptions<'_>) -> anyhow::Result<
             proposals.extend(report.proposal.map(|proposal| (report.namespace, proposal)));
         }
     }
-    finish(&ask, advise, (looked_at, &proposals))
+    finish(&ask, advise, looked_at, &proposals)
 }
 
 /// Says what could not be learnt, and the configuration.
 fn finish(
     ask: &Ask<'_>,
     advise: &AdviseOptions<'_>,
-    (looked_at, proposals): (u64, &[(String, Proposal)]),
+    looked_at: u64,
+    proposals: &[(String, Proposal)],
 ) -> anyhow::Result<()> {
     for note in ask.notes() {
         let note = format!("note: {note}\n").replace(

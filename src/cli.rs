@@ -8,7 +8,7 @@ mod readiness;
 mod serve;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -129,25 +129,21 @@ struct ConfigFile {
 
 impl ConfigFile {
     fn path(&self, environment: &RecordedEnvironment) -> anyhow::Result<PathBuf> {
-        let path = self
-            .config
-            .clone()
-            .or_else(|| environment.variable(CONFIG_VARIABLE).map(PathBuf::from));
+        // Read in any case, so that the variable is a known one.
+        let variable = environment.variable(CONFIG_VARIABLE).map(PathBuf::from);
+        let path = self.config.clone().or(variable);
         path.with_context(|| format!("no configuration: give --config FILE, or set {CONFIG_VARIABLE}"))
-    }
-
-    fn load(&self, environment: &RecordedEnvironment) -> anyhow::Result<Result<Config, ConfigErrors>> {
-        // Known, also where `--config` goes before it.
-        environment.variable(CONFIG_VARIABLE);
-        let path = self.path(environment)?;
-        Ok(Config::load(&path, &|name| environment.variable(name)))
     }
 
     /// Each mistake stands on a line of its own in the error's message.
     fn load_or_fail(&self, environment: &RecordedEnvironment) -> anyhow::Result<Config> {
-        let config = self.load(environment)?;
+        let config = load(&self.path(environment)?, environment);
         config.map_err(|errors| anyhow::anyhow!("the configuration has mistakes\n{errors}"))
     }
+}
+
+fn load(path: &Path, environment: &RecordedEnvironment) -> Result<Config, ConfigErrors> {
+    Config::load(path, &|name| environment.variable(name))
 }
 
 /// Runs the program and gives its exit code: 0, 1 after an error, 2 for arguments that are none.
@@ -185,7 +181,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Verb::Check(file) => {
-            let config = file.load(&environment)?;
+            let config = load(&file.path(&environment)?, &environment);
             Ok(runtime.block_on(check::run(config, environment.unknown())))
         }
         Verb::Health(health) => {

@@ -38,3 +38,4 @@ pub mod time_limit;
 pub mod update;
 pub mod value_text;
 pub mod write_batch;
+pub mod write_reply;

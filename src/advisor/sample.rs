@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::rounding::{count, share};
-use crate::command::document::{as_whole_number, elements, get};
+use crate::command::document::{as_whole_number, elements, get, put, single};
 
 /// A field is in nearly all documents when it is in so many of them.
 const NEARLY_ALL: f64 = 0.95;
@@ -56,6 +56,19 @@ impl Sample {
             is_whole,
             fields,
         }
+    }
+
+    /// Filters for the keys of some of the documents. The sample is in no order, so its first documents are as
+    /// good as others.
+    pub(super) fn key_filters(&self, key: &[String], most: usize) -> Vec<RawDocumentBuf> {
+        let filter_of = |document: &RawDocumentBuf| {
+            let mut filter = RawDocumentBuf::new();
+            for field in key {
+                put(&mut filter, field, single("$eq", get(document, field)?));
+            }
+            Some(filter)
+        };
+        self.documents.iter().filter_map(filter_of).take(most).collect()
     }
 
     /// How many were looked at.

@@ -32,7 +32,7 @@ impl<'a> Delete<'a> {
     /// An unknown field, a wrong type, no or too many statements, with mongod's codes.
     pub fn parse(header: &CommandHeader<'a>) -> Result<Self, CommandError> {
         let mut let_variables = None;
-        let batch = WriteBatch::parse(header, ("delete", "delete.deletes"), |name, field| {
+        let batch = WriteBatch::parse(header, "delete", "delete.deletes", |name, field| {
             match name {
                 "let" => let_variables = field.document()?,
                 _ => return Ok(false),

@@ -49,7 +49,7 @@ impl CommandError {
 
     /// The shape cannot do it: says which collection, in which pattern, and what is not possible.
     #[must_use]
-    pub fn unsupported((namespace, pattern): (Namespace<'_>, &str), what: &str) -> Self {
+    pub fn unsupported(namespace: Namespace<'_>, pattern: &str, what: &str) -> Self {
         let message = format!("mongoshape stores {namespace} in the {pattern} pattern: {what} is not supported on it");
         Self::new(ErrorCode::CommandNotSupported, message)
     }

@@ -27,7 +27,7 @@ impl<'a> Insert<'a> {
     /// A field that `insert` does not have, one of the wrong type, no or too many documents, with mongod's
     /// codes.
     pub fn parse(head: &CommandHeader<'a>) -> Result<Self, CommandError> {
-        let batch = WriteBatch::parse(head, ("insert", "insert.documents"), |name, field| {
+        let batch = WriteBatch::parse(head, "insert", "insert.documents", |name, field| {
             match name {
                 // No validator is the application's.
                 "bypassDocumentValidation" => drop(field.flag()?),

@@ -64,7 +64,7 @@ impl<'a> Update<'a> {
     /// codes.
     pub fn parse(head: &CommandHeader<'a>) -> Result<Self, CommandError> {
         let mut let_variables = None;
-        let batch = WriteBatch::parse(head, ("update", "update.updates"), |name, field| {
+        let batch = WriteBatch::parse(head, "update", "update.updates", |name, field| {
             match name {
                 // No validator is the application's.
                 "bypassDocumentValidation" => drop(field.flag()?),

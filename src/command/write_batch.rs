@@ -60,7 +60,8 @@ impl<'a> WriteBatch<'a> {
     /// writes do not support, with mongod's codes.
     pub fn parse(
         head: &CommandHeader<'a>,
-        (command, path): (&'static str, &'static str),
+        command: &'static str,
+        path: &'static str,
         mut read_own: impl FnMut(&str, CommandField<'a>) -> Result<bool, CommandError>,
     ) -> Result<Self, CommandError> {
         let own = path.rsplit('.').next().unwrap_or(path);

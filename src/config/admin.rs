@@ -55,7 +55,7 @@ fn token(section: &mut Section<'_>) -> Option<AdminToken> {
             Err(problem) => section.refuse("token", &problem.to_string(), problem.remedy()),
         };
     }
-    let path = tls::path(section, ("token_file", "a file with the token"), &file?)?;
+    let path = tls::path(section, "token_file", "a file with the token", &file?)?;
     Some(AdminToken::File(path))
 }
 

@@ -42,13 +42,15 @@ impl<'a> Section<'a> {
     /// The whole file.
     pub(super) fn root(source: &'a ConfigSource<'a>, table: DeTable<'a>) -> Self {
         let place = source.whole_file();
-        Self::new(source, table, (String::new(), "MONGOSHAPE".to_owned(), place))
+        Self::new(source, table, String::new(), "MONGOSHAPE".to_owned(), place)
     }
 
     fn new(
         source: &'a ConfigSource<'a>,
         table: DeTable<'a>,
-        (path, variable, place): (String, String, MistakeLocation),
+        path: String,
+        variable: String,
+        place: MistakeLocation,
     ) -> Self {
         let (mut fields, mut lost) = (BTreeMap::new(), BTreeSet::new());
         for (key, value) in table {

@@ -14,7 +14,7 @@ use crate::server::tls::{TlsFiles, TlsTable};
 pub(super) fn resolve(listener: &mut Section<'_>, described: &ConfigTable, table: TlsTable) -> Option<TlsFiles> {
     let mut section = listener.optional_table(described)?;
     let cert = section.required_string(&CERT);
-    let cert = cert.and_then(|text| path(&mut section, (CERT.name, CERT.value.what), &text));
+    let cert = cert.and_then(|text| path(&mut section, CERT.name, CERT.value.what, &text));
     let key = optional_path(&mut section, &KEY);
     let client_ca = optional_path(&mut section, &CLIENT_CA);
     section.finish();
@@ -29,13 +29,13 @@ pub(super) fn resolve(listener: &mut Section<'_>, described: &ConfigTable, table
 
 fn optional_path(section: &mut Section<'_>, option: &ConfigOption<OptionalText>) -> Option<PathBuf> {
     let text = section.string(option)?;
-    path(section, (option.name, option.value.what), &text)
+    path(section, option.name, option.value.what, &text)
 }
 
 /// A path in the file begins at the file's folder, so that the program may be started from anywhere; one in a
 /// variable at the folder that the program was started in, as paths in a shell do. `what` is what the field
 /// of that name names.
-pub(super) fn path(section: &mut Section<'_>, (name, what): (&'static str, &str), text: &str) -> Option<PathBuf> {
+pub(super) fn path(section: &mut Section<'_>, name: &'static str, what: &str, text: &str) -> Option<PathBuf> {
     if text.is_empty() {
         return section.refuse(name, "it is empty", &format!("name {what}"));
     }

@@ -198,7 +198,7 @@ impl Compaction<'_> {
             self.say("was frozen by a run that did not end; it is begun anew");
             frozen.thaw_for_now().await?;
         }
-        let (mut copy, is_new) = Copy::open((self.target, self.shape), frozen, described).await?;
+        let (mut copy, is_new) = Copy::open(self.target, self.shape, frozen, described).await?;
         self.copy = Some(copy.uuid().clone());
         // Another run may have made or dropped a copy of that name only under its own fence.
         frozen.is_fenced().await?;

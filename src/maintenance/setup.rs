@@ -109,7 +109,7 @@ async fn set_up_through(client: &Client, config: &Config, asked: SetupOptions<'_
                 findings.add(&finding);
                 Ok(())
             }
-            (Ok(_), Some(shape)) => outlier::set_up(&target, shape, (asked.long, &stop), &mut findings).await,
+            (Ok(_), Some(shape)) => outlier::set_up(&target, shape, asked.long, &stop, &mut findings).await,
             (Ok(_), None) => set_up(&target, &mut findings).await,
         };
         if let Err(error) = done {

@@ -106,7 +106,7 @@ impl<'a> Pipelines<'a> {
         let stages = self.stages(given, PipelinePosition::Open)?;
         match self.shaped(collection) {
             Some(shape) => {
-                let mut items = self.items((collection, &shape), given, &stages)?;
+                let mut items = self.items(collection, &shape, given, &stages)?;
                 if bucket(&shape).is_some() {
                     items.push(items_view::end());
                 }
@@ -158,7 +158,7 @@ impl<'a> Pipelines<'a> {
         put(
             &mut spec,
             "pipeline",
-            array_of(&self.items((collection, &shape), &nothing, &nothing)?),
+            array_of(&self.items(collection, &shape, &nothing, &nothing)?),
         );
         Ok(Some(spec))
     }
@@ -180,7 +180,7 @@ impl<'a> Pipelines<'a> {
         let shaped = of_collection.and_then(|collection| Some((collection, self.shaped(collection)?)));
         let stages = match shaped {
             Some((collection, shape)) if !begins_with_documents(&stages) => {
-                self.items((collection, &shape), &given, &stages)?
+                self.items(collection, &shape, &given, &stages)?
             }
             _ if stages.is_empty() => return Ok(None),
             _ => stages,
@@ -203,7 +203,8 @@ impl<'a> Pipelines<'a> {
     /// rewritten already.
     fn items(
         &mut self,
-        (collection, shape): (&str, &Arc<Shape>),
+        collection: &str,
+        shape: &Arc<Shape>,
         given: &[&RawDocument],
         stages: &[impl AsRef<RawDocument>],
     ) -> Result<Vec<RawDocumentBuf>, PipelineRefusal> {

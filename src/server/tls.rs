@@ -57,7 +57,7 @@ pub fn acceptor(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let key_file = PemFile::read(FileOption::Key(files.table), &files.key)?;
     let key = key_file.private_key()?;
     let provider = Arc::new(default_provider());
-    let certified = certified_key(&provider, (&cert_file, chain), (&key_file, key))?;
+    let certified = certified_key(&provider, &cert_file, chain, &key_file, key)?;
 
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
     let builder = match &files.client_ca {

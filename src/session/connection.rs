@@ -232,7 +232,7 @@ impl Session<'_> {
         let done = self.dispatch(message, &head, route).await;
         self.count(&begun, done)?;
         if let Some(observer) = observing.as_ref().and_then(|settings| settings.observer.as_ref()) {
-            observer.observe(&head, (&mut self.link, self.upstream)).await;
+            observer.observe(&head, &mut self.link, self.upstream).await;
         }
         Ok(())
     }
@@ -279,8 +279,8 @@ impl Session<'_> {
                 // mongod verifies the checksum of a relayed message, the proxy that of a rewritten one.
                 OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
                 match to.shape() {
-                    Shape::Bucket(shape) => self.bucket(message, head, (&to, shape)).await,
-                    Shape::Outlier(shape) => self.outlier(message, head, (&to, shape)).await,
+                    Shape::Bucket(shape) => self.bucket(message, head, &to, shape).await,
+                    Shape::Outlier(shape) => self.outlier(message, head, &to, shape).await,
                 }
             }
             Route::CrossCollection(settings) => Box::pin(self.rewrite_across(frame, head, &settings)).await,

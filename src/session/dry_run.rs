@@ -64,6 +64,6 @@ impl DryRun {
         let items = u64::try_from(items).unwrap_or(u64::MAX);
         shared
             .metrics
-            .would_insert(&shape.namespace().to_string(), shape, (items, pages));
+            .would_insert(&shape.namespace().to_string(), shape, items, pages);
     }
 }

@@ -3,13 +3,15 @@
 use super::upstream_connection::LinkError;
 use crate::command::error::CommandError;
 
-/// The two ways to fail.
+/// Why a command has no reply of its own.
 #[derive(Debug)]
 pub(super) enum RunError {
-    /// It is answered with an error.
+    /// The reply is an error.
     Command(CommandError),
     /// The upstream connection cannot be used any more.
     Link(LinkError),
+    /// The client has closed its connection, and awaits no reply.
+    ClientClosed,
 }
 
 impl RunError {
@@ -17,7 +19,7 @@ impl RunError {
     pub(super) fn map_command(self, map: impl FnOnce(CommandError) -> CommandError) -> Self {
         match self {
             Self::Command(error) => Self::Command(map(error)),
-            link @ Self::Link(_) => link,
+            other => other,
         }
     }
 }

@@ -58,7 +58,8 @@ impl HeadPages {
     /// Waits for one's turn at each of some keys, which are to be in an order that all writers keep to.
     pub(super) async fn turns(
         &self,
-        (term, collection): (u64, &Binary),
+        term: u64,
+        collection: &Binary,
         keys: impl Iterator<Item = &[u8]>,
     ) -> Vec<KeyLease> {
         let places: Vec<_> = {
@@ -152,7 +153,7 @@ mod tests {
     }
 
     async fn turn(hints: &HeadPages, byte: u8, key: &[u8]) -> KeyLease {
-        hints.turns((1, &collection(byte)), [key].into_iter()).await.remove(0)
+        hints.turns(1, &collection(byte), [key].into_iter()).await.remove(0)
     }
 
     #[tokio::test]
@@ -168,7 +169,7 @@ mod tests {
         assert!(turn(&hints, 2, b"a").await.hint().is_none());
         let collection = collection(1);
         let other_term = hints
-            .turns((2, &collection), [b"a".as_slice()].into_iter())
+            .turns(2, &collection, [b"a".as_slice()].into_iter())
             .await
             .remove(0);
         assert!(other_term.hint().is_none());

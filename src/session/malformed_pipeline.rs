@@ -10,7 +10,7 @@ use super::error::RunError;
 use super::upstream_connection::{UpstreamConnection, UpstreamRequest};
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::{array_of, first_field, get, put, single};
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::reply::succeeded;
 use crate::command::update::Update;
@@ -36,14 +36,18 @@ pub(super) fn is_cause(error: &CommandError) -> bool {
     }
 }
 
-/// Fails for the first malformed pipeline of an executed command. Costs one round trip for each pipeline with
-/// a stage that updates do not have. The statement is sent outside the client's transaction, which may have
-/// ended.
+/// Fails for the first malformed pipeline of an executed command, unless the proxy has refused one of its
+/// statements: the client must see that in the reply. Costs one round trip for each pipeline with a stage that
+/// updates do not have. The statement is sent outside the client's transaction, which may have ended.
 pub(super) async fn check(
     link: &mut UpstreamConnection,
     head: &CommandHeader<'_>,
     command: &Update<'_>,
+    reply: &RawDocument,
 ) -> Result<(), RunError> {
+    if has_refusal(reply) {
+        return Ok(());
+    }
     for statement in &command.statements {
         let Some(pipeline) = statement.change.as_array().filter(|pipeline| is_suspect(pipeline)) else {
             continue;
@@ -59,6 +63,13 @@ pub(super) async fn check(
         }
     }
     Ok(())
+}
+
+fn has_refusal(reply: &RawDocument) -> bool {
+    let errors = get(reply, "writeErrors").and_then(RawBsonRef::as_array);
+    let errors = errors.into_iter().flatten().flatten();
+    let mut codes = errors.filter_map(|error| error.as_document()?.get_i32("code").ok());
+    codes.any(|code| code == ErrorCode::CommandNotSupported.number())
 }
 
 fn is_suspect(pipeline: &RawArray) -> bool {

@@ -166,8 +166,8 @@ impl SessionMetrics {
     }
 
     /// Counts items that would have been inserted, and buckets that would have been begun for them.
-    pub fn would_insert(&self, namespace: &str, shape: &BucketShape, counts: (u64, u64)) {
-        self.observed.inserted(namespace, shape, counts);
+    pub fn would_insert(&self, namespace: &str, shape: &BucketShape, items: u64, buckets: u64) {
+        self.observed.inserted(namespace, shape, items, buckets);
     }
 }
 

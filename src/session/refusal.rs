@@ -20,7 +20,7 @@ impl RefusedCollection<'_> {
     /// The error for a command or option that the pattern does not support.
     pub(super) fn refuse(&self, metrics: &SessionMetrics, reason: RefusalReason, what: &str) -> CommandError {
         metrics.rejected(&self.configured.to_string(), reason, what);
-        CommandError::unsupported((self.namespace, self.pattern), what)
+        CommandError::unsupported(self.namespace, self.pattern, what)
     }
 }
 

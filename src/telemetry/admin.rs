@@ -120,23 +120,19 @@ impl<R: ReadinessProbe> Admin<R> {
     async fn connection(self: Arc<Self>, stream: TcpStream, stop: CancellationToken, turn: PendingRequest) {
         let access = self.access.load_full();
         let Some(config) = &access.tls else {
-            return self.exchange(stream, (access, turn), stop).await;
+            return self.exchange(stream, access, turn, stop).await;
         };
         let handshake = timeout(HEAD_TIMEOUT, TlsAcceptor::from(Arc::clone(config)).accept(stream));
         match stop.run_until_cancelled(handshake).await {
-            Some(Ok(Ok(stream))) => self.exchange(stream, (access, turn), stop).await,
+            Some(Ok(Ok(stream))) => self.exchange(stream, access, turn, stop).await,
             Some(Ok(Err(error))) => debug!(%error, "admin connection refused: the TLS handshake failed"),
             Some(Err(_)) => debug!("admin connection refused: the TLS handshake took too long"),
             None => {}
         }
     }
 
-    async fn exchange<S>(
-        self: Arc<Self>,
-        stream: S,
-        (access, turn): (Arc<Access>, PendingRequest),
-        stop: CancellationToken,
-    ) where
+    async fn exchange<S>(self: Arc<Self>, stream: S, access: Arc<Access>, turn: PendingRequest, stop: CancellationToken)
+    where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let service = service_fn(move |request| {

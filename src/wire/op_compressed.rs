@@ -26,7 +26,8 @@ use super::reader::Reader;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpCompressed<'a> {
     /// The header's, which are those of the original message.
-    ids: (i32, i32),
+    request_id: i32,
+    response_to: i32,
     /// The kind of the original message.
     pub original_op_code: OpCode,
     /// The length that the original message's payload is said to have, in bytes, without its header.
@@ -77,7 +78,8 @@ impl<'a> OpCompressed<'a> {
         }
         let header = frame.header();
         Ok(Self {
-            ids: (header.request_id, header.response_to),
+            request_id: header.request_id,
+            response_to: header.response_to,
             original_op_code,
             uncompressed_bytes,
             compressor,
@@ -110,7 +112,13 @@ impl<'a> OpCompressed<'a> {
     pub fn inflate(&self) -> Result<Frame, WireError> {
         let length = HEADER_BYTES.saturating_add(self.uncompressed_bytes);
         let mut bytes = Vec::new();
-        put_header(&mut bytes, length, self.ids, self.original_op_code)?;
+        put_header(
+            &mut bytes,
+            length,
+            self.request_id,
+            self.response_to,
+            self.original_op_code,
+        )?;
         inflate::inflate(self.compressor, self.compressed, self.uncompressed_bytes, &mut bytes)
             .map_err(|inflate::Malformed| self.malformed())?;
         Frame::from_bytes(bytes.into())
@@ -149,9 +157,8 @@ impl<'a> OpCompressed<'a> {
         if header.op_code == OpCode::Compressed {
             return Err(WireError::NestedCompression);
         }
-        let ids = (header.request_id, header.response_to);
         let mut bytes = Vec::new();
-        put_header(&mut bytes, 0, ids, OpCode::Compressed)?;
+        put_header(&mut bytes, 0, header.request_id, header.response_to, OpCode::Compressed)?;
         bytes.extend(i32::from(header.op_code).to_le_bytes());
         bytes.extend(length_number(frame.payload().len())?.to_le_bytes());
         bytes.push(compressor.id());
@@ -188,8 +195,14 @@ fn append_zeros(bytes: &mut Vec<u8>, count: usize) -> &mut [u8] {
     bytes.get_mut(start..).unwrap_or_default()
 }
 
-fn put_header(bytes: &mut Vec<u8>, length: usize, ids: (i32, i32), op_code: OpCode) -> Result<(), WireError> {
-    for number in [length_number(length)?, ids.0, ids.1, op_code.into()] {
+fn put_header(
+    bytes: &mut Vec<u8>,
+    length: usize,
+    request_id: i32,
+    response_to: i32,
+    op_code: OpCode,
+) -> Result<(), WireError> {
+    for number in [length_number(length)?, request_id, response_to, op_code.into()] {
         bytes.extend(number.to_le_bytes());
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
+use bson::raw::{RawDocumentBuf, cstr};
 use bson::{Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::Database;
@@ -15,7 +15,7 @@ use crate::advisor::collection_stats::CollectionStats;
 use crate::advisor::rounding::count;
 use crate::advisor::sample::Sample;
 use crate::advisor::sizes::Sizes;
-use crate::command::document::{as_whole_number, get, put, single};
+use crate::command::document::{as_whole_number, get, single};
 
 /// How long mongod may take to find them.
 const SAMPLE_TIME: Duration = Duration::from_secs(10);
@@ -85,7 +85,10 @@ impl Ask<'_> {
             return Sizes::whole(&groups);
         }
         let counted = match &candidate.index {
-            Some(index) => self.count(database, facts, (sample, candidate, index)).await,
+            Some(index) => {
+                let filters = sample.key_filters(&candidate.key, KEYS);
+                self.count(database, facts, index, &filters).await
+            }
             None => Vec::new(),
         };
         if counted.is_empty() {
@@ -95,28 +98,19 @@ impl Ask<'_> {
         }
     }
 
-    /// Counts the keys of some documents in an index.
+    /// Counts the documents of some keys in an index.
     async fn count(
         &mut self,
         database: &Database,
         facts: &CollectionStats,
-        (sample, candidate, index): (&Sample, &Candidate, &str),
+        index: &str,
+        filters: &[RawDocumentBuf],
     ) -> Vec<u64> {
         let mut counted = Vec::new();
         let end = Instant::now() + KEYS_TIME;
-        // A sample comes in no order: its first documents are as good as any.
-        let with_key = |document: &&RawDocumentBuf| candidate.key.iter().all(|field| get(document, field).is_some());
-        for document in sample.documents.iter().filter(with_key).take(KEYS) {
-            let mut filter = RawDocumentBuf::new();
-            for field in &candidate.key {
-                put(
-                    &mut filter,
-                    field,
-                    single("$eq", get(document, field).unwrap_or(RawBsonRef::Null)),
-                );
-            }
+        for filter in filters {
             let mut command = single("count", facts.collection());
-            command.append(cstr!("query"), filter);
+            command.append(cstr!("query"), filter.as_ref());
             command.append(cstr!("hint"), index);
             command.append(cstr!("limit"), i64::try_from(Sizes::COUNTED).unwrap_or(i64::MAX));
             command.append(cstr!("maxTimeMS"), milliseconds(KEY_TIME));

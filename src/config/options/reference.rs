@@ -54,12 +54,12 @@ pub enum DefaultValue {
 pub fn reference() -> Vec<TableReference> {
     let mut tables = Vec::new();
     for table in SECTIONS {
-        tell(table, ("", "MONGOSHAPE"), &mut tables);
+        tell(table, "", "MONGOSHAPE", &mut tables);
     }
     tables
 }
 
-fn tell(table: &ConfigTable, (around, variable): (&str, &str), told: &mut Vec<TableReference>) {
+fn tell(table: &ConfigTable, around: &str, variable: &str, told: &mut Vec<TableReference>) {
     let dot = if around.is_empty() { "" } else { "." };
     let path = format!("{around}{dot}{}", table.name);
     let number = if table.times == Occurrence::Often { "_0" } else { "" };
@@ -81,7 +81,7 @@ fn tell(table: &ConfigTable, (around, variable): (&str, &str), told: &mut Vec<Ta
         options: table.options.iter().map(row).collect(),
     });
     for inner in table.tables {
-        tell(inner, (&path, &variable), told);
+        tell(inner, &path, &variable, told);
     }
 }
 

@@ -46,8 +46,8 @@ impl<'a> Section<'a> {
             None => (self.place.clone(), DeTable::new()),
         };
         self.places.insert(name, place.clone());
-        let parts = (self.path_of(name), self.variable_of(name), place);
-        Self::new(self.source, table, parts)
+        let (path, variable) = (self.path_of(name), self.variable_of(name));
+        Self::new(self.source, table, path, variable, place)
     }
 
     /// The table of that name, if the file has it or the environment gives one of its fields. After a mistake
@@ -99,7 +99,7 @@ impl<'a> Section<'a> {
             found.push((MistakeLocation::Variable(first_of(found.len())), DeTable::new()));
         }
         let section =
-            |(position, (place, table))| Self::new(self.source, table, (self.path_of(name), variable(position), place));
+            |(position, (place, table))| Self::new(self.source, table, self.path_of(name), variable(position), place);
         found.into_iter().enumerate().map(section).collect()
     }
 }

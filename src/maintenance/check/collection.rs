@@ -157,14 +157,14 @@ async fn strange_documents(target: &ShapedCollection, shape: &BucketShape) -> Re
 
 /// What is wrong with a collection's indexes.
 pub(crate) fn index_findings(target: &ShapedCollection, shape: &BucketShape, there: &[Document]) -> Vec<Finding> {
-    let wanted = (wanted_indexes(shape), shape.stored_as());
-    differing_indexes(&target.namespace(), &wanted, there)
+    differing_indexes(&target.namespace(), &wanted_indexes(shape), shape.stored_as(), there)
 }
 
 /// What is wrong with indexes that are to be these, or that another shape is said by them than this.
 pub(super) fn differing_indexes(
     namespace: &str,
-    (wanted, stored_as): &(Vec<Document>, &RawDocument),
+    wanted: &[Document],
+    stored_as: &RawDocument,
     there: &[Document],
 ) -> Vec<Finding> {
     if let Some(differing) = other_shape(stored_as, there) {

@@ -111,8 +111,8 @@ pub(crate) async fn index_findings(target: &ShapedCollection, shape: &OutlierSha
         None => Vec::new(),
     };
     let namespace = format!("{}.{collection}", target.database.name());
-    let wanted = (of_driver(&specs(shape)), shape.stored_as());
-    Ok(differing_indexes(&namespace, &wanted, &there))
+    let wanted = of_driver(&specs(shape));
+    Ok(differing_indexes(&namespace, &wanted, shape.stored_as(), &there))
 }
 
 /// That a document's pages are missing, if they are.

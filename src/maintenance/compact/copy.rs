@@ -37,7 +37,8 @@ impl<'a> Copy<'a> {
     /// Goes on with the one that a run was stopped at, or makes one; whether it is new. No other has its
     /// name.
     pub(super) async fn open(
-        (target, shape): (&'a ShapedCollection, &'a BucketShape),
+        target: &'a ShapedCollection,
+        shape: &'a BucketShape,
         frozen: &Frozen<'_>,
         described: &Document,
     ) -> Result<(Self, bool), Halt> {

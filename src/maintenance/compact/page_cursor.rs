@@ -93,7 +93,8 @@ pub(crate) fn given() -> Given {
 
 /// Whether a collection has a page of this key.
 pub(super) async fn has_key(
-    (database, collection): (&Database, &str),
+    database: &Database,
+    collection: &str,
     shape: &BucketShape,
     key: &Key,
 ) -> Result<bool, Error> {

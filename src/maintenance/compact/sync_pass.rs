@@ -123,8 +123,7 @@ impl<'a, 'c> SyncPass<'a, 'c> {
                 return Ok(());
             }
             let key = Key::of(self.shape, page).map_err(|_| Halt::Misfit)?;
-            let place = (&self.target.database, self.target.collection.as_str());
-            if has_key(place, self.shape, &key).await? {
+            if has_key(&self.target.database, &self.target.collection, self.shape, &key).await? {
                 self.ahead = Some(key.identity());
                 return Ok(());
             }
@@ -172,14 +171,12 @@ impl<'a, 'c> SyncPass<'a, 'c> {
             self.tally.before += 1;
             for packed in packer.take(&page).map_err(|_| Halt::Misfit)? {
                 self.tally.after += 1;
-                self.hold_against(&mut chain, &packed.document, (copy, &identity))
-                    .await?;
+                self.hold_against(&mut chain, &packed.document, copy, &identity).await?;
             }
         }
         for packed in packer.finish() {
             self.tally.after += 1;
-            self.hold_against(&mut chain, &packed.document, (copy, &identity))
-                .await?;
+            self.hold_against(&mut chain, &packed.document, copy, &identity).await?;
         }
         while copy.take_of(&identity).await?.is_some() {
             chain.differ();
@@ -195,7 +192,8 @@ impl<'a, 'c> SyncPass<'a, 'c> {
         &self,
         chain: &mut PageChain,
         expected: &RawDocument,
-        (copy, identity): (&mut PageCursor<'_>, &[u8]),
+        copy: &mut PageCursor<'_>,
+        identity: &[u8],
     ) -> Result<(), Halt> {
         if chain.differs() {
             return Ok(());

@@ -30,7 +30,8 @@ const PAGE_TAKEN: i64 = 11000;
 pub(super) async fn set_up(
     target: &ShapedCollection,
     shape: &OutlierShape,
-    (documents, stop): (LongArrays, &CancellationToken),
+    documents: LongArrays,
+    stop: &CancellationToken,
     findings: &mut Findings,
 ) -> Result<(), Error> {
     let described = description(&target.database, &target.collection).await?;
@@ -198,7 +199,8 @@ pub(super) async fn base(target: &ShapedCollection, id: RawBsonRef<'_>) -> Resul
 pub(super) async fn extras(
     target: &ShapedCollection,
     shape: &OutlierShape,
-    (filter, sort): (RawDocumentBuf, RawDocumentBuf),
+    filter: RawDocumentBuf,
+    sort: RawDocumentBuf,
 ) -> Result<ExtrasScan, Error> {
     let mut find = single("find", shape.extras_collection());
     find.append(cstr!("filter"), filter);

@@ -217,10 +217,10 @@ impl Packing<'_> {
         let name = pack::copy_name(&target.collection);
         let mut writer = Writer::new(target, name.clone(), copy.clone());
         writer.wait_for_the_majority();
-        copy::fill((self.by.target, self.shape), &mut writer, self.stop, self.findings).await?;
+        copy::fill(self.by.target, self.shape, &mut writer, self.stop, self.findings).await?;
         make_indexes(target, &indexes.stored).await?;
-        let packed = Items::of_pages((target, self.shape), &name, self.stop).await?;
-        let there = Items::of_documents((target, self.shape), &target.collection, self.stop).await?;
+        let packed = Items::of_pages(target, self.shape, &name, self.stop).await?;
+        let there = Items::of_documents(target, self.shape, &target.collection, self.stop).await?;
         there.must_be(packed)?;
         self.say(format!(
             "compared: {} documents are {} items on pages",
@@ -236,7 +236,7 @@ impl Packing<'_> {
         let namespace = target.namespace();
         let kept = pack::plain_name(&target.collection);
         let go_on = CancellationToken::new();
-        let there = Items::of_documents((target, self.shape), &kept, &go_on).await?;
+        let there = Items::of_documents(target, self.shape, &kept, &go_on).await?;
         self.findings.add(&Finding::fine(
             &namespace,
             format!("packed: {} documents", packed.count),

@@ -97,7 +97,7 @@ pub(super) async fn run(
 
 async fn split_one(target: &ShapedCollection, shape: &OutlierShape, id: RawBsonRef<'_>) -> Result<Done, Error> {
     let generation = ObjectId::new();
-    let done = regroup_one(target, shape, (id, generation)).await;
+    let done = regroup_one(target, shape, id, generation).await;
     if !matches!(done, Ok(Done::Split)) {
         // Pages that nobody counts, and nobody is about to.
         delete(target, shape, &removal(shape, id, generation)).await?;
@@ -108,7 +108,8 @@ async fn split_one(target: &ShapedCollection, shape: &OutlierShape, id: RawBsonR
 async fn regroup_one(
     target: &ShapedCollection,
     shape: &OutlierShape,
-    (id, generation): (RawBsonRef<'_>, ObjectId),
+    id: RawBsonRef<'_>,
+    generation: ObjectId,
 ) -> Result<Done, Error> {
     let mut written: Option<(DocumentState, usize)> = None;
     for _ in 0..MAX_ATTEMPTS {
@@ -122,7 +123,7 @@ async fn regroup_one(
                 return Ok(Done::Fits);
             }
             DocumentState::Inline => {
-                if let Some(statement) = flagging(shape, id, (1, ObjectId::new())) {
+                if let Some(statement) = flagging(shape, id, 1, ObjectId::new()) {
                     update(target, &target.collection, &statement).await?;
                 }
                 continue;
@@ -130,9 +131,9 @@ async fn regroup_one(
             DocumentState::Outlier(before) => (of_generation(shape, id, before.generation), single(path::FROM, 1)),
             DocumentState::Unmanaged => (resplit::by_hand(shape, id), RawDocumentBuf::new()),
         };
-        let pages: Vec<RawDocumentBuf> = extras(target, shape, (filter, sort)).await?.try_collect().await?;
+        let pages: Vec<RawDocumentBuf> = extras(target, shape, filter, sort).await?.try_collect().await?;
         let pages: Vec<&RawDocument> = pages.iter().map(RawDocumentBuf::as_ref).collect();
-        let Some(elements) = resplit::elements(shape, (&stored, &state), &pages) else {
+        let Some(elements) = resplit::elements(shape, &stored, &state, &pages) else {
             match state {
                 DocumentState::Unmanaged => return Ok(Done::Misfit),
                 _ => continue,
@@ -146,12 +147,12 @@ async fn regroup_one(
         if before.is_none() && written.is_some() {
             delete(target, shape, &removal(shape, id, generation)).await?;
         }
-        let new = resplit::pages(shape, id, generation, (before.unwrap_or(0), &elements));
+        let new = resplit::pages(shape, id, generation, before.unwrap_or(0), &elements);
         if !insert(target, shape, &new).await? {
             // Pages of this generation are nobody else's: what is there cannot be counted.
             return Ok(Done::Lost);
         }
-        let Some(statement) = resplit::counting(shape, (&stored, &state), (generation, elements.len())) else {
+        let Some(statement) = resplit::counting(shape, &stored, &state, generation, elements.len()) else {
             return Ok(Done::Misfit);
         };
         if update(target, &target.collection, &statement).await? > 0 {

@@ -53,7 +53,7 @@ impl<'a> Frozen<'a> {
 
     /// That no other run has put up its fence.
     pub(crate) async fn is_fenced(&self) -> Result<(), Halt> {
-        self.modify((self.fence.freeze(), None), None).await
+        self.modify(self.fence.freeze(), None, None).await
     }
 
     /// Lets nothing be inserted nor updated. mongod has done whatever it had begun when this returns.
@@ -62,13 +62,12 @@ impl<'a> Frozen<'a> {
             SwapKind::Compact => compact::freeze(),
             SwapKind::Pack => pack::freeze(),
         };
-        self.modify((self.fence.freeze(), Some(&validator)), Some(stop)).await
+        self.modify(self.fence.freeze(), Some(&validator), Some(stop)).await
     }
 
     /// Takes back what an earlier run has done, before this one has frozen anything.
     pub(crate) async fn thaw_for_now(&self) -> Result<(), Halt> {
-        self.modify((self.fence.thaw(), Some(&RawDocumentBuf::new())), None)
-            .await
+        self.modify(self.fence.thaw(), Some(&RawDocumentBuf::new()), None).await
     }
 
     /// Takes the freezing back, and the fence down. No freeze of this run that is still on its way can do
@@ -95,7 +94,7 @@ impl<'a> Frozen<'a> {
         // From here on nothing freezes it. Whatever other validator it has is none of ours.
         let described = description(&target.database, &target.collection).await?;
         if described.is_some_and(|described| self.by.work.has_frozen(&described)) {
-            let thaw = self.modification((self.fence.thaw(), Some(&RawDocumentBuf::new())));
+            let thaw = self.modification(self.fence.thaw(), Some(&RawDocumentBuf::new()));
             self.by.insist(&target.database, thaw).await?;
         }
         self.drop_index(&self.fence.thaw()).await
@@ -111,7 +110,7 @@ impl<'a> Frozen<'a> {
     }
 
     /// The validator is set if the collection has the index, and nothing is done if it has not.
-    fn modification(&self, (index, validator): (String, Option<&RawDocument>)) -> RawDocumentBuf {
+    fn modification(&self, index: String, validator: Option<&RawDocument>) -> RawDocumentBuf {
         let mut command = single("collMod", self.by.target.collection.as_str());
         command.append(cstr!("collectionUUID"), &self.uuid);
         let mut fence = single("name", index);
@@ -127,10 +126,11 @@ impl<'a> Frozen<'a> {
 
     async fn modify(
         &self,
-        modification: (String, Option<&RawDocument>),
+        index: String,
+        validator: Option<&RawDocument>,
         stop: Option<&CancellationToken>,
     ) -> Result<(), Halt> {
-        let command = self.modification(modification);
+        let command = self.modification(index, validator);
         self.by.run(&self.by.target.database, command, stop).await
     }
 }

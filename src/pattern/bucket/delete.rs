@@ -29,7 +29,7 @@ pub fn take_out_by_id(shape: &BucketShape, condition: &RawDocument, id: &RawBson
         single("$not", array_of(&[announced_none()])),
     );
     let is_known = call("$and", of_field("$eq", path::VERSION, VERSION), &stays);
-    let changes = changes(shape, &is_known, (single("$filter", &kept).into(), 1));
+    let changes = changes(shape, &is_known, single("$filter", &kept).into(), 1);
     let mut statement = single("q", condition);
     statement.append(cstr!("u"), array_of(&[changes]));
     statement.append(cstr!("hint"), index::ITEM_ID);
@@ -69,7 +69,7 @@ pub fn take_out(shape: &BucketShape, page: &PageHeader, items: &[(usize, &RawDoc
     let places: Vec<usize> = items.iter().map(|(place, _)| *place).collect();
     let kept = without(shape, &places);
     let is_as_found = single("$and", array_of(&conditions));
-    statement(page, changes(shape, &is_as_found, (kept, items.len())))
+    statement(page, changes(shape, &is_as_found, kept, items.len()))
 }
 
 /// The element of `updates` that takes all items out of a page, if those are as many as was known.
@@ -79,7 +79,7 @@ pub fn empty(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
     conditions.push(of_field("$eq", shape.count(), i64::from(page.count)));
     let is_as_known = single("$and", array_of(&conditions));
     let count = usize::try_from(page.count).unwrap_or(usize::MAX);
-    statement(page, changes(shape, &is_as_known, (RawArrayBuf::new().into(), count)))
+    statement(page, changes(shape, &is_as_known, RawArrayBuf::new().into(), count))
 }
 
 /// The element of `deletes` that removes an empty page. It fails as a miss where the page has items, or has
@@ -141,7 +141,7 @@ pub fn has_announced_only(page: &PageHeader, above: Option<&PageHeader>) -> bool
 }
 
 /// Changes of a page that loses items: those that it keeps, and how many it loses.
-fn changes(shape: &BucketShape, condition: &RawDocument, (kept, lost): (RawBson, usize)) -> RawDocumentBuf {
+fn changes(shape: &BucketShape, condition: &RawDocument, kept: RawBson, lost: usize) -> RawDocumentBuf {
     let mut choice = single("if", condition);
     put(&mut choice, "then", kept);
     put(&mut choice, "else", miss());

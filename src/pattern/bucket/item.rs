@@ -61,7 +61,7 @@ impl IdSource for KeepsTimestamps<'_> {
 
 /// A value at the top of a document that is inserted or replaced, with the time in place of a `Timestamp(0,
 /// 0)`.
-pub(super) fn with_timestamp<'a>((name, value): (&str, RawBsonRef<'a>), mint: &mut dyn IdSource) -> RawBsonRef<'a> {
+pub(super) fn with_timestamp<'a>(name: &str, value: RawBsonRef<'a>, mint: &mut dyn IdSource) -> RawBsonRef<'a> {
     if value == NO_TIMESTAMP && name != "_id" {
         return RawBsonRef::Timestamp(mint.timestamp());
     }
@@ -124,14 +124,14 @@ impl Item {
         check_repeated(&fields)?;
         check_depth(&fields)?;
         for (name, value) in &mut fields {
-            *value = with_timestamp((name, *value), mint);
+            *value = with_timestamp(name, *value, mint);
         }
         let value = |name: &str| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value);
         let key = Key::of_values(shape, value)?;
         let time = shape.time().and_then(value).and_then(RawBsonRef::as_datetime);
         // As mongod does it: where there is none, the document gets one.
         let id = id.map_or_else(|| RawBson::ObjectId(mint.object_id()), RawBson::from);
-        let stored = stored(shape, (&key, &id), &fields)?;
+        let stored = stored(shape, &key, &id, &fields)?;
         let identity = key.identity();
         let bytes = stored
             .as_bytes()
@@ -155,7 +155,7 @@ impl Item {
     }
 
     /// An item that lies in a bucket of this key already, as it does there.
-    pub(super) fn of_stored(shape: &BucketShape, (key, identity): (&Key, &[u8]), stored: &RawDocument) -> Self {
+    pub(super) fn of_stored(shape: &BucketShape, key: &Key, identity: &[u8], stored: &RawDocument) -> Self {
         let id = get(stored, "_id").filter(|_| shape.item_ids() != ItemIds::Dropped);
         Self {
             index: 0,
@@ -288,7 +288,7 @@ fn has_room(value: RawBsonRef<'_>, levels: u32) -> bool {
 /// The item as it will lie in the bucket: as a naive insert would store it, with its `_id` first, without
 /// what the bucket holds for it: its `_id` where that is dropped, and each key field whose value is the
 /// lifted one in every bit.
-fn stored(shape: &BucketShape, (key, id): (&Key, &RawBson), fields: &Fields<'_>) -> Result<RawDocumentBuf, WriteError> {
+fn stored(shape: &BucketShape, key: &Key, id: &RawBson, fields: &Fields<'_>) -> Result<RawDocumentBuf, WriteError> {
     let mut stored = RawDocumentBuf::new();
     if shape.item_ids() != ItemIds::Dropped {
         stored.append(cstr!("_id"), id.as_raw_bson_ref());

@@ -171,7 +171,7 @@ impl Queries<'_> {
 
     /// For the bounds of all pages before that one.
     #[must_use]
-    pub fn bounds(&self, (shape, query): (&BucketShape, &BucketQuery), before: u64) -> RawDocumentBuf {
+    pub fn bounds(&self, shape: &BucketShape, query: &BucketQuery, before: u64) -> RawDocumentBuf {
         let mut filter = self.key.to_owned();
         query.range.append_to(&mut filter);
         put(&mut filter, path::PAGE, single("$lt", number(before)));

@@ -95,10 +95,10 @@ impl ItemUpdateById {
             RawBsonRef::Document(operators)
                 if first_field(operators).is_some_and(|(name, _)| name.starts_with('$')) =>
             {
-                operators::translate(shape, (operators, id), &place, &mut demands)?
+                operators::translate(shape, operators, id, &place, &mut demands)?
             }
             RawBsonRef::Document(replacement) => {
-                let item = replacement::stored(shape, (replacement, id), mint, &mut demands)?;
+                let item = replacement::stored(shape, replacement, id, mint, &mut demands)?;
                 single("$set", single(&place.element(shape), &item))
             }
             _ => return Err("an update by a pipeline".to_owned()),
@@ -106,7 +106,7 @@ impl ItemUpdateById {
         let condition = narrowing.on_buckets();
         Ok(Self {
             id: id.clone(),
-            array_filters: place.array_filters(asked.array_filters, (&update, id)),
+            array_filters: place.array_filters(asked.array_filters, &update, id),
             update,
             filter: of_this_layout(demands.added_to(shape, &condition, id)),
             has_demands: !demands.is_empty(),
@@ -198,7 +198,7 @@ impl ItemIdentifier {
     }
 
     /// The client's array filters and, where the update needs it, that for the item.
-    fn array_filters(&self, own: Option<&RawArray>, (update, id): (&RawDocument, &RawBson)) -> RawArrayBuf {
+    fn array_filters(&self, own: Option<&RawArray>, update: &RawDocument, id: &RawBson) -> RawArrayBuf {
         let mut filters = RawArrayBuf::new();
         for filter in own.into_iter().flatten().flatten() {
             filters.push(filter);

@@ -67,7 +67,7 @@ pub fn claim(shape: &BucketShape, found: &LocatedItem) -> Result<RawDocumentBuf,
     put(&mut value, "else", i64::from(place));
     let mut stages = RawArrayBuf::new();
     stages.push(single("$set", single(path::CHANGED, single("$cond", &value))));
-    let mut arguments = single("query", compare_and_set::filter(shape, found, (Demand::Item, false))?);
+    let mut arguments = single("query", compare_and_set::filter(shape, found, Demand::Item, false)?);
     put(&mut arguments, "update", &stages);
     put(&mut arguments, "collation", single("locale", "simple"));
     Ok(arguments)

@@ -102,15 +102,31 @@ fn compares(operators: &RawDocument) -> bool {
         .any(|(name, _)| COMPARING.contains(&name.as_str()))
 }
 
-/// What operators make of a document that is there: for one that is to be written anew.
+/// An update by operators, with the options that belong to it.
+#[derive(Clone, Copy, Debug)]
+pub struct OperatorUpdate<'a> {
+    /// The document of operators: the statement's `u`, or the command's `update`.
+    pub operators: &'a RawDocument,
+    /// The statement's `arrayFilters`.
+    pub array_filters: Option<&'a RawArray>,
+    /// The statement's `collation`.
+    pub collation: Option<&'a RawDocument>,
+}
+
+/// Applies operators to a document that exists. `$setOnInsert` does nothing.
 ///
 /// # Errors
 /// mongod's error for the case, or what in it is not done here.
 pub fn changed(
     document: &RawDocument,
-    (operators, array_filters, collation): (&RawDocument, Option<&RawArray>, Option<&RawDocument>),
+    update: OperatorUpdate<'_>,
     mint: &mut dyn IdSource,
 ) -> Result<RawDocumentBuf, UpsertError> {
+    let OperatorUpdate {
+        operators,
+        array_filters,
+        collation,
+    } = update;
     if collation.is_some() && compares(operators) {
         return Err(UpsertError::unsupported(
             "an upsert that compares values under a collation",

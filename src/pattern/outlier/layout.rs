@@ -203,7 +203,7 @@ pub fn split(shape: &OutlierShape, document: &RawDocument, generation: ObjectId)
     put(&mut base, shape.flag(), true);
     put(&mut base, shape.control(), extras.document());
     let rest = array.into_iter().flatten().skip(threshold);
-    let pages = super::page::begun(shape, id, generation, (0, rest));
+    let pages = super::page::begun(shape, id, generation, 0, rest);
     Split { base, pages }
 }
 

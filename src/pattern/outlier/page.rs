@@ -65,7 +65,8 @@ pub fn begun<'e>(
     shape: &OutlierShape,
     reference: RawBsonRef<'_>,
     generation: ObjectId,
-    (from, elements): (u64, impl Iterator<Item = RawBsonRef<'e>>),
+    from: u64,
+    elements: impl Iterator<Item = RawBsonRef<'e>>,
 ) -> Vec<RawDocumentBuf> {
     let mut pages = Vec::new();
     let mut filling = PageBuilder::new(from);
@@ -104,7 +105,7 @@ impl PageBuilder {
     }
 
     fn has_space_for(&self, shape: &OutlierShape, element: RawBsonRef<'_>) -> bool {
-        has_space(shape, (self.count, self.elements.as_bytes().len()), element)
+        has_space(shape, self.count, self.elements.as_bytes().len(), element)
     }
 
     fn push(&mut self, element: RawBsonRef<'_>) {
@@ -126,7 +127,7 @@ impl PageBuilder {
     }
 }
 
-fn has_space(shape: &OutlierShape, (count, bytes): (u64, usize), element: RawBsonRef<'_>) -> bool {
+fn has_space(shape: &OutlierShape, count: u64, bytes: usize, element: RawBsonRef<'_>) -> bool {
     let weight = single("e", element).as_bytes().len();
     count == 0 || (count < u64::from(shape.max_items()) && bytes.saturating_add(weight) <= MAX_BYTES)
 }
@@ -161,17 +162,17 @@ pub fn moving(shape: &OutlierShape, id: RawBsonRef<'_>, extras: &Extras, last: O
         for element in rest {
             let held = last.count.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
             let bytes = last.bytes.saturating_add(appended.as_bytes().len());
-            if !has_space(shape, (held, bytes), *element) {
+            if !has_space(shape, held, bytes, *element) {
                 break;
             }
             appended.push(*element);
             count = count.saturating_add(1);
         }
-        (count > 0).then(|| appending(shape, extras.generation, &last, (&appended, count)))
+        (count > 0).then(|| appending(shape, extras.generation, &last, &appended, count))
     });
     let begun_at = end.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
     let elements = rest.iter().skip(count).copied();
-    let pages = begun(shape, id, extras.generation, (begun_at, elements));
+    let pages = begun(shape, id, extras.generation, begun_at, elements);
     let count = counting(shape, id, extras, tail.len());
     Some(Move { append, pages, count })
 }
@@ -180,7 +181,8 @@ fn appending(
     shape: &OutlierShape,
     generation: ObjectId,
     last: &ExtrasPage,
-    (elements, count): (&RawArrayBuf, usize),
+    elements: &RawArrayBuf,
+    count: usize,
 ) -> RawDocumentBuf {
     let mut query = single("_id", id(generation, last.from));
     put(&mut query, field::COUNT, i64::try_from(last.count).unwrap_or(i64::MAX));

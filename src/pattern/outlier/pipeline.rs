@@ -193,7 +193,8 @@ pub fn of_count(shape: &OutlierShape, query: &RawDocument, limit: Option<u64>) -
 pub fn of_distinct(
     shape: &OutlierShape,
     path: &str,
-    (query, collation): (Option<&RawDocument>, Option<&RawDocument>),
+    query: Option<&RawDocument>,
+    collation: Option<&RawDocument>,
 ) -> Result<Vec<RawDocumentBuf>, String> {
     if let Some(query) = query {
         check(shape, query)?;

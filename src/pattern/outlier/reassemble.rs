@@ -71,7 +71,7 @@ fn append_array<'a>(bytes: &mut Vec<u8>, elements: impl Iterator<Item = Element<
 
 /// The extras, with those of the tail.
 fn extras_of<'a>(shape: &OutlierShape, extras: &'a Extras, pages: &[&'a RawDocument]) -> Option<Vec<Element<'a>>> {
-    let mut all = first_of(shape, (extras.count, pages), elements_of)?;
+    let mut all = first_of(shape, extras.count, pages, elements_of)?;
     all.extend(elements_of(&extras.tail));
     Some(all)
 }
@@ -83,12 +83,13 @@ fn elements_of(array: &RawArray) -> impl Iterator<Item = Element<'_>> {
 /// The first elements of pages, which may hold more than counts. `None` where there are less.
 #[must_use]
 pub fn counted<'a>(shape: &OutlierShape, count: u64, pages: &[&'a RawDocument]) -> Option<Vec<RawBsonRef<'a>>> {
-    first_of(shape, (count, pages), |array| array.into_iter().flatten())
+    first_of(shape, count, pages, |array| array.into_iter().flatten())
 }
 
 fn first_of<'a, T, I: Iterator<Item = T>>(
     shape: &OutlierShape,
-    (count, pages): (u64, &[&'a RawDocument]),
+    count: u64,
+    pages: &[&'a RawDocument],
     elements_of: impl Fn(&'a RawArray) -> I,
 ) -> Option<Vec<T>> {
     let count = usize::try_from(count).ok()?;

@@ -71,7 +71,8 @@ pub fn is_overlong(shape: &OutlierShape, stored: &RawDocument) -> bool {
 #[must_use]
 pub fn elements<'a>(
     shape: &OutlierShape,
-    (stored, state): (&'a RawDocument, &DocumentState),
+    stored: &'a RawDocument,
+    state: &DocumentState,
     pages: &[&'a RawDocument],
 ) -> Option<Vec<RawBsonRef<'a>>> {
     let threshold = usize::try_from(shape.threshold()).ok()?;
@@ -95,11 +96,12 @@ pub fn pages(
     shape: &OutlierShape,
     reference: RawBsonRef<'_>,
     generation: ObjectId,
-    (written, elements): (usize, &[RawBsonRef<'_>]),
+    written: usize,
+    elements: &[RawBsonRef<'_>],
 ) -> Vec<RawDocumentBuf> {
     let rest = elements.iter().skip(written).copied();
     let from = u64::try_from(written).unwrap_or(u64::MAX);
-    begun(shape, reference, generation, (from, rest))
+    begun(shape, reference, generation, from, rest)
 }
 
 /// The element of `updates` that counts the pages of a new generation in a document that is of this state.
@@ -107,8 +109,10 @@ pub fn pages(
 #[must_use]
 pub fn counting(
     shape: &OutlierShape,
-    (stored, state): (&RawDocument, &DocumentState),
-    (generation, count): (ObjectId, usize),
+    stored: &RawDocument,
+    state: &DocumentState,
+    generation: ObjectId,
+    count: usize,
 ) -> Option<RawDocumentBuf> {
     let mut query = single("_id", single("$eq", get(stored, "_id")?));
     let tail_then = match state {

@@ -133,11 +133,7 @@ pub fn into_tail(shape: &OutlierShape, operators: &RawDocument) -> RawDocumentBu
 /// The element of `updates` that makes an outlier of a document which has no room for so many elements more.
 /// The array is the same.
 #[must_use]
-pub fn flagging(
-    shape: &OutlierShape,
-    id: RawBsonRef<'_>,
-    (count, generation): (u32, ObjectId),
-) -> Option<RawDocumentBuf> {
+pub fn flagging(shape: &OutlierShape, id: RawBsonRef<'_>, count: u32, generation: ObjectId) -> Option<RawDocumentBuf> {
     let conditions = [
         single("_id", single("$eq", id)),
         is_typical(shape),

@@ -79,11 +79,11 @@ impl Pipelines<'_> {
                 let what = format!("a $lookup by {}", outlier.array());
                 return Err(self.refused(from, &shape, &what));
             }
-            return Ok(Some(with_pipeline(spec, &self.items((from, &shape), &given, &stages)?)));
+            return Ok(Some(with_pipeline(spec, &self.items(from, &shape, &given, &stages)?)));
         }
         let bucket = self.bucket(from, &shape)?;
         let Some(join) = Join::of(fields).filter(|join| key_position(bucket, join.foreign).is_none()) else {
-            return Ok(Some(with_pipeline(spec, &self.items((from, &shape), &given, &stages)?)));
+            return Ok(Some(with_pipeline(spec, &self.items(from, &shape, &given, &stages)?)));
         };
         if place == PipelinePosition::InFacet {
             return self.through_view(spec, from, &shape, &stages).map(Some);

@@ -14,8 +14,10 @@ use super::pem::PemFile;
 /// A certificate, its intermediates and its key, which is proven to be its own.
 pub(super) fn certified_key(
     provider: &CryptoProvider,
-    (chain_file, chain): (&PemFile, Vec<CertificateDer<'static>>),
-    (key_file, key): (&PemFile, PrivateKeyDer<'static>),
+    chain_file: &PemFile,
+    chain: Vec<CertificateDer<'static>>,
+    key_file: &PemFile,
+    key: PrivateKeyDer<'static>,
 ) -> Result<CertifiedKey, TlsError> {
     let key = provider.key_provider.load_private_key(key);
     let key = key.map_err(|error| {

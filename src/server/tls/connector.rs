@@ -38,7 +38,7 @@ pub fn connector(options: &TlsOptions) -> Result<Arc<ClientConfig>, TlsError> {
                 None => file.private_key(),
                 Some(password) => file.encrypted_private_key(password),
             }?;
-            let certified = certified_key(&provider, (&file, chain), (&file, key))?;
+            let certified = certified_key(&provider, &file, chain, &file, key)?;
             builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified)))
         }
     };
@@ -61,7 +61,7 @@ pub fn own_connector(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
     let cert = PemFile::read(FileOption::Cert(files.table), &files.cert)?;
     let key = PemFile::read(FileOption::Key(files.table), &files.key)?;
     let (chain, private) = (cert.certificates()?, key.private_key()?);
-    let certified = certified_key(&provider, (&cert, chain), (&key, private))?;
+    let certified = certified_key(&provider, &cert, chain, &key, private)?;
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
     let verifier = Arc::new(AnyCertificate::of(&provider));
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);

@@ -4,7 +4,7 @@ use bson::raw::RawDocumentBuf;
 
 use super::command::BucketCommand;
 use super::cursor_source::CursorSource;
-use super::find::item_cursor::{BatchLimit, BatchStatus};
+use super::find::item_cursor::{BatchLimit, BatchRequest, BatchStatus};
 use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::cursor::{GetMore, not_found};
 use crate::command::error::{CommandError, ErrorCode};
@@ -44,11 +44,14 @@ async fn of_stream(
     more: &GetMore,
     mut borrowed: BorrowedCursor<'_>,
 ) -> Result<RawDocumentBuf, RunError> {
-    let measure = BatchLimit::of(more.batch_size);
+    let wanted = BatchRequest {
+        kind: BatchKind::Next,
+        limit: BatchLimit::of(more.batch_size),
+    };
     let Some(kept) = borrowed.kept() else {
         return Err(not_found(more.id).into());
     };
-    let (batch, filled) = kept.source.fill(run, &kept.shape, (BatchKind::Next, measure)).await?;
+    let (batch, filled) = kept.source.fill(run, &kept.shape, wanted).await?;
     let gossip = kept.source.gossip().to_owned();
     let id = match filled {
         BatchStatus::More => {
@@ -86,11 +89,11 @@ impl CursorSource {
         &mut self,
         run: &mut BucketCommand<'_>,
         shape: &BucketShape,
-        (kind, measure): (BatchKind, BatchLimit),
+        wanted: BatchRequest,
     ) -> Result<(ReplyBatch, BatchStatus), RunError> {
         match self {
-            Self::Buckets(stream) => stream.fill(run, shape, (kind, measure), None).await,
-            Self::Listed(listed) => Ok(listed.fill(kind, measure)),
+            Self::Buckets(stream) => stream.fill(run, shape, wanted, None).await,
+            Self::Listed(listed) => Ok(listed.fill(wanted)),
         }
     }
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::find::item_cursor::{BatchLimit, BatchStatus, ItemCursor};
-use crate::command::batch::{BatchKind, ReplyBatch};
+use super::find::item_cursor::{BatchRequest, BatchStatus, ItemCursor};
+use crate::command::batch::ReplyBatch;
 
 /// Either of what there is to read from.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl MaterializedList {
         Self { documents, gossip }
     }
 
-    pub(super) fn fill(&mut self, kind: BatchKind, measure: BatchLimit) -> (ReplyBatch, BatchStatus) {
+    pub(super) fn fill(&mut self, BatchRequest { kind, limit: measure }: BatchRequest) -> (ReplyBatch, BatchStatus) {
         let mut batch = ReplyBatch::new(kind);
         while !measure.is_full(&batch)
             && let Some(document) = self.documents.pop_front()

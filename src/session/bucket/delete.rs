@@ -7,64 +7,17 @@ mod many;
 mod one;
 pub(super) mod remove_empty_pages;
 
-use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawDocument, RawDocumentBuf};
 
 pub(super) use self::one::{ItemToDelete, condition, sweep_page, take, taking_out, target, target_by_id};
 use super::command::BucketCommand;
 use super::retry_on_swap::{self, is_met_by, may_go_on, wait};
 use super::{indexes, item_lookup, write_concern};
 use crate::command::delete::{Delete, DeleteStatement};
-use crate::command::document::{array_of, single};
-use crate::command::error::{CommandError, ErrorCode, WriteError, is_retryable, label_retryable};
-use crate::command::reply::copy_cluster_time;
+use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::write_reply::WriteReply;
 use crate::pattern::bucket::item_lookup::ItemSelector;
 use crate::session::error::RunError;
-
-/// What was deleted so far.
-#[derive(Debug, Default)]
-struct DeleteTally {
-    n: i64,
-    errors: Vec<RawDocumentBuf>,
-    resent: Vec<i32>,
-    concern_error: Option<RawDocumentBuf>,
-    last_answer: RawDocumentBuf,
-}
-
-impl DeleteTally {
-    /// Takes in mongod's answer to a statement of the client's own.
-    fn add(&mut self, n: i64, answer: RawDocumentBuf) {
-        self.n = self.n.saturating_add(n);
-        if let Ok(error) = answer.get_document("writeConcernError") {
-            self.concern_error = Some(error.to_owned());
-        }
-        self.last_answer = answer;
-    }
-
-    fn reply(mut self, retryable: bool) -> RawDocumentBuf {
-        let mut reply = RawDocumentBuf::new();
-        reply.append(cstr!("n"), i32::try_from(self.n).unwrap_or(i32::MAX));
-        if !self.errors.is_empty() {
-            reply.append(cstr!("writeErrors"), array_of(&self.errors));
-        }
-        if let Some(error) = &self.concern_error {
-            reply.append(cstr!("writeConcernError"), error);
-        }
-        if !self.resent.is_empty() {
-            self.resent.sort_unstable();
-            reply.append(
-                cstr!("retriedStmtIds"),
-                self.resent.into_iter().collect::<RawArrayBuf>(),
-            );
-        }
-        reply.append(cstr!("ok"), 1.0);
-        copy_cluster_time(&mut reply, &self.last_answer);
-        let code = self.concern_error.map(|error| error.get_i32("code"));
-        if retryable && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
-            label_retryable(&mut reply);
-        }
-        reply
-    }
-}
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let batch = Delete::parse(run.context.head)?;
@@ -76,24 +29,24 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     run.ensure_readable(None)
         .await
         .map_err(|error| of_write(error, retryable))?;
-    let mut deleted = DeleteTally::default();
+    let mut deleted = WriteReply::default();
     for (index, statement) in batch.statements.iter().enumerate() {
         let id = retryable.then(|| batch.statement_ids.of(index));
         let before = deleted.n;
-        match until_executed(run, (statement, batch.let_variables), id, &mut deleted).await {
+        match until_executed(run, statement, batch.let_variables, id, &mut deleted).await {
             Ok(()) => {}
             Err(RunError::Command(told)) if is_executed_in_part(run, &told) => {
                 let error = match deleted.n.saturating_sub(before) {
                     0 => retry_on_swap::not_executed(run),
                     items => retry_on_swap::deleted_in_part(run, items),
                 };
-                deleted.errors.push(error.to_document(index));
+                deleted.fail(index, &error);
                 if batch.ordered {
                     break;
                 }
             }
             Err(RunError::Command(told)) if let Some(error) = of_statement(&told, index) => {
-                deleted.errors.push(error.to_document(index));
+                deleted.fail(index, &error);
                 if matches!(told, CommandError::Own { .. }) {
                     run.context.fail_transaction(run.namespace.collection).await?;
                 }
@@ -104,21 +57,15 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
             Err(error) => return Err(of_write(error, retryable)),
         }
     }
-    if deleted.errors.is_empty()
-        && deleted.last_answer.is_empty()
+    if !deleted.has_failed()
+        && !deleted.has_answer()
         && let Some(answer) = write_concern::wait_after_no_write(run)
             .await
             .map_err(|error| of_write(error, retryable))?
     {
-        deleted.add(0, answer);
+        deleted.take_answer(answer);
     }
-    if batch.unacknowledged {
-        // What mongod says to it.
-        let mut reply = single("n", 0);
-        reply.append(cstr!("ok"), 1.0);
-        return Ok(reply);
-    }
-    Ok(deleted.reply(retryable))
+    Ok(deleted.into_document(run.context.head))
 }
 
 /// Whether the collection was replaced, or stayed frozen, when something had been executed: the client is
@@ -131,25 +78,27 @@ fn is_executed_in_part(run: &BucketCommand<'_>, error: &CommandError) -> bool {
 /// Executes a statement, and again where the collection is replaced before it has done anything.
 async fn until_executed(
     run: &mut BucketCommand<'_>,
-    (statement, variables): (&DeleteStatement<'_>, Option<&RawDocument>),
+    statement: &DeleteStatement<'_>,
+    variables: Option<&RawDocument>,
     id: Option<i32>,
-    deleted: &mut DeleteTally,
+    deleted: &mut WriteReply,
 ) -> Result<(), RunError> {
     let before = run.executed;
     for _ in 0..retry_on_swap::MAX_RUNS {
-        match execute(run, (statement, variables), id, deleted).await {
+        match execute(run, statement, variables, id, deleted).await {
             Err(RunError::Command(error)) if is_met_by(&error) && may_go_on(run, before) => wait(run).await?,
             done => return done,
         }
     }
-    execute(run, (statement, variables), id, deleted).await
+    execute(run, statement, variables, id, deleted).await
 }
 
 async fn execute(
     run: &mut BucketCommand<'_>,
-    (statement, variables): (&DeleteStatement<'_>, Option<&RawDocument>),
+    statement: &DeleteStatement<'_>,
+    variables: Option<&RawDocument>,
     id: Option<i32>,
-    deleted: &mut DeleteTally,
+    deleted: &mut WriteReply,
 ) -> Result<(), RunError> {
     if id.is_some() && !statement.one {
         let message = "Cannot use (or request) retryable writes with limit=0";

@@ -9,7 +9,7 @@ mod merge;
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use self::access_path::{AccessPath, BatchTerms};
-use self::item_cursor::{BatchLimit, BatchStatus, ItemCursor};
+use self::item_cursor::{BatchLimit, BatchRequest, BatchStatus, ItemCursor};
 use super::command::BucketCommand;
 use super::cursor_source::CursorSource;
 use super::explained::Explained;
@@ -70,9 +70,8 @@ async fn buckets_explained(
     };
     let command = stream.query(run, terms.measure);
     // The first bucket tells whether it is the way.
-    let (_, filled) = stream
-        .fill(run, run.shape, (BatchKind::First, BatchLimit::of(Some(0))), first)
-        .await?;
+    let wanted = BatchRequest::first(BatchLimit::of(Some(0)));
+    let (_, filled) = stream.fill(run, run.shape, wanted, first).await?;
     stream.close(run).await?;
     if filled == BatchStatus::OutOfOrder {
         return Ok(merge::explained(run, question).filter(|_| terms.may_merge_sort));
@@ -114,7 +113,8 @@ pub(super) async fn from_buckets(
         AccessPath::Merge => return merged(run, question, terms).await,
         AccessPath::Pipeline => return Ok(None),
     };
-    let (batch, filled) = match stream.fill(run, run.shape, (BatchKind::First, measure), first).await {
+    let wanted = BatchRequest::first(measure);
+    let (batch, filled) = match stream.fill(run, run.shape, wanted, first).await {
         Ok(filled) => filled,
         // As for an index that is not there: a pipeline needs none.
         Err(RunError::Command(error)) if error.is(ErrorCode::BadValue) => return Ok(None),

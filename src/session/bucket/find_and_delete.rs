@@ -120,7 +120,7 @@ async fn delete(
         };
         match (taken, target) {
             (RemoveOutcome::Now(answer), Some(target)) => return Ok((Some((target.bucket, target.stored)), answer)),
-            (RemoveOutcome::Resent(image, answer), _) => return of_image(run, wanted, (image, answer)).await,
+            (RemoveOutcome::Resent(image, answer), _) => return of_image(run, wanted, image, answer).await,
             (RemoveOutcome::Before, target) => {
                 let before = match id {
                     Some(id) => before(run, wanted, id).await?,
@@ -179,7 +179,8 @@ async fn take(run: &mut BucketCommand<'_>, target: &ItemToDelete, id: Option<i32
 async fn of_image(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
-    (image, answer): (RawDocumentBuf, RawDocumentBuf),
+    image: RawDocumentBuf,
+    answer: RawDocumentBuf,
 ) -> Result<RemovedItem, RunError> {
     let found = item_lookup::first_in_image(run, &image, wanted).await?;
     let found = found.ok_or_else(|| run.corrupt_bucket_error())?;
@@ -197,7 +198,7 @@ async fn before(
     remove.append(cstr!("remove"), true);
     for arguments in [update, remove] {
         if let RemoveReply::Image(Some(image), answer) = send(run, &arguments, Some(id)).await? {
-            return of_image(run, wanted, (image, answer)).await.map(Some);
+            return of_image(run, wanted, image, answer).await.map(Some);
         }
     }
     Ok(None)

@@ -56,24 +56,25 @@ async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError
     if run.context.head.is_retryable_write() {
         task.statement_id = Some(command.statement_id.unwrap_or(0));
     }
-    if let Some(reply) = located::before(run, &command, (&task, &projection)).await? {
+    if let Some(reply) = located::before(run, &command, &task, &projection).await? {
         return Ok(reply);
     }
     let is_right = !command.upsert || command.filter.is_none_or(|filter| check_filter(filter).is_ok());
     let creates = command.upsert && run.collection.is_none();
     if let Some(change) = change.filter(|change| is_right && !creates && may_be_tried(run, change, command.upsert))
-        && let Some(reply) = by_id(run, &command, (&change, &projection)).await?
+        && let Some(reply) = by_id(run, &command, &change, &projection).await?
     {
         return Ok(reply);
     }
-    located::run(run, &command, (&task, &projection)).await
+    located::run(run, &command, &task, &projection).await
 }
 
 /// `None` where it must be found out what is to be done: nothing has been done yet.
 async fn by_id(
     run: &mut BucketCommand<'_>,
     command: &FindAndModify<'_>,
-    (change, projection): (&ItemUpdateById, &Projection),
+    change: &ItemUpdateById,
+    projection: &Projection,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let body = body(run, command, change);
     let answer = run.context.link.call(UpstreamRequest::plain(&body)).await?;
@@ -87,7 +88,7 @@ async fn by_id(
         let is_all = !command.upsert && !may_match(run, change).await?;
         return Ok(is_all.then_some(answer));
     };
-    let item = item(run, (bucket, &change.id), projection).ok_or_else(|| run.corrupt_bucket_error())?;
+    let item = item(run, bucket, &change.id, projection).ok_or_else(|| run.corrupt_bucket_error())?;
     let value = [("value", Some(RawBsonRef::Document(&item)))];
     Ok(Some(with_replaced(&answer, &value)))
 }
@@ -112,7 +113,8 @@ fn body(run: &BucketCommand<'_>, command: &FindAndModify<'_>, change: &ItemUpdat
 /// The item of an image of its bucket: mongod answers a command that is sent again with all of the image.
 fn item(
     run: &BucketCommand<'_>,
-    (bucket, id): (&RawDocument, &RawBson),
+    bucket: &RawDocument,
+    id: &RawBson,
     projection: &Projection,
 ) -> Option<RawDocumentBuf> {
     let stored = element_of(run.shape, bucket, id)?;

@@ -44,7 +44,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     });
     run.context.shared.metrics.inserted(&run.label(), batch.stored_now());
     stored?;
-    Ok(batch.reply(run.namespace, &command))
+    Ok(batch.reply(run.namespace, run.context.head, &command))
 }
 
 /// Stores what can be stored. Where that ends early, what is known of the pages is lost with it.
@@ -56,7 +56,7 @@ async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Resu
         batch.learn(run, &ready);
         let turns = take_turns(run, batch, &ready.uuid).await;
         let order = turns.order;
-        rounds(run, batch, (ready, &turns.turns)).await?;
+        rounds(run, batch, ready, &turns.turns).await?;
         release_reservations::withdraw_all(run, batch).await?;
         for (turn, group) in turns.turns.into_iter().zip(order) {
             turn.leave(batch.hint(group));
@@ -84,7 +84,7 @@ async fn take_turns(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, uuid: 
     let mut order: Vec<usize> = (0..batch.groups.len()).collect();
     order.sort_by(|one, other| batch.identity(*one).cmp(batch.identity(*other)));
     let keys = order.iter().map(|group| batch.identity(*group));
-    let turns = run.context.settings.hints.turns((run.context.term, uuid), keys).await;
+    let turns = run.context.settings.hints.turns(run.context.term, uuid, keys).await;
     for (turn, number) in turns.iter().zip(&order) {
         let hint = turn.hint();
         run.context
@@ -103,7 +103,8 @@ async fn take_turns(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, uuid: 
 async fn rounds(
     run: &mut BucketCommand<'_>,
     batch: &mut InsertBatch<'_>,
-    (ready, turns): (ReadyCollection, &[KeyLease]),
+    ready: ReadyCollection,
+    turns: &[KeyLease],
 ) -> Result<(), RunError> {
     let mut ready = ready;
     let mut idle = 0_u32;
@@ -113,7 +114,7 @@ async fn rounds(
         retry_recovery::recover(run, batch, suspects).await?;
         let statements = batch.plan(run);
         let statements = transaction::with_free_names(run, batch, statements).await?;
-        dispatch::send(run, batch, &statements, (&ready.uuid, turns)).await?;
+        dispatch::send(run, batch, &statements, &ready.uuid, turns).await?;
         let left = batch.pending();
         idle = if left < before { 0 } else { idle.saturating_add(1) };
         before = left;

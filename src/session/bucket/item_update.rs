@@ -14,6 +14,7 @@ use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
 use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::bucket::update_by_id::{UpdateRequest, in_terms_of_items};
 use crate::pattern::bucket::update_by_position::{self, Planned, Positional, Probe, Wish};
+use crate::pattern::bucket::upsert::OperatorUpdate;
 use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
@@ -34,6 +35,14 @@ pub(super) enum Memory {
     Statement,
     /// What its item was.
     Image,
+}
+
+/// The result of an expression that mongod evaluated for an item.
+#[derive(Debug)]
+pub(super) enum Evaluated<T> {
+    Value(T),
+    /// The item's statement fails.
+    Failed(WriteError),
 }
 
 /// What is asked.
@@ -118,14 +127,13 @@ impl<'a> ItemUpdate<'a> {
         if let Some(Wish::Operators(operators)) = Wish::of(self.asked.change)
             && let Some(positional) = Positional::of(operators).map_err(|what| run.unsupported(&what))?
         {
-            return self.plan_positional(run, found, (operators, &positional)).await;
+            return self.plan_positional(run, found, operators, &positional).await;
         }
         let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
         let asked = self.asked;
         let planned = found.iter().map(|found| match Wish::of(asked.change) {
             Some(Wish::Operators(operators)) => {
-                let operators = (operators, asked.array_filters, asked.collation);
-                update_by_position::of_operators(run.shape, found, operators, &mut mint)
+                update_by_position::of_operators(run.shape, found, self.operator_update(operators), &mut mint)
             }
             Some(Wish::Replacement(replacement)) => {
                 update_by_position::of_replacement(run.shape, found, replacement, &mut mint)
@@ -136,28 +144,36 @@ impl<'a> ItemUpdate<'a> {
         planned.map_err(|what| run.unsupported(&what).into())
     }
 
+    /// Operators, with the options of the client's statement.
+    fn operator_update<'b>(&'b self, operators: &'b RawDocument) -> OperatorUpdate<'b> {
+        OperatorUpdate {
+            operators,
+            array_filters: self.asked.array_filters,
+            collation: self.asked.collation,
+        }
+    }
+
     /// Operators on the element that the filter has met.
     async fn plan_positional(
         &self,
         run: &mut BucketCommand<'_>,
         found: &[LocatedItem],
-        (operators, positional): (&RawDocument, &Positional),
+        operators: &RawDocument,
+        positional: &Positional,
     ) -> Result<Vec<Planned>, RunError> {
-        let asked = self.asked;
         let mut planned = Vec::new();
         for found in found {
             let element = self.element(run, found, positional).await?;
             let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
             let mut plan = |operators| {
-                let operators = (operators, asked.array_filters, asked.collation);
-                update_by_position::of_operators(run.shape, found, operators, &mut mint)
+                update_by_position::of_operators(run.shape, found, self.operator_update(operators), &mut mint)
             };
             match element {
-                Ok(number) => {
+                Evaluated::Value(number) => {
                     let of_one = plan(&positional.resolved(operators, number));
                     planned.push(of_one.map_err(|what| run.unsupported(&what))?);
                 }
-                Err(error) => {
+                Evaluated::Failed(error) => {
                     // Unless a path that mongod comes to before is wrong, too, which it finds out itself in
                     // the bucket.
                     planned.push(match plan(operators) {
@@ -180,11 +196,11 @@ impl<'a> ItemUpdate<'a> {
         run: &mut BucketCommand<'_>,
         found: &LocatedItem,
         positional: &Positional,
-    ) -> Result<Result<i32, WriteError>, RunError> {
+    ) -> Result<Evaluated<i32>, RunError> {
         let probe = positional.probe(&found.item, self.asked.filter);
         let mut command = match probe.map_err(|what| run.unsupported(&what))? {
             Probe::Ask(command) => command,
-            Probe::Failed(error) => return Ok(Err(error)),
+            Probe::Failed(error) => return Ok(Evaluated::Failed(error)),
         };
         for (name, value) in [("let", self.variables.as_deref()), ("collation", self.asked.collation)] {
             if let Some(value) = value {
@@ -194,7 +210,10 @@ impl<'a> ItemUpdate<'a> {
         run.context.inherited().append_to_internal_read(&mut command);
         let answer = run.context.link.run(&command).await?;
         let number = documents(&answer).next().and_then(Positional::number);
-        Ok(number.ok_or_else(update_by_position::not_found))
+        Ok(match number {
+            Some(number) => Evaluated::Value(number),
+            None => Evaluated::Failed(update_by_position::not_found()),
+        })
     }
 
     async fn plan_pipeline(
@@ -205,9 +224,9 @@ impl<'a> ItemUpdate<'a> {
     ) -> Result<Vec<Planned>, RunError> {
         let items = found.iter().map(|found| found.item.clone()).collect();
         let (made, failed) = match self.make(run, items, stages).await? {
-            Ok(made) => (made, None),
+            Evaluated::Value(made) => (made, None),
             // One at a time, to know which. A transaction has ended with it.
-            Err(_) if found.len() > 1 && !run.context.head.in_transaction() => {
+            Evaluated::Failed(_) if found.len() > 1 && !run.context.head.in_transaction() => {
                 let mut all = Vec::new();
                 for found in found {
                     let planned = Box::pin(self.plan_pipeline(run, std::slice::from_ref(found), stages)).await?;
@@ -219,7 +238,7 @@ impl<'a> ItemUpdate<'a> {
                 }
                 return Ok(all);
             }
-            Err(error) => (Vec::new(), Some(Planned::Failed(error))),
+            Evaluated::Failed(error) => (Vec::new(), Some(Planned::Failed(error))),
         };
         let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
         let mut planned = Vec::new();
@@ -236,15 +255,16 @@ impl<'a> ItemUpdate<'a> {
         &self,
         run: &mut BucketCommand<'_>,
         item: &RawDocument,
-    ) -> Result<Result<RawDocumentBuf, WriteError>, RunError> {
+    ) -> Result<Evaluated<RawDocumentBuf>, RunError> {
         let Some(Wish::Pipeline(stages)) = Wish::of(self.asked.change) else {
             return Err(run.corrupt_bucket_error().into());
         };
-        let made = self.make(run, vec![item.to_owned()], stages).await?;
-        match made.map(|mut made| made.pop()) {
-            Ok(Some(made)) => Ok(Ok(made)),
-            Ok(None) => Err(run.corrupt_bucket_error().into()),
-            Err(error) => Ok(Err(error)),
+        match self.make(run, vec![item.to_owned()], stages).await? {
+            Evaluated::Value(mut made) => made
+                .pop()
+                .map(Evaluated::Value)
+                .ok_or_else(|| run.corrupt_bucket_error().into()),
+            Evaluated::Failed(error) => Ok(Evaluated::Failed(error)),
         }
     }
 
@@ -271,7 +291,7 @@ impl<'a> ItemUpdate<'a> {
         run: &mut BucketCommand<'_>,
         items: Vec<RawDocumentBuf>,
         stages: &RawArray,
-    ) -> Result<Result<Vec<RawDocumentBuf>, WriteError>, RunError> {
+    ) -> Result<Evaluated<Vec<RawDocumentBuf>>, RunError> {
         let mut pipeline = RawArrayBuf::new();
         pipeline.push(single("$documents", single("$literal", array_of(&items))));
         for stage in stages.into_iter().flatten() {
@@ -291,7 +311,7 @@ impl<'a> ItemUpdate<'a> {
         let mut made = Vec::new();
         let mut answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&command)).await?) {
             Ok(answer) => answer,
-            Err(error) => return of_item(error).map(Err).map_err(RunError::from),
+            Err(error) => return of_item(error).map(Evaluated::Failed).map_err(RunError::from),
         };
         loop {
             made.extend(documents(&answer).map(RawDocument::to_owned));
@@ -299,14 +319,14 @@ impl<'a> ItemUpdate<'a> {
                 .map(|cursor| cursor.id)
                 .filter(|id| *id != 0)
             else {
-                return Ok(Ok(made));
+                return Ok(Evaluated::Value(made));
             };
             let mut more = single("getMore", id);
             more.append(cstr!("collection"), "$cmd.aggregate");
             run.context.inherited().append_to_get_more(&mut more);
             answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&more)).await?) {
                 Ok(answer) => answer,
-                Err(error) => return of_item(error).map(Err).map_err(RunError::from),
+                Err(error) => return of_item(error).map(Evaluated::Failed).map_err(RunError::from),
             };
         }
     }

@@ -37,7 +37,8 @@ pub(super) async fn move_item(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
     found: &LocatedItem,
-    (elsewhere, stays): (Elsewhere, bool),
+    elsewhere: Elsewhere,
+    stays: bool,
 ) -> Result<MoveOutcome, RunError> {
     let is_time = matches!(elsewhere, Elsewhere::Time(_));
     let item = elsewhere.into_item();
@@ -53,7 +54,7 @@ pub(super) async fn move_item(
     if is_time
         && stays
         && let Some(time) = stored.time()
-        && let Some(answer) = in_place(run, task, found, (&stored, time)).await?
+        && let Some(answer) = in_place(run, task, found, &stored, time).await?
     {
         return Ok(MoveOutcome::Stayed(item, answer));
     }
@@ -75,13 +76,14 @@ async fn in_place(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
     found: &LocatedItem,
-    (item, time): (&Item, DateTime),
+    item: &Item,
+    time: DateTime,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     // Its key may be written otherwise.
     if get(&found.item, "_id").is_none() && item.id().is_some() {
         return Ok(None);
     }
-    let statement = with_time(run.shape, found, (RawBsonRef::Document(item.stored()), time));
+    let statement = with_time(run.shape, found, RawBsonRef::Document(item.stored()), time);
     let statement = statement.map_err(|what| run.unsupported(&what))?;
     let told = send_one(run, WriteCommand::Update, &statement, Origin::Client(task.statement_id)).await?;
     Ok((told.n > 0).then_some(told.answer))

@@ -52,7 +52,7 @@ pub(super) async fn relocate(
         pause(tries).await;
         let transaction = match task.statement_id {
             None => OwnTransaction::unnumbered(run),
-            Some(id) => match next_attempt(run, (task.memory, id), &mut attempt).await? {
+            Some(id) => match next_attempt(run, task.memory, id, &mut attempt).await? {
                 Next::Begin(transaction) => transaction,
                 Next::Relocated => return Ok(RelocateOutcome::Before(attempt)),
                 Next::Late => return Err(too_late().into()),
@@ -121,7 +121,7 @@ pub(super) fn may_relocate(run: &BucketCommand<'_>) -> Result<(), CommandError> 
 pub(super) async fn was_relocated(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>) -> Result<Option<u32>, RunError> {
     let Some(id) = task.statement_id else { return Ok(None) };
     let mut attempt = 0;
-    let next = next_attempt(run, (task.memory, id), &mut attempt).await?;
+    let next = next_attempt(run, task.memory, id, &mut attempt).await?;
     Ok(matches!(next, Next::Relocated).then_some(attempt))
 }
 
@@ -133,7 +133,7 @@ pub(super) async fn was_relocated_before_others(
 ) -> Result<Option<u32>, RunError> {
     let Some(id) = task.statement_id else { return Ok(None) };
     let mut attempt = 0;
-    Ok(match next_attempt(run, (task.memory, id), &mut attempt).await? {
+    Ok(match next_attempt(run, task.memory, id, &mut attempt).await? {
         Next::Relocated => Some(attempt),
         Next::Begin(transaction)
             if task.memory == Memory::Statement && transaction.burn(run).await? == Before::Committed =>
@@ -159,7 +159,8 @@ enum Next {
 /// answer.
 async fn next_attempt(
     run: &mut BucketCommand<'_>,
-    (memory, id): (Memory, i32),
+    memory: Memory,
+    id: i32,
     attempt: &mut u32,
 ) -> Result<Next, RunError> {
     while *attempt < MAX_ATTEMPTS {

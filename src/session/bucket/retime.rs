@@ -47,15 +47,11 @@ pub(super) async fn shift(
         };
         if !told.is_empty() {
             let told: Vec<&RawDocument> = told.iter().map(RawDocumentBuf::as_ref).collect();
-            if send(run, WriteCommand::Update, (&told, true), Origin::Internal)
-                .await?
-                .n
-                < expected
-            {
+            if send(run, WriteCommand::Update, &told, true, Origin::Internal).await?.n < expected {
                 continue;
             }
         }
-        let statement = with_any_time(run.shape, found, (item.stored(), item.time()), highest.as_ref());
+        let statement = with_any_time(run.shape, found, item.stored(), item.time(), highest.as_ref());
         let statement = statement.map_err(|what| run.unsupported(&what))?;
         let told = send_one(run, WriteCommand::Update, &statement, Origin::Client(None)).await?;
         return Ok((told.n > 0).then_some(told.answer));

@@ -73,7 +73,7 @@ fn hit_swap(answer: &CommandReply) -> bool {
     match answer {
         Ok(reply) => statement_hit_swap(reply),
         Err(RunError::Command(error)) => is_met_by(error),
-        Err(RunError::Link(_)) => false,
+        Err(RunError::Link(_) | RunError::ClientClosed) => false,
     }
 }
 

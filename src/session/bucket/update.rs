@@ -72,31 +72,31 @@ async fn mistake(run: &mut BucketCommand<'_>, statement: &UpdateStatement<'_>) -
 }
 
 async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) -> Result<RawDocumentBuf, RunError> {
-    let mut told = UpdateReply::default();
+    let mut told = UpdateReply::new();
     let ends_with_first_failure = command.ordered || run.context.head.in_transaction();
     for (index, statement) in command.statements.iter().enumerate() {
-        match until_executed(run, command, (index, statement)).await {
+        match until_executed(run, command, index, statement).await {
             Ok(outcome) => {
                 if statement.upsert && outcome.failed.is_some() && is_executed(run, statement) {
                     run.ensure_still_there().await?;
                 }
-                told.add((index, command.statement_ids.of(index)), outcome);
+                told.add(index, command.statement_ids.of(index), outcome);
             }
             // What the others have done is done.
             Err(RunError::Command(CommandError::Own { code, message }))
                 if told.has_begun() || (run.executed > 0 && !run.context.head.in_transaction()) =>
             {
-                told.fail(index, WriteError::new(code, message));
+                told.fail(index, &WriteError::new(code, message));
             }
             Err(RunError::Command(error))
                 if malformed_pipeline::is_cause(&error) && !run.context.head.in_transaction() =>
             {
-                told.fail(index, WriteError::new(ErrorCode::FailedToParse, error.message()));
+                told.fail(index, &WriteError::new(ErrorCode::FailedToParse, error.message()));
             }
             Err(RunError::Command(error))
                 if run.executed > 0 && is_met_by(&error) && !run.context.head.in_transaction() =>
             {
-                told.fail(index, retry_on_swap::not_executed(run));
+                told.fail(index, &retry_on_swap::not_executed(run));
             }
             Err(error) => return Err(error),
         }
@@ -107,36 +107,39 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
     if told.has_failed() {
         end_transaction(run).await?;
     }
-    malformed_pipeline::check(run.context.link, run.context.head, command).await?;
-    Ok(told.reply(run))
+    let reply = told.into_document(run.context.head);
+    malformed_pipeline::check(run.context.link, run.context.head, command, &reply).await?;
+    Ok(reply)
 }
 
 /// Executes a statement, and again where the collection is replaced before it has done anything.
 async fn until_executed(
     run: &mut BucketCommand<'_>,
     command: &Update<'_>,
-    (index, statement): (usize, &UpdateStatement<'_>),
+    index: usize,
+    statement: &UpdateStatement<'_>,
 ) -> Result<UpdateOutcome, RunError> {
     let before = run.executed;
     for _ in 0..retry_on_swap::MAX_RUNS {
-        let outcome = of_statement(run, command, (index, statement)).await;
+        let outcome = of_statement(run, command, index, statement).await;
         let is_met = match &outcome {
             Ok(outcome) => outcome.failed.as_ref().is_some_and(is_met_by_statement),
             Err(RunError::Command(error)) => is_met_by(error),
-            Err(RunError::Link(_)) => false,
+            Err(RunError::Link(_) | RunError::ClientClosed) => false,
         };
         if !is_met || !may_go_on(run, before) {
             return outcome;
         }
         wait(run).await?;
     }
-    of_statement(run, command, (index, statement)).await
+    of_statement(run, command, index, statement).await
 }
 
 async fn of_statement(
     run: &mut BucketCommand<'_>,
     command: &Update<'_>,
-    (index, statement): (usize, &UpdateStatement<'_>),
+    index: usize,
+    statement: &UpdateStatement<'_>,
 ) -> Result<UpdateOutcome, RunError> {
     let mut task = ItemUpdate::new(
         UpdateRequest::from(statement),
@@ -158,7 +161,7 @@ async fn of_statement(
     let mut mistaken = mistake(run, statement).await?;
     if !creates
         && mistaken.is_none()
-        && let Some(outcome) = by_id::one(run, command, (index, statement)).await?
+        && let Some(outcome) = by_id::one(run, command, index, statement).await?
     {
         return Ok(outcome);
     }
@@ -177,9 +180,9 @@ async fn of_statement(
         });
     }
     if statement.multi {
-        many::run(run, &task, (statement.upsert, judged)).await
+        many::run(run, &task, statement.upsert, judged).await
     } else {
-        one::run(run, &task, (statement.upsert, judged)).await
+        one::run(run, &task, statement.upsert, judged).await
     }
 }
 

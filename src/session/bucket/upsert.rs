@@ -8,7 +8,7 @@ use bson::{DateTime, Timestamp};
 
 use super::command::BucketCommand;
 use super::insert;
-use super::item_update::ItemUpdate;
+use super::item_update::{Evaluated, ItemUpdate};
 use super::write_statement::{Origin, WriteCommand, send_one};
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
@@ -45,9 +45,8 @@ pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdat
         return Ok(Upserted::Failed(error));
     }
     let item = match built(run, task).await? {
-        Ok(item) => item,
-        Err(UpsertError::Mongod(error)) => return Ok(Upserted::Failed(error)),
-        Err(UpsertError::Unsupported(what)) => return Err(run.unsupported(&what).into()),
+        Evaluated::Value(item) => item,
+        Evaluated::Failed(error) => return Ok(Upserted::Failed(error)),
     };
     let body = insert_of(run, task, &item);
     let head = CommandHeader::of_body(&body)?;
@@ -82,7 +81,9 @@ pub(super) async fn before(
     if !told.resent {
         return Ok(None);
     }
-    let item = built(run, task).await?.map_err(|_| run.corrupt_bucket_error())?;
+    let Evaluated::Value(item) = built(run, task).await? else {
+        return Err(run.corrupt_bucket_error().into());
+    };
     let id = get(&item, "_id")
         .map(RawBson::from)
         .ok_or_else(|| run.corrupt_bucket_error())?;
@@ -121,24 +122,24 @@ async fn found_again(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, made: R
 }
 
 /// The item that mongod would insert.
-async fn built(
-    run: &mut BucketCommand<'_>,
-    task: &ItemUpdate<'_>,
-) -> Result<Result<RawDocumentBuf, UpsertError>, RunError> {
+async fn built(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>) -> Result<Evaluated<RawDocumentBuf>, RunError> {
     let mut mint = UpsertMint {
         system: SystemIdSource::new(&run.context.shared.timestamps),
         id: minted(run, task, seconds()),
     };
-    let base = match build(task.asked, &mut mint) {
-        Ok(Built::Document(item)) => return Ok(Ok(item)),
-        Ok(Built::Base(base)) => base,
-        Err(refusal) => return Ok(Err(refusal)),
+    let item = match build(task.asked, &mut mint) {
+        Ok(Built::Base(base)) => match task.make_one(run, &base).await? {
+            Evaluated::Value(made) => after_stages(&base, &made, &mut mint),
+            failed @ Evaluated::Failed(_) => return Ok(failed),
+        },
+        Ok(Built::Document(item)) => Ok(item),
+        Err(error) => Err(error),
     };
-    let made = match task.make_one(run, &base).await? {
-        Ok(made) => made,
-        Err(error) => return Ok(Err(UpsertError::Mongod(error))),
-    };
-    Ok(after_stages(&base, &made, &mut mint))
+    match item {
+        Ok(item) => Ok(Evaluated::Value(item)),
+        Err(UpsertError::Mongod(error)) => Ok(Evaluated::Failed(error)),
+        Err(UpsertError::Unsupported(what)) => Err(run.unsupported(&what).into()),
+    }
 }
 
 fn insert_of(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, item: &RawDocument) -> RawDocumentBuf {

@@ -67,7 +67,7 @@ pub(super) async fn send_one(
     statement: &RawDocument,
     part: Origin,
 ) -> Result<WriteResult, RunError> {
-    send(run, kind, (&[statement], true), part).await
+    send(run, kind, &[statement], true, part).await
 }
 
 /// Sends some, in order and none behind one that failed, or each whatever becomes of the others. A failure
@@ -75,10 +75,11 @@ pub(super) async fn send_one(
 pub(super) async fn send(
     run: &mut BucketCommand<'_>,
     kind: WriteCommand,
-    (statements, ordered): (&[&RawDocument], bool),
+    statements: &[&RawDocument],
+    ordered: bool,
     part: Origin,
 ) -> Result<WriteResult, RunError> {
-    send_counting(run, kind, (statements, ordered), part)
+    send_counting(run, kind, statements, ordered, part)
         .await?
         .unless_replaced()
 }
@@ -88,7 +89,8 @@ pub(super) async fn send(
 pub(super) async fn send_counting(
     run: &mut BucketCommand<'_>,
     kind: WriteCommand,
-    (statements, ordered): (&[&RawDocument], bool),
+    statements: &[&RawDocument],
+    ordered: bool,
     part: Origin,
 ) -> Result<WriteResult, RunError> {
     let body = body(run, kind, ordered, part);

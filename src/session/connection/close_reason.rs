@@ -1,5 +1,7 @@
 //! Why a connection was closed, and at which level that is logged.
 
+use crate::command::error::CommandError;
+use crate::session::error::RunError;
 use std::net::SocketAddr;
 
 use crate::session::metrics::{Limit, SessionMetrics};
@@ -29,6 +31,17 @@ pub(super) enum Closed {
     Upstream(LinkError),
     /// The upstream is a replica set without a primary.
     NoPrimary,
+}
+
+impl Closed {
+    /// The error reply of a failed command, or the reason why the connection ends instead.
+    pub(super) fn unless_replied(error: RunError) -> Result<CommandError, Self> {
+        match error {
+            RunError::Command(error) => Ok(error),
+            RunError::Link(error) => Err(error.into()),
+            RunError::ClientClosed => Err(Self::ByClient),
+        }
+    }
 }
 
 impl From<LinkError> for Closed {

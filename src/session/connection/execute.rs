@@ -27,13 +27,14 @@ impl Session<'_> {
         &mut self,
         message: Message<'_>,
         head: &CommandHeader<'_>,
-        (to, shape): (&route::ShapedTarget<'_>, &BucketShape),
+        to: &route::ShapedTarget<'_>,
+        shape: &BucketShape,
     ) -> Result<CommandOutcome, Closed> {
         self.link.compress_with(self.compressor);
         let context = CommandContext::new(self.shared, &to.settings, &mut self.link, self.upstream, head);
         let command = BucketCommand::new(context, shape, to.namespace);
         // Boxed: an idle connection need not have room for the largest commands.
-        let answer = Box::pin(watched(head, command.run(), &mut self.client)).await?;
+        let answer = Box::pin(watched(head, command.run(), &mut self.client)).await;
         self.finish(message.opened, head, answer).await
     }
 
@@ -47,7 +48,7 @@ impl Session<'_> {
         // As of every rewritten message: no one else verifies its checksum.
         OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
         let context = CommandContext::new(self.shared, settings, &mut self.link, self.upstream, head);
-        let answer = watched(head, CrossCollectionCommand { context }.run(), &mut self.client).await?;
+        let answer = watched(head, CrossCollectionCommand { context }.run(), &mut self.client).await;
         self.finish(frame, head, answer).await
     }
 
@@ -60,13 +61,13 @@ impl Session<'_> {
         let (reply, outcome) = match answer {
             // An error of mongod's own is an answer like any other.
             Ok(reply) | Err(RunError::Command(CommandError::Upstream(reply))) => (reply, CommandOutcome::Rewritten),
-            Err(RunError::Command(error)) => {
+            Err(error) => {
+                let error = Closed::unless_replied(error)?;
                 if ends_transaction(head, &error) {
                     self.end_transaction(head).await?;
                 }
                 (error.into_reply(), CommandOutcome::Rejected)
             }
-            Err(RunError::Link(error)) => return Err(error.into()),
         };
         let gone = self.presentation.promises_primary() && says_not_primary(&reply);
         if !head.expects_no_reply {
@@ -106,18 +107,18 @@ fn ends_transaction(head: &CommandHeader<'_>, error: &CommandError) -> bool {
     head.in_transaction() && (contradicts_itself || error.is(ErrorCode::CommandNotSupported))
 }
 
-/// What a command is answered. One that only reads is given up when the client is gone.
+/// Executes a command. A read ends when the client closes its connection.
 pub(super) async fn watched(
     head: &CommandHeader<'_>,
     run: impl Future<Output = Result<RawDocumentBuf, RunError>>,
     client: &mut FrameStream,
-) -> Result<Result<RawDocumentBuf, RunError>, Closed> {
+) -> Result<RawDocumentBuf, RunError> {
     if !head.only_reads() {
-        return Ok(run.await);
+        return run.await;
     }
     tokio::select! {
         biased;
-        answer = run => Ok(answer),
-        () = client.closed() => Err(Closed::ByClient),
+        answer = run => answer,
+        () = client.closed() => Err(RunError::ClientClosed),
     }
 }

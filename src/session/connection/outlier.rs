@@ -40,12 +40,13 @@ impl Session<'_> {
         &mut self,
         message: Message<'_>,
         head: &CommandHeader<'_>,
-        (to, shape): (&ShapedTarget<'_>, &OutlierShape),
+        to: &ShapedTarget<'_>,
+        shape: &OutlierShape,
     ) -> Result<CommandOutcome, Closed> {
         self.link.compress_with(self.compressor);
         if !to.settings.stored_shapes.knows(to.namespace) {
-            let (settings, at) = (&to.settings, (to.namespace, shape));
-            if let Err(error) = Box::pin(self.check_stored(settings, head, at)).await {
+            let checked = Box::pin(self.check_stored(&to.settings, head, to.namespace, shape)).await;
+            if let Err(error) = checked {
                 return self.finish(message.opened, head, Err(error)).await;
             }
         }
@@ -73,7 +74,8 @@ impl Session<'_> {
             OutlierRoute::Rewrite => None,
         };
         // Boxed: most commands do not come here.
-        Box::pin(self.rewrite_outlier(message, head, (to, shape), shown)).await
+        let answer = Box::pin(self.rewrite_outlier(head, to, shape, shown)).await;
+        self.finish(message.opened, head, answer).await
     }
 
     /// Refuses a collection whose outliers are stored in another shape.
@@ -81,7 +83,8 @@ impl Session<'_> {
         &mut self,
         settings: &Settings,
         head: &CommandHeader<'_>,
-        (namespace, shape): (Namespace<'_>, &OutlierShape),
+        namespace: Namespace<'_>,
+        shape: &OutlierShape,
     ) -> Result<(), RunError> {
         let mut context = CommandContext::new(self.shared, settings, &mut self.link, self.upstream, head);
         context.check_stored_shape(shape, namespace).await
@@ -90,11 +93,11 @@ impl Session<'_> {
     /// Answers one by the proxy's own words. `shown`: mongod's reply to it, which shows outliers.
     async fn rewrite_outlier(
         &mut self,
-        message: Message<'_>,
         head: &CommandHeader<'_>,
-        (to, shape): (&ShapedTarget<'_>, &OutlierShape),
+        to: &ShapedTarget<'_>,
+        shape: &OutlierShape,
         shown: Option<RawDocumentBuf>,
-    ) -> Result<CommandOutcome, Closed> {
+    ) -> Result<RawDocumentBuf, RunError> {
         let mut context = CommandContext::new(self.shared, &to.settings, &mut self.link, self.upstream, head);
         // The client's own command has begun the transaction.
         context.txn_started = shown.is_some().into();
@@ -107,8 +110,7 @@ impl Session<'_> {
             tails: &mut self.tails,
             facts: CommandState::default(),
         };
-        let answer = watched(head, run.run(), &mut self.client).await?;
-        self.finish(message.opened, head, answer).await
+        watched(head, run.run(), &mut self.client).await
     }
 
     /// Moves the tails that the connection has left. Those that cannot be moved are left again.
@@ -138,11 +140,9 @@ impl Session<'_> {
             return Ok(true);
         };
         self.link.compress_with(None);
-        match self.check_stored(&settings, &head, (namespace, shape)).await {
-            Ok(()) => {}
+        if let Err(error) = self.check_stored(&settings, &head, namespace, shape).await {
             // It stays where it is, which is right for those who have the shape that it was left in.
-            Err(RunError::Command(_)) => return Ok(true),
-            Err(RunError::Link(error)) => return Err(error.into()),
+            return Closed::unless_replied(error).map(|_| true);
         }
         let mut run = OutlierCommand {
             context: CommandContext::new(self.shared, &settings, &mut self.link, self.upstream, &head),
@@ -155,8 +155,7 @@ impl Session<'_> {
         };
         match run.move_tail(id.as_raw_bson_ref()).await {
             Ok(()) => Ok(true),
-            Err(RunError::Command(_)) => Ok(false),
-            Err(RunError::Link(error)) => Err(error.into()),
+            Err(error) => Closed::unless_replied(error).map(|_| false),
         }
     }
 
@@ -171,8 +170,7 @@ impl Session<'_> {
         };
         let received = match self.link.reserving(arrived, &mut self.reply_memory).await {
             Ok(received) => received,
-            Err(RunError::Command(error)) => return Ok(Passed::Refused(error)),
-            Err(RunError::Link(error)) => return Err(error.into()),
+            Err(error) => return Closed::unless_replied(error).map(Passed::Refused),
         };
         let inflated = opened(&received).map_err(LinkError::from)?;
         let reply = OpMsg::parse_unverified(inflated.as_ref().unwrap_or(&received)).map_err(LinkError::from)?;

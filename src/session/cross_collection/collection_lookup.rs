@@ -55,8 +55,8 @@ pub(in crate::session) async fn drop_items_view(
     namespace: Namespace<'_>,
 ) -> Result<(), RunError> {
     match try_drop_items_view(link, asker, shape, namespace).await {
-        Err(RunError::Link(error)) => Err(RunError::Link(error)),
-        Err(RunError::Command(_)) | Ok(()) => Ok(()),
+        Err(RunError::Command(_)) => Ok(()),
+        dropped => dropped,
     }
 }
 

@@ -86,7 +86,7 @@ fn refuse(across: &CrossCollectionCommand<'_>, namespace: Namespace<'_>, what: &
             .rejected(&shape.namespace().to_string(), RefusalReason::Collection, what);
     }
     let pattern = shape.map_or(BucketShape::PATTERN, |shape| shape.pattern());
-    CommandError::unsupported((namespace, pattern), what)
+    CommandError::unsupported(namespace, pattern, what)
 }
 
 /// The command, as what asks in another database is made from it.

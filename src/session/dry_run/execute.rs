@@ -37,7 +37,8 @@ impl Observer {
     pub(in crate::session) async fn observe(
         &self,
         head: &CommandHeader<'_>,
-        (link, upstream): (&mut UpstreamConnection, &Upstream),
+        link: &mut UpstreamConnection,
+        upstream: &Upstream,
     ) {
         let settings = self.shared.settings();
         let route = route::decide(&settings, head);
@@ -49,11 +50,11 @@ impl Observer {
             }
             Route::Shaped(to) => {
                 link.set_dry_run(true);
-                Box::pin(self.rewrite(head, &to, (link, upstream))).await
+                Box::pin(self.rewrite(head, &to, link, upstream)).await
             }
             Route::CrossCollection(settings) => {
                 link.set_dry_run(true);
-                Box::pin(self.rewrite_across(head, &settings, (link, upstream))).await
+                Box::pin(self.rewrite_across(head, &settings, link, upstream)).await
             }
         };
         link.set_dry_run(false);
@@ -66,7 +67,8 @@ impl Observer {
         &self,
         head: &CommandHeader<'_>,
         to: &ShapedTarget<'_>,
-        (link, upstream): (&mut UpstreamConnection, &Upstream),
+        link: &mut UpstreamConnection,
+        upstream: &Upstream,
     ) -> DryRunEnd {
         let context = CommandContext::new(&self.shared, &to.settings, link, upstream, head);
         match to.shape() {
@@ -98,7 +100,8 @@ impl Observer {
         &self,
         head: &CommandHeader<'_>,
         settings: &Settings,
-        (link, upstream): (&mut UpstreamConnection, &Upstream),
+        link: &mut UpstreamConnection,
+        upstream: &Upstream,
     ) -> DryRunEnd {
         let context = CommandContext::new(&self.shared, settings, link, upstream, head);
         DryRunEnd::of(CrossCollectionCommand { context }.run().await)
@@ -170,7 +173,7 @@ impl DryRunEnd {
     fn of(answer: Result<RawDocumentBuf, RunError>) -> Self {
         match answer {
             // Nothing is wrong with the link: nothing was sent.
-            Ok(_) | Err(RunError::Link(_)) => Self::Asked,
+            Ok(_) | Err(RunError::Link(_) | RunError::ClientClosed) => Self::Asked,
             Err(RunError::Command(error)) => Self::Refused(error),
         }
     }

@@ -84,7 +84,7 @@ impl ObservedMetrics {
         self.unplanned.with_label_values(&[namespace]).inc();
     }
 
-    pub(super) fn inserted(&self, namespace: &str, shape: &BucketShape, (items, buckets): (u64, u64)) {
+    pub(super) fn inserted(&self, namespace: &str, shape: &BucketShape, items: u64, buckets: u64) {
         let of = |counters: &IntCounterVec, count| counters.with_label_values(&[namespace]).inc_by(count);
         of(&self.items, items);
         of(&self.buckets, buckets);

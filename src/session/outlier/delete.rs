@@ -6,10 +6,11 @@ use super::command::OutlierCommand;
 use super::id_cursor::{IdCursor, Selection};
 use super::internal_write::{OutlierWriteResult, WriteOrigin};
 use super::merged_read::are_pages_missing;
-use super::statements::{self, Results, WriteTally};
+use super::statements::{self, Results};
 use super::write::{DocumentSelector, met_by_none};
 use crate::command::delete::{Delete, DeleteStatement};
 use crate::command::document::{array_of, put, single};
+use crate::command::write_reply::WriteReply;
 use crate::pattern::outlier::layout::is_of_generation;
 use crate::pattern::outlier::statement::{replacing, typical};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
@@ -31,7 +32,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
         id: command.statement_ids.of(index),
     });
     let statements: Vec<_> = statements.map(statements::WriteStatement::Delete).collect();
-    statements::run_each(run, &statements, (WriteTally::default(), command.ordered)).await
+    statements::run_each(run, &statements, WriteReply::default(), command.ordered).await
 }
 
 impl<'a> OutlierDelete<'_, 'a> {
@@ -43,7 +44,7 @@ impl<'a> OutlierDelete<'_, 'a> {
             // mongod refuses it.
             let element = self.element(self.of.filter, 0);
             let collection = run.namespace.collection;
-            run.write((collection, "delete"), &element, WriteOrigin::Client(self.id))
+            run.write(collection, "delete", &element, WriteOrigin::Client(self.id))
                 .await?
         } else {
             return many(run, self, results).await;
@@ -56,7 +57,8 @@ impl<'a> OutlierDelete<'_, 'a> {
     pub(super) async fn on_none(&self, run: &mut OutlierCommand<'_>) -> Result<OutlierWriteResult, RunError> {
         let element = self.element(&met_by_none(self.of.filter), i32::from(self.of.one));
         run.write(
-            (run.namespace.collection, "delete"),
+            run.namespace.collection,
+            "delete",
             &element,
             WriteOrigin::Client(self.id),
         )
@@ -96,7 +98,7 @@ async fn one(run: &mut OutlierCommand<'_>, statement: &OutlierDelete<'_, '_>) ->
         };
         let Some(id) = id else { break };
         let id = id.as_raw_bson_ref();
-        if let Some(told) = at(run, statement, (&meant.with_id(id), id)).await? {
+        if let Some(told) = at(run, statement, &meant.with_id(id), id).await? {
             return Ok(told);
         }
         if meant.id().is_some() {
@@ -124,7 +126,8 @@ async fn many(
         let element = statement.element(&typical(run.shape, statement.of.filter), 0);
         let told = run
             .write(
-                (run.namespace.collection, "delete"),
+                run.namespace.collection,
+                "delete",
                 &element,
                 WriteOrigin::Client(statement.id),
             )
@@ -176,7 +179,7 @@ async fn each(
         found = SelectedOutliers::Some;
         for id in &some {
             let id = id.as_raw_bson_ref();
-            let Some(told) = at(run, statement, (&meant.with_id(id), id)).await? else {
+            let Some(told) = at(run, statement, &meant.with_id(id), id).await? else {
                 continue;
             };
             results.add(&told);
@@ -192,7 +195,8 @@ async fn each(
 async fn at(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierDelete<'_, '_>,
-    (filter, id): (&RawDocument, RawBsonRef<'_>),
+    filter: &RawDocument,
+    id: RawBsonRef<'_>,
 ) -> Result<Option<OutlierWriteResult>, RunError> {
     let collection = run.namespace.collection;
     let depends = run.depends(Some(filter));
@@ -200,7 +204,7 @@ async fn at(
         pause(attempt).await;
         let element = statement.element(&typical(run.shape, filter), 1);
         let told = run
-            .write((collection, "delete"), &element, WriteOrigin::Client(statement.id))
+            .write(collection, "delete", &element, WriteOrigin::Client(statement.id))
             .await?;
         if told.n > 0 || told.error.is_some() {
             return Ok(Some(told));
@@ -227,7 +231,7 @@ async fn at(
         };
         let element = statement.element(&demanded, 1);
         let told = run
-            .write((collection, "delete"), &element, WriteOrigin::Client(statement.id))
+            .write(collection, "delete", &element, WriteOrigin::Client(statement.id))
             .await?;
         if told.n > 0 && told.error.is_none() {
             run.remove_pages(id, extras.generation).await?;

@@ -74,7 +74,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
                 return Ok(answer);
             }
         }
-        match eval_and_replace::of_outlier(run, &command, (&filter, id)).await? {
+        match eval_and_replace::of_outlier(run, &command, &filter, id).await? {
             Some(answer) => return Ok(answer),
             None if meant.id().is_some() => return without_match(run, &command, growth).await,
             None => {}

@@ -87,7 +87,7 @@ impl OutlierCommand<'_> {
         meant: DocumentSelector<'_>,
         selection: Selection,
     ) -> Result<IdCursor, RunError> {
-        let (mut command, merges) = self.id_query(meant, (selection, 0))?;
+        let (mut command, merges) = self.id_query(meant, selection, 0)?;
         match get(&command, "cursor") {
             Some(_) => put_batch_size(&mut command),
             None => command.append(cstr!("batchSize"), BATCH_SIZE),

@@ -116,8 +116,20 @@ impl<'a> OutlierCommand<'a> {
     /// Sends one statement on a collection.
     pub(super) async fn write(
         &mut self,
-        (collection, name): (&str, &str),
+        collection: &str,
+        name: &str,
         statement: &RawDocument,
+        part: WriteOrigin,
+    ) -> Result<OutlierWriteResult, RunError> {
+        self.write_all(collection, name, &[statement], part).await
+    }
+
+    /// Sends statements on a collection, in order.
+    pub(super) async fn write_all(
+        &mut self,
+        collection: &str,
+        name: &str,
+        statements: &[&RawDocument],
         part: WriteOrigin,
     ) -> Result<OutlierWriteResult, RunError> {
         let field = match name {
@@ -125,16 +137,6 @@ impl<'a> OutlierCommand<'a> {
             "delete" => "deletes",
             _ => "updates",
         };
-        self.write_all((collection, name, field), &[statement], part).await
-    }
-
-    /// Sends statements on a collection, in order.
-    pub(super) async fn write_all(
-        &mut self,
-        (collection, name, field): (&str, &str, &'static str),
-        statements: &[&RawDocument],
-        part: WriteOrigin,
-    ) -> Result<OutlierWriteResult, RunError> {
         let mut body = single(name, collection);
         self.append_own(&mut body, part);
         let request = UpstreamRequest {

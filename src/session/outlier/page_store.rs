@@ -59,24 +59,18 @@ impl OutlierCommand<'_> {
         // not.
         let (upserted, inserted): (Vec<_>, Vec<_>) = pages.iter().partition(|page| has_empty_timestamp(page));
         let upserts: Vec<RawDocumentBuf> = upserted.into_iter().map(|page| upserting(page)).collect();
-        self.store_each(("insert", "documents"), inserted).await?;
-        self.store_each(("update", "updates"), upserts.iter().collect()).await
+        self.store_each("insert", inserted).await?;
+        self.store_each("update", upserts.iter().collect()).await
     }
 
     /// Sends statements on the extras collection in as many commands as are needed.
-    async fn store_each(
-        &mut self,
-        (name, field): (&str, &'static str),
-        statements: Vec<&RawDocumentBuf>,
-    ) -> Result<(), RunError> {
+    async fn store_each(&mut self, name: &str, statements: Vec<&RawDocumentBuf>) -> Result<(), RunError> {
         let statements: Vec<&RawDocument> = statements.into_iter().map(RawDocumentBuf::as_ref).collect();
         let sizes = statements.iter().map(|statement| statement.as_bytes().len());
         for range in command_ranges(sizes) {
             let extras = self.shape.extras_collection();
             let some = statements.get(range).unwrap_or_default();
-            let told = self
-                .write_all((extras, name, field), some, WriteOrigin::Internal)
-                .await?;
+            let told = self.write_all(extras, name, some, WriteOrigin::Internal).await?;
             told.succeeded()?;
         }
         Ok(())
@@ -140,7 +134,7 @@ impl OutlierCommand<'_> {
     pub(super) async fn remove_pages(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<(), RunError> {
         let statement = page::removal(self.shape, id, generation);
         let extras = self.shape.extras_collection();
-        let told = self.write((extras, "delete"), &statement, WriteOrigin::Internal).await;
+        let told = self.write(extras, "delete", &statement, WriteOrigin::Internal).await;
         let removed = told.and_then(OutlierWriteResult::succeeded).map(|_| ());
         self.left_to_others(removed)
     }

@@ -101,8 +101,8 @@ pub(super) async fn distinct(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     if !of_array && !wanted.query.is_some_and(|query| must_merge(run, query)) {
         return run.as_it_is().await;
     }
-    let words = (wanted.query, wanted.collation);
-    let stages = pipeline::of_distinct(run.shape, wanted.key, words).map_err(|what| run.unsupported(&what))?;
+    let stages = pipeline::of_distinct(run.shape, wanted.key, wanted.query, wanted.collation)
+        .map_err(|what| run.unsupported(&what))?;
     let mut command = unwound::aggregate(run.namespace.collection, &stages, Some(BATCH_SIZE));
     if let Some(collation) = wanted.collation {
         command.append(cstr!("collation"), collation);

@@ -39,7 +39,8 @@ impl OutlierCommand<'_> {
             if self.append(moving.append.as_deref()).await? && self.begin_pages(&moving.pages).await? {
                 let told = self
                     .write(
-                        (self.namespace.collection, "update"),
+                        self.namespace.collection,
+                        "update",
                         &moving.count,
                         WriteOrigin::Internal,
                     )
@@ -66,9 +67,7 @@ impl OutlierCommand<'_> {
     async fn append(&mut self, append: Option<&RawDocument>) -> Result<bool, RunError> {
         let Some(append) = append else { return Ok(true) };
         let collection = self.shape.extras_collection();
-        let told = self
-            .write((collection, "update"), append, WriteOrigin::Internal)
-            .await?;
+        let told = self.write(collection, "update", append, WriteOrigin::Internal).await?;
         Ok(told.succeeded()?.n > 0)
     }
 

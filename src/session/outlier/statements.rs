@@ -1,13 +1,13 @@
 //! Runs the statements of an `update` or a `delete` in order, and collects the results.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
+use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use super::command::OutlierCommand;
 use super::internal_write::OutlierWriteResult;
 use super::{delete, update};
-use crate::command::document::{array_of, get, single};
+use crate::command::document::get;
 use crate::command::error::{CommandError, WriteError};
-use crate::command::reply::copy_cluster_time;
+use crate::command::write_reply::WriteReply;
 use crate::session::error::RunError;
 
 /// One statement of a command.
@@ -49,10 +49,11 @@ impl WriteStatement<'_, '_> {
 pub(super) async fn run_each(
     run: &mut OutlierCommand<'_>,
     statements: &[WriteStatement<'_, '_>],
-    (mut tally, ordered): (WriteTally, bool),
+    mut reply: WriteReply,
+    ordered: bool,
 ) -> Result<RawDocumentBuf, RunError> {
     for (index, statement) in statements.iter().enumerate() {
-        let mut results = Results::new(&mut tally, index);
+        let mut results = Results::new(&mut reply, index);
         let ended = match statement.run(run, &mut results).await {
             Err(RunError::Command(error)) if results.is_empty => {
                 let told = statement.judged(run, error).await;
@@ -64,7 +65,10 @@ pub(super) async fn run_each(
             Ok(()) => results.has_failed,
             // What was done before it stays counted.
             Err(RunError::Command(error)) => {
-                tally.refuse(index, error)?;
+                let Some(error) = WriteError::of_command(&error) else {
+                    return Err(error.into());
+                };
+                reply.fail(index, &error);
                 true
             }
             Err(error) => return Err(error),
@@ -73,21 +77,21 @@ pub(super) async fn run_each(
             break;
         }
     }
-    Ok(tally.reply())
+    Ok(reply.into_document(run.context.head))
 }
 
 /// What came of one statement so far, document by document.
 pub(super) struct Results<'t> {
-    tally: &'t mut WriteTally,
+    reply: &'t mut WriteReply,
     index: usize,
     is_empty: bool,
     has_failed: bool,
 }
 
 impl<'t> Results<'t> {
-    fn new(tally: &'t mut WriteTally, index: usize) -> Self {
+    fn new(reply: &'t mut WriteReply, index: usize) -> Self {
         Self {
-            tally,
+            reply,
             index,
             is_empty: true,
             has_failed: false,
@@ -98,90 +102,16 @@ impl<'t> Results<'t> {
     pub(super) fn add(&mut self, told: &OutlierWriteResult) {
         self.is_empty = false;
         self.has_failed |= told.error.is_some();
-        self.tally.add(self.index, told);
-    }
-}
-
-/// What came of the statements of a command so far.
-#[derive(Debug, Default)]
-pub(super) struct WriteTally {
-    n: i64,
-    modified: Option<i64>,
-    upserted: Vec<RawDocumentBuf>,
-    errors: Vec<RawDocumentBuf>,
-    concern: Option<RawDocumentBuf>,
-    /// By which drivers know whether that may be tried again.
-    labels: Option<RawArrayBuf>,
-    last: RawDocumentBuf,
-}
-
-impl WriteTally {
-    /// For a command that tells how many were changed.
-    pub(super) fn of_update() -> Self {
-        Self {
-            modified: Some(0),
-            ..Self::default()
-        }
-    }
-
-    fn add(&mut self, index: usize, told: &OutlierWriteResult) {
-        self.n = self.n.saturating_add(told.n);
-        self.modified = self.modified.map(|modified| modified.saturating_add(told.modified));
+        self.reply.count(told.n);
+        self.reply.count_modified(told.modified);
         let upserted = get(&told.answer, "upserted").and_then(RawBsonRef::as_array);
-        for upserted in upserted
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(RawBsonRef::as_document)
-        {
-            let mut here = single("index", i32::try_from(index).unwrap_or(i32::MAX));
-            if let Some(id) = get(upserted, "_id") {
-                here.append(cstr!("_id"), id);
-            }
-            self.upserted.push(here);
+        let upserted = upserted.into_iter().flatten().flatten();
+        for id in upserted.filter_map(|element| get(element.as_document()?, "_id")) {
+            self.reply.add_upserted(self.index, id);
         }
         if let Some(error) = &told.error {
-            self.errors.push(error.to_document(index));
+            self.reply.fail(self.index, error);
         }
-        if let Some(concern) = get(&told.answer, "writeConcernError").and_then(RawBsonRef::as_document) {
-            self.concern = Some(concern.to_owned());
-            self.labels = get(&told.answer, "errorLabels")
-                .and_then(RawBsonRef::as_array)
-                .map(ToOwned::to_owned);
-        }
-        self.last = told.answer.clone();
-    }
-
-    /// Adds that one statement cannot be done.
-    fn refuse(&mut self, index: usize, error: CommandError) -> Result<(), RunError> {
-        let Some(error) = WriteError::of_command(&error) else {
-            return Err(error.into());
-        };
-        self.errors.push(error.to_document(index));
-        Ok(())
-    }
-
-    /// The reply.
-    fn reply(self) -> RawDocumentBuf {
-        let mut reply = RawDocumentBuf::new();
-        reply.append(cstr!("n"), i32::try_from(self.n).unwrap_or(i32::MAX));
-        if !self.upserted.is_empty() {
-            reply.append(cstr!("upserted"), array_of(&self.upserted));
-        }
-        if let Some(modified) = self.modified {
-            reply.append(cstr!("nModified"), i32::try_from(modified).unwrap_or(i32::MAX));
-        }
-        if !self.errors.is_empty() {
-            reply.append(cstr!("writeErrors"), array_of(&self.errors));
-        }
-        if let Some(concern) = &self.concern {
-            reply.append(cstr!("writeConcernError"), concern);
-        }
-        if let Some(labels) = &self.labels {
-            reply.append(cstr!("errorLabels"), labels);
-        }
-        reply.append(cstr!("ok"), 1.0);
-        copy_cluster_time(&mut reply, &self.last);
-        reply
+        self.reply.take_answer(told.answer.clone());
     }
 }

@@ -51,18 +51,18 @@ impl OutlierCommand<'_> {
         let generation = ObjectId::new();
         let extras = self.extras_by_hand(id).await?;
         let extras: Vec<&RawDocument> = extras.iter().map(RawDocumentBuf::as_ref).collect();
-        let Some(elements) = resplit::elements(self.shape, (stored, &DocumentState::Unmanaged), &extras) else {
+        let Some(elements) = resplit::elements(self.shape, stored, &DocumentState::Unmanaged, &extras) else {
             return Err(self.misfit().into());
         };
-        let counted = (generation, elements.len());
-        let Some(statement) = resplit::counting(self.shape, (stored, &DocumentState::Unmanaged), counted) else {
+        let state = DocumentState::Unmanaged;
+        let Some(statement) = resplit::counting(self.shape, stored, &state, generation, elements.len()) else {
             return Err(self.misfit().into());
         };
-        let pages = resplit::pages(self.shape, id, generation, (0, &elements));
+        let pages = resplit::pages(self.shape, id, generation, 0, &elements);
         let written = Written::of(stored, generation, &pages);
         self.write_pages(&pages, &written).await?;
         let told = self
-            .write((self.namespace.collection, "update"), &statement, WriteOrigin::Internal)
+            .write(self.namespace.collection, "update", &statement, WriteOrigin::Internal)
             .await;
         self.settled(told, &written).await?.succeeded().map(|_| ())
     }

@@ -10,12 +10,13 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use super::command::OutlierCommand;
 use super::id_cursor::IdCursor;
 use super::internal_write::{OutlierWriteResult, WriteOrigin};
-use super::push::{self, Push};
-use super::statements::{self, Results, WriteTally};
+use super::push::Push;
+use super::statements::{self, Results};
 use super::write::{DocumentSelector, has_expression, met_by_none};
 use crate::command::document::{first_field, get, put, single};
 use crate::command::error::ErrorCode;
 use crate::command::update::{Update, UpdateStatement};
+use crate::command::write_reply::WriteReply;
 use crate::pattern::outlier::classify::{Growth, UpdateEffect, may_insert_long};
 use crate::pattern::outlier::statement::typical_with_room;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
@@ -74,8 +75,8 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
         })
         .map(statements::WriteStatement::Update)
         .collect();
-    let reply = statements::run_each(run, &statements, (WriteTally::of_update(), command.ordered)).await?;
-    malformed_pipeline::check(run.context.link, run.context.head, &command).await?;
+    let reply = statements::run_each(run, &statements, WriteReply::of_update(), command.ordered).await?;
+    malformed_pipeline::check(run.context.link, run.context.head, &command, &reply).await?;
     Ok(reply)
 }
 
@@ -101,9 +102,10 @@ impl<'a> OutlierUpdate<'_, 'a> {
     /// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
     pub(super) async fn on_none(&self, run: &mut OutlierCommand<'_>) -> Result<OutlierWriteResult, RunError> {
         let filter = met_by_none(self.of.filter);
-        let element = self.element(&filter, self.of.change, (self.of.multi, false));
+        let element = self.element(&filter, self.of.change, self.of.multi, false);
         run.write(
-            (run.namespace.collection, "update"),
+            run.namespace.collection,
+            "update",
             &element,
             WriteOrigin::Client(self.id),
         )
@@ -125,7 +127,8 @@ impl<'a> OutlierUpdate<'_, 'a> {
         &self,
         filter: &RawDocument,
         change: RawBsonRef<'_>,
-        (multi, upsert): (bool, bool),
+        multi: bool,
+        upsert: bool,
     ) -> RawDocumentBuf {
         let mut element = single("q", filter);
         put(&mut element, "u", change);
@@ -161,9 +164,10 @@ async fn verbatim(
     statement: &OutlierUpdate<'_, '_>,
 ) -> Result<OutlierWriteResult, RunError> {
     let of = statement.of;
-    let element = statement.element(of.filter, of.change, (of.multi, of.upsert));
+    let element = statement.element(of.filter, of.change, of.multi, of.upsert);
     run.write(
-        (run.namespace.collection, "update"),
+        run.namespace.collection,
+        "update",
         &element,
         WriteOrigin::Client(statement.id),
     )
@@ -189,7 +193,7 @@ async fn one(run: &mut OutlierCommand<'_>, statement: &OutlierUpdate<'_, '_>) ->
             } else {
                 meant.with_id(id.as_raw_bson_ref())
             };
-            match at(run, statement, (&filter, id.as_raw_bson_ref())).await? {
+            match at(run, statement, &filter, id.as_raw_bson_ref()).await? {
                 At::Done(told) => return Ok(*told),
                 At::NoMatch if !is_addressed => continue,
                 At::NoMatch => {}
@@ -262,7 +266,7 @@ async fn each(
         selected = Selected::Some;
         for id in &some {
             let id = id.as_raw_bson_ref();
-            if let At::Done(told) = at(run, statement, (&meant.with_id(id), id)).await? {
+            if let At::Done(told) = at(run, statement, &meant.with_id(id), id).await? {
                 results.add(&told);
                 if told.error.is_some() {
                     return Ok(selected);
@@ -277,30 +281,31 @@ async fn each(
 async fn at(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierUpdate<'_, '_>,
-    (filter, id): (&RawDocument, RawBsonRef<'_>),
+    filter: &RawDocument,
+    id: RawBsonRef<'_>,
 ) -> Result<At, RunError> {
     let collection = run.namespace.collection;
-    let push = Push::of(run, statement, filter);
+    let push = Push::of(run, statement, filter, id);
     if let Some(push) = push
-        && let Some(at) = push::to_known(run, (statement, push), (filter, id)).await?
+        && let Some(at) = push.to_known_outlier(run).await?
     {
         return Ok(at);
     }
     if let Some(typical) = typical_with_room(run.shape, filter, statement.growth) {
-        let element = statement.element(&typical, statement.of.change, (false, false));
+        let element = statement.element(&typical, statement.of.change, false, false);
         let told = run
-            .write((collection, "update"), &element, WriteOrigin::Client(statement.id))
+            .write(collection, "update", &element, WriteOrigin::Client(statement.id))
             .await?;
         if told.n > 0 || told.error.is_some() {
             return Ok(At::done(told));
         }
     }
     if let Some(push) = push
-        && let Some(at) = push::to_outlier(run, (statement, push), (filter, id)).await?
+        && let Some(at) = push.to_outlier(run).await?
     {
         return Ok(at);
     }
-    eval_and_replace::rewrite(run, statement, (filter, id)).await
+    eval_and_replace::rewrite(run, statement, filter, id).await
 }
 
 fn is_replacement(change: RawBsonRef<'_>) -> bool {
@@ -329,8 +334,8 @@ async fn without_match(
     };
     let told = match typical_with_room(run.shape, statement.of.filter, growth) {
         Some(filter) => {
-            let element = statement.element(&filter, statement.of.change, (statement.of.multi, true));
-            run.write((collection, "update"), &element, WriteOrigin::Client(statement.id))
+            let element = statement.element(&filter, statement.of.change, statement.of.multi, true);
+            run.write(collection, "update", &element, WriteOrigin::Client(statement.id))
                 .await?
         }
         None => eval_and_replace::upsert(run, statement).await?,

@@ -61,7 +61,7 @@ impl OutlierCommand<'_> {
 
     /// The `_id` of the first document that is meant.
     pub(super) async fn first_id(&mut self, meant: DocumentSelector<'_>) -> Result<Option<RawBson>, RunError> {
-        let (mut command, merges) = self.id_query(meant, (Selection::Found, 1))?;
+        let (mut command, merges) = self.id_query(meant, Selection::Found, 1)?;
         self.context.inherited().append_to_internal_read(&mut command);
         let answer = if merges {
             self.put_together(&command).await?
@@ -77,7 +77,8 @@ impl OutlierCommand<'_> {
     pub(super) fn id_query(
         &self,
         meant: DocumentSelector<'_>,
-        (selection, limit): (Selection, u64),
+        selection: Selection,
+        limit: u64,
     ) -> Result<(RawDocumentBuf, bool), RunError> {
         let only_id = single("_id", 1);
         let by_id = (selection == Selection::ById).then_some(&*only_id);
@@ -136,7 +137,8 @@ impl OutlierCommand<'_> {
         &mut self,
         stored: &RawDocument,
         then: &RawDocument,
-        (name, id): (&str, i32),
+        name: &str,
+        id: i32,
     ) -> Result<Option<OutlierWriteResult>, RunError> {
         if let Some((own, _)) = then.iter().flatten().find(|(name, _)| self.shape.is_own(name.as_str())) {
             let what = format!("a document with a field `{}`", own.as_str());
@@ -151,7 +153,7 @@ impl OutlierCommand<'_> {
         let written = Written::of(&base, generation, &pages);
         let (filter, change) = replacing(stored, &base).map_err(|what| self.unsupported(&what))?;
         self.write_pages(&pages, &written).await?;
-        let told = self.replace_by(name, (&filter, &change), id).await;
+        let told = self.replace_by(name, &filter, &change, id).await;
         let told = match self.settled(told, &written).await {
             Err(RunError::Command(error)) if self.is_another_collection(&error) => return Ok(None),
             told => told?,
@@ -171,7 +173,8 @@ impl OutlierCommand<'_> {
     async fn replace_by(
         &mut self,
         name: &str,
-        (filter, change): (&RawDocument, &RawBson),
+        filter: &RawDocument,
+        change: &RawBson,
         id: i32,
     ) -> Result<OutlierWriteResult, RunError> {
         if name == "update" {

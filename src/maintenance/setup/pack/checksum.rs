@@ -40,7 +40,8 @@ impl Items {
 
     /// Those that the plain documents of a collection are.
     pub(super) async fn of_documents(
-        (target, shape): (&ShapedCollection, &BucketShape),
+        target: &ShapedCollection,
+        shape: &BucketShape,
         collection: &str,
         stop: &CancellationToken,
     ) -> Result<Self, Halt> {
@@ -56,7 +57,8 @@ impl Items {
 
     /// Those that a collection's pages hold.
     pub(super) async fn of_pages(
-        (target, shape): (&ShapedCollection, &BucketShape),
+        target: &ShapedCollection,
+        shape: &BucketShape,
         collection: &str,
         stop: &CancellationToken,
     ) -> Result<Self, Halt> {

@@ -24,7 +24,8 @@ pub(super) const TELL_EVERY: Duration = Duration::from_secs(10);
 /// Writes all documents of a collection into the copy. mongod sorts them, on disk where there is no index in
 /// their order.
 pub(super) async fn fill(
-    (target, shape): (&ShapedCollection, &BucketShape),
+    target: &ShapedCollection,
+    shape: &BucketShape,
     writer: &mut Writer<'_>,
     stop: &CancellationToken,
     findings: &mut Findings,

@@ -77,8 +77,8 @@ impl<'a> Exchange<'a> {
         description(&target.database, &kept).await?.ok_or_else(gone)?;
         let described_copy = description(&target.database, &copy).await?.ok_or_else(gone)?;
         let go_on = CancellationToken::new();
-        let items = Items::of_pages((target, shape), &copy, &go_on).await?;
-        let documents = Items::of_documents((target, shape), &kept, &go_on).await?;
+        let items = Items::of_pages(target, shape, &copy, &go_on).await?;
+        let documents = Items::of_documents(target, shape, &kept, &go_on).await?;
         if items != documents {
             let words = format!(
                 "{copy} does not hold what {kept} does. Rename that to {}, and run `mongoshape setup --pack` again",

@@ -56,7 +56,7 @@ impl<'a> Examined<'a> {
         examined.check_ids(shape, &items)?;
         let key = key(shape, document)?;
         for (position, item) in items.iter().enumerate() {
-            examined.add(shape, &key, (position, item))?;
+            examined.add(shape, &key, position, item)?;
         }
         examined.add_times(shape, &items);
         // The items of a page may have grown since they were inserted.
@@ -96,12 +96,7 @@ impl<'a> Examined<'a> {
         Ok(())
     }
 
-    fn add(
-        &mut self,
-        shape: &BucketShape,
-        key: &Key,
-        (position, item): (usize, &RawDocument),
-    ) -> Result<(), InvalidPage> {
+    fn add(&mut self, shape: &BucketShape, key: &Key, position: usize, item: &RawDocument) -> Result<(), InvalidPage> {
         let mut lifted: Vec<&str> = Vec::new();
         for (field, value) in shape.key().iter().zip(key.lifted()) {
             let value = value.as_ref().map(|value| value.as_raw_bson_ref());

@@ -156,7 +156,7 @@ impl<'a> Packer<'a> {
         let mut taken = 0_u64;
         for stored in bucket.stored() {
             taken = taken.saturating_add(1);
-            let item = Item::of_stored(self.shape, (&self.key, &self.identity), stored);
+            let item = Item::of_stored(self.shape, &self.key, &self.identity, stored);
             full.extend(self.add(item));
         }
         // What is no document would be left out.

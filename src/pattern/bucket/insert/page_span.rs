@@ -15,7 +15,7 @@ pub(super) fn of_page<'a>(
         max_items: shape.max_items(),
         max_bytes,
     };
-    within(room, (0, 0), coming)
+    within(room, 0, 0, coming)
 }
 
 /// The positions of the items that an open page still takes.
@@ -28,7 +28,7 @@ pub(super) fn of_push<'a>(
         max_items: shape.max_items(),
         max_bytes: shape.max_bytes().into(),
     };
-    within(room, (page.count, page.bytes), coming)
+    within(room, page.count, page.bytes, coming)
 }
 
 /// Whether some proxy may be configured with a `max_bytes` under which these items would be cut into other
@@ -60,7 +60,8 @@ struct Room {
 /// An empty page takes an item of any size.
 fn within<'a>(
     room: Room,
-    (mut count, mut bytes): (u32, i64),
+    mut count: u32,
+    mut bytes: i64,
     coming: impl Iterator<Item = (usize, &'a Member)>,
 ) -> Vec<usize> {
     let fitting = coming.take_while(|(_, member)| {

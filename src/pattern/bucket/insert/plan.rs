@@ -31,7 +31,9 @@ pub enum WriteGuarantee {
 
 /// How a page begins, beside its items.
 #[derive(Clone, Copy)]
-struct PageStart {
+struct PageStart<'a> {
+    /// The page before it. `None`: it is the first of its key.
+    before: Option<&'a PageHeader>,
     unordered: bool,
     nonce: Option<i64>,
     announces: Option<i64>,
@@ -86,7 +88,7 @@ impl<'a> Planner<'a> {
                     statements.push(push);
                 }
             }
-            Some(page) => statements.push(self.close(number, group, (page, next), has_room || is_full)),
+            Some(page) => statements.extend(self.close(number, group, page, has_room || is_full)),
             None => self.pages(number, group, highest, statements),
         }
     }
@@ -114,7 +116,7 @@ impl<'a> Planner<'a> {
             kind: StatementKind::Push,
             group: number,
             id: first_id(group, &items),
-            document: statement::push(self.shape, &chosen, (page, announces), &times),
+            document: statement::push(self.shape, &chosen, page, announces, &times),
             late: times.late,
             items,
             after,
@@ -131,7 +133,7 @@ impl<'a> Planner<'a> {
             kind: StatementKind::Announce,
             group: number,
             id: first_id(group, &[next]),
-            document: reserve::announce(self.shape, group.item(0).map(Item::key), (page, nonce)),
+            document: reserve::announce(self.shape, group.item(0).map(Item::key), page, nonce),
             late: 0,
             items: Vec::new(),
             after: page.clone().announcing(Some(nonce)),
@@ -140,21 +142,16 @@ impl<'a> Planner<'a> {
         })
     }
 
-    fn close(
-        &self,
-        number: usize,
-        group: &KeyBatch,
-        (page, next): (&PageHeader, usize),
-        forced: bool,
-    ) -> InsertStatement {
+    fn close(&self, number: usize, group: &KeyBatch, page: &PageHeader, forced: bool) -> Option<InsertStatement> {
+        let next = group.pending().next()?;
         let bytes = group.item(next).map(Item::bytes).filter(|_| !forced);
         let key = group.item(0).map(Item::key);
         let nonce = self.mint.nonce();
-        InsertStatement {
+        Some(InsertStatement {
             kind: StatementKind::Close,
             group: number,
             id: first_id(group, &[next]),
-            document: reserve::close(self.shape, key, (page, nonce), bytes),
+            document: reserve::close(self.shape, key, page, nonce, bytes),
             late: 0,
             items: Vec::new(),
             after: PageHeader {
@@ -164,7 +161,7 @@ impl<'a> Planner<'a> {
             .announcing(Some(nonce)),
             closed: None,
             announces: Some(nonce),
-        }
+        })
     }
 
     fn pages(
@@ -201,29 +198,26 @@ impl<'a> Planner<'a> {
                 .as_ref()
                 .map_or(is_late_behind_first, PageHeader::makes_unordered);
             let announces = (left > 0 || draft.has_more).then(|| self.mint.nonce());
-            let begun = PageStart {
+            let start = PageStart {
+                before: before.as_ref(),
                 unordered,
                 nonce,
                 announces,
             };
-            let page = self.page((number, group), draft, (before.as_ref(), begun));
+            let page = self.page(number, group, draft, start);
             nonce = announces;
             before = Some(page.after.clone());
             statements.push(page);
         }
     }
 
-    fn page(
-        &mut self,
-        (number, group): (usize, &KeyBatch),
-        draft: Draft<'_>,
-        (before, begun): (Option<&PageHeader>, PageStart),
-    ) -> InsertStatement {
+    fn page(&mut self, number: usize, group: &KeyBatch, draft: Draft<'_>, start: PageStart<'_>) -> InsertStatement {
         let Draft {
             items, chosen, times, ..
         } = draft;
+        let before = start.before;
         let page = before.map_or(0, |before| before.page.saturating_add(1));
-        let mut name = self.name(group, (chosen.first().copied(), before), page);
+        let mut name = self.name(group, chosen.first().copied(), before, page);
         if draft.is_lone {
             name.push_str(LONE);
         } else if let Some(bytes) = draft.cut_by {
@@ -234,9 +228,9 @@ impl<'a> Planner<'a> {
             page,
             late: times.late > 0,
             short: draft.has_more && length(&items) < self.shape.max_items(),
-            unordered: begun.unordered,
-            nonce: begun.nonce,
-            next: begun.announces,
+            unordered: start.unordered,
+            nonce: start.nonce,
+            next: start.announces,
         };
         let bucket = layout::build(self.shape, new, &chosen);
         let after = PageHeader {
@@ -246,9 +240,9 @@ impl<'a> Planner<'a> {
             to: times.bounds.and_then(TimeBounds::newest),
             short: new.short,
             late: new.late,
-            unordered: begun.unordered,
-            nonce: begun.nonce,
-            next: begun.announces.into_iter().collect(),
+            unordered: start.unordered,
+            nonce: start.nonce,
+            next: start.announces.into_iter().collect(),
             anchor: false,
             id: RawBson::String(name),
         };
@@ -261,7 +255,7 @@ impl<'a> Planner<'a> {
             items,
             after,
             closed: before.map(|before| before.count),
-            announces: begun.announces,
+            announces: start.announces,
         }
     }
 
@@ -289,7 +283,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The new page's `_id`: the pattern's name, and a suffix where that is known or was found to be taken.
-    fn name(&mut self, group: &KeyBatch, (first, before): (Option<&Item>, Option<&PageHeader>), page: i32) -> String {
+    fn name(&mut self, group: &KeyBatch, first: Option<&Item>, before: Option<&PageHeader>, page: i32) -> String {
         let time = first.and_then(Item::time).unwrap_or_else(|| self.mint.now());
         let text = first.map(|item| item.key().text()).unwrap_or_default();
         let base = format!("{text}_{}", time.timestamp_millis().div_euclid(1000));

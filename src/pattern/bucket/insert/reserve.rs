@@ -12,7 +12,7 @@ use crate::pattern::shapes::BucketShape;
 
 /// Announces a page behind one that takes no more. Demanded is all that the page to be begun relies on: a
 /// page that has announced another is not removed, and nothing of it but its items changes.
-pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, (page, nonce): (&PageHeader, i64)) -> RawDocumentBuf {
+pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, page: &PageHeader, nonce: i64) -> RawDocumentBuf {
     let mut query = page_query(shape, key, page);
     if page.short {
         put(&mut query, path::SHORT, true);
@@ -121,7 +121,8 @@ fn append_as_known(shape: &BucketShape, page: &PageHeader, query: &mut RawDocume
 pub(super) fn close(
     shape: &BucketShape,
     key: Option<&Key>,
-    (page, nonce): (&PageHeader, i64),
+    page: &PageHeader,
+    nonce: i64,
     bytes: Option<i64>,
 ) -> RawDocumentBuf {
     let mut query = page_query(shape, key, page);

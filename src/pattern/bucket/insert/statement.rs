@@ -62,12 +62,13 @@ impl StatementKind {
 pub(super) fn push(
     shape: &BucketShape,
     items: &[&Item],
-    (page, announces): (&PageHeader, Option<i64>),
+    page: &PageHeader,
+    announces: Option<i64>,
     times: &ItemTimes,
 ) -> RawDocumentBuf {
     let elements: RawArrayBuf = items.iter().map(|item| item.stored()).collect();
     let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
-    let mut choice = single("if", guard(shape, (items, times), (page, announces.is_some())));
+    let mut choice = single("if", guard(shape, items, times, page, announces.is_some()));
     put(&mut choice, "then", field(shape.items()));
     put(&mut choice, "else", miss());
     let mut changes = RawDocumentBuf::new();
@@ -107,8 +108,10 @@ fn by_id(page: &PageHeader) -> RawDocumentBuf {
 /// its name is not meant.
 fn guard(
     shape: &BucketShape,
-    (items, times): (&[&Item], &ItemTimes),
-    (page, announces): (&PageHeader, bool),
+    items: &[&Item],
+    times: &ItemTimes,
+    page: &PageHeader,
+    announces: bool,
 ) -> RawDocumentBuf {
     let bytes = sum_of_bytes(items);
     let max_bytes = i64::from(shape.max_bytes());

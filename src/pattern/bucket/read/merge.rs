@@ -152,11 +152,21 @@ pub enum Unread {
     From(DateTime),
 }
 
+/// Which items of a merge are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct MergeWindow {
+    /// Items in front of the first one that is wanted.
+    pub skip: u64,
+    /// Where the items of buckets that were not read begin.
+    pub unread: Unread,
+}
+
 /// Brings the items of buckets in order and unpacks those of rank `skip` up to the limit. `false` where items
 /// that were not read may come between them, or an item has no time.
 pub fn merge(
-    (shape, question): (&BucketShape, &BucketQuery),
-    (skip, unread): (u64, Unread),
+    shape: &BucketShape,
+    question: &BucketQuery,
+    MergeWindow { skip, unread }: MergeWindow,
     buckets: &[Bucket<'_>],
     to: &mut DocumentBuffer,
 ) -> bool {

@@ -36,11 +36,11 @@ impl TimeRange {
     #[must_use]
     pub fn narrowed(mut self, condition: RawBsonRef<'_>) -> Option<Self> {
         match condition {
-            RawBsonRef::DateTime(at) => self.give(("$eq", at))?,
+            RawBsonRef::DateTime(at) => self.give("$eq", at)?,
             RawBsonRef::Document(operators) if !operators.is_empty() => {
                 for operator in operators {
                     let (name, value) = operator.ok()?;
-                    self.give((name.as_str(), value.as_datetime()?))?;
+                    self.give(name.as_str(), value.as_datetime()?)?;
                 }
             }
             _ => return None,
@@ -48,7 +48,7 @@ impl TimeRange {
         Some(self)
     }
 
-    fn give(&mut self, (operator, at): (&str, DateTime)) -> Option<()> {
+    fn give(&mut self, operator: &str, at: DateTime) -> Option<()> {
         let inclusive = matches!(operator, "$gte" | "$lte" | "$eq");
         let end = RangeEnd { at, inclusive };
         let (older, newer) = match operator {

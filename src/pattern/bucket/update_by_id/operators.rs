@@ -13,7 +13,8 @@ use crate::pattern::shapes::BucketShape;
 /// demand that it has that value.
 pub(super) fn translate(
     shape: &BucketShape,
-    (operators, id): (&RawDocument, &RawBson),
+    operators: &RawDocument,
+    id: &RawBson,
     place: &ItemIdentifier,
     demands: &mut Demands,
 ) -> Result<RawDocumentBuf, String> {

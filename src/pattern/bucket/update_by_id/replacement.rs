@@ -12,7 +12,8 @@ use crate::pattern::shapes::BucketShape;
 /// The item as it will be stored.
 pub(super) fn stored(
     shape: &BucketShape,
-    (replacement, id): (&RawDocument, &RawBson),
+    replacement: &RawDocument,
+    id: &RawBson,
     mint: &mut dyn IdSource,
     demands: &mut Demands,
 ) -> Result<RawDocumentBuf, String> {

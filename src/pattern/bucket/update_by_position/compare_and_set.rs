@@ -12,7 +12,8 @@ use crate::pattern::shapes::BucketShape;
 pub(super) fn filter(
     shape: &BucketShape,
     found: &LocatedItem,
-    (demand, by_bytes): (Demand<'_>, bool),
+    demand: Demand<'_>,
+    by_bytes: bool,
 ) -> Result<RawDocumentBuf, String> {
     let items = format!("${}", shape.items());
     let (value, is) = match demand {

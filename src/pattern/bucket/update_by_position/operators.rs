@@ -11,7 +11,7 @@ use crate::pattern::bucket::field_names::is_positional;
 use crate::pattern::bucket::item::IdSource;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::predicate_pushdown::key_position;
-use crate::pattern::bucket::upsert::{UpsertError, changed};
+use crate::pattern::bucket::upsert::{OperatorUpdate, UpsertError, changed};
 use crate::pattern::shapes::BucketShape;
 
 /// Operators that compare what is in an item.
@@ -22,9 +22,6 @@ const OF_PLACE: &str = "an update of a key field or of the time";
 const OF_NAME: &str = "an update of a field whose name begins with $";
 const OF_ORDER: &str = "an update that adds several fields, in the order of their names, of which one is renamed,";
 
-/// Operators, with the array filters and the collation that they have beside.
-type OperatorUpdate<'a> = (&'a RawDocument, Option<&'a RawArray>, Option<&'a RawDocument>);
-
 /// The operators on the item. mongod has found nothing wrong with them by themselves.
 ///
 /// # Errors
@@ -32,9 +29,14 @@ type OperatorUpdate<'a> = (&'a RawDocument, Option<&'a RawArray>, Option<&'a Raw
 pub fn of_operators(
     shape: &BucketShape,
     found: &LocatedItem,
-    (operators, array_filters, collation): OperatorUpdate<'_>,
+    update: OperatorUpdate<'_>,
     mint: &mut dyn IdSource,
 ) -> Result<Planned, String> {
+    let OperatorUpdate {
+        operators,
+        array_filters,
+        collation,
+    } = update;
     let mut translation = Translation {
         shape,
         found,
@@ -57,21 +59,21 @@ pub fn of_operators(
         }
     }
     if translation.is_of_place {
-        return computed(shape, found, (operators, array_filters, collation), (OF_PLACE, mint));
+        return computed(shape, found, update, OF_PLACE, mint);
     }
     if translation.is_of_name {
-        return computed(shape, found, (operators, array_filters, collation), (OF_NAME, mint));
+        return computed(shape, found, update, OF_NAME, mint);
     }
     if !translation.keeps_order() {
-        return computed(shape, found, (operators, array_filters, collation), (OF_ORDER, mint));
+        return computed(shape, found, update, OF_ORDER, mint);
     }
-    let update = translation.update();
-    if update.is_empty() {
+    let translated = translation.update();
+    if translated.is_empty() {
         return Ok(Planned::Unchanged { counted: false });
     }
     let compares = array_filters.is_some_and(|filters| !filters.is_empty())
         || COMPARING.iter().any(|operator| get(operators, operator).is_some());
-    let change = InPlace::new(update);
+    let change = InPlace::new(translated);
     Ok(Planned::InPlace(InPlace {
         array_filters: array_filters.map(RawArray::to_owned),
         collation: collation.filter(|_| compares).map(RawDocument::to_owned),
@@ -84,15 +86,16 @@ pub fn of_operators(
 fn computed(
     shape: &BucketShape,
     found: &LocatedItem,
-    asked: OperatorUpdate<'_>,
-    (reason, mint): (&str, &mut dyn IdSource),
+    update: OperatorUpdate<'_>,
+    reason: &str,
+    mint: &mut dyn IdSource,
 ) -> Result<Planned, String> {
-    match changed(&found.item, asked, mint) {
+    match changed(&found.item, update, mint) {
         Ok(item) => {
             let planned = of_computed(shape, found, &item, mint)?;
             Ok(match planned {
                 Planned::Unchanged { .. } => Planned::Unchanged {
-                    counted: computes_with_nan(&found.item, asked.0),
+                    counted: computes_with_nan(&found.item, update.operators),
                 },
                 planned => planned,
             })

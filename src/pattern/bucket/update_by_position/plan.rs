@@ -106,7 +106,7 @@ impl InPlace {
         found: &LocatedItem,
         demand: Demand<'_>,
     ) -> Result<RawDocumentBuf, String> {
-        compare_and_set::filter(shape, found, (demand, self.collation.is_some()))
+        compare_and_set::filter(shape, found, demand, self.collation.is_some())
     }
 
     /// The statement of an `update`.

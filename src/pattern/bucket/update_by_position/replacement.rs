@@ -27,7 +27,7 @@ pub fn of_replacement(
     }
     // mongod compares it as it was given, and adds or moves the `_id` afterwards.
     let counted = first_field(replacement).is_none_or(|(name, _)| name != "_id");
-    become_whole(shape, found, (replacement, counted), mint)
+    become_whole(shape, found, replacement, counted, mint)
 }
 
 /// The item as a pipeline has made it.
@@ -43,7 +43,7 @@ pub fn of_pipeline(
     if made.as_bytes() == found.item.as_bytes() {
         return Ok(Planned::Unchanged { counted: false });
     }
-    become_whole(shape, found, (made, true), &mut KeepsTimestamps(mint))
+    become_whole(shape, found, made, true, &mut KeepsTimestamps(mint))
 }
 
 /// The item as its operators have made it, where that was computed here.
@@ -60,7 +60,7 @@ pub(super) fn of_computed(
         // Though what is stored may have its fields in another order.
         return Ok(Planned::Unchanged { counted: false });
     }
-    become_whole(shape, found, (made, false), &mut KeepsTimestamps(mint))
+    become_whole(shape, found, made, false, &mut KeepsTimestamps(mint))
 }
 
 fn dollar_field(document: &RawDocument) -> Option<&str> {
@@ -71,7 +71,8 @@ fn dollar_field(document: &RawDocument) -> Option<&str> {
 fn become_whole(
     shape: &BucketShape,
     found: &LocatedItem,
-    (new, counted): (&RawDocument, bool),
+    new: &RawDocument,
+    counted: bool,
     mint: &mut dyn IdSource,
 ) -> Result<Planned, String> {
     let mut whole = RawDocumentBuf::new();
@@ -92,7 +93,7 @@ fn become_whole(
     }
     for (name, value) in new.iter().flatten() {
         if name.as_str() != "_id" {
-            whole.append(name, with_timestamp((name.as_str(), value), mint));
+            whole.append(name, with_timestamp(name.as_str(), value, mint));
         }
     }
     let item = Item::prepare(shape, 0, &whole, &mut KeepsTimestamps(mint))

@@ -125,7 +125,8 @@ fn announced_none() -> RawDocumentBuf {
 pub fn with_any_time(
     shape: &BucketShape,
     found: &LocatedItem,
-    (stored, time): (&RawDocument, Option<DateTime>),
+    stored: &RawDocument,
+    time: Option<DateTime>,
     highest: Option<&PageHeader>,
 ) -> Result<RawDocumentBuf, String> {
     let mut page = single(path::PAGE, found.page);
@@ -139,7 +140,7 @@ pub fn with_any_time(
     } else if highest.is_some_and(|highest| highest.page == found.page && !highest.anchor) {
         put(&mut page, path::NEXT, announced_none());
     }
-    let filter = compare_and_set::filter(shape, found, (Demand::Item, false))?;
+    let filter = compare_and_set::filter(shape, found, Demand::Item, false)?;
     let mut changes = RawDocumentBuf::new();
     if let Some(bounds) = TimeBounds::of([time]) {
         put(

@@ -6,6 +6,7 @@ use crate::command::document::get;
 use crate::command::error::ErrorCode;
 use crate::pattern::bucket::expression::miss;
 use crate::pattern::bucket::item::FixedMint;
+use crate::pattern::bucket::upsert::OperatorUpdate;
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
 fn shape() -> BucketShape {
@@ -26,7 +27,16 @@ fn found() -> LocatedItem {
 }
 
 fn operators(update: &RawDocument) -> Result<Planned, String> {
-    of_operators(&shape(), &found(), (update, None, None), &mut FixedMint)
+    operators_on(&found(), update)
+}
+
+fn operators_on(item: &LocatedItem, operators: &RawDocument) -> Result<Planned, String> {
+    let update = OperatorUpdate {
+        operators,
+        array_filters: None,
+        collation: None,
+    };
+    of_operators(&shape(), item, update, &mut FixedMint)
 }
 
 #[test]
@@ -62,12 +72,7 @@ fn an_item_with_a_key_of_its_own_is_no_other_for_it() {
         item: rawdoc! { "_id": 1, "k": 5.0, "n": 2 },
         ..found()
     };
-    let planned = of_operators(
-        &shape(),
-        &own,
-        (&rawdoc! { "$max": { "k": 4 } }, None, None),
-        &mut FixedMint,
-    );
+    let planned = operators_on(&own, &rawdoc! { "$max": { "k": 4 } });
     assert!(matches!(planned, Ok(Planned::Unchanged { counted: false })));
 }
 
@@ -119,7 +124,7 @@ fn added_fields_come_in_the_order_of_their_names() {
         item: rawdoc! { "_id": 1, "k": 5, "t": bson::DateTime::from_millis(7) },
         ..found()
     };
-    let planned = |update: &RawDocument| of_operators(&shape(), &bare, (update, None, None), &mut FixedMint);
+    let planned = |update: &RawDocument| operators_on(&bare, update);
     let Ok(Planned::InPlace(change)) = planned(&rawdoc! { "$set": { "quantity": 1, "price": 2 } }) else {
         panic!("the order is the same under stored names");
     };
@@ -179,7 +184,7 @@ fn arithmetic_on_a_key_that_is_nan_counts() {
         ..found()
     };
     let planned = |key: RawBson, update: &RawDocument| {
-        of_operators(&shape(), &nan(key), (update, None, None), &mut FixedMint).map(|planned| match planned {
+        operators_on(&nan(key), update).map(|planned| match planned {
             Planned::Unchanged { counted } => counted,
             other => panic!("{update:?}: {other:?}"),
         })

@@ -19,7 +19,8 @@ use crate::pattern::shapes::BucketShape;
 pub fn with_time(
     shape: &BucketShape,
     found: &LocatedItem,
-    (stored, time): (RawBsonRef<'_>, DateTime),
+    stored: RawBsonRef<'_>,
+    time: DateTime,
 ) -> Result<RawDocumentBuf, String> {
     let field = shape.rename().stored(shape.time().unwrap_or_default());
     let beside = |place: usize, operator: &str| {
@@ -47,7 +48,7 @@ pub fn with_time(
         late_or(at_the_end),
     ]);
     let place = single("$or", array_of(&[within, grown]));
-    let filter = compare_and_set::filter(shape, found, (Demand::Item, false))?;
+    let filter = compare_and_set::filter(shape, found, Demand::Item, false)?;
     let mut statement = single("q", all(&[filter, place]));
     let mut change = single("$set", single(&element(shape, found), stored));
     put(&mut change, "$max", single(path::TO, time));

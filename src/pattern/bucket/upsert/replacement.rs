@@ -37,7 +37,7 @@ pub(super) fn build(
     }
     let mut filled = RawDocumentBuf::new();
     for (name, value) in replacement.iter().flatten() {
-        filled.append(name, with_timestamp((name.as_str(), value), mint));
+        filled.append(name, with_timestamp(name.as_str(), value, mint));
     }
     with_id_first(&filled, own.or(demanded), mint)
 }

@@ -308,7 +308,12 @@ fn an_empty_all_is_refused_however_deep() {
 /// The code of an update of an existing document, or the result.
 fn changed_to(document: Document, operators: Document) -> Result<Document, i32> {
     let [document, operators] = [document, operators].map(|document| RawDocumentBuf::try_from(document).unwrap());
-    match changed(&document, (&operators, None, None), &mut FixedMint) {
+    let update = OperatorUpdate {
+        operators: &operators,
+        array_filters: None,
+        collation: None,
+    };
+    match changed(&document, update, &mut FixedMint) {
         Ok(changed) => Ok(Document::try_from(changed).unwrap()),
         Err(UpsertError::Mongod(error)) => Err(error.code),
         Err(UpsertError::Unsupported(what)) => panic!("{what}"),

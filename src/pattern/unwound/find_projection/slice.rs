@@ -84,9 +84,9 @@ fn at(value: RawBson, path: &[&str], arguments: &[i32]) -> RawBson {
             );
             let mut map = single("input", single("$filter", filter));
             put(&mut map, "as", "element");
-            put(&mut map, "in", in_document("$$element", (step, rest), arguments));
+            put(&mut map, "in", in_document("$$element", step, rest, arguments));
             let elements = RawBson::Document(single("$map", map));
-            let otherwise = in_document("$$value", (step, rest), arguments);
+            let otherwise = in_document("$$value", step, rest, arguments);
             condition([is_array(), elements, otherwise])
         }
     };
@@ -96,7 +96,7 @@ fn at(value: RawBson, path: &[&str], arguments: &[i32]) -> RawBson {
 }
 
 /// The same for the value of a variable where that is a document; anything else is left as it is.
-fn in_document(variable: &str, (step, rest): (&str, &[&str]), arguments: &[i32]) -> RawBson {
+fn in_document(variable: &str, step: &str, rest: &[&str], arguments: &[i32]) -> RawBson {
     let types = [
         RawBson::Document(single("$type", variable)),
         RawBson::String("object".to_owned()),

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf};
 
 use super::one::{ItemToDelete, condition};
-use super::{DeleteTally, remove_empty_pages};
+use super::remove_empty_pages;
 use crate::command::document::single;
+use crate::command::write_reply::WriteReply;
 use crate::pattern::bucket::delete::take_out;
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
 use crate::pattern::bucket::layout::PageHeader;
@@ -27,7 +28,7 @@ struct PageSelection {
 pub(super) async fn delete(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
-    deleted: &mut DeleteTally,
+    deleted: &mut WriteReply,
 ) -> Result<(), RunError> {
     let mut emptied = Emptied::default();
     // Where the collection was replaced meanwhile, items lie elsewhere than they were found.
@@ -42,7 +43,7 @@ pub(super) async fn delete(
 async fn all_that_match(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
-    deleted: &mut DeleteTally,
+    deleted: &mut WriteReply,
     emptied: &mut Emptied,
 ) -> Result<bool, RunError> {
     let mut missed = round(run, wanted, deleted, emptied).await?;
@@ -87,7 +88,7 @@ fn pages(ids: &[RawBson]) -> RawDocumentBuf {
 async fn round(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
-    deleted: &mut DeleteTally,
+    deleted: &mut WriteReply,
     emptied: &mut Emptied,
 ) -> Result<Vec<RawBson>, RunError> {
     let mut matches = Matches::of(run, wanted).await?;
@@ -129,7 +130,7 @@ fn by_page(
 async fn take(
     run: &mut BucketCommand<'_>,
     chosen: &[PageSelection],
-    deleted: &mut DeleteTally,
+    deleted: &mut WriteReply,
     emptied: &mut Emptied,
 ) -> Result<Vec<RawBson>, RunError> {
     if chosen.is_empty() {
@@ -141,7 +142,7 @@ async fn take(
     });
     let statements: Vec<RawDocumentBuf> = statements.collect();
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-    let told = send_counting(run, WriteCommand::Update, (&statements, false), Origin::Client(None)).await?;
+    let told = send_counting(run, WriteCommand::Update, &statements, false, Origin::Client(None)).await?;
     let mut missed = Vec::new();
     let mut n = 0_usize;
     for (position, page) in chosen.iter().enumerate() {
@@ -154,7 +155,8 @@ async fn take(
             emptied.add(&page.key);
         }
     }
-    deleted.add(i64::try_from(n).unwrap_or(i64::MAX), told.answer.clone());
+    deleted.count(i64::try_from(n).unwrap_or(i64::MAX));
+    deleted.take_answer(told.answer.clone());
     told.unless_replaced()?;
     Ok(missed)
 }

@@ -2,8 +2,9 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
-use super::{DeleteTally, batch_delete, remove_empty_pages};
+use super::{batch_delete, remove_empty_pages};
 use crate::command::document::{array_of, put, single};
+use crate::command::write_reply::WriteReply;
 use crate::pattern::bucket::delete::{empty, has_announced_only};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_lookup::ItemSelector;
@@ -25,7 +26,7 @@ const PAGES: i64 = 1000;
 pub(super) async fn delete(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
-    deleted: &mut DeleteTally,
+    deleted: &mut WriteReply,
 ) -> Result<(), RunError> {
     for _ in 0..MAX_RUNS {
         match all(run, wanted, deleted).await {
@@ -38,7 +39,7 @@ pub(super) async fn delete(
     all(run, wanted, deleted).await
 }
 
-async fn all(run: &mut BucketCommand<'_>, wanted: ItemSelector<'_>, deleted: &mut DeleteTally) -> Result<(), RunError> {
+async fn all(run: &mut BucketCommand<'_>, wanted: ItemSelector<'_>, deleted: &mut WriteReply) -> Result<(), RunError> {
     let narrowing = BucketPredicate::of(run.shape, wanted.filter);
     match narrowing.only_keys().filter(|_| wanted.collation.is_none()) {
         Some(condition) => whole_pages(run, &condition, deleted).await,
@@ -56,7 +57,7 @@ struct PageToDelete {
 async fn whole_pages(
     run: &mut BucketCommand<'_>,
     condition: &RawDocument,
-    deleted: &mut DeleteTally,
+    deleted: &mut WriteReply,
 ) -> Result<(), RunError> {
     for round in 0..MAX_ATTEMPTS {
         pause(round).await;
@@ -111,18 +112,19 @@ fn pages(run: &BucketCommand<'_>, answer: &RawDocument) -> Result<Vec<PageToDele
 async fn empty_and_remove(
     run: &mut BucketCommand<'_>,
     pages: &[PageToDelete],
-    deleted: &mut DeleteTally,
+    deleted: &mut WriteReply,
 ) -> Result<bool, RunError> {
     let full: Vec<&PageToDelete> = pages.iter().filter(|page| page.facts.count > 0).collect();
     let statements: Vec<RawDocumentBuf> = full.iter().map(|page| empty(run.shape, &page.facts)).collect();
     let mut missed = Vec::new();
     if !statements.is_empty() {
         let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-        let told = send_counting(run, WriteCommand::Update, (&statements, false), Origin::Client(None)).await?;
+        let told = send_counting(run, WriteCommand::Update, &statements, false, Origin::Client(None)).await?;
         missed.clone_from(&told.missed);
         let emptied = full.iter().enumerate().filter(|(place, _)| !missed.contains(place));
         let n: i64 = emptied.map(|(_, page)| i64::from(page.facts.count)).sum();
-        deleted.add(n, told.answer.clone());
+        deleted.count(n);
+        deleted.take_answer(told.answer.clone());
         told.unless_replaced()?;
     }
     let missed_pages: Vec<&PageHeader> = missed

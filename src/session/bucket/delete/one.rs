@@ -2,10 +2,11 @@
 
 use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
-use super::{DeleteTally, remove_empty_pages};
+use super::remove_empty_pages;
 use crate::command::arguments::with_replaced;
 use crate::command::document::single;
 use crate::command::reply::CursorReply;
+use crate::command::write_reply::WriteReply;
 use crate::pattern::bucket::delete::{take_out, take_out_by_id};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
@@ -36,7 +37,7 @@ pub(super) async fn delete(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
     id: Option<i32>,
-    deleted: &mut DeleteTally,
+    deleted: &mut WriteReply,
 ) -> Result<(), RunError> {
     let shape = run.shape;
     let narrowing = BucketPredicate::of(shape, wanted.filter);
@@ -82,11 +83,12 @@ pub(super) async fn delete(
     Err(lost_too_often().into())
 }
 
-fn add(deleted: &mut DeleteTally, told: WriteResult, id: Option<i32>) {
-    if told.resent {
-        deleted.resent.extend(id);
+fn add(deleted: &mut WriteReply, told: WriteResult, id: Option<i32>) {
+    if let Some(id) = id.filter(|_| told.resent) {
+        deleted.add_retried(id);
     }
-    deleted.add(told.n.min(1), told.answer);
+    deleted.count(told.n.min(1));
+    deleted.take_answer(told.answer);
 }
 
 /// The statement that takes an item out of its page.

@@ -55,7 +55,7 @@ pub(super) async fn remove_all(
     }
     let statements: Vec<RawDocumentBuf> = pages.iter().map(|page| remove(run.shape, page)).collect();
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-    let told = send(run, WriteCommand::Delete, (&statements, true), Origin::Internal).await;
+    let told = send(run, WriteCommand::Delete, &statements, true, Origin::Internal).await;
     let Some(told) = unless_replaced(run, told)? else {
         return Ok(0);
     };
@@ -80,7 +80,7 @@ async fn pass_on(
         return Ok(removable);
     };
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-    let told = send(run, WriteCommand::Update, (&statements, true), Origin::Internal).await;
+    let told = send(run, WriteCommand::Update, &statements, true, Origin::Internal).await;
     let Some(told) = unless_replaced(run, told)? else {
         return Ok(removable);
     };

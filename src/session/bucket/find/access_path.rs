@@ -203,7 +203,7 @@ impl AccessPathPlanner<'_> {
             let Some((highest, position)) = highest.zip(self.position_back(total)) else {
                 return Ok(AccessPath::Nothing(answer));
             };
-            if let Some(way) = self.back_from(run, (&exceptions, &highest), position).await? {
+            if let Some(way) = self.back_from(run, &exceptions, &highest, position).await? {
                 return Ok(way);
             }
         }
@@ -221,7 +221,8 @@ impl AccessPathPlanner<'_> {
     async fn back_from(
         &self,
         run: &mut BucketCommand<'_>,
-        (exceptions, from): (&PageExceptions, &Bucket<'_>),
+        exceptions: &PageExceptions,
+        from: &Bucket<'_>,
         position: u64,
     ) -> Result<Option<AccessPath>, RunError> {
         let location = exceptions.locate(run.shape, position);
@@ -326,7 +327,7 @@ impl AccessPathPlanner<'_> {
             let Some(position) = self.position_back(end) else {
                 return Ok(AccessPath::Nothing(answer));
             };
-            let back = self.back_from(run, (&exceptions, &page), position).await?;
+            let back = self.back_from(run, &exceptions, &page, position).await?;
             return Ok(back.unwrap_or(AccessPath::Pipeline));
         }
         let (number, skip, shape) = (page.page, self.question.skip, run.shape);

@@ -3,7 +3,7 @@
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use super::item_cursor::{
-    BatchLimit, BatchStatus, FIRST_GUESS_BYTES, ItemCursor, PIECE_BYTES, TARGET_BYTES, UpstreamCursor,
+    BatchLimit, BatchRequest, BatchStatus, FIRST_GUESS_BYTES, ItemCursor, PIECE_BYTES, TARGET_BYTES, UpstreamCursor,
 };
 use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::reply::{CursorReply, copy_cluster_time, succeeded};
@@ -33,7 +33,7 @@ impl ItemCursor {
         &mut self,
         run: &mut BucketCommand<'_>,
         shape: &BucketShape,
-        (kind, measure): (BatchKind, BatchLimit),
+        BatchRequest { kind, limit: measure }: BatchRequest,
         mut first: Option<RawDocumentBuf>,
     ) -> Result<(ReplyBatch, BatchStatus), RunError> {
         let mut batch = ReplyBatch::new(kind);

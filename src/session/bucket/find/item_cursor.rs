@@ -3,7 +3,7 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use crate::command::batch::ReplyBatch;
+use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::reply::copy_cluster_time;
 use crate::pattern::bucket::read::documents::DocumentBuffer;
 use crate::pattern::bucket::read::page_scan::PageScan;
@@ -23,6 +23,21 @@ pub(in crate::session::bucket) struct BatchLimit {
     pub(super) documents: Option<u64>,
     /// Bytes after which nothing more is read for it.
     pub(super) bytes: usize,
+}
+
+/// A batch that is to be filled.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::session::bucket) struct BatchRequest {
+    pub(in crate::session::bucket) kind: BatchKind,
+    pub(in crate::session::bucket) limit: BatchLimit,
+}
+
+impl BatchRequest {
+    /// The batch that opens a cursor.
+    pub(super) fn first(limit: BatchLimit) -> Self {
+        let kind = BatchKind::First;
+        Self { kind, limit }
+    }
 }
 
 impl BatchLimit {

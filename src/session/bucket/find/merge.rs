@@ -17,7 +17,7 @@ use crate::pattern::bucket::read::Queries;
 use crate::pattern::bucket::read::bucket::Bucket;
 use crate::pattern::bucket::read::bucket_query::{BucketQuery, Keys, Order};
 use crate::pattern::bucket::read::documents::DocumentBuffer;
-use crate::pattern::bucket::read::merge::{PageBounds, Unread, choose, merge};
+use crate::pattern::bucket::read::merge::{MergeWindow, PageBounds, Unread, choose, merge};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::explained::Explained;
 use crate::session::bucket::upstream_query::{ask, ask_all, complete, documents, first_bucket, kill_all, more};
@@ -136,12 +136,11 @@ impl Merging<'_> {
         let others: BTreeMap<u64, Bucket<'_>> = others.map(|bucket| (bucket.page, bucket)).collect();
         let mut buckets: Vec<Bucket<'_>> = others.into_values().collect();
         buckets.push(highest);
-        let found = merge(
-            (shape, self.question),
-            (self.question.skip, unread),
-            &buckets,
-            &mut items,
-        );
+        let window = MergeWindow {
+            skip: self.question.skip,
+            unread,
+        };
+        let found = merge(shape, self.question, window, &buckets, &mut items);
         Ok(found.then(|| (items, answer.clone())))
     }
 
@@ -175,7 +174,7 @@ impl Merging<'_> {
         let Some(highest) = first_bucket(run, &highest)? else {
             return Ok(Some((DocumentBuffer::default(), highest.clone())));
         };
-        let query = complete(run, self.queries.bounds((shape, self.question), highest.page));
+        let query = complete(run, self.queries.bounds(shape, self.question, highest.page));
         let Some(mut bounds) = all_bounds(run, query).await? else {
             return Ok(None);
         };
@@ -210,8 +209,11 @@ impl Merging<'_> {
                 bucket.page == own.page || bounds.iter().any(|known| PageBounds::of(bucket) == Some(*known))
             });
         let mut items = DocumentBuffer::default();
-        let skip = self.question.skip.saturating_sub(chosen.passed);
-        let found = same && merge((shape, self.question), (skip, Unread::None), &buckets, &mut items);
+        let window = MergeWindow {
+            skip: self.question.skip.saturating_sub(chosen.passed),
+            unread: Unread::None,
+        };
+        let found = same && merge(shape, self.question, window, &buckets, &mut items);
         let gossip = answers.into_iter().next_back().unwrap_or_default();
         Ok(found.then_some((items, gossip)))
     }

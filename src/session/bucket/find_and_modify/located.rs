@@ -39,7 +39,8 @@ const MAX_COMMAND_BYTES: usize = 16 * 1024 * 1024;
 pub(super) async fn run(
     run: &mut BucketCommand<'_>,
     command: &FindAndModify<'_>,
-    (task, projection): (&ItemUpdate<'_>, &Projection),
+    task: &ItemUpdate<'_>,
+    projection: &Projection,
 ) -> Result<RawDocumentBuf, RunError> {
     let finding = LocatedFindAndModify {
         command,
@@ -70,7 +71,7 @@ pub(super) async fn run(
         let reply = match item_lookup::first(run, wanted).await? {
             Some(found) => {
                 let planned = task.plan(run, &found).await?;
-                finding.go_on(run, &judged, (&found, planned)).await?
+                finding.go_on(run, &judged, &found, planned).await?
             }
             None => finding.none_matched(run, &judged).await?,
         };
@@ -86,7 +87,8 @@ pub(super) async fn run(
 pub(super) async fn before(
     run: &mut BucketCommand<'_>,
     command: &FindAndModify<'_>,
-    (task, projection): (&ItemUpdate<'_>, &Projection),
+    task: &ItemUpdate<'_>,
+    projection: &Projection,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let finding = LocatedFindAndModify {
         command,
@@ -121,7 +123,8 @@ impl LocatedFindAndModify<'_> {
         &self,
         run: &mut BucketCommand<'_>,
         judged: &RawDocument,
-        (found, planned): (&LocatedItem, Planned),
+        found: &LocatedItem,
+        planned: Planned,
     ) -> Result<Option<RawDocumentBuf>, RunError> {
         match planned {
             Planned::InPlace(change) => {
@@ -138,9 +141,9 @@ impl LocatedFindAndModify<'_> {
             },
             Planned::Elsewhere(where_to) => {
                 let stays = self.task.statement_id.is_none();
-                match move_item::move_item(run, self.task, found, (where_to, stays)).await? {
+                match move_item::move_item(run, self.task, found, where_to, stays).await? {
                     MoveOutcome::Stayed(item, answer) | MoveOutcome::Away(item, answer) => {
-                        self.went(run, (found, &item), &answer).map(Some)
+                        self.went(run, found, &item, &answer).map(Some)
                     }
                     MoveOutcome::Before(attempt) => self.relocated_before(run, attempt).await.map(Some),
                     MoveOutcome::Missed => Ok(None),
@@ -169,7 +172,7 @@ impl LocatedFindAndModify<'_> {
     }
 
     async fn before(&self, run: &mut BucketCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
-        before(run, self.command, (self.task, self.projection)).await
+        before(run, self.command, self.task, self.projection).await
     }
 
     /// Lets mongod judge the client's command, and say whether it has executed it before.
@@ -301,7 +304,8 @@ impl LocatedFindAndModify<'_> {
     fn went(
         &self,
         run: &BucketCommand<'_>,
-        (found, item): (&LocatedItem, &RawDocument),
+        found: &LocatedItem,
+        item: &RawDocument,
         answer: &RawDocument,
     ) -> Result<RawDocumentBuf, RunError> {
         let mut last = single("n", 1);

@@ -1,16 +1,17 @@
 //! The items of one command and their state.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawDocumentBuf};
 
 use super::write_concern::Concern;
-use crate::command::document::{array_of, as_flag, get, single};
+use crate::command::document::{as_flag, get, single};
 use crate::command::duplicate::{duplicate_id, duplicate_id_in_clustered, duplicate_of};
-use crate::command::error::{ErrorCode, WriteError, is_retryable, label_retryable};
+use crate::command::error::{ErrorCode, WriteError};
+use crate::command::header::CommandHeader;
 use crate::command::insert::Insert;
 use crate::command::namespace::Namespace;
-use crate::command::reply::copy_cluster_time;
+use crate::command::write_reply::WriteReply;
 use crate::pattern::bucket::insert::{
     Groups, Hits, InsertStatement, KeyBatch, Planner, StatementKind, StatementOutcome, WriteGuarantee, page_as_upsert,
 };
@@ -295,7 +296,13 @@ impl<'a> InsertBatch<'a> {
         self.refuse(refused);
     }
 
-    pub(super) fn reply(mut self, namespace: Namespace<'_>, command: &Insert<'_>) -> RawDocumentBuf {
+    /// The command's reply.
+    pub(super) fn reply(
+        mut self,
+        namespace: Namespace<'_>,
+        head: &CommandHeader<'_>,
+        command: &Insert<'_>,
+    ) -> RawDocumentBuf {
         self.failed.sort_by_key(|(index, _)| *index);
         if self.is_clustered {
             for (_, error) in &mut self.failed {
@@ -305,40 +312,19 @@ impl<'a> InsertBatch<'a> {
                 }
             }
         }
-        let mut reply = RawDocumentBuf::new();
-        if command.unacknowledged {
-            reply.append(cstr!("n"), 0);
-            reply.append(cstr!("ok"), 1.0);
-            return reply;
+        let mut reply = WriteReply::default();
+        reply.count(i64::try_from(self.stored()).unwrap_or(i64::MAX));
+        for (index, error) in &self.failed {
+            reply.fail(*index, error);
         }
-        let stored = self.stored();
-        reply.append(cstr!("n"), i32::try_from(stored).unwrap_or(i32::MAX));
-        if !self.failed.is_empty() {
-            let errors: Vec<_> = self
-                .failed
-                .iter()
-                .map(|(index, error)| error.to_document(*index))
-                .collect();
-            reply.append(cstr!("writeErrors"), array_of(&errors));
+        for index in &self.resent {
+            reply.add_retried(command.statement_id(*index));
         }
-        let concern = get(&self.last_answer, "writeConcernError").and_then(RawBsonRef::as_document);
-        let concern = concern.or(self.concern_error.as_deref());
-        if let Some(error) = concern {
-            reply.append(cstr!("writeConcernError"), error);
+        if let Some(error) = &self.concern_error {
+            reply.set_write_concern_error(error);
         }
-        if !self.resent.is_empty() {
-            let unique: HashSet<usize> = self.resent.drain(..).collect();
-            let mut ids: Vec<i32> = unique.into_iter().map(|index| command.statement_id(index)).collect();
-            ids.sort_unstable();
-            reply.append(cstr!("retriedStmtIds"), ids.into_iter().collect::<RawArrayBuf>());
-        }
-        reply.append(cstr!("ok"), 1.0);
-        copy_cluster_time(&mut reply, &self.last_answer);
-        let code = concern.map(|error| error.get_i32("code"));
-        if self.care == WriteGuarantee::ExactlyOnce && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
-            label_retryable(&mut reply);
-        }
-        reply
+        reply.take_answer(self.last_answer);
+        reply.into_document(head)
     }
 }
 

@@ -45,20 +45,31 @@ impl Command<'_> {
     }
 }
 
+/// The options of commands that are sent together.
+#[derive(Clone, Copy)]
+struct SendOptions<'a> {
+    /// The UUID of the collection that the statements are for.
+    uuid: &'a Binary,
+    /// Whether the client's write concern is waited for by a later command.
+    defers_wait: bool,
+}
+
 /// Sends statements and lets the batch know what came of each.
 pub(super) async fn send(
     run: &mut BucketCommand<'_>,
     batch: &mut InsertBatch<'_>,
     statements: &[InsertStatement],
-    (uuid, turns): (&Binary, &[KeyLease]),
+    uuid: &Binary,
+    turns: &[KeyLease],
 ) -> Result<(), RunError> {
     if statements.is_empty() {
         return Ok(());
     }
-    let at_once = at_once(batch, statements, turns);
-    if at_once {
+    let defers_wait = defers_wait(batch, statements, turns);
+    if defers_wait {
         batch.concern.owe();
     }
+    let options = SendOptions { uuid, defers_wait };
     let mut together = Vec::new();
     let mut later = Vec::new();
     for kind in [
@@ -74,12 +85,12 @@ pub(super) async fn send(
         for part in announced.chunks(MAX_TOGETHER) {
             match part {
                 [alone] => chosen.push(alone),
-                _ => together.push(as_one(run, batch, part, (uuid, at_once))),
+                _ => together.push(as_one(run, batch, part, options)),
             }
         }
         for (number, range) in cut(&chosen).into_iter().enumerate() {
             let part = chosen.get(range).unwrap_or_default();
-            let command = command(run, batch, (kind, part), (uuid, at_once));
+            let command = command(run, batch, kind, part, options);
             // Behind pages that failed there must be no others of the same keys.
             if kind == StatementKind::Page && number > 0 {
                 later.push(command);
@@ -109,9 +120,9 @@ pub(super) async fn send(
     Ok(())
 }
 
-/// Whether what the client waits for is left to the end. A command of a single statement that nobody else
-/// waits for does best to wait for all of it at once.
-fn at_once(batch: &InsertBatch<'_>, statements: &[InsertStatement], turns: &[KeyLease]) -> bool {
+/// Whether a later command waits for the client's write concern. A single statement waits itself, unless
+/// another client waits for its key.
+fn defers_wait(batch: &InsertBatch<'_>, statements: &[InsertStatement], turns: &[KeyLease]) -> bool {
     let items: usize = statements.iter().map(|statement| statement.items.len()).sum();
     let single = statements.len() == 1 && items == batch.pending();
     match batch.concern {
@@ -129,8 +140,9 @@ fn cut(statements: &[&InsertStatement]) -> Vec<Range<usize>> {
 fn command<'a>(
     run: &BucketCommand<'_>,
     batch: &InsertBatch<'_>,
-    (kind, statements): (StatementKind, &[&'a InsertStatement]),
-    (uuid, at_once): (&Binary, bool),
+    kind: StatementKind,
+    statements: &[&'a InsertStatement],
+    options: SendOptions<'_>,
 ) -> Command<'a> {
     let inserts = kind == StatementKind::Page && !batch.strict_api;
     let (name, field) = if inserts {
@@ -142,7 +154,8 @@ fn command<'a>(
     let ordered = !statements.iter().all(|statement| seen.insert(statement.group));
     let mut body = single(name, run.namespace.collection);
     body.append(cstr!("ordered"), ordered);
-    append_options(run, batch, (kind, statements), (uuid, at_once), &mut body);
+    append_statement_ids(batch, kind, statements, &mut body);
+    append_options(run, batch, kind, options, &mut body);
     let elements = statements.iter().map(|statement| &*statement.document).collect();
     Command {
         kind,
@@ -158,13 +171,14 @@ fn as_one<'a>(
     run: &BucketCommand<'_>,
     batch: &InsertBatch<'_>,
     statements: &[&'a InsertStatement],
-    (uuid, at_once): (&Binary, bool),
+    options: SendOptions<'_>,
 ) -> Command<'a> {
     let kind = StatementKind::Announce;
     let statement = announce_together(run.shape, &batch.groups, statements);
     let mut body = single("update", run.namespace.collection);
     body.append(cstr!("updates"), array_of(&[statement]));
-    append_options(run, batch, (kind, statements), (uuid, at_once), &mut body);
+    append_statement_ids(batch, kind, statements, &mut body);
+    append_options(run, batch, kind, options, &mut body);
     Command {
         kind,
         body,
@@ -174,32 +188,42 @@ fn as_one<'a>(
     }
 }
 
-/// Appends what all commands have, of the client's and of ours.
+/// Appends the client's numbers of the statements, where mongod executes each at most once.
+fn append_statement_ids(
+    batch: &InsertBatch<'_>,
+    kind: StatementKind,
+    statements: &[&InsertStatement],
+    body: &mut RawDocumentBuf,
+) {
+    if !kind.is_repeatable() && batch.care == WriteGuarantee::ExactlyOnce {
+        let ids: RawArrayBuf = statements.iter().map(|statement| statement.id).collect();
+        body.append(cstr!("stmtIds"), &ids);
+    }
+}
+
+/// Appends the options of every command: the client's, and the proxy's.
 fn append_options(
     run: &BucketCommand<'_>,
     batch: &InsertBatch<'_>,
-    (kind, statements): (StatementKind, &[&InsertStatement]),
-    (uuid, at_once): (&Binary, bool),
+    kind: StatementKind,
+    options: SendOptions<'_>,
     body: &mut RawDocumentBuf,
 ) {
     let mut carried = run.context.inherited();
     // All of a transaction is either under the stable API alone or not.
-    if !(batch.strict_api && batch.in_transaction()) && *uuid != uncommitted() {
-        body.append(cstr!("collectionUUID"), uuid);
+    if !(batch.strict_api && batch.in_transaction()) && *options.uuid != uncommitted() {
+        body.append(cstr!("collectionUUID"), options.uuid);
         if batch.strict_api {
             // The client's words are judged by now. The stable API has no name for a collection but one that
             // another may have.
             carried = carried.without_api_strict();
         }
     }
-    if at_once {
+    if options.defers_wait {
         carried = carried.without_wait();
     }
     if kind.is_repeatable() {
         carried = carried.not_retryable();
-    } else if batch.care == WriteGuarantee::ExactlyOnce {
-        let ids: RawArrayBuf = statements.iter().map(|statement| statement.id).collect();
-        body.append(cstr!("stmtIds"), &ids);
     }
     carried.append_to_write(body);
 }

@@ -136,9 +136,9 @@ async fn together(
 ) -> Result<(), RunError> {
     let mut found: HashMap<Vec<u8>, PageHeader> = HashMap::new();
     let shape = run.shape;
-    let place = (run.context.shared, run.namespace);
+    let (shared, namespace) = (run.context.shared, run.namespace);
     each(run, answer, |page| {
-        let (key, facts) = HeadLookup::parse(shape, page).ok_or_else(|| unreadable(place, shape))?;
+        let (key, facts) = HeadLookup::parse(shape, page).ok_or_else(|| unreadable(shared, namespace, shape))?;
         found.insert(key, facts);
         Ok(())
     })
@@ -160,7 +160,7 @@ fn apart(
 ) -> Result<(), CommandError> {
     let bucket = CursorReply::parse(answer).and_then(|cursor| cursor.documents().next());
     let facts = bucket.map(|bucket| {
-        PageHeader::parse(run.shape, bucket).ok_or_else(|| unreadable((run.context.shared, run.namespace), run.shape))
+        PageHeader::parse(run.shape, bucket).ok_or_else(|| unreadable(run.context.shared, run.namespace, run.shape))
     });
     let facts = facts.transpose()?;
     if let Some(group) = batch.groups.get_mut(group) {
@@ -219,7 +219,7 @@ pub(super) fn refuse(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, numbe
     batch.refuse(refused);
 }
 
-fn unreadable((shared, namespace): (&Shared, Namespace<'_>), shape: &BucketShape) -> CommandError {
+fn unreadable(shared: &Shared, namespace: Namespace<'_>, shape: &BucketShape) -> CommandError {
     shared.metrics.misfit(&shape.namespace().to_string());
     let message = format!("{namespace} holds a document that is no bucket of layout version 1: run `mongoshape check`");
     CommandError::new(ErrorCode::InvalidOptions, message)

@@ -135,7 +135,7 @@ async fn round(
         }
         missing.extend(numbers);
     }
-    let done = send(run, (batch, surplus), &statements).await?;
+    let done = send(run, batch, surplus, &statements).await?;
     let mut gone = 0_usize;
     let mut left = Vec::new();
     for (number, mut item) in surplus.drain(..).enumerate() {
@@ -192,7 +192,8 @@ async fn pages(run: &mut BucketCommand<'_>, condition: &RawDocument) -> Result<V
 /// Sends statements, whatever becomes of each; which items are taken back.
 async fn send(
     run: &mut BucketCommand<'_>,
-    (batch, surplus): (&InsertBatch<'_>, &[Surplus]),
+    batch: &InsertBatch<'_>,
+    surplus: &[Surplus],
     statements: &[UndoStatement],
 ) -> Result<BTreeSet<usize>, RunError> {
     let mut done: BTreeSet<usize> = statements.iter().map(|statement| statement.number).collect();

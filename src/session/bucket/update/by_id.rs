@@ -70,7 +70,7 @@ pub(super) async fn run(
         ids: &ids,
     };
     let answer = match changes {
-        [_] => send(run, command, (&statements, &ids), None).await?,
+        [_] => send(run, command, &statements, &ids, None).await?,
         _ if may_pass_moved_items(run) => bulk.until_all_are_met(run).await?,
         _ => bulk.until_none_is_frozen(run).await?,
     };
@@ -101,7 +101,8 @@ fn may_pass_moved_items(run: &BucketCommand<'_>) -> bool {
 pub(super) async fn one(
     run: &mut BucketCommand<'_>,
     command: &Update<'_>,
-    (index, statement): (usize, &UpdateStatement<'_>),
+    index: usize,
+    statement: &UpdateStatement<'_>,
 ) -> Result<Option<UpdateOutcome>, RunError> {
     let Some(change) = change(run, statement) else {
         return Ok(None);
@@ -110,7 +111,7 @@ pub(super) async fn one(
         return Ok(None);
     }
     let ids: RawArrayBuf = [command.statement_ids.of(index)].into_iter().collect();
-    let answer = send(run, command, (&[change.statement(statement.multi)], &ids), None).await?;
+    let answer = send(run, command, &[change.statement(statement.multi)], &ids, None).await?;
     let mut outcome = UpdateOutcome::of(answer);
     if let Some(error) = &mut outcome.failed {
         error.message = in_terms_of_items(run.shape, &error.message, change.id.as_raw_bson_ref());
@@ -130,7 +131,8 @@ pub(super) async fn one(
 async fn send(
     run: &mut BucketCommand<'_>,
     command: &Update<'_>,
-    (statements, ids): (&[RawDocumentBuf], &RawArrayBuf),
+    statements: &[RawDocumentBuf],
+    ids: &RawArrayBuf,
     own: Option<&OwnTransaction>,
 ) -> Result<RawDocumentBuf, RunError> {
     let elements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();

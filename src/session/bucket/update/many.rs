@@ -44,7 +44,8 @@ const MAX_MADE_AT_ONCE: usize = 1 << 20;
 pub(super) async fn run(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
-    (upserts, judged): (bool, UpdateOutcome),
+    upserts: bool,
+    judged: UpdateOutcome,
 ) -> Result<UpdateOutcome, RunError> {
     let known_concern = get(run.context.head.body(), "writeConcern").is_some();
     let mut many = Many {
@@ -134,7 +135,7 @@ impl Many<'_> {
         self.relocate(run).await?;
         if upserts && met.is_empty() {
             // Where another has made the one that is meant, it is as if it had matched.
-            return match none_matched(run, self.task, (true, &self.sum)).await? {
+            return match none_matched(run, self.task, true, &self.sum).await? {
                 Some(outcome) => Ok(Some(outcome)),
                 None => Box::pin(self.all(run, upserts)).await,
             };

@@ -19,11 +19,12 @@ use crate::session::error::RunError;
 pub(super) async fn run(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
-    (upserts, judged): (bool, UpdateOutcome),
+    upserts: bool,
+    judged: UpdateOutcome,
 ) -> Result<UpdateOutcome, RunError> {
     for round in 0..=MAX_ATTEMPTS {
         let Some(found) = item_lookup::first(run, task.wanted()).await? else {
-            match none_matched(run, task, (upserts, &judged)).await? {
+            match none_matched(run, task, upserts, &judged).await? {
                 Some(outcome) => return Ok(outcome),
                 None => continue,
             }
@@ -36,7 +37,7 @@ pub(super) async fn run(
                     None => unchanged(&judged.answer, counted),
                 });
             }
-            Planned::Elsewhere(where_to) => match move_item::move_item(run, task, &found, (where_to, true)).await? {
+            Planned::Elsewhere(where_to) => match move_item::move_item(run, task, &found, where_to, true).await? {
                 MoveOutcome::Stayed(_, answer) | MoveOutcome::Away(_, answer) => {
                     return Ok(UpdateOutcome::of_one(answer));
                 }
@@ -83,7 +84,8 @@ fn failed(judged: UpdateOutcome, error: WriteError) -> UpdateOutcome {
 pub(super) async fn none_matched(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
-    (upserts, judged): (bool, &UpdateOutcome),
+    upserts: bool,
+    judged: &UpdateOutcome,
 ) -> Result<Option<UpdateOutcome>, RunError> {
     if task.may_relocate(run.shape) && was_relocated_before_others(run, task).await?.is_some() {
         return Ok(Some(relocated_before(judged)));

@@ -1,12 +1,11 @@
 //! Results of statements, and the reply.
 
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use crate::command::arguments::is_unacknowledged;
-use crate::command::document::{array_of, as_whole_number, get, single};
-use crate::command::error::{WriteError, is_retryable, label_retryable};
-use crate::command::reply::copy_cluster_time;
-use crate::session::bucket::command::BucketCommand;
+use crate::command::document::{as_whole_number, get};
+use crate::command::error::WriteError;
+use crate::command::header::CommandHeader;
+use crate::command::write_reply::WriteReply;
 
 /// What became of one statement.
 #[derive(Clone, Debug, Default)]
@@ -62,91 +61,55 @@ impl UpdateOutcome {
     }
 }
 
-/// What is told of all statements.
-#[derive(Debug, Default)]
+/// The reply of an `update`, as its statements are executed.
+#[derive(Debug)]
 pub(super) struct UpdateReply {
-    sum: UpdateOutcome,
-    failed: Vec<(usize, WriteError)>,
-    upserted: Vec<RawDocumentBuf>,
-    retried: Vec<i32>,
-    concern_error: Option<RawDocumentBuf>,
-    begun: bool,
+    reply: WriteReply,
+    has_begun: bool,
 }
 
 impl UpdateReply {
-    /// Takes what became of the statement with that index and number.
-    pub(super) fn add(&mut self, (index, id): (usize, i32), mut outcome: UpdateOutcome) {
-        self.begun = true;
-        if let Some(error) = outcome.failed.take() {
-            // What a statement has changed before it failed is not counted.
-            (outcome.matched, outcome.modified) = (0, 0);
-            self.failed.push((index, error));
+    pub(super) fn new() -> Self {
+        Self {
+            reply: WriteReply::of_update(),
+            has_begun: false,
         }
-        if let Some(made) = outcome.upserted.take() {
-            let mut element = single("index", i32::try_from(index).unwrap_or(i32::MAX));
-            element.append(cstr!("_id"), made);
-            self.upserted.push(element);
-        }
-        if outcome.retried {
-            self.retried.push(id);
-        }
-        let error = get(&outcome.answer, "writeConcernError").and_then(RawBsonRef::as_document);
-        if let Some(error) = error {
-            self.concern_error = Some(error.to_owned());
-        }
-        self.sum.add(outcome);
     }
 
-    /// A statement that the proxy refuses.
-    pub(super) fn fail(&mut self, index: usize, error: WriteError) {
-        self.failed.push((index, error));
+    /// Adds the outcome of the statement with this index and number. What a statement has changed before it
+    /// failed is not counted.
+    pub(super) fn add(&mut self, index: usize, id: i32, outcome: UpdateOutcome) {
+        self.has_begun = true;
+        if let Some(error) = &outcome.failed {
+            self.reply.fail(index, error);
+        } else {
+            self.reply.count(outcome.matched);
+            self.reply.count_modified(outcome.modified);
+        }
+        if let Some(made) = outcome.upserted {
+            self.reply.add_upserted(index, made);
+        }
+        if outcome.retried {
+            self.reply.add_retried(id);
+        }
+        self.reply.take_answer(outcome.answer);
+    }
+
+    /// Records a statement that the proxy refuses.
+    pub(super) fn fail(&mut self, index: usize, error: &WriteError) {
+        self.reply.fail(index, error);
     }
 
     pub(super) fn has_begun(&self) -> bool {
-        self.begun
+        self.has_begun
     }
 
     pub(super) fn has_failed(&self) -> bool {
-        !self.failed.is_empty()
+        self.reply.has_failed()
     }
 
-    pub(super) fn reply(self, run: &BucketCommand<'_>) -> RawDocumentBuf {
-        let number = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
-        let mut reply = RawDocumentBuf::new();
-        if get(run.context.head.body(), "writeConcern").is_some_and(is_unacknowledged) {
-            reply.append(cstr!("n"), 0);
-            reply.append(cstr!("nModified"), 0);
-            reply.append(cstr!("ok"), 1.0);
-            return reply;
-        }
-        reply.append(cstr!("n"), number(self.sum.matched));
-        if !self.failed.is_empty() {
-            let errors = self.failed.iter().map(|(index, error)| error.to_document(*index));
-            reply.append(cstr!("writeErrors"), array_of(&errors.collect::<Vec<_>>()));
-        }
-        if let Some(error) = &self.concern_error {
-            reply.append(cstr!("writeConcernError"), error);
-        }
-        if !self.retried.is_empty() {
-            reply.append(
-                cstr!("retriedStmtIds"),
-                self.retried.into_iter().collect::<RawArrayBuf>(),
-            );
-        }
-        if !self.upserted.is_empty() {
-            reply.append(cstr!("upserted"), array_of(&self.upserted));
-        }
-        reply.append(cstr!("nModified"), number(self.sum.modified));
-        reply.append(cstr!("ok"), 1.0);
-        copy_cluster_time(&mut reply, &self.sum.answer);
-        let code = self
-            .concern_error
-            .as_ref()
-            .map(|error: &RawDocumentBuf| error.get_i32("code"));
-        if run.context.head.is_retryable_write() && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
-            label_retryable(&mut reply);
-        }
-        reply
+    pub(super) fn into_document(self, head: &CommandHeader<'_>) -> RawDocumentBuf {
+        self.reply.into_document(head)
     }
 }
 

@@ -20,7 +20,8 @@ use crate::session::outlier::page_store::Written;
 pub(super) async fn of_outlier(
     run: &mut OutlierCommand<'_>,
     command: &FindAndModify<'_>,
-    (filter, id): (&RawDocument, RawBsonRef<'_>),
+    filter: &RawDocument,
+    id: RawBsonRef<'_>,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     if run.context.head.is_retryable_write() {
         // mongod tells whether it was done before: what it would do now is another question.
@@ -57,7 +58,7 @@ pub(super) async fn of_outlier(
                 }
                 return Ok(Some(answer));
             }
-            Some(then) => run.replace(&stored, &then, ("findAndModify", 0)).await?,
+            Some(then) => run.replace(&stored, &then, "findAndModify", 0).await?,
             None => remove(run, &stored).await?,
         };
         let Some(told) = told else { continue };

@@ -20,7 +20,8 @@ use crate::session::outlier::page_store::Written;
 pub(super) async fn rewrite(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierUpdate<'_, '_>,
-    (filter, id): (&RawDocument, RawBsonRef<'_>),
+    filter: &RawDocument,
+    id: RawBsonRef<'_>,
 ) -> Result<At, RunError> {
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
@@ -31,7 +32,7 @@ pub(super) async fn rewrite(
             continue;
         };
         // An index that is hinted at is not there.
-        let element = without_hint(&statement.element(filter, statement.of.change, (false, false)));
+        let element = without_hint(&statement.element(filter, statement.of.change, false, false));
         let computed = run
             .compute(Some(&whole), |collection| {
                 update(collection, &element, statement.variables)
@@ -50,7 +51,7 @@ pub(super) async fn rewrite(
         let Some(then) = computed.then.filter(|_| told.n > 0) else {
             return Ok(At::NoMatch);
         };
-        if let Some(mut replaced) = run.replace(&stored, &then, ("update", statement.id)).await? {
+        if let Some(mut replaced) = run.replace(&stored, &then, "update", statement.id).await? {
             // What is the same afterwards may be told as changed.
             if replaced.error.is_none() && !replaced.resent {
                 replaced.modified = told.modified;
@@ -67,7 +68,7 @@ pub(super) async fn upsert(
     statement: &OutlierUpdate<'_, '_>,
 ) -> Result<OutlierWriteResult, RunError> {
     let of = statement.of;
-    let element = without_hint(&statement.element(of.filter, of.change, (of.multi, true)));
+    let element = without_hint(&statement.element(of.filter, of.change, of.multi, true));
     let computed = run
         .compute(None, |collection| update(collection, &element, statement.variables))
         .await?;

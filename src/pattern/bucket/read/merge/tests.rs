@@ -85,7 +85,8 @@ proptest! {
         let read: Vec<Bucket<'_>> = buckets.iter().copied().filter(|bucket| chosen.pages.contains(&bucket.page)).collect();
         let mut found = DocumentBuffer::default();
         let skip = question.skip - chosen.passed;
-        prop_assert!(merge((&shape, &question), (skip, Unread::None), &read, &mut found));
+        let window = MergeWindow { skip, unread: Unread::None };
+        prop_assert!(merge(&shape, &question, window, &read, &mut found));
         prop_assert_eq!(contents(&mut found), expected);
     }
 }
@@ -121,12 +122,8 @@ fn what_was_not_read_may_come_between() {
     let stored = page((0, &vec![1, 5, 9]));
     let buckets = [Bucket::open(&shape, &stored).unwrap()];
     let merged = |unread| {
-        merge(
-            (&shape, &question),
-            (0, unread),
-            &buckets,
-            &mut DocumentBuffer::default(),
-        )
+        let window = MergeWindow { skip: 0, unread };
+        merge(&shape, &question, window, &buckets, &mut DocumentBuffer::default())
     };
     assert!(merged(Unread::From(date(6))));
     assert!(!merged(Unread::From(date(5))));

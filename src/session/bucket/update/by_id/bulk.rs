@@ -69,7 +69,7 @@ impl Bulk<'_> {
         run: &mut BucketCommand<'_>,
         own: Option<&OwnTransaction>,
     ) -> Result<RawDocumentBuf, RunError> {
-        send(run, self.command, (self.statements, self.ids), own).await
+        send(run, self.command, self.statements, self.ids, own).await
     }
 
     /// Whether more items are there than were met by the statements that were executed last.
@@ -138,7 +138,7 @@ impl Bulk<'_> {
                 .iter()
                 .filter_map(|position| self.statements.get(*position).cloned())
                 .collect();
-            answer = send(run, self.command, (&statements, self.ids), None).await?;
+            answer = send(run, self.command, &statements, self.ids, None).await?;
             positions = rest;
         }
         failed.sort_by_key(|(position, _)| *position);

@@ -71,7 +71,7 @@ impl Many<'_> {
         found: &LocatedItem,
         to: Elsewhere,
     ) -> Result<Option<bool>, RunError> {
-        match move_item::move_item(run, self.task, found, (to, true)).await? {
+        match move_item::move_item(run, self.task, found, to, true).await? {
             MoveOutcome::Stayed(_, answer) => self.sum.add(UpdateOutcome::of_one(answer)),
             MoveOutcome::Away(_, answer) => {
                 self.sum.add(UpdateOutcome::of_one(answer));

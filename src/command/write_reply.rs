@@ -1,0 +1,129 @@
+//! The reply of `insert`, `update` and `delete`.
+
+use bson::raw::{BindRawBsonRef, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::arguments::is_unacknowledged;
+use super::document::{array_of, get, single};
+use super::error::{WriteError, is_retryable, label_retryable};
+use super::header::CommandHeader;
+use super::reply::copy_cluster_time;
+
+/// What the statements of a command have done so far.
+#[derive(Debug, Default)]
+pub struct WriteReply {
+    /// Documents that were inserted, matched or deleted.
+    pub n: i64,
+    /// Documents that an `update` modified. `None`: another command.
+    pub modified: Option<i64>,
+    upserted: Vec<RawDocumentBuf>,
+    errors: Vec<RawDocumentBuf>,
+    retried: Vec<i32>,
+    write_concern_error: Option<RawDocumentBuf>,
+    last_answer: RawDocumentBuf,
+}
+
+impl WriteReply {
+    /// The reply of an `update`.
+    #[must_use]
+    pub fn of_update() -> Self {
+        Self {
+            modified: Some(0),
+            ..Self::default()
+        }
+    }
+
+    /// Adds to the documents that were inserted, matched or deleted.
+    pub fn count(&mut self, n: i64) {
+        self.n = self.n.saturating_add(n);
+    }
+
+    /// Adds to the documents that were modified. Replies of other commands than `update` do not return it.
+    pub fn count_modified(&mut self, modified: i64) {
+        self.modified = self.modified.map(|sum| sum.saturating_add(modified));
+    }
+
+    /// Takes the write concern's error and the cluster time from mongod's answer to a statement.
+    pub fn take_answer(&mut self, answer: RawDocumentBuf) {
+        if let Some(error) = get(&answer, "writeConcernError").and_then(RawBsonRef::as_document) {
+            self.write_concern_error = Some(error.to_owned());
+        }
+        self.last_answer = answer;
+    }
+
+    /// Takes the write concern's error from elsewhere than the last answer.
+    pub fn set_write_concern_error(&mut self, error: &RawDocument) {
+        self.write_concern_error = Some(error.to_owned());
+    }
+
+    /// Records the failure of the statement, or of the document to insert, with this index.
+    pub fn fail(&mut self, index: usize, error: &WriteError) {
+        self.errors.push(error.to_document(index));
+    }
+
+    /// Records the `_id` of the document that the statement with this index has inserted.
+    pub fn add_upserted(&mut self, index: usize, id: impl BindRawBsonRef) {
+        let mut element = single("index", i32::try_from(index).unwrap_or(i32::MAX));
+        element.append(cstr!("_id"), id);
+        self.upserted.push(element);
+    }
+
+    /// Records that an earlier attempt had executed the statement with this number.
+    pub fn add_retried(&mut self, statement: i32) {
+        self.retried.push(statement);
+    }
+
+    /// Whether a statement has failed.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
+    /// Whether mongod has answered a statement.
+    #[must_use]
+    pub fn has_answer(&self) -> bool {
+        !self.last_answer.is_empty()
+    }
+
+    /// The reply, with its fields in mongod's order. An unacknowledged write returns `n: 0` alone.
+    #[must_use]
+    pub fn into_document(mut self, head: &CommandHeader<'_>) -> RawDocumentBuf {
+        let number = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
+        let mut reply = RawDocumentBuf::new();
+        if get(head.body(), "writeConcern").is_some_and(is_unacknowledged) {
+            reply.append(cstr!("n"), 0);
+            if self.modified.is_some() {
+                reply.append(cstr!("nModified"), 0);
+            }
+            reply.append(cstr!("ok"), 1.0);
+            return reply;
+        }
+        reply.append(cstr!("n"), number(self.n));
+        if !self.errors.is_empty() {
+            reply.append(cstr!("writeErrors"), array_of(&self.errors));
+        }
+        if let Some(error) = &self.write_concern_error {
+            reply.append(cstr!("writeConcernError"), error);
+        }
+        if !self.retried.is_empty() {
+            self.retried.sort_unstable();
+            self.retried.dedup();
+            reply.append(
+                cstr!("retriedStmtIds"),
+                self.retried.iter().copied().collect::<RawArrayBuf>(),
+            );
+        }
+        if !self.upserted.is_empty() {
+            reply.append(cstr!("upserted"), array_of(&self.upserted));
+        }
+        if let Some(modified) = self.modified {
+            reply.append(cstr!("nModified"), number(modified));
+        }
+        reply.append(cstr!("ok"), 1.0);
+        copy_cluster_time(&mut reply, &self.last_answer);
+        let code = self.write_concern_error.map(|error| error.get_i32("code"));
+        if head.is_retryable_write() && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
+            label_retryable(&mut reply);
+        }
+        reply
+    }
+}
