@@ -59,11 +59,14 @@ fn announced(bucket: &RawDocument) -> Vec<i64> {
 fn check_late<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl FnMut(&'a RawDocument, String)) {
     let mut newest = None;
     let mut is_behind_empty = false;
+    let mut is_behind_moved = false;
     for bucket in pages {
         let should = is_late(bucket, newest, shape);
         let is = is_marked(bucket, "late");
         // A writer that finds an empty page does not know what is before it.
-        if is != should && !(is && (is_behind_empty || shape.items_change)) {
+        // Nor one that finds a page whose bounds have moved until they are no dates: `unordered` tells then.
+        let is_told = is_behind_moved && is_marked(bucket, "unordered");
+        if is != should && !is_told && !(is && (is_behind_empty || shape.items_change)) {
             report(
                 bucket,
                 format!("control.late should {}be there", if should { "" } else { "not " }),
@@ -73,7 +76,9 @@ fn check_late<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl Fn
         if !is_behind_empty {
             // The page behind was begun when they were these.
             let kept = control(bucket, "kept").and_then(RawBsonRef::as_document);
-            let to = kept.map_or_else(|| control(bucket, "to"), |kept| value(kept, "to"));
+            let own = control(bucket, "to");
+            is_behind_moved = kept.is_some() && own.and_then(RawBsonRef::as_datetime).is_none();
+            let to = kept.map_or(own, |kept| value(kept, "to"));
             newest = to
                 .and_then(RawBsonRef::as_datetime)
                 .map(bson::DateTime::timestamp_millis);

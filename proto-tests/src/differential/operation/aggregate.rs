@@ -20,7 +20,8 @@ struct Aggregate {
 }
 
 pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let (command, mut made) = match world.take::<AggregateForm>() {
+    let form = world.take::<AggregateForm>();
+    let (command, mut made) = match form {
         AggregateForm::Ordinary => world.group(&AGGREGATE, ordinary),
         AggregateForm::Mistake => (wrong(world), Pipeline::default()),
     };
@@ -35,9 +36,9 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
         batches,
         order: if made.ordered { Order::Defined } else { Order::Free },
         canon: Canon {
-            // What a stage makes has an `_id` of its own; items have none, as the pipeline begins with
-            // leaving it out.
-            without_id: false,
+            // What a stage makes has an `_id` of its own; items have none, as an ordinary pipeline begins with
+            // leaving it out. A mistake that mongod takes returns items.
+            without_id: form == AggregateForm::Mistake && world.canon().without_id,
             loose: made.loose,
             ..Canon::default()
         },

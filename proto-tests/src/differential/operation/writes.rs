@@ -13,6 +13,9 @@ use crate::differential::refusal;
 use crate::differential::sides::{COLLECTION, field, show};
 use crate::differential::{Side, Sides, contents};
 
+/// mongod's errors for a stage that has not one field, and for a stage with an unknown name.
+const MALFORMED: [i32; 2] = [40323, 40324];
+
 /// An `update` or a `delete`.
 #[derive(Debug, Clone)]
 pub(super) struct Writes {
@@ -95,6 +98,11 @@ impl Writes {
         if let Some(naive) = &naive
             && !(compare::succeeded(naive) && compare::succeeded(&shaped))
         {
+            // A malformed pipeline fails the command behind its statements, unless one of them is refused.
+            if !refused.is_empty() && compare::succeeded(&shaped) && MALFORMED.contains(&code(naive)) {
+                contents::unchanged(sides, self.canon).with_context(|| format!("refused: {}", show(&shaped)))?;
+                return Ok(Outcome::Refused);
+            }
             compare::outcomes(naive, &shaped)?;
             return Ok(Outcome::Failed);
         }
@@ -132,6 +140,10 @@ impl Writes {
         }
         (refused, others)
     }
+}
+
+fn code(reply: &RawDocument) -> i32 {
+    reply.get_i32("code").unwrap_or_default()
 }
 
 /// Compares what both say of what was done; `ours`: the errors that are no refusals.
