@@ -133,6 +133,29 @@ fn a_malformed_pipeline_fails_the_command_after_all_statements() -> Result<()> {
 }
 
 #[test]
+fn a_refused_statement_is_seen_beside_a_malformed_pipeline() -> Result<()> {
+    // A standalone has no transaction in which an item could get another key.
+    let mut sides = Sides::on_a_standalone(Shape::new(&["k"]))?;
+    sides.run(&seed())?;
+    let another_key = doc! { "q": { "_id": 2 }, "u": { "$set": { "k": 2 } } };
+    let statements = vec![
+        increment(),
+        doc! { "q": { "_id": 1 }, "u": [{ "$nope": 1 }] },
+        another_key,
+    ];
+    let command = with(&update(statements), "ordered", false);
+    let database = sides.shaped_database();
+    let reply = sides.shaped.command(&with(&command, "$db", database))?;
+    let errors = reply.get_array("writeErrors")?.iter().filter_map(Bson::as_document);
+    let errors: Vec<[Option<i32>; 2]> = errors
+        .map(|error| ["index", "code"].map(|name| error.get_i32(name).ok()))
+        .collect();
+    assert_eq!(errors, [[Some(1), Some(9)], [Some(2), Some(115)]], "{reply}");
+    assert_eq!(reply.get_i32("nModified")?, 1, "{reply}");
+    Ok(())
+}
+
+#[test]
 fn the_read_concern_of_a_write_is_local() -> Result<()> {
     let writes = [
         doc! { "insert": COLLECTION, "documents": [{ "_id": 3, "k": 1 }] },
