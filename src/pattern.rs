@@ -17,4 +17,5 @@ pub mod outlier;
 pub mod pipeline;
 pub mod shape_marker;
 pub mod shapes;
+pub mod unsupported;
 pub mod unwound;

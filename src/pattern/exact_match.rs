@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::command::document::{array_of, put, single, type_name};
+use crate::pattern::unsupported::Unsupported;
 
 /// The variable for what is compared.
 const VALUE: &str = "$$is";
@@ -20,7 +21,7 @@ const MAX_DEPTH: usize = 50;
 ///
 /// # Errors
 /// What of it cannot be demanded, for a message.
-pub fn same(is: RawBson, value: RawBsonRef<'_>, by_bytes: bool) -> Result<RawDocumentBuf, String> {
+pub fn same(is: RawBson, value: RawBsonRef<'_>, by_bytes: bool) -> Result<RawDocumentBuf, Unsupported> {
     let mut same = Same {
         by_bytes,
         types: RawArrayBuf::new(),
@@ -53,11 +54,12 @@ struct Same {
 }
 
 impl Same {
-    fn look_at(&mut self, is: RawBson, value: RawBsonRef<'_>, depth: usize) -> Result<(), String> {
+    fn look_at(&mut self, is: RawBson, value: RawBsonRef<'_>, depth: usize) -> Result<(), Unsupported> {
         if depth > MAX_DEPTH {
             return Err(format!(
                 "an update, other than by its `_id`, of an item nested more than {MAX_DEPTH} levels deep"
-            ));
+            )
+            .into());
         }
         let deeper = depth.saturating_add(1);
         match value {
@@ -94,7 +96,7 @@ impl Same {
         }
     }
 
-    fn fields(&mut self, is: &RawBson, document: &RawDocument, depth: usize) -> Result<(), String> {
+    fn fields(&mut self, is: &RawBson, document: &RawDocument, depth: usize) -> Result<(), Unsupported> {
         let mut seen = HashSet::new();
         for (name, value) in document.iter().flatten() {
             let name = name.as_str();
@@ -116,7 +118,7 @@ impl Same {
         Ok(())
     }
 
-    fn elements(&mut self, is: &RawBson, array: &RawArray, depth: usize) -> Result<(), String> {
+    fn elements(&mut self, is: &RawBson, array: &RawArray, depth: usize) -> Result<(), Unsupported> {
         for (position, value) in array.into_iter().flatten().enumerate() {
             let position = i64::try_from(position).unwrap_or(i64::MAX);
             let element = call("$arrayElemAt", [is.clone(), position.into()]);

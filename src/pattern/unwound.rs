@@ -8,6 +8,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 
 use crate::command::document::{array_of, first_field, get, put, single};
 use crate::command::find::Find;
+use crate::pattern::unsupported::Unsupported;
 
 /// Stages that are only valid first in a pipeline and read something else than documents.
 const FIRST_STAGES: &[&str] = &[
@@ -136,16 +137,16 @@ pub fn of_no_document() -> RawDocumentBuf {
 ///
 /// # Errors
 /// What in it cannot, for a message.
-pub fn check(pipeline: &[impl AsRef<RawDocument>]) -> Result<(), String> {
+pub fn check(pipeline: &[impl AsRef<RawDocument>]) -> Result<(), Unsupported> {
     let first = pipeline.first().and_then(|stage| first_field(stage.as_ref()));
     if let Some((name, _)) = first
         && (FIRST_STAGES.contains(&name) || name.starts_with("$_"))
     {
-        return Err(format!("the stage {name}"));
+        return Err(format!("the stage {name}").into());
     }
     let mut filters = pipeline.iter().filter_map(|stage| only_match(stage.as_ref()));
     match filters.find_map(unsupported_operator) {
-        Some(operator) => Err(format!("{operator} in a $match")),
+        Some(operator) => Err(format!("{operator} in a $match").into()),
         None => Ok(()),
     }
 }

@@ -19,6 +19,7 @@ use super::predicate_pushdown::key_position;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_flag, as_whole_number, get, put};
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::unsupported::Unsupported;
 
 /// The name of the index on `_id`, which every collection has.
 pub const ID: &str = "_id_";
@@ -100,9 +101,9 @@ pub fn is_clustered(spec: &RawDocument) -> bool {
 ///
 /// # Errors
 /// What would not be for items what it is for documents, with the reason.
-pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf, String> {
+pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf, Unsupported> {
     if let Some(name) = given_twice(spec) {
-        return Err(format!("an index specification that gives '{name}' twice"));
+        return Err(format!("an index specification that gives '{name}' twice").into());
     }
     if is_id_key(key(spec)) || is_clustered(spec) {
         // mongod has judged it, and it is there. No other can be clustered, as mongod says.
@@ -120,16 +121,16 @@ pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf,
             "collation" if is_simple(value) => {}
             // mongod drops them, too.
             "ns" | "dropDups" => {}
-            "unique" => return Err("a unique index, which would be one of pages and not of items,".to_owned()),
-            "sparse" => return Err("a sparse index, from which not items but whole pages would be missing,".to_owned()),
+            "unique" => return Err("a unique index, which would be one of pages and not of items,".into()),
+            "sparse" => return Err("a sparse index, from which not items but whole pages would be missing,".into()),
             "partialFilterExpression" => {
-                return Err("a partial index, from which not items but whole pages would be missing,".to_owned());
+                return Err("a partial index, from which not items but whole pages would be missing,".into());
             }
             "expireAfterSeconds" => {
-                return Err("an index with expireAfterSeconds, by which whole pages would be deleted,".to_owned());
+                return Err("an index with expireAfterSeconds, by which whole pages would be deleted,".into());
             }
-            "collation" => return Err("an index with a collation".to_owned()),
-            other => return Err(format!("an index with the option '{other}'")),
+            "collation" => return Err("an index with a collation".into()),
+            other => return Err(format!("an index with the option '{other}'").into()),
         }
     }
     Ok(stored)
@@ -146,21 +147,19 @@ fn is_simple(collation: RawBsonRef<'_>) -> bool {
     locale == Some(RawBsonRef::String("simple"))
 }
 
-fn stored_key(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, String> {
+fn stored_key(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, Unsupported> {
     let mut stored = RawDocumentBuf::new();
     for (path, value) in key.iter().flatten() {
         let path = path.as_str();
         if let RawBsonRef::String(kind) = value {
-            return Err(format!("a {kind} index"));
+            return Err(format!("a {kind} index").into());
         }
         if path == "$**" || path.ends_with(".$**") {
-            return Err("a wildcard index".to_owned());
+            return Err("a wildcard index".into());
         }
         let path = stored_path(shape, path);
         if is_place_in_page(shape, &path) {
-            return Err(
-                "an index on a field that has a number for a name, which would be a place in the page,".to_owned(),
-            );
+            return Err("an index on a field that has a number for a name, which would be a place in the page,".into());
         }
         put(&mut stored, &path, value);
     }

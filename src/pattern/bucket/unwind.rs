@@ -8,6 +8,7 @@ use super::predicate_pushdown::BucketPredicate;
 use crate::command::document::{as_flag, as_whole_number, first_field, put, single};
 use crate::command::find::Find;
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::unsupported::Unsupported;
 use crate::pattern::unwound::{self, match_documents, number_stage, only_match};
 
 /// The order in which fields come that are stored under another name. Of other shapes it is always the stored
@@ -172,7 +173,10 @@ pub fn sum_of_counts(shape: &BucketShape, narrowing: &BucketPredicate) -> Vec<Ra
 ///
 /// # Errors
 /// What in it cannot be run on items, for a message.
-pub fn of_aggregate(shape: &BucketShape, pipeline: &[impl AsRef<RawDocument>]) -> Result<Vec<RawDocumentBuf>, String> {
+pub fn of_aggregate(
+    shape: &BucketShape,
+    pipeline: &[impl AsRef<RawDocument>],
+) -> Result<Vec<RawDocumentBuf>, Unsupported> {
     let narrowing = check(shape, pipeline)?;
     let mut stages = vec![narrowing.bucket_match()];
     if narrowing.one_key().is_some() {
@@ -187,7 +191,7 @@ pub fn of_aggregate(shape: &BucketShape, pipeline: &[impl AsRef<RawDocument>]) -
 ///
 /// # Errors
 /// Those of [`of_aggregate`].
-pub fn check(shape: &BucketShape, pipeline: &[impl AsRef<RawDocument>]) -> Result<BucketPredicate, String> {
+pub fn check(shape: &BucketShape, pipeline: &[impl AsRef<RawDocument>]) -> Result<BucketPredicate, Unsupported> {
     unwound::check(pipeline)?;
     let filter = pipeline.first().and_then(|stage| only_match(stage.as_ref()));
     Ok(BucketPredicate::of(shape, filter))

@@ -17,6 +17,7 @@ use super::predicate_pushdown::BucketPredicate;
 use crate::command::document::{array_of, first_field, get, put, single};
 use crate::command::update::UpdateStatement;
 use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::pattern::unsupported::Unsupported;
 
 pub use self::error_text::in_terms_of_items;
 
@@ -77,17 +78,17 @@ impl ItemUpdateById {
     ///
     /// # Errors
     /// What in it cannot be done in place, for a message.
-    pub fn of(shape: &BucketShape, asked: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Self, String> {
+    pub fn of(shape: &BucketShape, asked: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Self, Unsupported> {
         if shape.item_ids() != ItemIds::Unique {
-            return Err("an update where items have no unique `_id`".to_owned());
+            return Err("an update where items have no unique `_id`".into());
         }
         if asked.collation.is_some() {
-            return Err("an update under a collation".to_owned());
+            return Err("an update under a collation".into());
         }
         let narrowing = BucketPredicate::of(shape, asked.filter);
         let Some(id) = narrowing.exactly_one_id() else {
             let message = "an update but of one item by its `_id`, with plain conditions beside it";
-            return Err(message.to_owned());
+            return Err(message.into());
         };
         let place = ItemIdentifier::of(shape, asked);
         let mut demands = Demands::default();
@@ -101,7 +102,7 @@ impl ItemUpdateById {
                 let item = replacement::stored(shape, replacement, id, mint, &mut demands)?;
                 single("$set", single(&place.element(shape), &item))
             }
-            _ => return Err("an update by a pipeline".to_owned()),
+            _ => return Err("an update by a pipeline".into()),
         };
         let condition = narrowing.on_buckets();
         Ok(Self {

@@ -20,6 +20,7 @@ use super::layout::path;
 use crate::command::document::{first_field, put, single};
 use crate::command::error::WriteError;
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::unsupported::Unsupported;
 
 pub use self::operators::of_operators;
 pub use self::plan::{Demand, Elsewhere, InPlace, Planned};
@@ -58,7 +59,7 @@ impl<'a> Wish<'a> {
 ///
 /// # Errors
 /// Why there are none, for a message.
-pub fn claim(shape: &BucketShape, found: &LocatedItem) -> Result<RawDocumentBuf, String> {
+pub fn claim(shape: &BucketShape, found: &LocatedItem) -> Result<RawDocumentBuf, Unsupported> {
     let place = i32::try_from(found.place).unwrap_or(i32::MAX);
     // mongod remembers a change, and so it must be one: of the type, if not of the value.
     let is_long = call("$eq", single("$type", field(path::CHANGED).as_str()), "long");

@@ -25,6 +25,7 @@ use super::item::IdSource;
 use super::update_by_id::UpdateRequest;
 use crate::command::document::{first_field, get, put};
 use crate::command::error::{ErrorCode, WriteError};
+use crate::pattern::unsupported::Unsupported;
 use tree::Node;
 
 /// What mongod would go on with.
@@ -42,8 +43,8 @@ pub enum Built {
 pub enum UpsertError {
     /// mongod's own error.
     Mongod(WriteError),
-    /// What is not done here, for a message.
-    Unsupported(String),
+    /// The proxy does not evaluate the upsert.
+    Unsupported(Unsupported),
 }
 
 impl UpsertError {
@@ -51,7 +52,7 @@ impl UpsertError {
         Self::Mongod(WriteError::new(code, message))
     }
 
-    fn unsupported(what: impl Into<String>) -> Self {
+    fn unsupported(what: impl Into<Unsupported>) -> Self {
         Self::Unsupported(what.into())
     }
 }

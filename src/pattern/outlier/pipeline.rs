@@ -8,6 +8,7 @@ use crate::command::document::{array_of, put, single};
 use crate::command::find::Find;
 use crate::pattern::exact_match::call;
 use crate::pattern::shapes::OutlierShape;
+use crate::pattern::unsupported::Unsupported;
 use crate::pattern::unwound::{self, match_documents, number_stage, only_match};
 
 /// What mongod's error says where pages are missing: the document has got others since its base was read.
@@ -92,9 +93,9 @@ fn of_others(shape: &OutlierShape, all: &RawDocument) -> RawDocumentBuf {
 }
 
 /// What cannot be read so, for a message.
-fn check(shape: &OutlierShape, words: &RawDocument) -> Result<(), String> {
+fn check(shape: &OutlierShape, words: &RawDocument) -> Result<(), Unsupported> {
     if names_own(shape, RawBsonRef::Document(words)) {
-        return Err(format!("{} beside {}", shape.flag(), shape.array()));
+        return Err(format!("{} beside {}", shape.flag(), shape.array()).into());
     }
     Ok(())
 }
@@ -142,12 +143,12 @@ fn matching(shape: &OutlierShape, filter: Option<&RawDocument>) -> Vec<RawDocume
 ///
 /// # Errors
 /// What of it cannot be done, for a message.
-pub fn of_find(shape: &OutlierShape, find: &Find<'_>) -> Result<Vec<RawDocumentBuf>, String> {
+pub fn of_find(shape: &OutlierShape, find: &Find<'_>) -> Result<Vec<RawDocumentBuf>, Unsupported> {
     for words in [find.filter, find.sort, find.projection].into_iter().flatten() {
         check(shape, words)?;
     }
     if let Some(operator) = find.filter.and_then(unwound::unsupported_operator) {
-        return Err(format!("{operator} in a filter on {}", shape.array()));
+        return Err(format!("{operator} in a filter on {}", shape.array()).into());
     }
     let depends = |words: Option<&RawDocument>| words.is_some_and(|words| depends_on_array(shape, words));
     if depends(find.filter) || depends(find.sort) {
@@ -174,10 +175,14 @@ pub fn of_find(shape: &OutlierShape, find: &Find<'_>) -> Result<Vec<RawDocumentB
 ///
 /// # Errors
 /// What of it cannot be done, for a message.
-pub fn of_count(shape: &OutlierShape, query: &RawDocument, limit: Option<u64>) -> Result<Vec<RawDocumentBuf>, String> {
+pub fn of_count(
+    shape: &OutlierShape,
+    query: &RawDocument,
+    limit: Option<u64>,
+) -> Result<Vec<RawDocumentBuf>, Unsupported> {
     check(shape, query)?;
     if let Some(operator) = unwound::unsupported_operator(query) {
-        return Err(format!("{operator} in a filter on {}", shape.array()));
+        return Err(format!("{operator} in a filter on {}", shape.array()).into());
     }
     let mut stages = matching(shape, Some(query));
     stages.push(match_documents(query));
@@ -195,11 +200,11 @@ pub fn of_distinct(
     path: &str,
     query: Option<&RawDocument>,
     collation: Option<&RawDocument>,
-) -> Result<Vec<RawDocumentBuf>, String> {
+) -> Result<Vec<RawDocumentBuf>, Unsupported> {
     if let Some(query) = query {
         check(shape, query)?;
         if let Some(operator) = unwound::unsupported_operator(query) {
-            return Err(format!("{operator} in a filter on {}", shape.array()));
+            return Err(format!("{operator} in a filter on {}", shape.array()).into());
         }
     }
     let mut stages = matching(shape, query);
@@ -217,7 +222,7 @@ pub fn of_aggregate(
     shape: &OutlierShape,
     given: &[&RawDocument],
     pipeline: &[impl AsRef<RawDocument>],
-) -> Result<Vec<RawDocumentBuf>, String> {
+) -> Result<Vec<RawDocumentBuf>, Unsupported> {
     unwound::check(pipeline)?;
     for stage in given {
         check(shape, stage)?;

@@ -8,6 +8,7 @@ use super::layout::{Extras, field, is_typical, tail};
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::exact_match::same;
 use crate::pattern::shapes::OutlierShape;
+use crate::pattern::unsupported::Unsupported;
 
 /// How many elements a tail has that is left as it is, where a page holds as many: enough that moving them
 /// costs a push little, and few beside what a document has of its array.
@@ -159,7 +160,7 @@ fn first_too_many(shape: &OutlierShape, count: u32) -> Option<String> {
 ///
 /// # Errors
 /// What of it cannot be demanded, for a message.
-pub fn replacing(found: &RawDocument, then: &RawDocument) -> Result<(RawDocumentBuf, RawBson), String> {
+pub fn replacing(found: &RawDocument, then: &RawDocument) -> Result<(RawDocumentBuf, RawBson), Unsupported> {
     let id = get(found, "_id").unwrap_or(RawBsonRef::Null);
     let mut filter = single("_id", single("$eq", id));
     put(

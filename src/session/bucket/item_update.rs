@@ -16,6 +16,7 @@ use crate::pattern::bucket::update_by_id::{UpdateRequest, in_terms_of_items};
 use crate::pattern::bucket::update_by_position::{self, Planned, Positional, Probe, Wish};
 use crate::pattern::bucket::upsert::OperatorUpdate;
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::unsupported::Unsupported;
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream_connection::UpstreamRequest;
@@ -138,9 +139,9 @@ impl<'a> ItemUpdate<'a> {
             Some(Wish::Replacement(replacement)) => {
                 update_by_position::of_replacement(run.shape, found, replacement, &mut mint)
             }
-            Some(Wish::Pipeline(_)) | None => Err("such an update".to_owned()),
+            Some(Wish::Pipeline(_)) | None => Err("such an update".into()),
         });
-        let planned: Result<Vec<Planned>, String> = planned.collect();
+        let planned: Result<Vec<Planned>, Unsupported> = planned.collect();
         planned.map_err(|what| run.unsupported(&what).into())
     }
 

@@ -18,6 +18,7 @@ use crate::command::reply::{CursorReply, succeeded, with_closed_cursor};
 use crate::pattern::outlier::classify::{depends_on_array, names_own};
 use crate::pattern::outlier::pipeline;
 use crate::pattern::shapes::{OutlierShape, Reads};
+use crate::pattern::unsupported::Unsupported;
 use crate::pattern::unwound;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
@@ -70,13 +71,13 @@ async fn read(run: &mut OutlierCommand<'_>, body: &RawDocument) -> Result<RawDoc
 }
 
 /// How a `find` is answered, or what of it cannot be.
-pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<FindPlan, String> {
+pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<FindPlan, Unsupported> {
     if shape.reads() == Reads::Base {
         return Ok(FindPlan::Complete(None));
     }
     let depends = |words: Option<&RawDocument>| words.is_some_and(|words| depends_on_array(shape, words));
     let by_pipeline = || match find.beyond_aggregation.first() {
-        Some(option) => Err(format!("find with '{option}' that depends on {}", shape.array())),
+        Some(option) => Err(format!("find with '{option}' that depends on {}", shape.array()).into()),
         None => Ok(FindPlan::Pipeline),
     };
     if depends(find.filter) || depends(find.sort) {
@@ -84,10 +85,10 @@ pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<FindPlan, Str
     }
     // What an index on the array has is of first elements.
     if depends(find.min) || depends(find.max) {
-        return Err(format!("find with a bound on {}", shape.array()));
+        return Err(format!("find with a bound on {}", shape.array()).into());
     }
     if find.beyond_aggregation.contains(&"returnKey") {
-        return Err("find with 'returnKey'".to_owned());
+        return Err("find with 'returnKey'".into());
     }
     let Some(projection) = find.projection else {
         return Ok(FindPlan::Complete(None));
@@ -101,7 +102,7 @@ pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<FindPlan, Str
     });
     let are_plain = flags.all(|flag| flag.is_some());
     if names_own(shape, RawBsonRef::Document(projection)) && !(are_plain && leaves_control(shape, projection)) {
-        return Err(format!("a projection of `{}`, or of what is beside it,", shape.flag()));
+        return Err(format!("a projection of `{}`, or of what is beside it,", shape.flag()).into());
     }
     if !depends_on_array(shape, projection) {
         return Ok(FindPlan::Complete(None));

@@ -8,6 +8,7 @@ use crate::command::document::{put, single};
 use crate::pattern::bucket::key::{canonical, same_bytes};
 use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::unsupported::Unsupported;
 
 /// The operators on the item at `place`. What sets a key field, the time or the `_id` to a value becomes a
 /// demand that it has that value.
@@ -17,12 +18,12 @@ pub(super) fn translate(
     id: &RawBson,
     place: &ItemIdentifier,
     demands: &mut Demands,
-) -> Result<RawDocumentBuf, String> {
+) -> Result<RawDocumentBuf, Unsupported> {
     let mut translated = RawDocumentBuf::new();
     let mut demanded: Vec<&str> = Vec::new();
     for (operator, paths) in operators.iter().flatten() {
         if operator.as_str() == "$rename" {
-            return Err("$rename".to_owned());
+            return Err("$rename".into());
         }
         // What is no document is mongod's to refuse.
         let RawBsonRef::Document(paths) = paths else {
@@ -40,7 +41,7 @@ pub(super) fn translate(
             if change.is_of_the_items_place(shape) {
                 // mongod refuses two changes of one field, but would not see them.
                 if demanded.contains(&change.path) {
-                    return Err(format!("two changes of '{}'", change.path));
+                    return Err(format!("two changes of '{}'", change.path).into());
                 }
                 demanded.push(change.path);
                 change.demand(shape, id, demands)?;
@@ -54,8 +55,7 @@ pub(super) fn translate(
         }
         if !keep_their_order(&mut roots) {
             return Err(
-                "an update that may add several fields, in the order of their names, of which one is renamed"
-                    .to_owned(),
+                "an update that may add several fields, in the order of their names, of which one is renamed".into(),
             );
         }
         translated.append(operator, &moved);
@@ -93,31 +93,31 @@ impl<'a> PathUpdate<'a> {
         root == "_id" || shape.time() == Some(root) || key_position(shape, root).is_some()
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Unsupported> {
         if self.path.split('.').any(|part| part == "$") {
-            return Err("the positional operator $ in an update".to_owned());
+            return Err("the positional operator $ in an update".into());
         }
         if self.path.is_empty() || self.path.split('.').any(str::is_empty) {
-            return Err("an update of a field without a name".to_owned());
+            return Err("an update of a field without a name".into());
         }
         // mongod checks such a name where the field becomes another, which the item tells.
         if self.path.starts_with('$') {
-            return Err("an update of a field whose name begins with $".to_owned());
+            return Err("an update of a field whose name begins with $".into());
         }
         Ok(())
     }
 
     /// Demands that the field is what it is set to.
-    fn demand(&self, shape: &BucketShape, id: &RawBson, demands: &mut Demands) -> Result<(), String> {
+    fn demand(&self, shape: &BucketShape, id: &RawBson, demands: &mut Demands) -> Result<(), Unsupported> {
         match self.operator {
             // Nothing is inserted.
             "$setOnInsert" => return Ok(()),
             "$set" if !self.path.contains('.') => {}
-            operator => return Err(format!("{operator} of '{}'", self.path)),
+            operator => return Err(format!("{operator} of '{}'", self.path).into()),
         }
         if self.path == "_id" {
             if !same_bytes(self.value, id.as_raw_bson_ref()) {
-                return Err("an update of '_id'".to_owned());
+                return Err("an update of '_id'".into());
             }
             // The item's own may be equal to it and another all the same, as 7.0 is to 7.
             demands
@@ -140,7 +140,7 @@ impl<'a> PathUpdate<'a> {
                 | RawBsonRef::DateTime(_)
         );
         if !is_plain || !same_bytes(canonical(self.value).as_raw_bson_ref(), self.value) {
-            return Err(format!("$set of the key field '{}' to a value of that kind", self.path));
+            return Err(format!("$set of the key field '{}' to a value of that kind", self.path).into());
         }
         demands.of_bucket.push(single(self.path, single("$eq", self.value)));
         demands.of_item.push(single(self.path, single("$exists", false)));
@@ -149,10 +149,14 @@ impl<'a> PathUpdate<'a> {
 }
 
 /// Demands that the item's time is this one.
-pub(super) fn demand_time(shape: &BucketShape, value: RawBsonRef<'_>, demands: &mut Demands) -> Result<(), String> {
+pub(super) fn demand_time(
+    shape: &BucketShape,
+    value: RawBsonRef<'_>,
+    demands: &mut Demands,
+) -> Result<(), Unsupported> {
     let time = shape.time().unwrap_or_default();
     if !matches!(value, RawBsonRef::DateTime(_)) {
-        return Err(format!("an update of the time '{time}' to what is no date"));
+        return Err(format!("an update of the time '{time}' to what is no date").into());
     }
     let mut condition = single("$eq", value);
     // An array that holds the date would be equal to it, too.

@@ -8,6 +8,7 @@ use crate::command::document::{get, single};
 use crate::pattern::bucket::item::{IdSource, Item};
 use crate::pattern::bucket::key::same_bytes;
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::unsupported::Unsupported;
 
 /// The item as it will be stored.
 pub(super) fn stored(
@@ -16,7 +17,7 @@ pub(super) fn stored(
     id: &RawBson,
     mint: &mut dyn IdSource,
     demands: &mut Demands,
-) -> Result<RawDocumentBuf, String> {
+) -> Result<RawDocumentBuf, Unsupported> {
     demands
         .of_item
         .push(single("_id", single("$type", type_of(id.as_raw_bson_ref())?)));
@@ -25,8 +26,8 @@ pub(super) fn stored(
     for (name, value) in replacement.iter().flatten() {
         match name.as_str() {
             "_id" if same_bytes(value, id.as_raw_bson_ref()) => {}
-            "_id" => return Err("an update of '_id'".to_owned()),
-            operator if operator.starts_with('$') => return Err("a field whose name begins with $".to_owned()),
+            "_id" => return Err("an update of '_id'".into()),
+            operator if operator.starts_with('$') => return Err("a field whose name begins with $".into()),
             _ => whole.append(name, value),
         }
     }
@@ -42,7 +43,7 @@ pub(super) fn stored(
 
 /// The number of an `_id`'s type, of which an equal `_id` is the same in every bit: the item keeps the one
 /// that it has, of which the filter only says what it is equal to.
-pub(super) fn type_of(id: RawBsonRef<'_>) -> Result<i32, String> {
+pub(super) fn type_of(id: RawBsonRef<'_>) -> Result<i32, Unsupported> {
     let is_one = match id {
         RawBsonRef::String(_)
         | RawBsonRef::ObjectId(_)
@@ -57,6 +58,6 @@ pub(super) fn type_of(id: RawBsonRef<'_>) -> Result<i32, String> {
     if is_one {
         Ok(i32::from(id.element_type() as u8))
     } else {
-        Err("a replacement by an `_id` of that kind".to_owned())
+        Err("a replacement by an `_id` of that kind".into())
     }
 }

@@ -7,6 +7,7 @@ use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::exact_match::{call, same};
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::unsupported::Unsupported;
 
 /// The condition on the bucket; `by_bytes` where a collation may take different strings for equal.
 pub(super) fn filter(
@@ -14,7 +15,7 @@ pub(super) fn filter(
     found: &LocatedItem,
     demand: Demand<'_>,
     by_bytes: bool,
-) -> Result<RawDocumentBuf, String> {
+) -> Result<RawDocumentBuf, Unsupported> {
     let items = format!("${}", shape.items());
     let (value, is) = match demand {
         Demand::Item => {

@@ -13,6 +13,7 @@ use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::bucket::upsert::{OperatorUpdate, UpsertError, changed};
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::unsupported::Unsupported;
 
 /// Operators that compare what is in an item.
 const COMPARING: [&str; 6] = ["$addToSet", "$max", "$min", "$pull", "$pullAll", "$push"];
@@ -31,7 +32,7 @@ pub fn of_operators(
     found: &LocatedItem,
     update: OperatorUpdate<'_>,
     mint: &mut dyn IdSource,
-) -> Result<Planned, String> {
+) -> Result<Planned, Unsupported> {
     let OperatorUpdate {
         operators,
         array_filters,
@@ -89,7 +90,7 @@ fn computed(
     update: OperatorUpdate<'_>,
     reason: &str,
     mint: &mut dyn IdSource,
-) -> Result<Planned, String> {
+) -> Result<Planned, Unsupported> {
     match changed(&found.item, update, mint) {
         Ok(item) => {
             let planned = of_computed(shape, found, &item, mint)?;
@@ -102,8 +103,8 @@ fn computed(
         }
         Err(UpsertError::Mongod(error)) => Ok(Planned::Failed(error)),
         Err(UpsertError::Unsupported(what)) => Err(match what.strip_prefix("an upsert ") {
-            Some(rest) => format!("{reason} {rest}"),
-            None => format!("{reason} ({what})"),
+            Some(rest) => format!("{reason} {rest}").into(),
+            None => format!("{reason} ({what})").into(),
         }),
     }
 }
@@ -148,7 +149,7 @@ struct Translation<'a> {
 
 impl Translation<'_> {
     /// One path of an operator. `Some`: mongod's error.
-    fn one(&mut self, operator: &str, path: &str, value: RawBsonRef<'_>) -> Result<Option<WriteError>, String> {
+    fn one(&mut self, operator: &str, path: &str, value: RawBsonRef<'_>) -> Result<Option<WriteError>, Unsupported> {
         check_path(path)?;
         let root = root(path);
         self.is_of_name |= root.starts_with('$');
@@ -172,13 +173,13 @@ impl Translation<'_> {
             if path == root && (operator == "$unset" || (operator == "$set" && now.is_some())) {
                 return Ok(Some(immutable_id()));
             }
-            return Err(format!("{operator} of '{path}'"));
+            return Err(format!("{operator} of '{path}'").into());
         }
         self.is_of_place = true;
         Ok(None)
     }
 
-    fn rename(&mut self, from: &str, to: RawBsonRef<'_>) -> Result<Option<WriteError>, String> {
+    fn rename(&mut self, from: &str, to: RawBsonRef<'_>) -> Result<Option<WriteError>, Unsupported> {
         let to = to.as_str().unwrap_or_default();
         check_path(from)?;
         check_path(to)?;
@@ -195,7 +196,7 @@ impl Translation<'_> {
             return if self.found.id().is_some() && [from, to].contains(&"_id") {
                 Ok(Some(immutable_id()))
             } else {
-                Err("$rename of '_id'".to_owned())
+                Err("$rename of '_id'".into())
             };
         }
         if roots.into_iter().any(|root| self.is_of_the_items_place(root)) {
@@ -254,12 +255,12 @@ fn root(path: &str) -> &str {
     path.split('.').next().unwrap_or_default()
 }
 
-fn check_path(path: &str) -> Result<(), String> {
+fn check_path(path: &str) -> Result<(), Unsupported> {
     if path.split('.').any(str::is_empty) {
-        return Err("an update of a field without a name".to_owned());
+        return Err("an update of a field without a name".into());
     }
     if is_positional(root(path)) {
-        return Err("an update of a positional operator".to_owned());
+        return Err("an update of a positional operator".into());
     }
     Ok(())
 }

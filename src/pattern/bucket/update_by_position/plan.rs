@@ -10,6 +10,7 @@ use crate::pattern::bucket::expression::{call, literal, miss};
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::unsupported::Unsupported;
 
 /// What is to be done for one item.
 #[derive(Clone, Debug)]
@@ -105,7 +106,7 @@ impl InPlace {
         shape: &BucketShape,
         found: &LocatedItem,
         demand: Demand<'_>,
-    ) -> Result<RawDocumentBuf, String> {
+    ) -> Result<RawDocumentBuf, Unsupported> {
         compare_and_set::filter(shape, found, demand, self.collation.is_some())
     }
 
@@ -113,12 +114,12 @@ impl InPlace {
     ///
     /// # Errors
     /// Those of [`InPlace::filter`].
-    pub fn statement(&self, shape: &BucketShape, found: &LocatedItem) -> Result<RawDocumentBuf, String> {
+    pub fn statement(&self, shape: &BucketShape, found: &LocatedItem) -> Result<RawDocumentBuf, Unsupported> {
         let mut statement = single("q", self.filter(shape, found, Demand::Item)?);
         statement.append(cstr!("u"), self.update());
         self.append_options(&mut statement);
         if statement.as_bytes().len() > MAX_STATEMENT_BYTES {
-            return Err("an update, other than by its `_id`, of an item of that size".to_owned());
+            return Err("an update, other than by its `_id`, of an item of that size".into());
         }
         Ok(statement)
     }
@@ -128,11 +129,11 @@ impl InPlace {
     ///
     /// # Errors
     /// Those of [`InPlace::filter`].
-    pub fn statement_or_miss(&self, shape: &BucketShape, found: &LocatedItem) -> Result<RawDocumentBuf, String> {
+    pub fn statement_or_miss(&self, shape: &BucketShape, found: &LocatedItem) -> Result<RawDocumentBuf, Unsupported> {
         let statement = self.statement(shape, found)?;
         let query = get(&statement, "q").and_then(RawBsonRef::as_document);
         let Some((query, condition)) = query.and_then(|query| Some((query, get(query, "$expr")?))) else {
-            return Err("an update without a condition".to_owned());
+            return Err("an update without a condition".into());
         };
         // mongod may plan it by the key, and evaluate the expression on the key's other pages.
         let is_other = call("$ne", "$_id", literal(&found.bucket));

@@ -8,6 +8,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocu
 
 use crate::command::document::{get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
+use crate::pattern::unsupported::Unsupported;
 
 /// The part of a path that stands for the element.
 const OPERATOR: &str = "$";
@@ -34,7 +35,7 @@ impl Positional {
     ///
     /// # Errors
     /// Several of them, for a message.
-    pub fn of(operators: &RawDocument) -> Result<Option<Self>, String> {
+    pub fn of(operators: &RawDocument) -> Result<Option<Self>, Unsupported> {
         let mut found: Option<&str> = None;
         for (_, paths) in operators.iter().flatten() {
             for (path, _) in paths.as_document().into_iter().flat_map(RawDocument::iter).flatten() {
@@ -42,7 +43,7 @@ impl Positional {
                     continue;
                 };
                 if split(rest).is_some() || found.is_some_and(|before| before != array) {
-                    return Err("several positional operators $ in an update".to_owned());
+                    return Err("several positional operators $ in an update".into());
                 }
                 found = Some(array);
             }
@@ -54,7 +55,7 @@ impl Positional {
     ///
     /// # Errors
     /// A filter of which that cannot be told, for a message.
-    pub fn probe(&self, item: &RawDocument, filter: Option<&RawDocument>) -> Result<Probe, String> {
+    pub fn probe(&self, item: &RawDocument, filter: Option<&RawDocument>) -> Result<Probe, Unsupported> {
         let unclear = || format!("the positional operator $ on '{}' with such a filter", self.path);
         let root = self.path.split('.').next().unwrap_or_default();
         let mut about_it = 0_usize;
@@ -64,17 +65,17 @@ impl Positional {
             if of_root == root {
                 about_it = about_it.saturating_add(1);
                 if says_not(value) {
-                    return Err(unclear());
+                    return Err(unclear().into());
                 }
             } else if name != "$comment" && (name.starts_with('$') || get(item, of_root).is_some_and(holds_array)) {
                 // Which may be about an array as well.
-                return Err(unclear());
+                return Err(unclear().into());
             }
         }
         match about_it {
             0 => return Ok(Probe::Failed(not_found())),
             1 => {}
-            _ => return Err(unclear()),
+            _ => return Err(unclear().into()),
         }
         let parts: Vec<&str> = self.path.split('.').collect();
         let Some(elements) = at(item, &parts) else {

@@ -3,6 +3,7 @@
 use bson::raw::{RawBson, RawBsonRef, RawDocument};
 
 use crate::command::document::get;
+use crate::pattern::unsupported::Unsupported;
 
 /// What a `$rename` does to an item.
 pub(super) enum RenameEffect {
@@ -16,7 +17,7 @@ pub(super) enum RenameEffect {
 ///
 /// # Errors
 /// Paths that lead through anything but documents: mongod refuses them, each in other words.
-pub(super) fn renamed(item: &RawDocument, from: &str, to: &str) -> Result<RenameEffect, String> {
+pub(super) fn renamed(item: &RawDocument, from: &str, to: &str) -> Result<RenameEffect, Unsupported> {
     let Some(value) = at(item, from)? else {
         return Ok(RenameEffect::Nothing);
     };
@@ -24,7 +25,7 @@ pub(super) fn renamed(item: &RawDocument, from: &str, to: &str) -> Result<Rename
     Ok(RenameEffect::To(value.into()))
 }
 
-fn at<'a>(item: &'a RawDocument, path: &str) -> Result<Option<RawBsonRef<'a>>, String> {
+fn at<'a>(item: &'a RawDocument, path: &str) -> Result<Option<RawBsonRef<'a>>, Unsupported> {
     let mut document = item;
     let mut parts = path.split('.').peekable();
     while let Some(part) = parts.next() {
@@ -36,7 +37,7 @@ fn at<'a>(item: &'a RawDocument, path: &str) -> Result<Option<RawBsonRef<'a>>, S
         }
         document = match value {
             RawBsonRef::Document(inner) => inner,
-            _ => return Err(format!("$rename by the path '{path}' through what is no document")),
+            _ => return Err(format!("$rename by the path '{path}' through what is no document").into()),
         };
     }
     Ok(None)

@@ -11,6 +11,7 @@ use crate::pattern::bucket::item::{IdSource, Item, KeepsTimestamps, with_timesta
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::key::{Key, canonical, same_bytes};
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::unsupported::Unsupported;
 
 /// The item as a replacement has it.
 ///
@@ -21,7 +22,7 @@ pub fn of_replacement(
     found: &LocatedItem,
     replacement: &RawDocument,
     mint: &mut dyn IdSource,
-) -> Result<Planned, String> {
+) -> Result<Planned, Unsupported> {
     if let Err(error) = check_changed(replacement, |_| true) {
         return Ok(Planned::Failed(error));
     }
@@ -39,7 +40,7 @@ pub fn of_pipeline(
     found: &LocatedItem,
     made: &RawDocument,
     mint: &mut dyn IdSource,
-) -> Result<Planned, String> {
+) -> Result<Planned, Unsupported> {
     if made.as_bytes() == found.item.as_bytes() {
         return Ok(Planned::Unchanged { counted: false });
     }
@@ -55,7 +56,7 @@ pub(super) fn of_computed(
     found: &LocatedItem,
     made: &RawDocument,
     mint: &mut dyn IdSource,
-) -> Result<Planned, String> {
+) -> Result<Planned, Unsupported> {
     if made.as_bytes() == found.item.as_bytes() {
         // Though what is stored may have its fields in another order.
         return Ok(Planned::Unchanged { counted: false });
@@ -74,10 +75,10 @@ fn become_whole(
     new: &RawDocument,
     counted: bool,
     mint: &mut dyn IdSource,
-) -> Result<Planned, String> {
+) -> Result<Planned, Unsupported> {
     let mut whole = RawDocumentBuf::new();
     match (get(new, "_id"), found.id()) {
-        (Some(_), None) => return Err("an update that gives an item an `_id` where none is kept".to_owned()),
+        (Some(_), None) => return Err("an update that gives an item an `_id` where none is kept".into()),
         (Some(new), Some(old)) if !are_equal(new, old) => {
             if let Err(error) = check_id(new) {
                 return Ok(Planned::Failed(error));

@@ -16,6 +16,7 @@ use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::{PageHeader, TimeBounds, path};
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::unsupported::Unsupported;
 
 /// What must be so before an item gets any other time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +129,7 @@ pub fn with_any_time(
     stored: &RawDocument,
     time: Option<DateTime>,
     highest: Option<&PageHeader>,
-) -> Result<RawDocumentBuf, String> {
+) -> Result<RawDocumentBuf, Unsupported> {
     let mut page = single(path::PAGE, found.page);
     match get(&found.control, "nonce") {
         Some(nonce) => put(&mut page, path::NONCE, nonce),

@@ -26,11 +26,11 @@ fn found() -> LocatedItem {
     LocatedItem::parse(&shape(), &answer).unwrap()
 }
 
-fn operators(update: &RawDocument) -> Result<Planned, String> {
+fn operators(update: &RawDocument) -> Result<Planned, Unsupported> {
     operators_on(&found(), update)
 }
 
-fn operators_on(item: &LocatedItem, operators: &RawDocument) -> Result<Planned, String> {
+fn operators_on(item: &LocatedItem, operators: &RawDocument) -> Result<Planned, Unsupported> {
     let update = OperatorUpdate {
         operators,
         array_filters: None,

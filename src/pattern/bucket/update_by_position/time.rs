@@ -9,6 +9,7 @@ use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::unsupported::Unsupported;
 
 /// The element of `updates` that puts `stored` in the item's place if its time goes there: between those of
 /// the items beside it, and between the page's bounds or, on the highest page, behind them. Where the page is
@@ -21,7 +22,7 @@ pub fn with_time(
     found: &LocatedItem,
     stored: RawBsonRef<'_>,
     time: DateTime,
-) -> Result<RawDocumentBuf, String> {
+) -> Result<RawDocumentBuf, Unsupported> {
     let field = shape.rename().stored(shape.time().unwrap_or_default());
     let beside = |place: usize, operator: &str| {
         let path = format!("{}.{place}.{field}", shape.items());
