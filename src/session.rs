@@ -24,6 +24,7 @@ mod kill_cursors;
 mod malformed_pipeline;
 pub mod memory;
 pub mod metrics;
+mod namespace_cache;
 mod outlier;
 mod refusal;
 mod relay;

@@ -7,24 +7,19 @@
 mod create;
 mod inspect;
 
-use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, PoisonError};
 
 use bson::Binary;
 use bson::spec::BinarySubtype;
 
 use super::error::RunError;
 use super::metrics::SessionMetrics;
+use super::namespace_cache::NamespaceCache;
 use super::upstream_connection::UpstreamConnection;
 use crate::command::arguments::InheritedOptions;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
 use crate::pattern::shapes::BucketShape;
-
-/// Namespaces remembered; with a shape for every database there may be many. Beyond it, all are looked at
-/// anew.
-const MAX_NAMESPACES: usize = 10_000;
 
 /// How often a collection that is dropped while it is being made ready is begun again.
 const MAX_ATTEMPTS: u32 = 20;
@@ -32,7 +27,7 @@ const MAX_ATTEMPTS: u32 = 20;
 /// The collections found ready, by namespace.
 #[derive(Debug, Default)]
 pub(super) struct CollectionCatalog {
-    ready: Mutex<HashMap<String, ReadyCollection>>,
+    ready: NamespaceCache<ReadyCollection>,
 }
 
 /// A collection that is ready.
@@ -88,14 +83,14 @@ impl CollectionCatalog {
         if asker.link.is_dry_run() {
             return Ok(assumed());
         }
-        if let Some(ready) = self.known(asker.namespace) {
+        if let Some(ready) = self.ready.get(asker.namespace) {
             return Ok(ready);
         }
         // Looked up again after it was created, by this or by another proxy; somebody may drop it meanwhile.
         for _ in 0..MAX_ATTEMPTS {
             match asker.find_thawed().await? {
                 Some(found) if found.has_page_index => {
-                    self.remember(asker.namespace, found.ready.clone());
+                    self.ready.put(asker.namespace, found.ready.clone());
                     return Ok(found.ready);
                 }
                 None if asker.makes_it_in_transaction() => {
@@ -117,13 +112,13 @@ impl CollectionCatalog {
         if asker.link.is_dry_run() {
             return Ok(Some(assumed().uuid));
         }
-        if let Some(ready) = self.known(asker.namespace) {
+        if let Some(ready) = self.ready.get(asker.namespace) {
             return Ok(Some(ready.uuid));
         }
         let found = asker.find().await?;
         let uuid = found.as_ref().map(|found| found.ready.uuid.clone());
         match found {
-            Some(found) if found.has_page_index && !found.is_frozen => self.remember(asker.namespace, found.ready),
+            Some(found) if found.has_page_index && !found.is_frozen => self.ready.put(asker.namespace, found.ready),
             _ => {}
         }
         Ok(uuid)
@@ -131,23 +126,7 @@ impl CollectionCatalog {
 
     /// Forgets what was found, after a drop or when a write did not meet it.
     pub(super) fn forget(&self, namespace: Namespace<'_>) {
-        self.lock().remove(&namespace.to_string());
-    }
-
-    fn known(&self, namespace: Namespace<'_>) -> Option<ReadyCollection> {
-        self.lock().get(&namespace.to_string()).cloned()
-    }
-
-    fn remember(&self, namespace: Namespace<'_>, found: ReadyCollection) {
-        let mut ready = self.lock();
-        if ready.len() >= MAX_NAMESPACES {
-            ready.clear();
-        }
-        ready.insert(namespace.to_string(), found);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, ReadyCollection>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ready.forget(namespace);
     }
 }
 

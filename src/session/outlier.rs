@@ -2,7 +2,6 @@
 //! on; others are planned by `pattern::outlier`. See `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
 
 mod base_document;
-pub(super) mod collation;
 mod collation_check;
 mod collection;
 pub(super) mod command;

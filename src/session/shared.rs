@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use bson::Binary;
 
 use super::collection_catalog::CollectionCatalog;
 use super::cursor::CursorRegistry;
@@ -13,7 +14,7 @@ use super::head_page_cache::HeadPages;
 use super::id_source::Timestamps;
 use super::memory::MemoryBudget;
 use super::metrics::SessionMetrics;
-use super::outlier::collation::WithoutCollation;
+use super::namespace_cache::NamespaceCache;
 use super::outlier::hot_documents::KnownOutliers;
 use super::outlier::leftover::Leftovers;
 use super::outlier::scratch_collection::Scratches;
@@ -43,11 +44,12 @@ pub struct Settings {
     pub(super) shapes: Shapes,
     pub(super) limits: SessionLimits,
     /// What was found under these shapes.
-    pub(super) readiness: CollectionCatalog,
+    pub(super) catalog: CollectionCatalog,
     pub(super) hints: HeadPages,
     pub(super) first_pages: FirstPages,
-    /// The outlier collections that strings are compared in by their bytes.
-    pub(super) without_collation: WithoutCollation,
+    /// The UUIDs of the outlier collections that have no collation of their own. Every write that was
+    /// evaluated elsewhere names the UUID, so that mongod refuses it on another collection of the name.
+    pub(super) without_collation: NamespaceCache<Binary>,
     /// The outlier collections that are stored in these shapes.
     pub(super) stored_shapes: StoredShapes,
     pub(super) known_outliers: KnownOutliers,
@@ -63,10 +65,10 @@ impl Settings {
         Self {
             shapes,
             limits,
-            readiness: CollectionCatalog::default(),
+            catalog: CollectionCatalog::default(),
             hints: HeadPages::default(),
             first_pages: FirstPages::default(),
-            without_collation: WithoutCollation::default(),
+            without_collation: NamespaceCache::default(),
             stored_shapes: StoredShapes::default(),
             known_outliers: KnownOutliers::default(),
             scratches: Scratches::default(),

@@ -1,13 +1,12 @@
 //! Compares the shape marker of an outlier collection, which is on its extras, with the shape.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bson::raw::RawDocumentBuf;
 
 use super::error::RunError;
 use super::metrics::SessionMetrics;
+use super::namespace_cache::NamespaceCache;
 use super::upstream_connection::UpstreamConnection;
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::single;
@@ -20,13 +19,10 @@ use crate::pattern::shapes::OutlierShape;
 /// How long a collection is taken to have no extras, once that was seen: another proxy may make the first at
 /// any time, and a collection without any is not to be looked at for each of its commands.
 const WITHOUT_EXTRAS: Duration = Duration::from_secs(1);
-/// Namespaces remembered; with a shape for every database there may be many. Beyond it, all are looked at
-/// anew.
-const MAX_NAMESPACES: usize = 10_000;
 
 /// The collections that were seen to be stored in their shape.
 #[derive(Debug, Default)]
-pub(super) struct StoredShapes(Mutex<HashMap<String, MarkerState>>);
+pub(super) struct StoredShapes(NamespaceCache<MarkerState>);
 
 /// What was seen.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +45,7 @@ pub(super) struct StoredAsker<'a> {
 impl StoredShapes {
     /// Whether nothing has to be looked at.
     pub(super) fn knows(&self, namespace: Namespace<'_>) -> bool {
-        match self.lock().get(&namespace.to_string()) {
+        match self.0.get(namespace) {
             Some(MarkerState::Same) => true,
             Some(MarkerState::NothingAt(at)) => at.elapsed() < WITHOUT_EXTRAS,
             None => false,
@@ -72,21 +68,13 @@ impl StoredShapes {
             Err(RunError::Command(error)) if error.is(ErrorCode::Unauthorized) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let mut shapes = self.lock();
-        if shapes.len() >= MAX_NAMESPACES {
-            shapes.clear();
-        }
-        shapes.insert(asker.namespace.to_string(), seen);
+        self.0.put(asker.namespace, seen);
         Ok(())
     }
 
     /// Forgets what was seen of a collection that is dropped.
     pub(super) fn forget(&self, namespace: Namespace<'_>) {
-        self.lock().remove(&namespace.to_string());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, MarkerState>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.forget(namespace);
     }
 }
 

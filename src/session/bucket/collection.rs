@@ -37,10 +37,10 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
         return Ok(reply);
     }
     // It may be a new one, if another proxy has dropped the one that was found ready.
-    run.context.settings.readiness.forget(run.namespace);
+    run.context.settings.catalog.forget(run.namespace);
     run.context
         .settings
-        .readiness
+        .catalog
         .for_writing(&mut run.catalog_session())
         .await?;
     Ok(reply)
@@ -55,7 +55,7 @@ fn index_on_no_ids(run: &BucketCommand<'_>) -> Option<&'static str> {
 }
 
 pub(super) async fn drop(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    run.context.settings.readiness.forget(run.namespace);
+    run.context.settings.catalog.forget(run.namespace);
     let (others, least) = match indexes::there(run).await {
         Ok(there) => (there.unwrap_or_default().others.len(), 0),
         // Who may drop a collection may have no right to see its indexes. As a rule there is one.

@@ -120,7 +120,7 @@ pub(super) async fn from_buckets(
         Err(RunError::Command(error)) if error.is(ErrorCode::BadValue) => return Ok(None),
         // Replaced since another query was asked.
         Err(RunError::Command(error)) if error.is(ErrorCode::CollectionUuidMismatch) => {
-            run.context.settings.readiness.forget(run.namespace);
+            run.context.settings.catalog.forget(run.namespace);
             return Ok(None);
         }
         Err(error) => return Err(error),

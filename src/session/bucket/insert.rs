@@ -52,7 +52,7 @@ async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Resu
     if batch.has_work() {
         write_concern::check(run).await?;
         let settings = run.context.settings;
-        let ready = settings.readiness.for_writing(&mut run.catalog_session()).await?;
+        let ready = settings.catalog.for_writing(&mut run.catalog_session()).await?;
         batch.learn(run, &ready);
         let turns = take_turns(run, batch, &ready.uuid).await;
         let order = turns.order;
@@ -140,7 +140,7 @@ async fn still_ready(
     let now = run
         .context
         .settings
-        .readiness
+        .catalog
         .for_writing(&mut run.catalog_session())
         .await?;
     if now != ready {

@@ -14,7 +14,7 @@ impl BucketCommand<'_> {
     pub(super) async fn ensure_readable(&mut self, hint: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
         let settings = self.context.settings;
         check_hint_form(hint)?;
-        self.collection = settings.readiness.for_reading(&mut self.catalog_session()).await?;
+        self.collection = settings.catalog.for_reading(&mut self.catalog_session()).await?;
         if self.collection.is_none() {
             return Ok(());
         }
@@ -30,7 +30,7 @@ impl BucketCommand<'_> {
     pub(super) async fn ensure_created(&mut self) -> Result<(), RunError> {
         if self.collection.is_none() {
             let settings = self.context.settings;
-            let ready = settings.readiness.for_writing(&mut self.catalog_session()).await?;
+            let ready = settings.catalog.for_writing(&mut self.catalog_session()).await?;
             self.collection = Some(ready.uuid);
         }
         Ok(())
@@ -43,7 +43,7 @@ impl BucketCommand<'_> {
         if self.context.head.in_transaction() {
             return Ok(());
         }
-        self.context.settings.readiness.forget(self.namespace);
+        self.context.settings.catalog.forget(self.namespace);
         let known = self.collection.take();
         match self.ensure_created().await {
             Err(RunError::Command(_)) => {

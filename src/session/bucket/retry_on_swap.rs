@@ -53,7 +53,7 @@ pub(super) async fn retry_on_swap(run: &mut BucketCommand<'_>) -> CommandReply {
         if !hit_swap(&answer) {
             return answer;
         }
-        run.context.settings.readiness.forget(run.namespace);
+        run.context.settings.catalog.forget(run.namespace);
         if !may_be_run_again(run) {
             break;
         }
@@ -107,10 +107,10 @@ fn may_be_run_again(run: &BucketCommand<'_>) -> bool {
 /// collection is not created.
 pub(super) async fn wait(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
     let settings = run.context.settings;
-    settings.readiness.forget(run.namespace);
-    run.collection = settings.readiness.for_reading(&mut run.catalog_session()).await?;
+    settings.catalog.forget(run.namespace);
+    run.collection = settings.catalog.for_reading(&mut run.catalog_session()).await?;
     if run.collection.is_some() {
-        let ready = settings.readiness.for_writing(&mut run.catalog_session()).await?;
+        let ready = settings.catalog.for_writing(&mut run.catalog_session()).await?;
         run.collection = Some(ready.uuid);
     }
     Ok(())
@@ -196,8 +196,8 @@ impl BucketCommand<'_> {
             return Ok(true);
         };
         let settings = self.context.settings;
-        settings.readiness.forget(self.namespace);
-        self.collection = settings.readiness.for_reading(&mut self.catalog_session()).await?;
+        settings.catalog.forget(self.namespace);
+        self.collection = settings.catalog.for_reading(&mut self.catalog_session()).await?;
         Ok(self.collection == Some(known))
     }
 }

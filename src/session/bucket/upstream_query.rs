@@ -54,7 +54,7 @@ pub(super) async fn ask_all(
     let (answers, failed): (Vec<_>, Vec<_>) = answers.into_iter().map(succeeded).partition(Result::is_ok);
     let answers: Vec<_> = answers.into_iter().flatten().collect();
     if failed.iter().filter_map(|failed| failed.as_ref().err()).any(is_met_by) {
-        run.context.settings.readiness.forget(run.namespace);
+        run.context.settings.catalog.forget(run.namespace);
     }
     if answers.len() < asked {
         kill_all(run, &answers).await?;

@@ -90,7 +90,7 @@ async fn add_collection(
         carried,
         transaction: None,
     };
-    match across.context.settings.readiness.for_reading(&mut asker).await {
+    match across.context.settings.catalog.for_reading(&mut asker).await {
         Ok(_) => {}
         // What is no buckets is counted as what it is.
         Err(RunError::Command(_)) => return Ok(()),

@@ -33,7 +33,7 @@ impl ReferencedCollections<'_, '_> {
             };
             let settings = self.context.settings;
             settings
-                .readiness
+                .catalog
                 .for_reading(&mut self.context.catalog_session(shape, namespace))
                 .await?;
             self.context

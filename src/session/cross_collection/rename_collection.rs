@@ -29,7 +29,7 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     across.context.check_server_is_known()?;
     // What is no buckets would be taken for them under a name that was found ready.
     let there = in_database(body, from.database);
-    settings.readiness.forget(from);
+    settings.catalog.forget(from);
     let mut asker = CatalogSession {
         metrics: Some(&across.context.shared.metrics),
         link: across.context.link,
@@ -38,10 +38,10 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
         carried: InheritedOptions::of(&there),
         transaction: None,
     };
-    settings.readiness.for_reading(&mut asker).await?;
+    settings.catalog.for_reading(&mut asker).await?;
     let renamed = across.context.link.run(body).await;
-    settings.readiness.forget(from);
-    settings.readiness.forget(to);
+    settings.catalog.forget(from);
+    settings.catalog.forget(to);
     let reply = renamed?;
     collection_lookup::drop_items_view(across.context.link, InheritedOptions::of(&there), shape, from).await?;
     Ok(reply)

@@ -1,4 +1,5 @@
-//! Refuses updates of outliers in a collection with a collation.
+//! Refuses updates of outliers in a collection with a collation: they are evaluated in a scratch collection
+//! without one, where strings would compare otherwise.
 
 use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 
@@ -19,8 +20,7 @@ impl OutlierCommand<'_> {
 
     /// Refuses a collection that has one.
     pub(super) async fn check_collation(&mut self) -> Result<(), RunError> {
-        let namespace = self.namespace.to_string();
-        let known = self.context.settings.without_collation.lock().get(&namespace).cloned();
+        let known = self.context.settings.without_collation.get(self.namespace);
         if let Some(uuid) = known.filter(|_| self.can_name_collection()) {
             self.facts.collection = Some(uuid);
             return Ok(());
@@ -43,7 +43,7 @@ impl OutlierCommand<'_> {
         let uuid = document("info").and_then(|info| get(info, "uuid")?.as_binary());
         if let Some(uuid) = uuid.map(|uuid| uuid.to_binary()) {
             self.facts.collection = Some(uuid.clone());
-            self.context.settings.without_collation.lock().put(namespace, uuid);
+            self.context.settings.without_collation.put(self.namespace, uuid);
         }
         Ok(())
     }

@@ -150,7 +150,7 @@ impl OutlierCommand<'_> {
     pub(super) async fn shared_scratch(&mut self) -> Result<String, RunError> {
         let name = shared_scratch(self.shape, SystemTime::now());
         let extras = Namespace::new(self.context.head.database, self.shape.extras_collection());
-        if let Some(former) = self.context.settings.scratches.take(extras.to_string(), &name) {
+        if let Some(former) = self.context.settings.scratches.take(extras, &name) {
             let mut command = single("drop", former);
             self.append_scratch(&mut command);
             // mongod says so if there is none.

@@ -88,12 +88,12 @@ async fn attempt(
 ) -> Result<RawDocumentBuf, RunError> {
     let settings = run.context.settings;
     if settings
-        .readiness
+        .catalog
         .for_reading(&mut run.catalog_session())
         .await?
         .is_some()
     {
-        settings.readiness.for_writing(&mut run.catalog_session()).await?;
+        settings.catalog.for_writing(&mut run.catalog_session()).await?;
     }
     let there = there(run).await?;
     let is_new = there.is_none();
@@ -101,7 +101,7 @@ async fn attempt(
     let mut specs = Vec::new();
     if is_new {
         // One command makes the collection with all its indexes, or nothing.
-        settings.readiness.forget(run.namespace);
+        settings.catalog.forget(run.namespace);
         specs = index::specs(run.shape);
     }
     let others = if is_new { specs.len() } else { there.others.len() };

@@ -17,7 +17,7 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     let body = run.context.head.body();
     let dropped = Dropped::parse(body)?;
     let settings = run.context.settings;
-    settings.readiness.for_reading(&mut run.catalog_session()).await?;
+    settings.catalog.for_reading(&mut run.catalog_session()).await?;
     for _ in 0..MAX_ATTEMPTS {
         let Some(there) = there(run).await? else {
             // mongod says so, unless it is there by now.

@@ -16,7 +16,7 @@ use crate::session::error::RunError;
 pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     not_in_transaction(run, "listIndexes")?;
     let settings = run.context.settings;
-    settings.readiness.for_reading(&mut run.catalog_session()).await?;
+    settings.catalog.for_reading(&mut run.catalog_session()).await?;
     let (command, size) = indexes::list(run.context.head.body());
     let reply = run.context.link.run(&command).await?;
     let Some(listed) = CursorReply::parse(&reply) else {

@@ -299,7 +299,7 @@ fn failure_of(run: &BucketCommand<'_>, error: WriteError) -> Result<Failure, Com
     }
     let failure = failure(run.shape, error);
     if matches!(failure, Failure::NotReady) {
-        run.context.settings.readiness.forget(run.namespace);
+        run.context.settings.catalog.forget(run.namespace);
     }
     Ok(failure)
 }

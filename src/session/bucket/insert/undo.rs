@@ -237,10 +237,10 @@ async fn send(
         }
     }
     if is_replaced {
-        run.context.settings.readiness.forget(run.namespace);
+        run.context.settings.catalog.forget(run.namespace);
         run.context
             .settings
-            .readiness
+            .catalog
             .for_writing(&mut run.catalog_session())
             .await?;
     }
