@@ -77,7 +77,7 @@ impl Both {
         let differ =
             |built: &dyn std::fmt::Debug| format!("{filter}, {change}\n  mongod: {done:?}\n  built:  {built:?}");
         match (&built, &done) {
-            (Err(UpsertError::Unsupported(what)), _) => Ok(Outcome::Unsupported(what.clone())),
+            (Err(UpsertError::Unsupported(what)), _) => Ok(Outcome::Unsupported(what.to_string())),
             (Ok(built), Ok(done)) => {
                 let (built, done) = (neutral(built), neutral(done));
                 ensure!(built.as_bytes() == done.as_bytes(), "{}\n  as {built:?}", differ(&done));
