@@ -7,7 +7,9 @@
 mod create;
 mod inspect;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use bson::Binary;
 use bson::spec::BinarySubtype;
@@ -19,15 +21,27 @@ use super::upstream_connection::UpstreamConnection;
 use crate::command::arguments::InheritedOptions;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
+use crate::pattern::bucket::item_index::StoredIndex;
 use crate::pattern::shapes::BucketShape;
 
 /// How often a collection that is dropped while it is being made ready is begun again.
 const MAX_ATTEMPTS: u32 = 20;
+/// After this time the indexes are listed again.
+const INDEXES_AGE: Duration = Duration::from_secs(10);
 
 /// The collections found ready, by namespace.
 #[derive(Debug, Default)]
 pub(super) struct CollectionCatalog {
     ready: NamespaceCache<ReadyCollection>,
+    indexes: NamespaceCache<ListedIndexes>,
+}
+
+/// The indexes on items of a collection.
+#[derive(Clone, Debug)]
+struct ListedIndexes {
+    collection: Option<Binary>,
+    at: Instant,
+    indexes: Arc<[StoredIndex]>,
 }
 
 /// A collection that is ready.
@@ -127,6 +141,32 @@ impl CollectionCatalog {
     /// Forgets what was found, after a drop or when a write did not meet it.
     pub(super) fn forget(&self, namespace: Namespace<'_>) {
         self.ready.forget(namespace);
+    }
+
+    /// The indexes of the collection, as they were listed not long ago.
+    pub(super) fn indexes(&self, namespace: Namespace<'_>, collection: Option<&Binary>) -> Option<Arc<[StoredIndex]>> {
+        let listed = self.indexes.get(namespace)?;
+        let is_current = listed.collection.as_ref() == collection && listed.at.elapsed() < INDEXES_AGE;
+        is_current.then_some(listed.indexes)
+    }
+
+    pub(super) fn keep_indexes(
+        &self,
+        namespace: Namespace<'_>,
+        collection: Option<Binary>,
+        indexes: Arc<[StoredIndex]>,
+    ) {
+        let listed = ListedIndexes {
+            collection,
+            at: Instant::now(),
+            indexes,
+        };
+        self.indexes.put(namespace, listed);
+    }
+
+    /// Forgets the indexes, after one was created or dropped.
+    pub(super) fn forget_indexes(&self, namespace: Namespace<'_>) {
+        self.indexes.forget(namespace);
     }
 }
 

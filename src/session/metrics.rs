@@ -178,9 +178,10 @@ const CLIENT_CONNECTIONS_TOTAL: &str = "Client connections accepted. When it gro
     connections: look for pools that are made for each request, for idle timeouts and for closed connections in the log.";
 const ITEMS_INSERTED: &str = "Items inserted into bucket collections, by shape. When it stops while the application writes, see \
     mongoshape_rejected_total and mongoshape_commands_total.";
-const READS: &str = "Reads of shaped collections that were rewritten, by access path: page reads the pages that hold the answer, stream \
-    reads all pages of a key, pipeline is an aggregation in mongod. When pipeline grows, queries are not about one key in the order of \
-    time: add the key to the filter, sort by the time field, or index the fields of the filter.";
+const READS: &str = "Reads of shaped collections that were rewritten, by access path: page reads the pages that hold the answer, index \
+    reads pages in the order of an index, stream reads all pages of a key, pipeline is an aggregation in mongod. When pipeline grows, \
+    queries are neither about one key in the order of time nor sorted by an index: add the key to the filter, sort by the time field, or \
+    create an index on the fields of the filter and the sort, and limit the query.";
 const REJECTED: &str = "Refusals of what a shape cannot do, by shape and by what was refused: a read, a write, an index, the collection as \
     a whole, a command, a mention by a command on another collection, a change_stream, a name by uuid, a sharded cluster, or anything, \
     as stored documents are a misfit for the shape. When it moves, the application was answered an error that names the reason and \

@@ -134,6 +134,11 @@ groups! {
     /// An update that fails in the middle.
     FAILING "failing update" [Failing, Ordered]
 
+    /// A sorted read of a collection with an index.
+    SORTED "sorted" [
+        SortedIndex, SortedTies, SortedValues, SortedSort, SortedWay, SortedRange, SortedResidual, SortedRead,
+    ]
+
     /// A read of one key in a range of time.
     RANGE "range" [RangeEnds, RangeSort, RangeLimit, RangeRead]
 }

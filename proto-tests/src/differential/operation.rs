@@ -13,6 +13,7 @@ mod indexes;
 mod insert;
 mod lookup;
 mod scene;
+mod sorted;
 mod transaction;
 mod update;
 mod view;
@@ -117,6 +118,9 @@ pub const READS: &[Family] = &[
     Family::new("view", 2, view::generate),
 ];
 
+/// Sorted reads of collections with an index.
+pub const SORTED: &[Family] = &[Family::new("sorted", 3, sorted::generate)];
+
 /// Mostly writes, on a replica set: retryable ones, some of them sent twice, and transactions.
 pub const WRITES: &[Family] = &[
     Family::new("insert", 50, insert::generate),
@@ -143,6 +147,7 @@ pub const ALL: &[Family] = &[
     Family::new("view", 1, view::generate),
     Family::new("empty", 4, empty::generate),
     Family::new("scene", 4, scene::generate),
+    Family::new("sorted", 3, sorted::generate),
     Family::new("create or drop", 1, collection::generate),
 ];
 
@@ -158,6 +163,7 @@ pub const ALL_IN_SESSIONS: &[Family] = &[
     Family::new("aggregate", 4, aggregate::generate),
     Family::new("empty", 4, empty::generate),
     Family::new("scene", 4, scene::generate),
+    Family::new("sorted", 3, sorted::generate),
     Family {
         needs_sessions: true,
         ..Family::new("transaction", 8, transaction::generate)

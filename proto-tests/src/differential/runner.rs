@@ -22,7 +22,7 @@ const OPERATIONS: &str = "MONGOSHAPE_OPERATIONS";
 /// How much is run: `full` takes all seeds, `collect` does too and lists all disagreements.
 const MEASURE: &str = "MONGOSHAPE_DIFFERENTIAL";
 /// What a read may be answered by, as the metrics name it.
-const ACCESS_PATHS: [&str; 3] = ["page", "stream", "pipeline"];
+const ACCESS_PATHS: [&str; 4] = ["page", "index", "stream", "pipeline"];
 
 /// What to run.
 #[derive(Debug, Clone)]

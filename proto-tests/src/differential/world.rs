@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use bson::{Bson, Document};
 use rand::rngs::ChaCha8Rng;
-use rand::seq::IndexedRandom as _;
+use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::coverage::Coverage;
@@ -167,6 +167,11 @@ impl World {
     /// A number from `start` to `end`, both included.
     pub fn between(&mut self, start: i32, end: i32) -> i32 {
         self.rng.random_range(start..=end)
+    }
+
+    /// Puts things in any order.
+    pub(super) fn shuffle<T>(&mut self, things: &mut [T]) {
+        things.shuffle(&mut self.rng);
     }
 
     /// One of several.

@@ -4,19 +4,26 @@
 mod covering;
 
 use anyhow::Result;
-use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, FAMILIES, READS, WRITES};
-use proto_tests::differential::{Coverage, Outcome, Run};
+use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, FAMILIES, READS, SORTED, WRITES};
+use proto_tests::differential::{Coverage, Outcome, Report, Run};
 use proto_tests::{ItemIds, Shape, mongod};
 
 use covering::{cover, generated};
 
 const OPERATIONS: u32 = 250;
 
-/// Runs the seeds, and makes sure that they did something.
 #[expect(
     clippy::print_stderr,
     reason = "the test's own output, which the test runner captures"
 )]
+fn report_of(run: &Run) -> Result<Report> {
+    let report = run.against(mongod::shared())?;
+    eprintln!("{report}");
+    assert!(report.disagreements.is_empty(), "there are disagreements");
+    Ok(report)
+}
+
+/// Runs the seeds, and makes sure that they did something.
 fn check(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()> {
     let run = Run {
         shape,
@@ -27,9 +34,7 @@ fn check(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()> {
         families: FAMILIES,
         coverage: Coverage::default(),
     };
-    let report = run.against(mongod::shared())?;
-    eprintln!("{report}");
-    assert!(report.disagreements.is_empty(), "there are disagreements");
+    let report = report_of(&run)?;
     if std::env::var_os("MONGOSHAPE_OPERATIONS").is_none() {
         assert!(
             report.of(Outcome::Done) * 10 > report.operations() * 4,
@@ -39,6 +44,37 @@ fn check(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()> {
             report.of(Outcome::Refused) * 5 < report.operations(),
             "many were refused: {report}"
         );
+    }
+    Ok(())
+}
+
+/// What an index answers on the plain side is not answered by a pipeline on the shaped one.
+#[test]
+fn sorted_reads_by_an_index() -> Result<()> {
+    let shapes = [
+        with_time(&["k"]),
+        Shape {
+            max_items: 3,
+            ..renamed(with_time(&["k", "region"]))
+        },
+        Shape {
+            item_ids: ItemIds::Dropped,
+            max_items: 10,
+            ..Shape::new(&["k"])
+        },
+    ];
+    for (shape, seed) in shapes.into_iter().zip(301..) {
+        let seeds = if is_full() { 10 } else { 1 };
+        let run = Run {
+            shape,
+            outlier: None,
+            seeds: (0..seeds).map(|number| seed + 100 * number).collect(),
+            operations: 40,
+            moves: false,
+            families: SORTED,
+            coverage: Coverage::default(),
+        };
+        report_of(&run)?;
     }
     Ok(())
 }

@@ -1,11 +1,13 @@
 //! The application's indexes: on items, under its own names and key patterns.
 //!
 //! A key field is at the top of a bucket under its own name, any other field in the array of items under its
-//! stored name. So an index's key pattern follows from the stored one, and nothing else is recorded. An index
+//! stored name. So an index's key pattern follows from the stored one, and nothing else is recorded
+//! ([`StoredIndex`]). An index
 //! that was created past the proxy and is not on items is neither listed nor dropped, and its name is taken.
 
 mod conflict;
 mod hint;
+mod stored_index;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +17,8 @@ use bson::raw::{CStr, RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub use self::conflict::{Conflict, conflict};
 pub use self::hint::{IndexHint, hint};
+pub use self::stored_index::{IndexedField, StoredIndex};
+use self::stored_index::{is_prefixed, prefixed, without_prefix};
 use super::predicate_pushdown::key_position;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_flag, as_whole_number, get, put};
@@ -37,6 +41,8 @@ pub fn is_own(name: &str) -> bool {
 pub struct Indexes {
     /// Those that the application knows of, in its terms and in mongod's order.
     pub known: Vec<RawDocumentBuf>,
+    /// The names of those among them that are stored without [`StoredIndex::PREFIX`].
+    unprefixed: HashSet<String>,
     /// The names of the others.
     pub others: Vec<String>,
 }
@@ -48,7 +54,12 @@ impl Indexes {
         let mut indexes = Self::default();
         for spec in specs {
             match as_application_sees(shape, spec) {
-                Some(known) => indexes.known.push(known),
+                Some(known) => {
+                    if !is_prefixed(key(spec)) {
+                        indexes.unprefixed.insert(name(spec).to_owned());
+                    }
+                    indexes.known.push(known);
+                }
                 None => indexes.others.push(name(spec).to_owned()),
             }
         }
@@ -60,6 +71,17 @@ impl Indexes {
     pub fn named(&self, wanted: &str) -> Option<&RawDocument> {
         let found = self.known.iter().find(|spec| name(spec) == wanted);
         found.map(|spec| &**spec)
+    }
+
+    /// A stored specification as that of an index which is there: mongod then takes both for one.
+    #[must_use]
+    pub fn as_there(&self, stored: &RawDocument) -> RawDocumentBuf {
+        if !self.unprefixed.contains(name(stored)) {
+            return stored.to_owned();
+        }
+        let key = without_prefix(key(stored));
+        let key: &RawDocument = &key;
+        with_replaced(stored, &[("key", Some(RawBsonRef::Document(key)))])
     }
 
     /// The known one of that key pattern.
@@ -163,7 +185,7 @@ fn stored_key(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, 
         }
         put(&mut stored, &path, value);
     }
-    Ok(stored)
+    Ok(prefixed(shape, stored))
 }
 
 /// Whether a stored path begins with a number inside the array of items: for mongod that is an element's
@@ -223,7 +245,7 @@ pub fn as_application_sees(shape: &BucketShape, spec: &RawDocument) -> Option<Ra
         return None;
     }
     let mut application = RawDocumentBuf::new();
-    for (path, value) in key(spec).iter().flatten() {
+    for (path, value) in without_prefix(key(spec)).iter().flatten() {
         as_number(value)?;
         put(&mut application, &application_path(shape, path.as_str())?, value);
     }

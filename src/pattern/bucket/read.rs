@@ -7,6 +7,7 @@
 pub mod bucket;
 pub mod bucket_query;
 pub mod documents;
+pub mod index_scan;
 pub mod merge;
 pub mod page_scan;
 pub mod range;

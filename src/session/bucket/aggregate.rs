@@ -9,7 +9,6 @@ use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, single};
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::read::bucket_query::BucketQuery;
 use crate::pattern::bucket::{count_pushdown, unwind};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::session::aggregate_validation::judged_aggregate;
@@ -28,13 +27,11 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     if statistics::begins_with_statistics(&aggregate) {
         return statistics::aggregate(run, &aggregate).await;
     }
-    if let Some(find) = as_find(body, &aggregate).filter(|_| !aggregate.explain)
-        && let Some(question) = BucketQuery::of(run.shape, &find)
-    {
+    if let Some(find) = as_find(body, &aggregate).filter(|_| !aggregate.explain) {
         run.ensure_readable(aggregate.hint).await?;
         // Unlike `find`, mongod opens a cursor for a batch of none where the collection is not there.
         if run.collection.is_some()
-            && let Some(reply) = find::from_buckets(run, &find, &question).await?
+            && let Some(reply) = find::without_pipeline(run, &find).await?
         {
             return Ok(reply);
         }

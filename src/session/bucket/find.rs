@@ -3,6 +3,7 @@
 mod access_path;
 mod fill_batch;
 mod first_page;
+pub(super) mod index_scan;
 pub(super) mod item_cursor;
 mod merge;
 
@@ -26,18 +27,30 @@ use crate::pattern::unwound;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
+/// Documents in a first batch when the client names no size (`query.h`, `kDefaultBatchSize`).
+const DEFAULT_BATCH_SIZE: u64 = 101;
+
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let find = Find::parse(run.context.head.body())?;
     check(run, &find)?;
     run.ensure_readable(find.hint).await?;
     check_tailable(run, &find)?;
-    if let Some(question) = BucketQuery::of(run.shape, &find)
-        && let Some(reply) = from_buckets(run, &find, &question).await?
-    {
+    if let Some(reply) = without_pipeline(run, &find).await? {
         return Ok(reply);
     }
     run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
     by_pipeline(run, &find).await
+}
+
+/// The answer that the proxy reads from buckets. `None` where mongod has to unwind them.
+pub(super) async fn without_pipeline(
+    run: &mut BucketCommand<'_>,
+    find: &Find<'_>,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    if let Some(question) = BucketQuery::of(run.shape, find) {
+        return from_buckets(run, find, &question).await;
+    }
+    index_scan::run(run, find).await
 }
 
 /// What is sent for it.
@@ -48,6 +61,9 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
     if let Some(question) = BucketQuery::of(run.shape, find)
         && let Some(explained) = buckets_explained(run, find, &question).await?
     {
+        return Ok(explained);
+    }
+    if let Some(explained) = index_scan::explained(run, find).await? {
         return Ok(explained);
     }
     judge(run, find).await?;
@@ -81,7 +97,7 @@ async fn buckets_explained(
 }
 
 /// `None` where buckets alone do not give the answer: the pipeline will.
-pub(super) async fn from_buckets(
+async fn from_buckets(
     run: &mut BucketCommand<'_>,
     find: &Find<'_>,
     question: &BucketQuery,

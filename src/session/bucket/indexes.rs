@@ -4,6 +4,8 @@ pub(super) mod create;
 pub(super) mod drop;
 pub(super) mod list;
 
+use std::sync::Arc;
+
 use bson::raw::{RawBsonRef, RawDocument, cstr};
 
 use super::command::BucketCommand;
@@ -12,7 +14,7 @@ use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::no_such_index;
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::item_index::{IndexHint, Indexes, hint};
+use crate::pattern::bucket::item_index::{IndexHint, Indexes, StoredIndex, hint};
 use crate::session::error::RunError;
 
 /// The collection's indexes; `None` where it is not there.
@@ -26,6 +28,36 @@ pub(super) async fn there(run: &mut BucketCommand<'_>) -> Result<Option<Indexes>
     let cursor = CursorReply::parse(&reply);
     let specs = cursor.iter().flat_map(CursorReply::documents);
     Ok(Some(Indexes::of(run.shape, specs)))
+}
+
+/// The indexes on items, as they are stored. Listed again after some seconds: another proxy may have created
+/// one. None is missing that the proxy has created itself.
+pub(super) async fn stored(run: &mut BucketCommand<'_>) -> Result<Arc<[StoredIndex]>, RunError> {
+    let settings = run.context.settings;
+    let collection = run.collection.clone();
+    if let Some(listed) = settings.catalog.indexes(run.namespace, collection.as_ref()) {
+        return Ok(listed);
+    }
+    let mut command = single("listIndexes", run.namespace.collection);
+    InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
+    let listed: Arc<[StoredIndex]> = match run.context.link.run(&command).await {
+        // Dropped, or the client may not list them.
+        Err(RunError::Command(_)) => Arc::new([]),
+        reply => {
+            let reply = reply?;
+            let cursor = CursorReply::parse(&reply);
+            let specs = cursor.iter().flat_map(CursorReply::documents);
+            specs.filter_map(|spec| StoredIndex::of(run.shape, spec)).collect()
+        }
+    };
+    let cached = listed.clone();
+    settings.catalog.keep_indexes(run.namespace, collection, cached);
+    Ok(listed)
+}
+
+/// Has the indexes listed again at the next use.
+pub(super) fn forget(run: &BucketCommand<'_>) {
+    run.context.settings.catalog.forget_indexes(run.namespace);
 }
 
 /// Refuses a hint at an index that the application does not have. Looked up each time: another proxy may have

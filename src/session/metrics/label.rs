@@ -36,6 +36,8 @@ impl CommandOutcome {
 pub enum Strategy {
     /// By looking at the pages that hold the answer.
     Page,
+    /// By merging buckets in the order of an index.
+    Index,
     /// By unpacking buckets as they come, batch after batch.
     Stream,
     /// By a pipeline that unpacks in mongod.
@@ -43,13 +45,14 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    pub(super) const ALL: [Self; 3] = [Self::Page, Self::Stream, Self::Pipeline];
+    pub(super) const ALL: [Self; 4] = [Self::Page, Self::Index, Self::Stream, Self::Pipeline];
 
     /// What it is called.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
             Self::Page => "page",
+            Self::Index => "index",
             Self::Stream => "stream",
             Self::Pipeline => "pipeline",
         }

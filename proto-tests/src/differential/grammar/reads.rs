@@ -99,6 +99,32 @@ declare_sites! {
         UnwindNested 1, ReplaceRoot 2, SetWindowFields 1, Densify 1, Fill 1, Sample 1,
     }
 
+    /// Which index a sorted read has.
+    "sorted.index" SortedIndex { Rank 2, Time 3, StatusAndTime 3, StatusAndRank 2, KeyAndRank 2, KeyStatusAndTime 2, None 1 }
+
+    /// Whether documents are equal in all fields of the index.
+    "sorted.ties" SortedTies { Some 1, None 1 }
+
+    /// Which values the sort field has.
+    "sorted.values" SortedValues { Plain 4, Arrays 1, Mixed 1 }
+
+    /// Which fields of the index are sorted by.
+    "sorted.sort" SortedSort { AllFields 2, BehindOne 2, BehindAll 3 }
+
+    /// In which direction, against that of the index.
+    "sorted.way" SortedWay { Forward 1, Backward 1 }
+
+    /// Bounds of the first sort field.
+    "sorted.range" SortedRange { None 3, Begin 2, InclusiveBegin 1, End 1, Both 1, Equal 1, Ties 2 }
+
+    /// A condition that the index does not answer.
+    "sorted.residual" SortedResidual {
+        None 8, Range 1, In 1, NotEqual 1, NotIn 1, Exists 1, Not 1, Nor 1, And 1, Modulo 1, Expression 1,
+    }
+
+    /// The command of a sorted read.
+    "sorted.read" SortedRead { Find 3, Aggregate 1 }
+
     /// A pipeline that reaches another collection.
     "lookup" LookupForm { Ordinary 16, Fill 4, Mistake 2 }
 

@@ -18,21 +18,33 @@ fn key_patterns_are_stored_and_told_again() {
     let shape = shape();
     for (application, is_stored) in [
         (rawdoc! { "customer": 1 }, rawdoc! { "customer": 1 }),
-        (rawdoc! { "customer.name": -1 }, rawdoc! { "customer.name": -1 }),
-        (rawdoc! { "customers": 1 }, rawdoc! { "history.customers": 1 }),
+        (
+            rawdoc! { "customer.name": -1 },
+            rawdoc! { "control.v": 1, "customer.name": -1 },
+        ),
+        (
+            rawdoc! { "customers": 1 },
+            rawdoc! { "control.v": 1, "history.customers": 1 },
+        ),
         (
             rawdoc! { "day": 1, "quantity": -1.0, "price.net": 2 },
             rawdoc! { "day": 1, "history.qty": -1.0, "history.price.net": 2 },
         ),
-        (rawdoc! { "qty": 1 }, rawdoc! { "history.quantity": 1 }),
-        (rawdoc! { "a.quantity": 1 }, rawdoc! { "history.a.quantity": 1 }),
-        (rawdoc! { "history.a": 1 }, rawdoc! { "history.history.a": 1 }),
+        (rawdoc! { "qty": 1 }, rawdoc! { "control.v": 1, "history.quantity": 1 }),
+        (
+            rawdoc! { "a.quantity": 1 },
+            rawdoc! { "control.v": 1, "history.a.quantity": 1 },
+        ),
+        (
+            rawdoc! { "history.a": 1 },
+            rawdoc! { "control.v": 1, "history.history.a": 1 },
+        ),
         (
             rawdoc! { "count": 1, "_id": 1 },
-            rawdoc! { "history.count": 1, "history._id": 1 },
+            rawdoc! { "control.v": 1, "history.count": 1, "history._id": 1 },
         ),
         (rawdoc! { "_id": 1 }, rawdoc! { "_id": 1 }),
-        (rawdoc! { "_id": -2 }, rawdoc! { "history._id": -2 }),
+        (rawdoc! { "_id": -2 }, rawdoc! { "control.v": 1, "history._id": -2 }),
     ] {
         let name = if is_id_key(&application) { ID } else { "x" };
         let spec = rawdoc! { "v": 2, "key": application, "name": name, "hidden": true };
@@ -70,7 +82,7 @@ fn what_would_be_something_else_is_refused() {
     let mut twice = of(rawdoc! { "_id": 1 });
     put(&mut twice, "key", &rawdoc! { "a": 1 });
     assert!(stored(&shape, &twice).unwrap_err().contains("'key' twice"));
-    let plain = rawdoc! { "key": { "history.a": 1 }, "name": "x", "sparse": false };
+    let plain = rawdoc! { "key": { "control.v": 1, "history.a": 1 }, "name": "x", "sparse": false };
     let spec = rawdoc! {
         "key": { "a": 1 }, "name": "x", "unique": false, "sparse": false, "collation": { "locale": "simple" }, "ns": "a.b",
     };
@@ -128,6 +140,7 @@ fn conflicts_are_found_in_mongods_order() {
     let there = Indexes {
         known: vec![spec("_id", ID), spec("a", "a"), spec("b", "b")],
         others: vec!["other".to_owned()],
+        ..Indexes::default()
     };
     let check = |wanted: &[RawDocumentBuf], expected: Option<&str>| {
         let wanted: Vec<&RawDocument> = wanted.iter().map(|spec| &**spec).collect();
@@ -159,7 +172,7 @@ fn a_hint_is_met_by_what_the_application_has() {
             rawdoc! { "key": { "a": 1, "b": -1 }, "name": "ab" },
             rawdoc! { "key": { "h": 1 }, "name": "h", "hidden": true },
         ],
-        others: Vec::new(),
+        ..Indexes::default()
     };
     let check = |of: RawDocumentBuf, expected: bool| {
         let found = hint(get(&of, "hint").unwrap()).is_some_and(|hint| hint.is_met(&indexes));
@@ -186,4 +199,39 @@ fn arrays_are_named_as_the_application_names_them() {
     let text = "cannot index parallel arrays [quantity] [a]";
     assert_eq!(in_item_names(&shape(), text), "cannot index parallel arrays [qty] [a]");
     assert_eq!(in_item_names(&shape(), "[qty"), "[qty");
+}
+
+#[test]
+fn an_index_without_a_prefix_is_kept_as_it_is() {
+    let shape = shape();
+    let older = rawdoc! { "v": 2, "key": { "history.a": 1 }, "name": "older" };
+    let newer = rawdoc! { "v": 2, "key": { "control.v": 1, "history.a": 1 }, "name": "newer" };
+    let by_key = rawdoc! { "v": 2, "key": { "day": -1, "history.a": 1 }, "name": "by_key" };
+    let there = Indexes::of(&shape, [&*older, &newer, &by_key].into_iter());
+    for spec in [older, newer, by_key] {
+        let application = there.named(name(&spec)).unwrap();
+        assert_eq!(there.as_there(&stored(&shape, application).unwrap()), spec);
+        let index = StoredIndex::of(&shape, &spec).unwrap();
+        assert_eq!(index.fields().last().unwrap().path, "a");
+        assert_eq!(index.is_read_backward(), name(&spec) != "older");
+        assert_eq!(index.is_prefixed(), name(&spec) == "newer");
+    }
+}
+
+#[test]
+fn an_index_that_lacks_items_is_not_read() {
+    let shape = shape();
+    for spec in [
+        rawdoc! { "key": { "_id": 1 }, "name": ID },
+        rawdoc! { "key": { "history.a": 1 }, "name": "x", "hidden": true },
+        rawdoc! { "key": { "history.a": 1 }, "name": "x", "sparse": true },
+        rawdoc! { "key": { "history.a": 1 }, "name": "x", "partialFilterExpression": { "history.a": 1 } },
+        rawdoc! { "key": { "history.a": 1 }, "name": "x", "collation": { "locale": "de" } },
+        rawdoc! { "key": { "control.page": 1 }, "name": "x" },
+        rawdoc! { "key": { "customer": 1, "day": 1, "control.page": 1 }, "name": "mongoshape_page" },
+    ] {
+        assert_eq!(StoredIndex::of(&shape, &spec), None, "{spec:?}");
+    }
+    let ids = rawdoc! { "key": { "history._id": 1 }, "name": "mongoshape_item_id", "unique": true, "sparse": true };
+    assert_eq!(StoredIndex::of(&shape, &ids).unwrap().fields()[0].path, "_id");
 }

@@ -225,30 +225,6 @@ fn errors_are_those_of_mongod() {
 }
 
 #[test]
-fn numbers_compare_by_value() {
-    use std::cmp::Ordering::{self, Equal, Greater, Less};
-    let check = |one: Bson, other: Bson, expected: Ordering| {
-        let raw = |value: &Bson| bson::raw::RawBson::try_from(value.clone()).unwrap();
-        let (left, right) = (raw(&one), raw(&other));
-        let order = |one: &bson::raw::RawBson, other: &bson::raw::RawBson| {
-            compare::order(one.as_raw_bson_ref(), other.as_raw_bson_ref()).unwrap()
-        };
-        assert_eq!(order(&left, &right), expected, "{one} {other}");
-        assert_eq!(order(&right, &left), expected.reverse(), "{other} {one}");
-    };
-    check(bson!(1), bson!(1.0), Equal);
-    check(bson!(-1), bson!(-1.5), Greater);
-    check(bson!(i64::MAX), bson!(9_223_372_036_854_775_808.0), Less);
-    check(bson!(i64::MAX), bson!(f64::INFINITY), Less);
-    check(bson!(i64::MIN), bson!(f64::NEG_INFINITY), Greater);
-    check(bson!(f64::NAN), bson!(i64::MIN), Less);
-    check(bson!(f64::NAN), bson!(f64::NAN), Equal);
-    check(bson!(0), bson!(-0.0), Equal);
-    check(Bson::Null, bson!(1), Less);
-    check(bson!("b"), bson!("ab"), Greater);
-}
-
-#[test]
 fn bits_are_combined_by_their_operation() {
     for (operation, expected) in [("and", 8), ("or", 14), ("xor", 6)] {
         check(

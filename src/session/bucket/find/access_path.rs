@@ -8,6 +8,7 @@
 
 use bson::raw::RawDocumentBuf;
 
+use super::DEFAULT_BATCH_SIZE;
 use super::first_page;
 use super::item_cursor::{BatchLimit, ItemCursor};
 use crate::command::find::Find;
@@ -24,9 +25,6 @@ use crate::session::metrics::Strategy;
 /// Looks at the buckets before the pipeline is asked instead. A second is needed where pages are short; a
 /// third where one was closed meanwhile.
 const MAX_LOOKS: usize = 4;
-
-/// Documents in a first batch when the client names no size (`query.h`, `kDefaultBatchSize`).
-const DEFAULT_BATCH_SIZE: u64 = 101;
 
 /// How a question is answered.
 pub(super) enum AccessPath {

@@ -40,7 +40,10 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
         match attempt(run, &wanted, &stored).await {
             Err(RunError::Command(error)) if is_lost_race(&error) => {}
             Err(error) => return Err(error.map_command(|error| in_items_terms(run, error))),
-            reply => return reply,
+            reply => {
+                super::forget(run);
+                return reply;
+            }
         }
     }
     Err(given_up(run))
@@ -113,7 +116,7 @@ async fn attempt(
     {
         return Err(error_of(run, conflict).into());
     }
-    specs.extend_from_slice(stored);
+    specs.extend(stored.iter().map(|spec| there.as_there(spec)));
     let reply = match (
         run.context
             .link

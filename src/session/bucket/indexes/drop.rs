@@ -33,7 +33,10 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
             }
         };
         match run.context.link.run(&indexes::drop(body, &names)).await {
-            Ok(reply) => return Ok(told(&reply, &dropped, there.others.len())),
+            Ok(reply) => {
+                super::forget(run);
+                return Ok(told(&reply, &dropped, there.others.len()));
+            }
             // Somebody has dropped one of them meanwhile.
             Err(RunError::Command(error)) if error.is(ErrorCode::IndexNotFound) => {}
             Err(error) => return Err(error),

@@ -27,7 +27,11 @@ pub(super) async fn run(
         None => Some(run.catalog_session().make_in_transaction().await?),
     };
     let mut command = single("createIndexes", run.namespace.collection);
-    put(&mut command, "indexes", array_of(stored));
+    let specs: Vec<RawDocumentBuf> = match &there {
+        Some(there) => stored.iter().map(|spec| there.as_there(spec)).collect(),
+        None => stored.to_vec(),
+    };
+    put(&mut command, "indexes", array_of(&specs));
     for (name, value) in run.context.head.body().iter().flatten().skip(1) {
         let name = name.as_str();
         let is_said =

@@ -28,7 +28,7 @@ pub(super) fn shapes(span: &Span<'_>, rows: &[ShapeRow]) -> Table {
             Cell::text(&shape.holds),
             own("bucket", "mongoshape_bucket_items_inserted_total"),
         ];
-        for strategy in ["page", "stream", "pipeline"] {
+        for strategy in ["page", "index", "stream", "pipeline"] {
             cells.push(span.number("mongoshape_reads_total", &[namespace[0], ("strategy", strategy)]));
         }
         cells.extend([own("outlier", SPILLS), own("outlier", MERGED)]);
@@ -45,7 +45,7 @@ pub(super) fn shapes(span: &Span<'_>, rows: &[ShapeRow]) -> Table {
                together; commands refused, and only observed."
             .to_owned(),
         head: vec![
-            "Namespace", "Pattern", "Mode", "Key or array", "Holds", "Inserted", "Page", "Stream", "Pipeline", "Spills", "Merged",
+            "Namespace", "Pattern", "Mode", "Key or array", "Holds", "Inserted", "Page", "Index", "Stream", "Pipeline", "Spills", "Merged",
             "Refused", "Observed",
         ],
         rows: rows.iter().map(row).collect(),

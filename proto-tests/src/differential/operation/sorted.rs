@@ -1,0 +1,402 @@
+//! Sorted and limited reads of a collection with an index: what the index answers must not scan.
+
+use std::fmt::{Debug, Formatter};
+
+use anyhow::{Context as _, Result, ensure};
+use bson::raw::RawBsonRef;
+use bson::{Bson, DateTime, Document, bson, doc};
+
+use super::cursor::{self, Batches};
+use super::{Operation, Outcome};
+use crate::differential::compare::{self, Canon, Order};
+use crate::differential::grammar::{
+    SORTED, SortedIndex, SortedRange, SortedRead, SortedResidual, SortedSort, SortedTies, SortedValues, SortedWay,
+};
+use crate::differential::sides::{COLLECTION, show};
+use crate::differential::{Sides, World};
+use crate::invariants;
+
+/// How many documents there are.
+const DOCUMENTS: i32 = 120;
+/// How many keys.
+const KEYS: i32 = 9;
+/// How many reads are made of them.
+const READS: usize = 5;
+
+/// A field without a place in any shape, which most indexes are on.
+const RANK: &str = "qty";
+
+struct Sorted {
+    index: Document,
+    /// Inserted together.
+    batches: Vec<Vec<Document>>,
+    writes: Vec<Document>,
+    reads: Vec<Read>,
+    canon: Canon,
+}
+
+#[derive(Debug)]
+struct Read {
+    command: Document,
+    filter: Document,
+    batches: Batches,
+    order: Order,
+    /// Whether the index has the order, and the proxy compares all values.
+    is_by_index: bool,
+}
+
+pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
+    world.group(&SORTED, |world| {
+        let form = world.take::<SortedIndex>();
+        let ties = world.take::<SortedTies>();
+        let values = world.take::<SortedValues>();
+        let mut documents: Vec<Document> = (1..=DOCUMENTS).map(|number| document(world, number, values)).collect();
+        world.shuffle(&mut documents);
+        let size = world.pick(&[7, 40, 200]);
+        let batches = documents.chunks(size).map(<[Document]>::to_vec).collect();
+        let writes = (0..world.below(6)).map(|_| write(world)).collect();
+        let index = index(world, form, ties);
+        let reads = (0..READS).map(|_| read(world, &index, values)).collect();
+        Box::new(Sorted {
+            index,
+            batches,
+            writes,
+            reads,
+            canon: world.canon(),
+        })
+    })
+}
+
+fn document(world: &mut World, number: i32, values: SortedValues) -> Document {
+    let mut document = doc! { "n": number };
+    if world.has_ids() {
+        document.insert("_id", number);
+    }
+    for (position, key) in world.shape.key.clone().iter().enumerate() {
+        document.insert(key, if position == 0 { number % KEYS } else { 1 });
+    }
+    let time = world.between(0, 60);
+    if let Some(field) = world.shape.time.clone() {
+        document.insert(field, DateTime::from_millis(i64::from(time) * 1000));
+    }
+    let statuses = [
+        Some(bson!("open")),
+        Some(bson!("open")),
+        Some(bson!("closed")),
+        Some(bson!(1)),
+        Some(Bson::Null),
+        Some(bson!(true)),
+        None,
+    ];
+    if let Some(status) = world.pick(&statuses) {
+        document.insert("status", status);
+    }
+    let number_of = |rank: i32| {
+        if rank % 3 == 0 {
+            bson!(f64::from(rank))
+        } else {
+            bson!(rank)
+        }
+    };
+    let rank = world.between(0, 30);
+    let is_odd = world.chance(10);
+    match values {
+        // No two have an element in common.
+        SortedValues::Arrays if is_odd => {
+            document.insert(RANK, vec![100 + number, 1000 - number]);
+        }
+        SortedValues::Mixed if is_odd => {
+            let odd = [
+                Some(Bson::Null),
+                None,
+                Some(bson!("text")),
+                Some(bson!(true)),
+                Some(bson!({ "x": 1 })),
+                Some(bson!(f64::NAN)),
+                Some(Bson::MinKey),
+                Some(Bson::MaxKey),
+                Some(Bson::Int64(i64::MAX)),
+            ];
+            if let Some(rank) = world.pick(&odd) {
+                document.insert(RANK, rank);
+            }
+        }
+        SortedValues::Plain | SortedValues::Arrays | SortedValues::Mixed => {
+            document.insert(RANK, number_of(rank));
+        }
+    }
+    document
+}
+
+fn write(world: &mut World) -> Document {
+    let number = world.between(1, DOCUMENTS);
+    match world.below(3) {
+        0 => doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": number }, "limit": 1 }] },
+        1 => doc! { "update": COLLECTION, "updates": [{ "q": { "n": number }, "u": { "$set": { RANK: 7 } } }] },
+        _ => {
+            let key = world.shape.key[0].clone();
+            let filter = doc! { key: number % KEYS };
+            doc! { "update": COLLECTION, "updates": [{ "q": filter, "u": { "$set": { "status": "open" } }, "multi": true }] }
+        }
+    }
+}
+
+/// The index, which the command of its creation names.
+fn index(world: &mut World, form: SortedIndex, ties: SortedTies) -> Document {
+    let key = world.shape.key[0].clone();
+    let time = world.shape.time.clone().unwrap_or_else(|| RANK.to_owned());
+    let way = world.pick(&[1, -1]);
+    let mut index = match form {
+        SortedIndex::Rank => doc! { RANK: way },
+        SortedIndex::Time => doc! { time: way },
+        SortedIndex::StatusAndTime => doc! { "status": 1, time: way },
+        SortedIndex::StatusAndRank => doc! { "status": -1, RANK: way },
+        SortedIndex::KeyAndRank => doc! { key: way, RANK: 1 },
+        SortedIndex::KeyStatusAndTime => doc! { key: 1, "status": 1, time: way },
+        SortedIndex::None => doc! {},
+    };
+    if ties == SortedTies::None && !index.is_empty() {
+        index.insert("n", world.pick(&[1, -1]));
+    }
+    index
+}
+
+fn read(world: &mut World, index: &Document, values: SortedValues) -> Read {
+    let sort_form = world.take::<SortedSort>();
+    let way = world.take::<SortedWay>();
+    let mut fields: Vec<(String, i32)> = index
+        .iter()
+        .map(|(path, way)| (path.clone(), way.as_i32().unwrap_or(1)))
+        .collect();
+    if fields.is_empty() {
+        fields.push((RANK.to_owned(), 1));
+    }
+    let mut filter = doc! {};
+    // No text is the last before another, so a scan against a descending field has no place to begin at.
+    let mut has_place = true;
+    let is_text = |value: &Bson| matches!(value, Bson::String(_) | Bson::Null);
+    // Fields in front of the sort, which the filter sets equal to a value.
+    let equal = match sort_form {
+        SortedSort::AllFields => 0,
+        SortedSort::BehindOne => 1.min(fields.len() - 1),
+        SortedSort::BehindAll => fields.iter().filter(|(path, _)| is_in_front(world, path)).count(),
+    };
+    for (path, direction) in fields.iter().take(equal) {
+        let value = value_of(world, path);
+        has_place &= *direction > 0 || !is_text(&value);
+        filter.insert(path.clone(), value);
+    }
+    let sort: Document = fields[equal..]
+        .iter()
+        .map(|(path, direction)| {
+            let direction = if way == SortedWay::Backward {
+                -direction
+            } else {
+                *direction
+            };
+            (path.clone(), direction.into())
+        })
+        .collect();
+    let mut is_by_index = !index.is_empty();
+    if let Some(value) = append_range(world, &mut filter, &sort) {
+        is_by_index &= value != Bson::Null;
+        has_place &= fields[equal].1 > 0 || !is_text(&value);
+    }
+    is_by_index &= way == SortedWay::Forward || has_place;
+    if let Some(unevaluated) = append_residual(world, &mut filter) {
+        is_by_index &= !unevaluated;
+    }
+    let is_plain = values == SortedValues::Plain || !sort.contains_key(RANK) && !filter.contains_key(RANK);
+    let limit = world.pick(&[1, 2, 5, 20, 200]);
+    let skip = world.pick(&[0, 0, 0, 3, 30]);
+    let size = world.pick(&[None, None, Some(2), Some(50)]);
+    let mut command = match world.take::<SortedRead>() {
+        SortedRead::Find => doc! { "find": COLLECTION, "filter": &filter, "sort": &sort, "skip": skip, "limit": limit },
+        SortedRead::Aggregate => doc! {
+            "aggregate": COLLECTION,
+            "pipeline": [{ "$match": &filter }, { "$sort": &sort }, { "$skip": skip }, { "$limit": limit }],
+            "cursor": {},
+        },
+    };
+    if let (Some(size), true) = (size, command.contains_key("find")) {
+        command.insert("batchSize", size);
+    }
+    let order = if sort.contains_key("n") {
+        Order::Defined
+    } else {
+        Order::ByFields(sort.keys().cloned().collect())
+    };
+    Read {
+        command,
+        filter,
+        batches: world.batches(),
+        order,
+        is_by_index: is_by_index && is_plain,
+    }
+}
+
+fn is_in_front(world: &World, path: &str) -> bool {
+    path == "status" || world.shape.key[0] == path
+}
+
+fn value_of(world: &mut World, path: &str) -> Bson {
+    if path == "status" {
+        return world.pick(&[
+            bson!("open"),
+            bson!("open"),
+            bson!(1),
+            bson!(1.0),
+            Bson::Null,
+            bson!(true),
+            bson!("none"),
+        ]);
+    }
+    if world.shape.time.as_deref() == Some(path) {
+        return Bson::DateTime(DateTime::from_millis(i64::from(world.between(0, 60)) * 1000));
+    }
+    if world.shape.key[0] == path {
+        return world.between(0, KEYS).into();
+    }
+    world.between(0, 30).into()
+}
+
+/// Bounds of the first sort field, as a page behind another has them. The value of one of them; null where
+/// any is.
+fn append_range(world: &mut World, filter: &mut Document, sort: &Document) -> Option<Bson> {
+    let (path, direction) = sort.iter().next()?;
+    let (path, is_ascending) = (path.clone(), direction.as_i32() == Some(1));
+    let (behind, before) = if is_ascending { ("$gt", "$lte") } else { ("$lt", "$gte") };
+    let from = value_of(world, &path);
+    let condition = match world.take::<SortedRange>() {
+        SortedRange::None => return None,
+        SortedRange::Begin => bson!({ behind: from.clone() }),
+        SortedRange::InclusiveBegin => bson!({ format!("{behind}e"): from.clone() }),
+        SortedRange::End => bson!({ before: from.clone() }),
+        SortedRange::Both => {
+            let to = value_of(world, &path);
+            let condition = bson!({ behind: from.clone(), before: to.clone() });
+            filter.entry(path).or_insert(condition);
+            return Some(if to == Bson::Null { to } else { from });
+        }
+        SortedRange::Equal => from.clone(),
+        SortedRange::Ties => {
+            let number = world.between(1, DOCUMENTS);
+            let ties = doc! { &path: from.clone(), "n": { behind: number } };
+            filter.insert("$or", bson!([{ &path: { behind: from.clone() } }, ties]));
+            return Some(from);
+        }
+    };
+    filter.entry(path).or_insert(condition);
+    Some(from)
+}
+
+/// A condition that the index does not answer. Whether the proxy leaves it to mongod.
+fn append_residual(world: &mut World, filter: &mut Document) -> Option<bool> {
+    let number = world.between(1, DOCUMENTS);
+    let (path, condition, is_left) = match world.take::<SortedResidual>() {
+        SortedResidual::None => return None,
+        SortedResidual::Range => ("n", bson!({ "$gte": number / 2 }), false),
+        SortedResidual::In => ("status", bson!({ "$in": ["open", Bson::Null] }), false),
+        SortedResidual::NotEqual => ("status", bson!({ "$ne": "open" }), false),
+        SortedResidual::NotIn => ("status", bson!({ "$nin": ["open", 1] }), false),
+        SortedResidual::Exists => ("status", bson!({ "$exists": world.chance(50) }), false),
+        SortedResidual::Not => ("n", bson!({ "$not": { "$lt": number / 2, "$gt": 3 } }), false),
+        SortedResidual::Nor => (
+            "$nor",
+            bson!([{ "status": "open", "n": { "$lt": number } }, { "status": 1 }]),
+            false,
+        ),
+        SortedResidual::And => (
+            "$and",
+            bson!([{ "n": { "$lt": number } }, { "status": { "$lte": "open" } }]),
+            false,
+        ),
+        SortedResidual::Modulo => ("n", bson!({ "$mod": [2, 0] }), true),
+        SortedResidual::Expression => ("$expr", bson!({ "$gt": ["$n", number / 2] }), true),
+    };
+    if !filter.contains_key(path) {
+        filter.insert(path, condition);
+        return Some(is_left);
+    }
+    None
+}
+
+impl Debug for Sorted {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let Self { index, reads, .. } = self;
+        write!(f, "{} reads with the index {index}", reads.len())
+    }
+}
+
+impl Operation for Sorted {
+    fn commands(&self) -> Vec<Document> {
+        self.reads.iter().map(|read| read.command.clone()).collect()
+    }
+
+    fn run(&self, sides: &mut Sides) -> Result<Outcome> {
+        sides.elsewhere(|sides| {
+            for batch in &self.batches {
+                sides.succeed(&doc! { "insert": COLLECTION, "documents": batch.clone() })?;
+            }
+            if !self.index.is_empty() {
+                let index = doc! { "key": &self.index, "name": "sorted" };
+                sides.succeed(&doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
+            }
+            for write in &self.writes {
+                sides.succeed(write)?;
+            }
+            for read in &self.reads {
+                self.compare(sides, read).with_context(|| format!("{read:?}"))?;
+            }
+            Ok(Outcome::Done)
+        })
+    }
+}
+
+impl Sorted {
+    fn compare(&self, sides: &mut Sides, read: &Read) -> Result<()> {
+        let replies = sides.both(&read.command)?;
+        if !cursor::outcomes(sides, &replies, &read.batches)? {
+            return Ok(());
+        }
+        let Some(answers) = cursor::read(sides, &replies, &read.batches)? else {
+            return Ok(());
+        };
+        let all = doc! { "find": COLLECTION, "filter": &read.filter, "$db": &sides.naive.database };
+        let all = invariants::read_all(&mut sides.naive.connection, &all)?;
+        compare::documents(self.canon, &read.order, &answers.naive, &answers.shaped, &all)?;
+        if read.is_by_index {
+            is_not_by_pipeline(sides, &read.command)?;
+        }
+        Ok(())
+    }
+}
+
+/// Fails where a query that an index answers scans the collection.
+fn is_not_by_pipeline(sides: &mut Sides, command: &Document) -> Result<()> {
+    if !command.contains_key("find") {
+        return Ok(());
+    }
+    let reply = sides
+        .shaped
+        .run(&doc! { "explain": command.clone(), "verbosity": "queryPlanner" })?;
+    let explained = reply.get_document("mongoshape");
+    let strategy = explained.ok().and_then(|explained| explained.get_str("strategy").ok());
+    ensure!(
+        strategy.is_some_and(|strategy| strategy != "pipeline"),
+        "answered by {strategy:?}, though an index has the order: {}",
+        show(&reply)
+    );
+    Ok(())
+}
+
+impl Sides {
+    /// Runs a command that no side refuses.
+    fn succeed(&mut self, command: &Document) -> Result<()> {
+        for reply in self.both(command)? {
+            let has_errors = matches!(reply.get("writeErrors"), Ok(Some(RawBsonRef::Array(_))));
+            ensure!(compare::succeeded(&reply) && !has_errors, "{}", show(&reply));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,332 @@
+//! Evaluates a client's filter on stored items.
+//!
+//! Only comparisons, `$in`, `$exists` and their connectives are evaluated. [`ItemFilter::parse`] returns
+//! `None` for any other filter, and [`ItemFilter::matches`] returns `None` for an item whose values the proxy
+//! does not compare as mongod does, such as an array in the middle of a path. mongod then evaluates the
+//! filter.
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+
+use bson::raw::{RawBsonRef, RawDocument};
+
+use super::value_order::{compare, is_comparable, rank};
+use crate::command::document::{as_flag, first_field, get};
+use crate::pattern::shapes::BucketShape;
+
+/// A stored item with the application's field names.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredItem<'a> {
+    /// The collection's shape.
+    pub shape: &'a BucketShape,
+    /// The bucket that contains it.
+    pub bucket: &'a RawDocument,
+    /// Its element of the array of items.
+    pub stored: &'a RawDocument,
+}
+
+impl<'a> StoredItem<'a> {
+    /// The value at a path; `Some(None)` where it is missing. `None` where an array is on the way to it.
+    #[must_use]
+    pub fn value(&self, path: &str) -> Option<Option<RawBsonRef<'a>>> {
+        let mut names = path.split('.');
+        let mut value = self.field(names.next()?);
+        for name in names {
+            value = match value {
+                Some(RawBsonRef::Document(document)) => get(document, name),
+                Some(RawBsonRef::Array(_)) => return None,
+                _ => return Some(None),
+            };
+        }
+        Some(value)
+    }
+
+    fn field(&self, name: &str) -> Option<RawBsonRef<'a>> {
+        let own = get(self.stored, self.shape.rename().stored(name));
+        own.or_else(|| {
+            let is_key = self.shape.key().iter().any(|field| field == name);
+            is_key.then(|| get(self.bucket, name)).flatten()
+        })
+    }
+}
+
+/// A filter that the proxy evaluates: a conjunction.
+#[derive(Clone, Debug, Default)]
+pub struct ItemFilter<'a>(Vec<Clause<'a>>);
+
+#[derive(Clone, Debug)]
+enum Clause<'a> {
+    Field { path: &'a str, test: FieldTest<'a> },
+    Or(Vec<ItemFilter<'a>>),
+    Nor(Vec<ItemFilter<'a>>),
+}
+
+#[derive(Clone, Debug)]
+enum FieldTest<'a> {
+    Equal(RawBsonRef<'a>),
+    Compare(Comparison, RawBsonRef<'a>),
+    In(Vec<RawBsonRef<'a>>),
+    Exists(bool),
+    Not(Vec<FieldTest<'a>>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+impl Comparison {
+    fn is_met(self, value: Ordering) -> bool {
+        match self {
+            Self::Less => value.is_lt(),
+            Self::LessOrEqual => value.is_le(),
+            Self::Greater => value.is_gt(),
+            Self::GreaterOrEqual => value.is_ge(),
+        }
+    }
+}
+
+/// An end of a range of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeEnd {
+    /// The least value.
+    Lower,
+    /// The greatest.
+    Upper,
+}
+
+impl<'a> ItemFilter<'a> {
+    /// Reads a filter. `None` for one that the proxy does not evaluate.
+    #[must_use]
+    pub fn parse(filter: Option<&'a RawDocument>) -> Option<Self> {
+        let mut clauses = Vec::new();
+        for field in filter.into_iter().flat_map(RawDocument::iter) {
+            let (name, value) = field.ok()?;
+            match name.as_str() {
+                "$comment" => {}
+                "$and" => {
+                    for branch in branches(value)? {
+                        clauses.extend(branch.0);
+                    }
+                }
+                "$or" => clauses.push(Clause::Or(branches(value)?)),
+                "$nor" => clauses.push(Clause::Nor(branches(value)?)),
+                path if is_plain_path(path) => {
+                    let tests = tests(value)?;
+                    clauses.extend(tests.into_iter().map(|test| Clause::Field { path, test }));
+                }
+                _ => return None,
+            }
+        }
+        Some(Self(clauses))
+    }
+
+    /// Whether an item matches. `None` where mongod has to evaluate the filter.
+    #[must_use]
+    pub fn matches(&self, item: &StoredItem<'_>) -> Option<bool> {
+        for clause in &self.0 {
+            let is_met = match clause {
+                Clause::Field { path, test } => test.is_met(item.value(path)?)?,
+                Clause::Or(branches) => any_matches(branches, item)?,
+                Clause::Nor(branches) => !any_matches(branches, item)?,
+            };
+            if !is_met {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+
+    /// The value that the filter demands at a path.
+    #[must_use]
+    pub fn equality(&self, path: &str) -> Option<RawBsonRef<'a>> {
+        self.tests_of(path).find_map(|test| match test {
+            FieldTest::Equal(value) => Some(*value),
+            _ => None,
+        })
+    }
+
+    /// A bound of the values at a path: each matching item has a value of the bound's type that is not beyond
+    /// it. `None` where the filter implies none.
+    #[must_use]
+    pub fn bound(&self, path: &str, end: RangeEnd) -> Option<RawBsonRef<'a>> {
+        let own = self.tests_of(path).find_map(|test| match (test, end) {
+            (FieldTest::Equal(value), _) if *value != RawBsonRef::Null => Some(*value),
+            (FieldTest::Compare(Comparison::Less | Comparison::LessOrEqual, value), RangeEnd::Upper)
+            | (FieldTest::Compare(Comparison::Greater | Comparison::GreaterOrEqual, value), RangeEnd::Lower) => {
+                Some(*value)
+            }
+            _ => None,
+        });
+        own.or_else(|| {
+            self.0.iter().find_map(|clause| match clause {
+                Clause::Or(branches) => loosest_bound(branches, path, end),
+                _ => None,
+            })
+        })
+    }
+
+    /// Whether a path is compared, at any depth of the filter.
+    #[must_use]
+    pub fn mentions(&self, root: &str) -> bool {
+        self.0.iter().any(|clause| match clause {
+            Clause::Field { path, .. } => path.split('.').next() == Some(root),
+            Clause::Or(branches) | Clause::Nor(branches) => branches.iter().any(|branch| branch.mentions(root)),
+        })
+    }
+
+    fn tests_of(&self, wanted: &str) -> impl Iterator<Item = &FieldTest<'a>> {
+        self.0.iter().filter_map(move |clause| match clause {
+            Clause::Field { path, test } if *path == wanted => Some(test),
+            _ => None,
+        })
+    }
+}
+
+/// The bound that the items of all branches meet.
+fn loosest_bound<'a>(branches: &[ItemFilter<'a>], path: &str, end: RangeEnd) -> Option<RawBsonRef<'a>> {
+    let mut loosest: Option<RawBsonRef<'a>> = None;
+    for branch in branches {
+        let bound = branch.bound(path, end)?;
+        loosest = match loosest {
+            Some(other) if rank(other)? != rank(bound)? => return None,
+            Some(other) if compare(other, bound)?.is_gt() == (end == RangeEnd::Upper) => Some(other),
+            _ => Some(bound),
+        };
+    }
+    loosest
+}
+
+fn any_matches(branches: &[ItemFilter<'_>], item: &StoredItem<'_>) -> Option<bool> {
+    for branch in branches {
+        if branch.matches(item)? {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+fn branches(value: RawBsonRef<'_>) -> Option<Vec<ItemFilter<'_>>> {
+    let branches = value.as_array()?.into_iter();
+    let branches: Vec<ItemFilter<'_>> = branches
+        .map(|branch| ItemFilter::parse(Some(branch.ok()?.as_document()?)))
+        .collect::<Option<_>>()?;
+    (!branches.is_empty()).then_some(branches)
+}
+
+/// Whether a path names fields alone: none is empty, and no operator.
+#[must_use]
+pub fn is_plain_path(path: &str) -> bool {
+    path.split('.').all(|name| !name.is_empty() && !name.starts_with('$'))
+}
+
+/// The tests of one field's condition.
+fn tests(condition: RawBsonRef<'_>) -> Option<Vec<FieldTest<'_>>> {
+    let RawBsonRef::Document(operators) = condition else {
+        return Some(vec![FieldTest::Equal(operand(condition)?)]);
+    };
+    first_field(operators)?;
+    let tests = operators.iter().map(|operator| {
+        let (name, value) = operator.ok()?;
+        Some(match name.as_str() {
+            "$eq" => FieldTest::Equal(operand(value)?),
+            "$ne" => FieldTest::Not(vec![FieldTest::Equal(operand(value)?)]),
+            "$lt" => FieldTest::Compare(Comparison::Less, limit(value)?),
+            "$lte" => FieldTest::Compare(Comparison::LessOrEqual, limit(value)?),
+            "$gt" => FieldTest::Compare(Comparison::Greater, limit(value)?),
+            "$gte" => FieldTest::Compare(Comparison::GreaterOrEqual, limit(value)?),
+            "$in" => FieldTest::In(operands(value)?),
+            "$nin" => FieldTest::Not(vec![FieldTest::In(operands(value)?)]),
+            "$exists" => FieldTest::Exists(as_flag(value)?),
+            "$not" => FieldTest::Not(value.as_document().and_then(|_| tests(value))?),
+            _ => return None,
+        })
+    });
+    tests.collect()
+}
+
+fn operands(values: RawBsonRef<'_>) -> Option<Vec<RawBsonRef<'_>>> {
+    let values = values.as_array()?.into_iter();
+    values.map(|value| operand(value.ok()?)).collect()
+}
+
+/// A value that [`FieldTest::Equal`] compares with.
+fn operand(value: RawBsonRef<'_>) -> Option<RawBsonRef<'_>> {
+    let is_extreme = matches!(value, RawBsonRef::MinKey | RawBsonRef::MaxKey) || is_nan(value);
+    (!is_extreme && is_comparable(value)).then_some(value)
+}
+
+/// A value that [`FieldTest::Compare`] compares with.
+fn limit(value: RawBsonRef<'_>) -> Option<RawBsonRef<'_>> {
+    operand(value).filter(|value| *value != RawBsonRef::Null)
+}
+
+fn is_nan(value: RawBsonRef<'_>) -> bool {
+    matches!(value, RawBsonRef::Double(number) if number.is_nan())
+}
+
+impl FieldTest<'_> {
+    fn is_met(&self, value: Option<RawBsonRef<'_>>) -> Option<bool> {
+        match self {
+            Self::Equal(wanted) => is_equal_or_has(*wanted, value),
+            Self::Compare(comparison, limit) => any_value(value, |value| is_within(*comparison, *limit, value)),
+            Self::In(wanted) => {
+                for wanted in wanted {
+                    if is_equal_or_has(*wanted, value)? {
+                        return Some(true);
+                    }
+                }
+                Some(false)
+            }
+            Self::Exists(wanted) => Some(value.is_some() == *wanted),
+            Self::Not(tests) => {
+                for test in tests {
+                    if !test.is_met(value)? {
+                        return Some(true);
+                    }
+                }
+                Some(false)
+            }
+        }
+    }
+}
+
+/// Whether a value or, of an array, an element meets a test.
+fn any_value<'a>(value: Option<RawBsonRef<'a>>, test: impl Fn(Option<RawBsonRef<'a>>) -> Option<bool>) -> Option<bool> {
+    let Some(RawBsonRef::Array(elements)) = value else {
+        return test(value);
+    };
+    for element in elements {
+        if test(Some(element.ok()?))? {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+/// Whether a value is equal to the one wanted or, of an array, an element is. `None` where the proxy does not
+/// compare them.
+#[must_use]
+pub fn is_equal_or_has(wanted: RawBsonRef<'_>, value: Option<RawBsonRef<'_>>) -> Option<bool> {
+    any_value(value, |value| is_equal(wanted, value))
+}
+
+fn is_equal(wanted: RawBsonRef<'_>, value: Option<RawBsonRef<'_>>) -> Option<bool> {
+    match value {
+        None => Some(wanted == RawBsonRef::Null),
+        Some(value) => compare(wanted, value).map(Ordering::is_eq),
+    }
+}
+
+fn is_within(comparison: Comparison, limit: RawBsonRef<'_>, value: Option<RawBsonRef<'_>>) -> Option<bool> {
+    let Some(value) = value else { return Some(false) };
+    if rank(value)? != rank(limit)? {
+        return Some(false);
+    }
+    Some(!is_nan(value) && comparison.is_met(compare(value, limit)?))
+}

@@ -1,0 +1,114 @@
+use bson::{Decimal128, RawDocumentBuf, rawdoc};
+
+use super::*;
+use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+fn shape() -> BucketShape {
+    let options = BucketOptions {
+        rename: [("quantity".to_owned(), "qty".to_owned())].into(),
+        ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
+    };
+    BucketShape::new(options).unwrap()
+}
+
+/// Whether an item matches; `None` where mongod has to evaluate the filter.
+fn matches(filter: &RawDocument, stored: &RawDocument) -> Option<bool> {
+    let bucket = rawdoc! { "_id": "7_0", "k": 7, "history": [] };
+    let shape = shape();
+    let item = StoredItem {
+        shape: &shape,
+        bucket: &bucket,
+        stored,
+    };
+    ItemFilter::parse(Some(filter))?.matches(&item)
+}
+
+#[test]
+fn comparisons_are_evaluated() {
+    let stored = rawdoc! { "_id": 1, "qty": 5, "tags": ["a", "c"], "in": { "x": 1.5 }, "none": null, "k2": true };
+    for (filter, expected) in [
+        (rawdoc! {}, true),
+        (rawdoc! { "$comment": 1 }, true),
+        (rawdoc! { "k": 7.0, "quantity": 5_i64 }, true),
+        (rawdoc! { "qty": 5 }, false),
+        (rawdoc! { "quantity": { "$gt": 4, "$lte": 5 } }, true),
+        (rawdoc! { "quantity": { "$gt": 5 } }, false),
+        (rawdoc! { "quantity": { "$lt": "a" } }, false),
+        (rawdoc! { "in.x": { "$gte": 1.5, "$lt": 2 } }, true),
+        (
+            rawdoc! { "in.y": null, "absent": null, "none": null, "k.x": null },
+            true,
+        ),
+        (rawdoc! { "in.x": null }, false),
+        (
+            rawdoc! { "none": { "$exists": true }, "absent": { "$exists": false } },
+            true,
+        ),
+        (rawdoc! { "tags": "a" }, true),
+        (rawdoc! { "tags": { "$gt": "b", "$lt": "b" } }, true),
+        (rawdoc! { "tags": { "$ne": "c" } }, false),
+        (rawdoc! { "tags": { "$nin": ["b", null] } }, true),
+        (rawdoc! { "quantity": { "$in": [1, 5.0] } }, true),
+        (rawdoc! { "quantity": { "$not": { "$gt": 3, "$lt": 5 } } }, true),
+        (rawdoc! { "$or": [{ "k": 1 }, { "k2": true }] }, true),
+        (rawdoc! { "$nor": [{ "k": 1 }, { "k2": true }] }, false),
+        (rawdoc! { "$and": [{ "k": 7 }, { "k2": { "$eq": false } }] }, false),
+    ] {
+        assert_eq!(matches(&filter, &stored), Some(expected), "{filter:?}");
+    }
+}
+
+#[test]
+fn mongod_evaluates_the_rest() {
+    let stored =
+        rawdoc! { "a": [{ "b": 1 }], "d": Decimal128::from_bytes([0; 16]), "u": bson::raw::RawBson::Undefined };
+    let filters: [RawDocumentBuf; 17] = [
+        rawdoc! { "a.b": 1 },
+        rawdoc! { "d": 1 },
+        rawdoc! { "u": null },
+        rawdoc! { "a": {} },
+        rawdoc! { "a": { "b": 1 } },
+        rawdoc! { "a": [1] },
+        rawdoc! { "a": { "$regex": "x" } },
+        rawdoc! { "a": { "$gt": null } },
+        rawdoc! { "a": { "$lt": f64::NAN } },
+        rawdoc! { "a": { "$in": [[1]] } },
+        rawdoc! { "a": { "$not": { "$size": 1 } } },
+        rawdoc! { "a": { "$exists": "yes" } },
+        rawdoc! { "$and": [] },
+        rawdoc! { "$or": 1 },
+        rawdoc! { "$expr": true },
+        rawdoc! { "a..b": 1 },
+        rawdoc! { "a.$b": 1 },
+    ];
+    for filter in filters {
+        assert_eq!(matches(&filter, &stored), None, "{filter:?}");
+    }
+}
+
+#[test]
+fn bounds_and_equalities_are_found() {
+    let filter = rawdoc! {
+        "$and": [{ "a": 1 }, { "b": { "$lt": 5, "$gte": 2 } }],
+        "$or": [{ "t": { "$lt": 7 } }, { "t": 7, "n": { "$lt": 3 } }, { "t": { "$lte": 6 } }],
+    };
+    let filter = ItemFilter::parse(Some(&filter)).unwrap();
+    let number = |number| Some(RawBsonRef::Int32(number));
+    assert_eq!(filter.equality("a"), number(1));
+    assert_eq!(filter.equality("b"), None);
+    assert_eq!(filter.bound("a", RangeEnd::Upper), number(1));
+    assert_eq!(filter.bound("b", RangeEnd::Upper), number(5));
+    assert_eq!(filter.bound("b", RangeEnd::Lower), number(2));
+    assert_eq!(filter.bound("t", RangeEnd::Upper), number(7));
+    assert_eq!(filter.bound("t", RangeEnd::Lower), None);
+    assert_eq!(filter.bound("n", RangeEnd::Upper), None);
+    assert!(filter.mentions("n") && !filter.mentions("z"));
+    let mixed = rawdoc! { "$or": [{ "t": { "$gt": 7 } }, { "t": "a" }] };
+    assert_eq!(
+        ItemFilter::parse(Some(&mixed)).unwrap().bound("t", RangeEnd::Lower),
+        None
+    );
+    let least = rawdoc! { "$or": [{ "t": { "$gt": 7 } }, { "t": { "$gt": 3 } }, { "t": { "$gte": 5 } }] };
+    let least = ItemFilter::parse(Some(&least)).unwrap();
+    assert_eq!(least.bound("t", RangeEnd::Lower), number(3));
+}

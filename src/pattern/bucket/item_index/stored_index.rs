@@ -1,0 +1,132 @@
+//! An index as it is stored, for reads in its order.
+//!
+//! The stored key pattern begins with the layout's version, unless its first field is a key field. All pages
+//! have the same version, and it is no array. So mongod reads such an index backward from any place: a sort
+//! by the first field reverses the scan. An index that an earlier version has created has no such prefix.
+
+use bson::raw::{RawDocument, RawDocumentBuf};
+
+use super::{ID, application_path, as_application_sees, as_number, is_clustered, key, name};
+use crate::command::document::{as_flag, get, put};
+use crate::pattern::bucket::index::ITEM_ID;
+use crate::pattern::bucket::layout::path;
+use crate::pattern::shapes::BucketShape;
+
+/// The most fields of an index.
+const MAX_FIELDS: usize = 32;
+
+/// A field of an index.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexedField {
+    /// Its path in items.
+    pub path: String,
+    /// Its path in buckets.
+    pub stored: String,
+    /// Its direction.
+    pub is_ascending: bool,
+}
+
+/// An index on items.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredIndex {
+    key: RawDocumentBuf,
+    fields: Vec<IndexedField>,
+    is_read_backward: bool,
+}
+
+impl StoredIndex {
+    /// The field before those of the application.
+    pub const PREFIX: &str = path::VERSION;
+
+    /// Reads a specification of `listIndexes`. `None` for an index that has no entry for some items, and for
+    /// one that mongod does not read.
+    #[must_use]
+    pub fn of(shape: &BucketShape, spec: &RawDocument) -> Option<Self> {
+        let is_hidden = get(spec, "hidden").and_then(as_flag) == Some(true);
+        let is_on_items = name(spec) == ITEM_ID || as_application_sees(shape, spec).is_some();
+        if is_hidden || !is_on_items || name(spec) == ID || is_clustered(spec) {
+            return None;
+        }
+        let is_prefixed = is_prefixed(key(spec));
+        let mut fields = Vec::new();
+        for (stored, direction) in key(spec).iter().flatten().skip(usize::from(is_prefixed)) {
+            fields.push(IndexedField {
+                path: application_path(shape, stored.as_str())?,
+                stored: stored.as_str().to_owned(),
+                is_ascending: as_number(direction)? > 0.0,
+            });
+        }
+        let begins_with_key = fields.first().is_some_and(|field| is_key(shape, &field.stored));
+        Some(Self {
+            key: key(spec).to_owned(),
+            fields,
+            is_read_backward: is_prefixed || begins_with_key,
+        })
+    }
+
+    /// The stored key pattern.
+    #[must_use]
+    pub fn key(&self) -> &RawDocument {
+        &self.key
+    }
+
+    /// The application's fields.
+    #[must_use]
+    pub fn fields(&self) -> &[IndexedField] {
+        &self.fields
+    }
+
+    /// Whether the stored key pattern begins with [`Self::PREFIX`].
+    #[must_use]
+    pub fn is_prefixed(&self) -> bool {
+        is_prefixed(&self.key)
+    }
+
+    /// Whether mongod reads it backward from any place.
+    #[must_use]
+    pub fn is_read_backward(&self) -> bool {
+        self.is_read_backward
+    }
+
+    /// The sort by the first stored field that is against the order of the index.
+    #[must_use]
+    pub fn backward(&self) -> RawDocumentBuf {
+        let mut sort = RawDocumentBuf::new();
+        if let Some((name, direction)) = self.key.iter().flatten().next() {
+            let is_ascending = as_number(direction).is_some_and(|direction| direction > 0.0);
+            put(&mut sort, name.as_str(), if is_ascending { -1 } else { 1 });
+        }
+        sort
+    }
+}
+
+/// Whether a stored key pattern begins with [`StoredIndex::PREFIX`].
+pub(super) fn is_prefixed(key: &RawDocument) -> bool {
+    let first = key.iter().flatten().next();
+    first.is_some_and(|(name, _)| name == StoredIndex::PREFIX)
+}
+
+/// A stored key pattern with [`StoredIndex::PREFIX`], where it needs one and may have one.
+pub(super) fn prefixed(shape: &BucketShape, stored: RawDocumentBuf) -> RawDocumentBuf {
+    let first = stored.iter().flatten().next();
+    let begins_with_key = first.is_some_and(|(name, _)| is_key(shape, name.as_str()));
+    if begins_with_key || stored.iter().count() >= MAX_FIELDS {
+        return stored;
+    }
+    let mut prefixed = RawDocumentBuf::new();
+    put(&mut prefixed, StoredIndex::PREFIX, 1);
+    for (name, value) in stored.iter().flatten() {
+        prefixed.append(name, value);
+    }
+    prefixed
+}
+
+/// A stored key pattern without [`StoredIndex::PREFIX`].
+pub(super) fn without_prefix(key: &RawDocument) -> RawDocumentBuf {
+    let fields = key.iter().flatten().skip(usize::from(is_prefixed(key)));
+    fields.collect()
+}
+
+fn is_key(shape: &BucketShape, stored: &str) -> bool {
+    shape.key().iter().any(|field| field == stored)
+}

@@ -1,0 +1,307 @@
+//! Reads items in the order of an index, a bucket at a time.
+//!
+//! An index on a field of items is multikey. mongod returns each bucket once, at its first entry in the order
+//! of the scan. So no bucket behind the last one that was read has an entry before that one's first entry:
+//! items up to there are complete, and the others wait ([`IndexScan::items`]). `k` items need at most `k + 1`
+//! buckets, unless the filter has conditions that the index does not answer.
+//!
+//! mongod sorts by the least or greatest element where a sort field is an array. Such an item is sorted by an
+//! element that a range excludes. So a scan that begins inside an index is exact only if no item has an array
+//! there: [`IndexScan::unless_array`] names the path, and the index records it
+//! ([decision](../../../../docs/decisions/0028-an-index-is-read-a-bucket-at-a-time.md)).
+
+mod bounds;
+mod plan;
+mod sort_key;
+#[cfg(test)]
+mod tests;
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+pub use self::plan::SortedQuery;
+use self::sort_key::SortKey;
+use super::bucket::Bucket;
+use super::documents::DocumentBuffer;
+use crate::command::document::{get, put, single};
+use crate::pattern::bucket::item_decoder::ItemDecoder;
+use crate::pattern::bucket::item_filter::{ItemFilter, StoredItem, is_equal_or_has};
+use crate::pattern::bucket::item_index::{StoredIndex, stored_path};
+use crate::pattern::bucket::predicate_pushdown::is_page;
+use crate::pattern::bucket::projection::Projection;
+use crate::pattern::bucket::value_order::{compare, rank};
+use crate::pattern::shapes::BucketShape;
+
+/// The most items that are skipped and returned: more are left to the sort of mongod.
+pub const MAX_ITEMS: u64 = 1000;
+
+/// A field of a sort.
+#[derive(Clone, Copy, Debug)]
+struct SortField<'a> {
+    /// Its path in items.
+    path: &'a str,
+    is_ascending: bool,
+}
+
+/// A condition that sets a field of the index equal to a value, in front of the sort fields.
+#[derive(Clone, Copy, Debug)]
+struct Equality<'a> {
+    path: &'a str,
+    value: RawBsonRef<'a>,
+}
+
+/// Which part of an index is read, and which way.
+#[derive(Clone, Debug)]
+enum Reach {
+    /// All of it.
+    Whole,
+    /// From these values on, forward.
+    From(RawDocumentBuf),
+    /// From these values on, backward. The values themselves are excluded.
+    BackFrom(RawDocumentBuf),
+}
+
+/// A query that is answered in the order of an index.
+#[derive(Clone, Debug)]
+pub struct IndexScan<'a> {
+    filter: ItemFilter<'a>,
+    projection: Projection,
+    index: &'a StoredIndex,
+    equalities: Vec<Equality<'a>>,
+    sort: Vec<SortField<'a>>,
+    reach: Reach,
+    /// Where the scan begins, and where it ends, on the first sort field.
+    begin: Option<RawBsonRef<'a>>,
+    end: Option<RawBsonRef<'a>>,
+    skip: u64,
+    limit: u64,
+}
+
+/// The result of a scan over some buckets.
+#[derive(Debug)]
+pub enum IndexScanResult {
+    /// All items of the answer.
+    Items(DocumentBuffer),
+    /// More buckets are needed: so many items are known.
+    TooFew(usize),
+    /// The proxy does not order or compare some values as mongod does.
+    NotComparable,
+}
+
+impl IndexScan<'_> {
+    /// How many buckets contain the answer if the index answers all conditions.
+    #[must_use]
+    pub fn buckets(&self) -> u64 {
+        self.wanted().saturating_add(1)
+    }
+
+    fn wanted(&self) -> u64 {
+        self.skip.saturating_add(self.limit)
+    }
+
+    /// The stored path on which an array would make the order another one.
+    #[must_use]
+    pub fn unless_array(&self, shape: &BucketShape) -> Option<String> {
+        let field = self.sort.first().filter(|_| self.begin.is_some())?;
+        (field.path != "_id").then(|| stored_path(shape, field.path))
+    }
+
+    /// The `find` for so many buckets.
+    #[must_use]
+    pub fn query(&self, collection: &str, buckets: u64) -> RawDocumentBuf {
+        let mut find = single("find", collection);
+        find.append(cstr!("hint"), self.index.key());
+        match &self.reach {
+            Reach::Whole => {
+                if self.index.is_prefixed() {
+                    find.append(cstr!("filter"), is_page());
+                }
+                find.append(cstr!("sort"), self.stored_sort());
+            }
+            Reach::From(first) => find.append(cstr!("min"), first),
+            Reach::BackFrom(first) => {
+                find.append(cstr!("max"), first);
+                find.append(cstr!("sort"), self.index.backward());
+            }
+        }
+        let buckets = i64::try_from(buckets).unwrap_or(i64::MAX);
+        find.append(cstr!("limit"), buckets);
+        find.append(cstr!("batchSize"), buckets);
+        find
+    }
+
+    fn stored_sort(&self) -> RawDocumentBuf {
+        let mut sort = RawDocumentBuf::new();
+        let stored = self.index.fields().iter().skip(self.equalities.len());
+        for (field, stored) in self.sort.iter().zip(stored) {
+            put(&mut sort, &stored.stored, if field.is_ascending { 1 } else { -1 });
+        }
+        sort
+    }
+
+    /// The answer, from the first buckets of the scan. `is_all`: there are no others.
+    #[must_use]
+    pub fn items<'b>(
+        &self,
+        shape: &'b BucketShape,
+        buckets: impl Iterator<Item = &'b RawDocument>,
+        is_all: bool,
+    ) -> IndexScanResult {
+        let mut merge = Merge {
+            scan: self,
+            shape,
+            found: Vec::new(),
+            last: None,
+            is_at_the_end: is_all,
+        };
+        for bucket in buckets {
+            match merge.take(bucket) {
+                Some(()) if merge.is_at_the_end && !is_all => break,
+                Some(()) => {}
+                None => return IndexScanResult::NotComparable,
+            }
+        }
+        merge.result()
+    }
+}
+
+/// An item that matches.
+struct Match<'b> {
+    key: SortKey<'b>,
+    bucket: &'b RawDocument,
+    stored: &'b RawDocument,
+}
+
+/// The matching items of the buckets read so far.
+struct Merge<'b, 's> {
+    scan: &'s IndexScan<'s>,
+    shape: &'b BucketShape,
+    found: Vec<Match<'b>>,
+    /// The first entry of the last bucket.
+    last: Option<SortKey<'b>>,
+    /// Whether no bucket behind the last one has an entry in the range.
+    is_at_the_end: bool,
+}
+
+impl<'b> Merge<'b, '_> {
+    /// Adds a bucket. `None` where its items are not ordered or compared as mongod does it.
+    fn take(&mut self, document: &'b RawDocument) -> Option<()> {
+        let bucket = Bucket::open(self.shape, document)?;
+        let mut first: Option<SortKey<'b>> = None;
+        for stored in bucket.stored() {
+            let item = StoredItem {
+                shape: self.shape,
+                bucket: document,
+                stored,
+            };
+            if !self.has_entry(&item)? {
+                continue;
+            }
+            let key = SortKey::of(&item, &self.scan.sort, self.scan.begin.is_none())?;
+            if !self.is_behind_the_begin(&key)? {
+                continue;
+            }
+            if first.as_ref().is_none_or(|first| key.is_before(first, &self.scan.sort)) {
+                first = Some(key.clone());
+            }
+            if self.scan.filter.matches(&item)? {
+                let bucket = document;
+                self.found.push(Match { key, bucket, stored });
+            }
+        }
+        match first {
+            Some(first) => {
+                self.is_at_the_end |= !self.is_before_the_end(&first)?;
+                self.last = Some(first);
+            }
+            None => self.is_at_the_end = true,
+        }
+        Some(())
+    }
+
+    /// Whether the item has an entry in the part of the index that the equalities name.
+    fn has_entry(&self, item: &StoredItem<'b>) -> Option<bool> {
+        for equality in &self.scan.equalities {
+            if !is_equal_or_has(equality.value, item.value(equality.path)?)? {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+
+    fn is_behind_the_begin(&self, key: &SortKey<'b>) -> Option<bool> {
+        let (Some(begin), Some(field)) = (self.scan.begin, self.scan.sort.first()) else {
+            return Some(true);
+        };
+        let order = compare(key.first()?, begin)?;
+        Some(if field.is_ascending {
+            order.is_ge()
+        } else {
+            order.is_le()
+        })
+    }
+
+    /// Whether an entry is in the range, as far as its end and its type go.
+    fn is_before_the_end(&self, key: &SortKey<'b>) -> Option<bool> {
+        let Some(field) = self.scan.sort.first() else {
+            return Some(true);
+        };
+        let value = key.first()?;
+        if let Some(begin) = self.scan.begin
+            && rank(begin)? != rank(value)?
+        {
+            return Some(false);
+        }
+        let Some(end) = self.scan.end else { return Some(true) };
+        let order = compare(value, end)?;
+        Some(if field.is_ascending {
+            order.is_le()
+        } else {
+            order.is_ge()
+        })
+    }
+
+    fn result(mut self) -> IndexScanResult {
+        if !self.is_at_the_end {
+            let Some(last) = &self.last else {
+                return IndexScanResult::TooFew(0);
+            };
+            let sort = &self.scan.sort;
+            self.found.retain(|found| !last.is_before(&found.key, sort));
+            let count = u64::try_from(self.found.len()).unwrap_or(u64::MAX);
+            if count < self.scan.wanted() {
+                return IndexScanResult::TooFew(self.found.len());
+            }
+        }
+        self.found
+            .sort_by(|one, other| one.key.order(&other.key, &self.scan.sort));
+        let mut items = DocumentBuffer::default();
+        let skip = usize::try_from(self.scan.skip).unwrap_or(usize::MAX);
+        let limit = usize::try_from(self.scan.limit).unwrap_or(usize::MAX);
+        for found in self.found.iter().skip(skip).take(limit) {
+            let mut decoder = ItemDecoder::new(self.shape, &self.scan.projection, found.bucket);
+            items.add(|bytes| decoder.append(found.stored, bytes));
+        }
+        IndexScanResult::Items(items)
+    }
+}
+
+/// Whether an index may have met an array on a stored path, inside the array of items. `explanation`: of a
+/// query by that index.
+#[must_use]
+pub fn may_have_array(shape: &BucketShape, explanation: &RawDocument, path: &str) -> bool {
+    let planner = get(explanation, "queryPlanner").and_then(RawBsonRef::as_document);
+    let mut stage = planner.and_then(|planner| get(planner, "winningPlan")?.as_document());
+    while let Some(plan) = stage {
+        if let Some(RawBsonRef::Document(paths)) = get(plan, "multiKeyPaths") {
+            let Some(RawBsonRef::Array(arrays)) = get(paths, path) else {
+                return true;
+            };
+            return arrays
+                .into_iter()
+                .any(|array| array.ok().and_then(RawBsonRef::as_str) != Some(shape.items()));
+        }
+        let inner = ["inputStage", "queryPlan"].iter().find_map(|name| get(plan, name));
+        stage = inner.and_then(RawBsonRef::as_document);
+    }
+    true
+}

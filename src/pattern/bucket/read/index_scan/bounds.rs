@@ -1,0 +1,118 @@
+//! Where a scan begins in an index.
+//!
+//! mongod includes `min` and excludes `max`. So a backward scan begins at the value behind the one that is
+//! wanted.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawBson, RawBsonRef, RawDocumentBuf};
+use bson::{DateTime, Timestamp};
+
+use super::{Equality, Reach};
+use crate::command::document::put;
+use crate::pattern::bucket::item_index::StoredIndex;
+use crate::pattern::bucket::layout::VERSION;
+
+/// The greatest number up to which each whole number is a double.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// The values that a scan begins at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) index: &'a StoredIndex,
+    pub(super) equalities: &'a [Equality<'a>],
+    /// Of the field behind the equalities.
+    pub(super) value: Option<RawBsonRef<'a>>,
+}
+
+impl Place<'_> {
+    /// The part of the index that a scan reads. `None` where it cannot begin there.
+    pub(super) fn reach(&self, is_forward: bool) -> Option<Reach> {
+        if self.equalities.is_empty() && self.value.is_none() {
+            return Some(Reach::Whole);
+        }
+        let mut values: Vec<RawBson> = self
+            .equalities
+            .iter()
+            .map(|equality| equality.value)
+            .chain(self.value)
+            .map(RawBson::from)
+            .collect();
+        if is_forward {
+            return Some(Reach::From(self.bound(&values)));
+        }
+        if !self.index.is_read_backward() {
+            return None;
+        }
+        let last = values.pop()?;
+        let field = self.index.fields().get(values.len())?;
+        values.push(behind(last.as_raw_bson_ref(), field.is_ascending)?);
+        Some(Reach::BackFrom(self.bound(&values)))
+    }
+
+    /// The first place in the index that begins with these values.
+    fn bound(&self, values: &[RawBson]) -> RawDocumentBuf {
+        let mut bound = RawDocumentBuf::new();
+        if self.index.is_prefixed() {
+            put(&mut bound, StoredIndex::PREFIX, VERSION);
+        }
+        let mut values = values.iter();
+        for field in self.index.fields() {
+            match values.next() {
+                Some(value) => put(&mut bound, &field.stored, value),
+                None if field.is_ascending => put(&mut bound, &field.stored, RawBson::MinKey),
+                None => put(&mut bound, &field.stored, RawBson::MaxKey),
+            }
+        }
+        bound
+    }
+}
+
+/// The next greater value, or the next less one. Between both there is no value but a decimal. `None` where
+/// the proxy knows none.
+fn behind(value: RawBsonRef<'_>, greater: bool) -> Option<RawBson> {
+    Some(match value {
+        RawBsonRef::Null if greater => RawBson::Double(f64::NAN),
+        RawBsonRef::String(text) if greater => RawBson::String(format!("{text}\0")),
+        RawBsonRef::Boolean(true) if greater => RawBson::DateTime(DateTime::MIN),
+        RawBsonRef::Boolean(value) if value != greater => RawBson::Boolean(greater),
+        RawBsonRef::Int32(number) => RawBson::Double(beside(f64::from(number), greater)?),
+        #[expect(clippy::cast_precision_loss, reason = "a greater one is refused")]
+        RawBsonRef::Int64(number) => RawBson::Double(beside(number as f64, greater)?),
+        RawBsonRef::Double(number) => RawBson::Double(beside(number, greater)?),
+        RawBsonRef::DateTime(time) => {
+            let step = if greater { 1 } else { -1 };
+            RawBson::DateTime(DateTime::from_millis(time.timestamp_millis().checked_add(step)?))
+        }
+        RawBsonRef::ObjectId(id) => RawBson::ObjectId(beside_id(id, greater)?),
+        RawBsonRef::Timestamp(Timestamp { time, increment }) => {
+            let increment = if greater {
+                increment.checked_add(1)?
+            } else {
+                increment.checked_sub(1)?
+            };
+            RawBson::Timestamp(Timestamp { time, increment })
+        }
+        _ => return None,
+    })
+}
+
+fn beside(number: f64, greater: bool) -> Option<f64> {
+    let next = if greater { number.next_up() } else { number.next_down() };
+    (number.abs() < MAX_EXACT).then_some(next)
+}
+
+fn beside_id(id: ObjectId, greater: bool) -> Option<ObjectId> {
+    let mut bytes = id.bytes();
+    for byte in bytes.iter_mut().rev() {
+        let (next, carries) = if greater {
+            byte.overflowing_add(1)
+        } else {
+            byte.overflowing_sub(1)
+        };
+        *byte = next;
+        if !carries {
+            return Some(ObjectId::from_bytes(bytes));
+        }
+    }
+    None
+}

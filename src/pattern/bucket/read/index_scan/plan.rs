@@ -1,0 +1,149 @@
+//! Selects the index that a query is answered by.
+
+use bson::raw::{RawBsonRef, RawDocument};
+
+use super::bounds::Place;
+use super::{Equality, IndexScan, MAX_ITEMS, SortField};
+use crate::command::document::{as_flag, as_whole_number};
+use crate::command::find::Find;
+use crate::pattern::bucket::item_filter::{ItemFilter, RangeEnd, is_plain_path};
+use crate::pattern::bucket::item_index::StoredIndex;
+use crate::pattern::bucket::projection::Projection;
+use crate::pattern::shapes::{BucketShape, ItemIds};
+
+/// The most indexes of which the proxy selects one by a trial.
+const MAX_SCANS: usize = 3;
+
+/// A sorted query, before its index is selected.
+#[derive(Clone, Debug)]
+pub struct SortedQuery<'a> {
+    filter: ItemFilter<'a>,
+    projection: Projection,
+    /// Without key fields that the filter sets equal to a value.
+    sort: Vec<SortField<'a>>,
+    skip: u64,
+    limit: u64,
+}
+
+impl<'a> SortedQuery<'a> {
+    /// Recognises one. `None` where mongod has to filter, sort or project, and where the answer is not
+    /// limited.
+    #[must_use]
+    pub fn of(shape: &BucketShape, find: &Find<'a>) -> Option<Self> {
+        let is_short = find.limit > 0 && find.skip.saturating_add(find.limit) <= MAX_ITEMS;
+        if !is_short || find.collation.is_some() || find.let_variables.is_some() {
+            return None;
+        }
+        let filter = ItemFilter::parse(find.filter)?;
+        let mut sort = sort_fields(find.sort?)?;
+        let has_ids = shape.item_ids() != ItemIds::Dropped;
+        if !has_ids && (filter.mentions("_id") || sort.iter().any(|field| root(field.path) == "_id")) {
+            return None;
+        }
+        sort.retain(|field| !(is_key(shape, field.path) && filter.equality(field.path).is_some()));
+        (!sort.is_empty()).then_some(())?;
+        Some(Self {
+            filter,
+            projection: Projection::parse(find.projection)?,
+            sort,
+            skip: find.skip,
+            limit: find.limit,
+        })
+    }
+
+    /// The scans of the indexes that have the order and answer most conditions; several where their number is
+    /// the same. Empty where no index has the order.
+    #[must_use]
+    pub fn scans(&self, indexes: &'a [StoredIndex]) -> Vec<IndexScan<'a>> {
+        let mut scans: Vec<IndexScan<'a>> = indexes.iter().filter_map(|index| self.by(index)).collect();
+        let most = scans.iter().map(|scan| scan.equalities.len()).max();
+        scans.retain(|scan| Some(scan.equalities.len()) == most);
+        scans.truncate(MAX_SCANS);
+        scans
+    }
+
+    fn by(&self, index: &'a StoredIndex) -> Option<IndexScan<'a>> {
+        let fields = index.fields();
+        let begins_sort = |path: &str| self.sort.first().is_some_and(|field| field.path == path);
+        let equalities: Vec<Equality<'a>> = fields
+            .iter()
+            .take_while(|field| !begins_sort(&field.path))
+            .map(|field| {
+                let value = self.filter.equality(&field.path)?;
+                let path = field.path.as_str();
+                Some(Equality { path, value })
+            })
+            .collect::<Option<_>>()?;
+        let ordered = fields.get(equalities.len()..equalities.len().checked_add(self.sort.len())?)?;
+        let mut is_forward = None;
+        for (stored, wanted) in ordered.iter().zip(&self.sort) {
+            let forward = stored.is_ascending == wanted.is_ascending;
+            if stored.path != wanted.path || *is_forward.get_or_insert(forward) != forward {
+                return None;
+            }
+        }
+        let first = self.sort.first()?;
+        let (begin, end) = if first.is_ascending {
+            (RangeEnd::Lower, RangeEnd::Upper)
+        } else {
+            (RangeEnd::Upper, RangeEnd::Lower)
+        };
+        let begin = self.filter.bound(first.path, begin);
+        let place = Place {
+            index,
+            equalities: &equalities,
+            value: begin,
+        };
+        let reach = place.reach(is_forward?)?;
+        Some(IndexScan {
+            filter: self.filter.clone(),
+            projection: self.projection.clone(),
+            index,
+            sort: self.sort.clone(),
+            reach,
+            begin,
+            end: self.filter.bound(first.path, end),
+            equalities,
+            skip: self.skip,
+            limit: self.limit,
+        })
+    }
+}
+
+fn sort_fields(sort: &RawDocument) -> Option<Vec<SortField<'_>>> {
+    let mut fields: Vec<SortField<'_>> = Vec::new();
+    for field in sort {
+        let (path, direction) = field.ok()?;
+        let path = path.as_str();
+        let is_new = fields.iter().all(|field| field.path != path);
+        if !is_new || !is_plain_path(path) || has_number(path) {
+            return None;
+        }
+        let is_ascending = direction_of(direction)?;
+        fields.push(SortField { path, is_ascending });
+    }
+    (!fields.is_empty()).then_some(fields)
+}
+
+fn direction_of(value: RawBsonRef<'_>) -> Option<bool> {
+    as_flag(value)?;
+    match as_whole_number(value)? {
+        1 => Some(true),
+        -1 => Some(false),
+        _ => None,
+    }
+}
+
+/// Whether a part of a path is a number, which may be a place in an array.
+fn has_number(path: &str) -> bool {
+    path.split('.')
+        .any(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn root(path: &str) -> &str {
+    path.split('.').next().unwrap_or(path)
+}
+
+fn is_key(shape: &BucketShape, path: &str) -> bool {
+    shape.key().iter().any(|field| field == path)
+}

@@ -1,0 +1,62 @@
+//! The values that an item is sorted by.
+
+use std::cmp::Ordering;
+
+use bson::raw::RawBsonRef;
+
+use super::SortField;
+use crate::pattern::bucket::item_filter::StoredItem;
+use crate::pattern::bucket::value_order::{compare, is_comparable};
+
+/// One value for each sort field; null where the item has none.
+#[derive(Clone, Debug)]
+pub(super) struct SortKey<'a>(Vec<RawBsonRef<'a>>);
+
+impl<'a> SortKey<'a> {
+    /// That of an item. `None` where the proxy does not order a value as mongod does. `takes_arrays`: mongod
+    /// sorts an array by its first element in the order of the sort.
+    pub(super) fn of(item: &StoredItem<'a>, sort: &[SortField<'_>], takes_arrays: bool) -> Option<Self> {
+        let takes_arrays = takes_arrays && sort.len() == 1;
+        let values = sort.iter().map(|field| {
+            let value = match item.value(field.path)?.unwrap_or(RawBsonRef::Null) {
+                RawBsonRef::Array(elements) if takes_arrays => {
+                    let mut first: Option<RawBsonRef<'a>> = None;
+                    for element in elements {
+                        let element = element.ok().filter(|element| is_comparable(*element))?;
+                        let is_first = first.is_none_or(|first| field.order(element, first).is_lt());
+                        first = if is_first { Some(element) } else { first };
+                    }
+                    first?
+                }
+                value => value,
+            };
+            is_comparable(value).then_some(value)
+        });
+        values.collect::<Option<_>>().map(Self)
+    }
+
+    /// The value of the first sort field.
+    pub(super) fn first(&self) -> Option<RawBsonRef<'a>> {
+        self.0.first().copied()
+    }
+
+    pub(super) fn order(&self, other: &Self, sort: &[SortField<'_>]) -> Ordering {
+        let values = self.0.iter().zip(&other.0).zip(sort);
+        values
+            .map(|((one, other), field)| field.order(*one, *other))
+            .find(|order| order.is_ne())
+            .unwrap_or(Ordering::Equal)
+    }
+
+    pub(super) fn is_before(&self, other: &Self, sort: &[SortField<'_>]) -> bool {
+        self.order(other, sort).is_lt()
+    }
+}
+
+impl SortField<'_> {
+    /// Of values that are comparable.
+    fn order(&self, one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Ordering {
+        let order = compare(one, other).unwrap_or(Ordering::Equal);
+        if self.is_ascending { order } else { order.reverse() }
+    }
+}

@@ -1,0 +1,233 @@
+use bson::{RawDocumentBuf, rawdoc};
+
+use super::*;
+use crate::command::find::Find;
+use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+fn shape() -> BucketShape {
+    let options = BucketOptions {
+        time: Some("at".to_owned()),
+        ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
+    };
+    BucketShape::new(options).unwrap()
+}
+
+/// The stored indexes of these key patterns.
+fn indexes(keys: &[RawDocumentBuf]) -> Vec<StoredIndex> {
+    let specs = keys.iter().map(|key| {
+        let mut spec = single("key", key);
+        put(&mut spec, "name", format!("{key:?}").as_str());
+        StoredIndex::of(&shape(), &spec).unwrap()
+    });
+    specs.collect()
+}
+
+fn prefixed() -> Vec<StoredIndex> {
+    indexes(&[
+        rawdoc! { "control.v": 1, "history.at": -1 },
+        rawdoc! { "control.v": 1, "history.status": 1, "history.at": 1 },
+        rawdoc! { "k": 1, "history.at": 1 },
+    ])
+}
+
+/// The `find` on buckets for a client's `find` of five items; `None` where no index answers it.
+fn query(indexes: &[StoredIndex], filter: &RawDocument, sort: &RawDocument) -> Option<RawDocumentBuf> {
+    let find = Find {
+        filter: Some(filter),
+        sort: Some(sort),
+        limit: 5,
+        ..Find::default()
+    };
+    let query = SortedQuery::of(&shape(), &find)?;
+    let scan = query.scans(indexes).pop()?;
+    Some(scan.query("c", scan.buckets()))
+}
+
+fn check(indexes: &[StoredIndex], filter: &RawDocument, sort: &RawDocument, expected: &RawDocument) {
+    let found = query(indexes, filter, sort).unwrap_or_else(|| panic!("no index for {filter:?} {sort:?}"));
+    let mut whole = single("find", "c");
+    for (name, value) in expected.iter().flatten() {
+        whole.append(name, value);
+    }
+    whole.append(cstr!("limit"), 6_i64);
+    whole.append(cstr!("batchSize"), 6_i64);
+    assert_eq!(found, whole, "{filter:?} {sort:?}");
+}
+
+#[test]
+fn a_scan_begins_where_the_first_item_may_be() {
+    let indexes = prefixed();
+    let [by_time, by_status, by_key] = [0, 1, 2].map(|position: usize| indexes[position].key().to_owned());
+    let page = rawdoc! { "control.v": { "$gte": 1, "$lte": 1 } };
+    check(
+        &indexes,
+        &rawdoc! {},
+        &rawdoc! { "at": -1 },
+        &rawdoc! { "hint": by_time.clone(), "filter": page.clone(), "sort": { "history.at": -1 } },
+    );
+    check(
+        &indexes,
+        &rawdoc! {},
+        &rawdoc! { "at": 1 },
+        &rawdoc! { "hint": by_time.clone(), "filter": page.clone(), "sort": { "history.at": 1 } },
+    );
+    check(
+        &indexes,
+        &rawdoc! { "at": { "$lt": 7 } },
+        &rawdoc! { "at": -1 },
+        &rawdoc! { "hint": by_time.clone(), "min": { "control.v": 1, "history.at": 7 } },
+    );
+    check(
+        &indexes,
+        &rawdoc! { "at": { "$gte": 7 } },
+        &rawdoc! { "at": 1 },
+        &rawdoc! { "hint": by_time.clone(), "max": { "control.v": 1, "history.at": 7.0_f64.next_down() }, "sort": { "control.v": -1 } },
+    );
+    check(
+        &indexes,
+        &rawdoc! { "status": "x" },
+        &rawdoc! { "at": 1 },
+        &rawdoc! {
+            "hint": by_status.clone(),
+            "min": { "control.v": 1, "history.status": "x", "history.at": bson::raw::RawBson::MinKey },
+        },
+    );
+    check(
+        &indexes,
+        &rawdoc! { "status": "x", "at": { "$lt": 7, "$gt": 1 } },
+        &rawdoc! { "at": -1 },
+        &rawdoc! {
+            "hint": by_status.clone(),
+            "max": { "control.v": 1, "history.status": "x", "history.at": 7.0_f64.next_up() },
+            "sort": { "control.v": -1 },
+        },
+    );
+    check(
+        &indexes,
+        &rawdoc! { "status": "x" },
+        &rawdoc! { "at": -1 },
+        &rawdoc! {
+            "hint": by_status.clone(),
+            "max": { "control.v": 1, "history.status": "x\0", "history.at": bson::raw::RawBson::MinKey },
+            "sort": { "control.v": -1 },
+        },
+    );
+    check(
+        &indexes,
+        &rawdoc! { "k": 3, "n": { "$gt": 1 } },
+        &rawdoc! { "k": 1, "at": -1 },
+        &rawdoc! {
+            "hint": by_key.clone(),
+            "max": { "k": 3.0_f64.next_up(), "history.at": bson::raw::RawBson::MinKey },
+            "sort": { "k": -1 },
+        },
+    );
+}
+
+#[test]
+fn no_index_has_another_order() {
+    let indexes = prefixed();
+    for (filter, sort) in [
+        (rawdoc! {}, rawdoc! { "status": 1, "at": -1 }),
+        (rawdoc! {}, rawdoc! { "n": 1 }),
+        (rawdoc! { "status": { "$gt": "x" } }, rawdoc! { "at.x": 1 }),
+        (rawdoc! {}, rawdoc! { "at": 2 }),
+        (rawdoc! {}, rawdoc! { "at": { "$meta": "textScore" } }),
+        (rawdoc! { "n": { "$mod": [2, 0] } }, rawdoc! { "at": 1 }),
+    ] {
+        assert_eq!(query(&indexes, &filter, &sort), None, "{filter:?} {sort:?}");
+    }
+    // mongod reads an index without a prefix backward only as a whole.
+    let older = self::indexes(&[rawdoc! { "history.at": 1 }]);
+    let (range, sort) = (rawdoc! { "at": { "$lt": 7 } }, rawdoc! { "at": -1 });
+    assert_eq!(query(&older, &range, &sort), None);
+    assert!(query(&older, &rawdoc! {}, &sort).is_some());
+}
+
+fn bucket(key: i32, items: &[(i32, &str)]) -> RawDocumentBuf {
+    let items: Vec<RawDocumentBuf> = items
+        .iter()
+        .map(|(at, status)| rawdoc! { "_id": *at, "at": *at, "status": *status })
+        .collect();
+    let array: bson::raw::RawArrayBuf = items
+        .iter()
+        .map(|item| &**item)
+        .collect::<Vec<&RawDocument>>()
+        .into_iter()
+        .collect();
+    let count = i32::try_from(items.len()).unwrap();
+    rawdoc! { "_id": key, "k": key, "count": count, "history": array, "control": { "v": 1, "page": 0, "bytes": 1 } }
+}
+
+/// The numbers of the items that the first buckets return.
+fn numbers(filter: &RawDocument, buckets: &[RawDocumentBuf], is_all: bool) -> Option<Vec<i32>> {
+    let indexes = prefixed();
+    let sort = rawdoc! { "at": -1 };
+    let find = Find {
+        filter: Some(filter),
+        sort: Some(&sort),
+        skip: 1,
+        limit: 2,
+        ..Find::default()
+    };
+    let scan = SortedQuery::of(&shape(), &find).unwrap().scans(&indexes).pop().unwrap();
+    let shape = shape();
+    match scan.items(&shape, buckets.iter().map(|bucket| &**bucket), is_all) {
+        IndexScanResult::Items(mut items) => {
+            let mut numbers = Vec::new();
+            while let Some(item) = items.first() {
+                numbers.push(RawDocument::from_bytes(item).unwrap().get_i32("at").unwrap());
+                items.advance();
+            }
+            Some(numbers)
+        }
+        IndexScanResult::TooFew(_) => None,
+        IndexScanResult::NotComparable => panic!("not comparable"),
+    }
+}
+
+#[test]
+fn items_behind_the_last_bucket_wait() {
+    let first = bucket(1, &[(90, "x"), (40, "x"), (80, "y")]);
+    let second = bucket(2, &[(70, "x"), (60, "x")]);
+    let buckets = [first, second];
+    assert_eq!(numbers(&rawdoc! {}, &buckets, false), Some(vec![80, 70]));
+    assert_eq!(numbers(&rawdoc! {}, &buckets[..1], false), None);
+    assert_eq!(numbers(&rawdoc! { "status": "x" }, &buckets, false), None);
+    assert_eq!(numbers(&rawdoc! { "status": "x" }, &buckets, true), Some(vec![70, 60]));
+    // A bucket without an entry in the range is behind its end.
+    let beyond = [buckets.to_vec(), vec![bucket(3, &[(65, "y")])]].concat();
+    assert_eq!(numbers(&rawdoc! { "status": "x" }, &beyond, false), Some(vec![70, 60]));
+    assert_eq!(numbers(&rawdoc! { "at": { "$lt": 80 } }, &buckets, false), None);
+    assert_eq!(
+        numbers(&rawdoc! { "at": { "$lt": 80 } }, &buckets, true),
+        Some(vec![60, 40])
+    );
+    assert_eq!(
+        numbers(&rawdoc! { "at": { "$gt": 65 } }, &buckets, false),
+        Some(vec![80, 70])
+    );
+    let late = [buckets.to_vec(), vec![bucket(4, &[(50, "x")])]].concat();
+    assert_eq!(
+        numbers(&rawdoc! { "at": { "$gt": 65 } }, &late, false),
+        Some(vec![80, 70])
+    );
+    assert_eq!(numbers(&rawdoc! { "at": { "$gt": 75 } }, &late, false), Some(vec![80]));
+}
+
+#[test]
+fn an_array_that_the_index_has_met_is_found() {
+    let shape = shape();
+    let explained = |paths: RawDocumentBuf| {
+        let scan = rawdoc! { "stage": "IXSCAN", "multiKeyPaths": paths };
+        rawdoc! { "queryPlanner": { "winningPlan": { "stage": "LIMIT", "inputStage": { "stage": "FETCH", "inputStage": scan } } } }
+    };
+    let check = |explanation: &RawDocument| may_have_array(&shape, explanation, "history.at");
+    assert!(!check(&explained(
+        rawdoc! { "control.v": [], "history.at": ["history"] }
+    )));
+    assert!(!check(&explained(rawdoc! { "history.at": [] })));
+    assert!(check(&explained(rawdoc! { "history.at": ["history", "history.at"] })));
+    assert!(check(&explained(rawdoc! { "history.other": ["history"] })));
+    assert!(check(&rawdoc! { "queryPlanner": { "winningPlan": { "shards": [] } } }));
+}

@@ -1,0 +1,186 @@
+//! A sorted and limited `find`, answered in the order of an index.
+//!
+//! One round trip, unless the filter has conditions that the index does not answer: then more buckets are
+//! read, up to a bound, and after that mongod sorts.
+
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+
+use super::item_cursor::BatchLimit;
+use super::{DEFAULT_BATCH_SIZE, leaves_open};
+use crate::command::batch::{BatchKind, ReplyBatch};
+use crate::command::document::single;
+use crate::command::find::Find;
+use crate::command::reply::{CursorReply, copy_cluster_time};
+use crate::pattern::bucket::read::documents::DocumentBuffer;
+use crate::pattern::bucket::read::index_scan::{IndexScan, IndexScanResult, SortedQuery, may_have_array};
+use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::cursor_source::{CursorSource, MaterializedList};
+use crate::session::bucket::explained::Explained;
+use crate::session::bucket::indexes;
+use crate::session::bucket::upstream_query::{ask_all, complete, documents, kill_all};
+use crate::session::error::RunError;
+use crate::session::metrics::Strategy;
+
+/// How often more buckets are read, each time [`GROWTH`] times as many.
+const MAX_ATTEMPTS: u32 = 3;
+const GROWTH: u64 = 4;
+/// The most buckets that are read at once.
+const MAX_BUCKETS: u64 = 2000;
+
+/// The items, and the query and the reply that they were made of.
+struct Answer {
+    items: DocumentBuffer,
+    query: RawDocumentBuf,
+    reply: RawDocumentBuf,
+}
+
+/// `None` where no index has the order, or the proxy cannot merge its items.
+pub(in crate::session::bucket) async fn run(
+    run: &mut BucketCommand<'_>,
+    find: &Find<'_>,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let Some(query) = sorted_query(run, find) else {
+        return Ok(None);
+    };
+    let indexes = indexes::stored(run).await?;
+    let Some(mut answer) = read(run, query.scans(&indexes)).await? else {
+        return Ok(None);
+    };
+    let limit = BatchLimit::of(Some(find.batch_size.unwrap_or(DEFAULT_BATCH_SIZE)));
+    let mut batch = ReplyBatch::new(BatchKind::First);
+    while let Some(item) = answer.items.first().filter(|_| !limit.is_full(&batch)) {
+        if !batch.has_space_for(item.len()) {
+            return Ok(None);
+        }
+        batch.push(item);
+        answer.items.advance();
+    }
+    let id = if answer.items.is_empty() || !leaves_open(run, find) {
+        0
+    } else {
+        let list = MaterializedList::new(listed(answer.items), answer.reply.clone());
+        run.keep(CursorSource::Listed(list)).await?
+    };
+    run.context.shared.metrics.read(&run.label(), Strategy::Index);
+    let mut reply = batch.into_reply(run.namespace, id);
+    copy_cluster_time(&mut reply, &answer.reply);
+    Ok(Some(reply))
+}
+
+pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Option<Explained>, RunError> {
+    let Some(query) = sorted_query(run, find) else {
+        return Ok(None);
+    };
+    let indexes = indexes::stored(run).await?;
+    let answer = read(run, query.scans(&indexes)).await?;
+    Ok(answer.map(|answer| Explained {
+        strategy: Strategy::Index,
+        command: answer.query,
+    }))
+}
+
+fn sorted_query<'a>(run: &BucketCommand<'_>, find: &Find<'a>) -> Option<SortedQuery<'a>> {
+    // The stable API has no bounds of an index.
+    if run.is_strict() || run.collection.is_none() || run.context.link.is_dry_run() {
+        return None;
+    }
+    // A cursor of the proxy would outlive the transaction.
+    let is_one_batch = find.single_batch || find.limit <= find.batch_size.unwrap_or(DEFAULT_BATCH_SIZE);
+    if run.context.head.in_transaction() && !is_one_batch {
+        return None;
+    }
+    SortedQuery::of(run.shape, find)
+}
+
+/// What one reading of buckets came to.
+enum Trial {
+    Done(Answer),
+    /// More buckets are needed: so many items are known.
+    TooFew(usize),
+    /// The scan does not answer the query.
+    Failed,
+}
+
+async fn read(run: &mut BucketCommand<'_>, mut scans: Vec<IndexScan<'_>>) -> Result<Option<Answer>, RunError> {
+    // mongod explains no command at a point in time.
+    let explains = !run.context.head.in_transaction() && !run.context.head.wants_snapshot();
+    scans.retain(|scan| explains || scan.unless_array(run.shape).is_none());
+    let Some(mut buckets) = scans.first().map(IndexScan::buckets) else {
+        return Ok(None);
+    };
+    for _ in 0..MAX_ATTEMPTS {
+        if buckets > MAX_BUCKETS {
+            break;
+        }
+        let mut best: Option<(usize, IndexScan<'_>)> = None;
+        for scan in scans {
+            match attempt(run, &scan, buckets).await? {
+                Trial::Done(answer) => return Ok(Some(answer)),
+                Trial::TooFew(found) if best.as_ref().is_none_or(|(most, _)| found > *most) => {
+                    best = Some((found, scan));
+                }
+                Trial::TooFew(_) | Trial::Failed => {}
+            }
+        }
+        let Some((_, scan)) = best else { break };
+        scans = vec![scan];
+        buckets = buckets.saturating_mul(GROWTH);
+    }
+    Ok(None)
+}
+
+/// Reads so many buckets, in one round trip.
+async fn attempt(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u64) -> Result<Trial, RunError> {
+    let find = scan.query(run.namespace.collection, buckets);
+    let array_path = scan.unless_array(run.shape);
+    let mut queries = vec![complete(run, find.clone())];
+    if array_path.is_some() {
+        queries.push(explanation(run, &find));
+    }
+    let Some(mut replies) = ask_all(run, queries).await? else {
+        indexes::forget(run);
+        return Ok(Trial::Failed);
+    };
+    let explanation = replies.split_off(1);
+    let Some(reply) = replies.pop() else {
+        return Ok(Trial::Failed);
+    };
+    let has_more = CursorReply::parse(&reply).is_none_or(|cursor| cursor.id != 0);
+    let may_have_array = array_path.as_ref().is_some_and(|path| {
+        let explanation = explanation.first();
+        explanation.is_none_or(|explanation| may_have_array(run.shape, explanation, path))
+    });
+    if has_more || may_have_array {
+        // More bytes than a reply holds, or another order.
+        kill_all(run, &[reply]).await?;
+        return Ok(Trial::Failed);
+    }
+    let read = u64::try_from(documents(&reply).count()).unwrap_or(u64::MAX);
+    Ok(match scan.items(run.shape, documents(&reply), read < buckets) {
+        IndexScanResult::Items(items) => Trial::Done(Answer {
+            items,
+            query: find,
+            reply,
+        }),
+        IndexScanResult::TooFew(found) => Trial::TooFew(found),
+        IndexScanResult::NotComparable => Trial::Failed,
+    })
+}
+
+/// The command that tells on which paths an index has met arrays. It is executed behind the query: an index
+/// does not forget an array that it has met.
+fn explanation(run: &BucketCommand<'_>, find: &RawDocument) -> RawDocumentBuf {
+    let mut command = single("explain", find);
+    command.append(cstr!("verbosity"), "queryPlanner");
+    run.context.inherited().append_to_read(&mut command);
+    command
+}
+
+fn listed(mut items: DocumentBuffer) -> Vec<RawDocumentBuf> {
+    let mut listed = Vec::new();
+    while let Some(item) = items.first() {
+        listed.extend(RawDocumentBuf::from_bytes(item.to_vec()).ok());
+        items.advance();
+    }
+    listed
+}
