@@ -1,13 +1,17 @@
 //! Putting a run's [fence](Fence) up, and taking others down.
 
+use std::pin::pin;
+
 use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 use bson::{Binary, doc};
 use mongodb::error::Error;
 use mongodb::{Client, Database};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::halt::Halt;
 use super::kind::NAMESPACE_NOT_FOUND;
-use super::send::{INDEX_NOT_FOUND, append_concern, concern_kept, has_code};
+use super::send::{INDEX_NOT_FOUND, PAUSE, append_concern, concern_kept, has_code};
 use crate::command::document::{array_of, single};
 use crate::maintenance::upstream::{ShapedCollection, indexes_of};
 use crate::pattern::bucket::fence::{Fence, is_fence};
@@ -23,9 +27,26 @@ pub(super) struct Held<'a> {
     pub(super) uuid: &'a Binary,
 }
 
-/// Takes down whatever fence there is, and puts up one of a new name. That is sent once: one of which it is
-/// not known whether it is there is never used.
-pub(super) async fn put_up(held: Held<'_>) -> Result<Fence, Halt> {
+/// Takes down whatever fence there is, and puts up one of a new name. When it is stopped, it leaves none.
+pub(super) async fn put_up(held: Held<'_>, stop: &CancellationToken) -> Result<Fence, Halt> {
+    let mut create = pin!(create(held));
+    tokio::select! {
+        fence = &mut create => return fence,
+        () = stop.cancelled() => {}
+    }
+    let (database, name) = (&held.target.database, held.target.collection.as_str());
+    loop {
+        let is_answered = timeout(PAUSE, create.as_mut()).await.is_ok();
+        // To drop an index aborts its build.
+        take_down(database, name, held.uuid).await?;
+        if is_answered {
+            return Err(Halt::Stopped);
+        }
+    }
+}
+
+/// The command is sent once: a fence that may not be there is never used.
+async fn create(held: Held<'_>) -> Result<Fence, Halt> {
     let (database, name) = (&held.target.database, held.target.collection.as_str());
     take_down(database, name, held.uuid).await?;
     let fence = Fence::of_run(rand::random());

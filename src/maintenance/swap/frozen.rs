@@ -36,10 +36,7 @@ impl<'a> Frozen<'a> {
             target: by.target,
             uuid: &uuid,
         };
-        let fence = tokio::select! {
-            fence = fencing::put_up(fenced) => fence?,
-            () = stop.cancelled() => return Err(Halt::Stopped),
-        };
+        let fence = fencing::put_up(fenced, stop).await?;
         Ok(Self { by, uuid, fence })
     }
 

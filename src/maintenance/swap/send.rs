@@ -20,7 +20,7 @@ use crate::maintenance::upstream::{ShapedCollection, description};
 const MAX_TIME_MS: i64 = 1000;
 /// How often it is tried, and how long others have in between.
 const ATTEMPTS: u32 = 120;
-const PAUSE: Duration = Duration::from_millis(500);
+pub(super) const PAUSE: Duration = Duration::from_millis(500);
 /// How long it is tried to take something back while the server does not answer.
 const MAX_SILENCE: Duration = Duration::from_mins(1);
 /// mongod's codes for what may be tried again: `LockTimeout`, `MaxTimeMSExpired`, and an index that is being

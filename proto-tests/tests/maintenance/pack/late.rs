@@ -1,8 +1,9 @@
 //! Commands of a run that arrive late: after it has given up, was killed, or while the next one works.
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -47,14 +48,15 @@ impl Over {
         });
     }
 
+    fn start(&self) -> Result<Child> {
+        let mut run = Command::new(find_binary()?);
+        run.args(["setup", "--pack", "--config"]).arg(self.proxy.config_file());
+        Ok(run.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+    }
+
     /// A run that is killed when it has sent what is held back.
     fn is_killed(&self) -> Result<()> {
-        let mut child = Command::new(find_binary()?)
-            .args(["setup", "--pack", "--config"])
-            .arg(self.proxy.config_file())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
+        let mut child = self.start()?;
         let begun = Instant::now();
         while self.late.held() == 0 {
             ensure!(begun.elapsed() < Duration::from_mins(1), "nothing is held back");
@@ -122,6 +124,35 @@ fn a_freeze_that_arrives_after_the_run_has_ended_does_nothing() -> Result<()> {
     let (is_well, said) = over.pack()?;
     ensure!(!is_well && over.late.held() == 1, "{said}");
     is_survived(&mut world, &over, &documents)
+}
+
+#[test]
+fn a_run_that_is_stopped_while_it_creates_its_fence_leaves_none() -> Result<()> {
+    let documents = documents(300, 3);
+    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
+    let before = world.catalog()?;
+    let over = Over::open(&world)?;
+    let (is_sent, sent) = mpsc::channel();
+    let (is_stopped, stopped) = mpsc::channel();
+    over.late.judge(move |command| {
+        if command.contains_key("createIndexes") && is_sent.send(()).is_ok() {
+            // The process has received the signal when this is over.
+            let _ = stopped.recv_timeout(Duration::from_mins(1));
+            sleep(Duration::from_millis(200));
+        }
+        Fate::Arrives
+    });
+    let mut run = over.start()?;
+    sent.recv_timeout(Duration::from_mins(1))?;
+    drop(sent);
+    signal(&run, Signal::TERM)?;
+    is_stopped.send(())?;
+    run.wait()?;
+    // By then what the run has sent has arrived.
+    sleep(Duration::from_secs(1));
+    ensure!(world.catalog()? == before, "{:?}", world.catalog()?);
+    world.pack()?;
+    world.check_packed(&documents)
 }
 
 /// One run is killed when it has sent a renaming; that arrives while the next one does what is meant.
