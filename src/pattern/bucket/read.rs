@@ -12,9 +12,11 @@ pub mod merge;
 pub mod page_scan;
 pub mod range;
 
+use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use self::bucket_query::{BucketQuery, Order};
+use self::page_scan::ScanDirection;
 use super::index;
 use super::key::Key;
 use super::layout::{VERSION, path};
@@ -142,6 +144,46 @@ impl Queries<'_> {
         );
         let mut find = self.find(&filter, index::FROM, 1);
         find.append(cstr!("sort"), single(path::FROM, -1));
+        Some(find)
+    }
+
+    /// For so many pages from the end of the range that a scan begins at. `None` where the range is open there.
+    /// Pages whose times are not all dates are left out: the key is then not in the order of time.
+    #[must_use]
+    pub fn from_the_near_end(
+        &self,
+        query: &BucketQuery,
+        direction: ScanDirection,
+        pages: u64,
+    ) -> Option<RawDocumentBuf> {
+        // Bounds that do not change behind the scan: pushes to the highest page move its upper bound forward.
+        let (end, path, hint, order, [open, closed]) = match direction {
+            ScanDirection::Forward => (query.range.from, path::TO, index::TO, 1, ["$gt", "$gte"]),
+            ScanDirection::Backward => (query.range.to, path::FROM, index::FROM, -1, ["$lt", "$lte"]),
+        };
+        let end = end?;
+        let pages = i64::try_from(pages).unwrap_or(i64::MAX);
+        // `min` is included, and `max` is not.
+        let is_next = end.inclusive == (direction == ScanDirection::Backward);
+        let next = end.at.timestamp_millis().checked_add(i64::from(is_next));
+        let mut find = if let (Reach::Bounds, Some(next)) = (self.source.reach, next.map(DateTime::from_millis)) {
+            let next = RawBsonRef::DateTime(next);
+            let (min, max) = match direction {
+                ScanDirection::Forward => (next, RawBsonRef::MaxKey),
+                ScanDirection::Backward => (RawBsonRef::MinKey, next),
+            };
+            let mut find = self.several(&RawDocumentBuf::new(), hint, pages);
+            find.append(cstr!("min"), bound(self.key, [(path, min)]));
+            find.append(cstr!("max"), bound(self.key, [(path, max)]));
+            find
+        } else {
+            let mut filter = self.key.to_owned();
+            put(&mut filter, path::VERSION, VERSION);
+            let operator = if end.inclusive { closed } else { open };
+            put(&mut filter, path, single(operator, end.at));
+            self.several(&filter, hint, pages)
+        };
+        find.append(cstr!("sort"), single(path, order));
         Some(find)
     }
 

@@ -18,13 +18,16 @@ use crate::pattern::bucket::read::bucket::{Bucket, time_of};
 use crate::pattern::bucket::read::bucket_query::{BucketQuery, Keys, Order};
 use crate::pattern::bucket::read::page_scan::{PageScan, ScanDirection, Start};
 use crate::session::bucket::command::BucketCommand;
-use crate::session::bucket::upstream_query::{ask, ask_all, complete, documents, first_bucket, kill_all};
+use crate::session::bucket::upstream_query::{ask, complete, documents, first_bucket, kill_all};
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
 /// Looks at the buckets before the pipeline is asked instead. A second is needed where pages are short; a
 /// third where one was closed meanwhile.
 const MAX_LOOKS: usize = 4;
+
+/// Items for which pages of a range are read, whose number of items is not known.
+const MAX_UNKNOWN_ITEMS: u64 = 40;
 
 /// How a question is answered.
 pub(super) enum AccessPath {
@@ -104,6 +107,20 @@ pub(super) async fn plan(
         (_, None, false) => finder.at_the_back(run).await,
         (_, Some(_), _) => finder.at_an_end_of_the_range(run).await,
     }
+}
+
+/// Whether the pages of a reply follow each other by their numbers.
+fn are_consecutive(run: &BucketCommand<'_>, reply: &RawDocumentBuf, direction: ScanDirection) -> bool {
+    let mut next: Option<u64> = None;
+    documents(reply).all(|bucket| {
+        let page = Bucket::open(run.shape, bucket).map(|bucket| bucket.page);
+        let follows = page.is_some() && (next.is_none() || page == next);
+        next = page.and_then(|page| match direction {
+            ScanDirection::Forward => page.checked_add(1),
+            ScanDirection::Backward => page.checked_sub(1),
+        });
+        follows
+    })
 }
 
 fn walk(walk: PageScan, terms: BatchTerms) -> AccessPath {
@@ -239,48 +256,60 @@ impl AccessPathPlanner<'_> {
         is_as_counted.map(|_| None)
     }
 
-    /// Finds the pages at the ends of the range, and reads what lies between.
+    /// Reads pages from an end of the range on, by their bounds, and then the first page, which shows whether
+    /// the key is in the order of time.
     async fn in_range(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
-        let oldest = self.queries.oldest_in_range(self.question);
-        let newest = self.queries.newest_in_range(self.question);
-        let (has_oldest, has_newest) = (oldest.is_some(), newest.is_some());
-        let queries = [oldest, newest, Some(self.queries.first(run.shape))];
-        let queries = queries
-            .into_iter()
-            .flatten()
-            .map(|query| complete(run, query))
-            .collect();
-        let Some(answers) = ask_all(run, queries).await? else {
+        let probe = ItemCursor::new(self.walk(), true);
+        let items = self.items_in_range();
+        let pages = probe.walk.buckets_for(run.shape, items);
+        let Some(near) = self.queries.from_the_near_end(self.question, self.direction(), pages) else {
+            // The scan begins at an end of the key, and the first page that it reads shows the order.
+            return Ok(walk(self.walk(), self.terms));
+        };
+        let queries = [complete(run, near), complete(run, first_page::query(run, self.queries))];
+        let Some([buckets, first]) = ask(run, queries).await? else {
             return Ok(AccessPath::Pipeline);
         };
-        let buckets: Vec<_> = answers
-            .iter()
-            .map(|answer| first_bucket(run, answer))
-            .collect::<Result<_, _>>()?;
-        let mut buckets = buckets.into_iter();
-        let oldest = has_oldest.then(|| buckets.next().flatten());
-        let newest = has_newest.then(|| buckets.next().flatten());
-        // Nothing in the range, unless something has come since.
-        let nothing = matches!(oldest, Some(None)) || matches!(newest, Some(None));
-        let Some(first) = buckets.next().flatten().filter(|_| !nothing) else {
-            return Ok(AccessPath::Nothing(answers.last().cloned().unwrap_or_default()));
-        };
-        if !first.says_ascending() {
-            return Ok(AccessPath::Merge);
+        let first = first_page::checked(run, self.queries, first).await?;
+        let is_ascending = first_bucket(run, &first).map(|first| first.map(|first| first.says_ascending()));
+        if !matches!(is_ascending, Ok(Some(true))) {
+            kill_all(run, &[buckets]).await?;
+            return Ok(match is_ascending? {
+                Some(_) => AccessPath::Merge,
+                None => AccessPath::Nothing(first),
+            });
         }
-        let (oldest, newest) = (oldest.flatten(), newest.flatten());
-        let (near, far) = match self.direction() {
-            ScanDirection::Forward => (oldest.map(|page| page.page.saturating_sub(1)), newest),
-            ScanDirection::Backward => (newest.map(|page| page.page.saturating_add(1)), oldest),
+        let Some(near) = first_bucket(run, &buckets)? else {
+            return Ok(AccessPath::Nothing(first));
         };
-        let walk = match near {
-            Some(page) => self.walk().beginning(Start::Before(page), 0),
-            None => self.walk(),
-        };
+        let number = near.page;
         // Of pages of one and the same time, the index may have named any.
-        let last = far.filter(|page| page.from < page.to).map(|page| page.page);
-        let stream = ItemCursor::new(walk.ending(last), self.terms.single_batch);
-        Ok(AccessPath::Walk(Box::new(stream), None))
+        let is_alone = number == 0 || near.from < near.to;
+        if is_alone && are_consecutive(run, &buckets, self.direction()) {
+            let offset = match self.direction() {
+                ScanDirection::Forward => 0,
+                ScanDirection::Backward => u64::MAX,
+            };
+            let start = Start::At(Location { page: number, offset });
+            let cursor = ItemCursor::new(self.walk().beginning(start, 0), self.terms.single_batch);
+            let cursor = cursor.having_asked(pages);
+            return Ok(AccessPath::Walk(Box::new(cursor), Some(buckets)));
+        }
+        kill_all(run, &[buckets]).await?;
+        let before = match self.direction() {
+            ScanDirection::Forward => number.saturating_sub(1),
+            ScanDirection::Backward => number.saturating_add(1),
+        };
+        Ok(walk(self.walk().beginning(Start::Before(before), 0), self.terms))
+    }
+
+    /// How many items to read of a range at first.
+    fn items_in_range(&self) -> u64 {
+        let range = self.question.range;
+        let is_closed = range.from.is_some() && range.to.is_some();
+        let most = if is_closed { MAX_UNKNOWN_ITEMS } else { DEFAULT_BATCH_SIZE };
+        let batch = self.terms.measure.documents.unwrap_or(DEFAULT_BATCH_SIZE);
+        self.question.limit.unwrap_or(most).min(batch).max(1).saturating_add(1)
     }
 
     /// Counts from the first item in the range that reading begins at.

@@ -53,7 +53,8 @@ impl ItemCursor {
                     return Ok((batch, filled));
                 }
             }
-            let asked = self.buckets(shape, measure, &batch);
+            let first_asked = self.first_asked.take();
+            let limit = first_asked.or_else(|| self.closes.then(|| self.buckets(shape, measure, &batch)));
             let answer = match (first.take(), sent.take()) {
                 (Some(answer), _) => answer,
                 (None, Some(sent)) => succeeded(run.context.link.answer_to(sent).await?)?,
@@ -67,7 +68,7 @@ impl ItemCursor {
                 let command = self.command(run, shape, measure, &batch);
                 sent = Some(run.context.link.send(UpstreamRequest::plain(&command)).await?);
             }
-            let step = self.unpack(shape, &answer, asked);
+            let step = self.unpack(shape, &answer, limit);
             if !matches!(step, ScanStep::Done | ScanStep::More) || self.done {
                 // What was asked for in vain.
                 if let Some(sent) = sent.take() {
@@ -84,7 +85,7 @@ impl ItemCursor {
             }
             self.gossip = RawDocumentBuf::new();
             copy_cluster_time(&mut self.gossip, &answer);
-            if self.done || self.closes {
+            if self.done || limit.is_some() {
                 self.close(run).await?;
             } else if sent.is_some() {
                 self.move_into(&mut batch, measure);
@@ -167,8 +168,8 @@ impl ItemCursor {
         Some(cursor)
     }
 
-    /// Takes the items out of an answer, to a query for so many buckets.
-    fn unpack(&mut self, shape: &BucketShape, answer: &RawDocument, asked: u64) -> ScanStep {
+    /// Takes the items out of an answer, to a query for so many buckets, or for all.
+    fn unpack(&mut self, shape: &BucketShape, answer: &RawDocument, limit: Option<u64>) -> ScanStep {
         let Some(cursor) = self.see(answer) else {
             return ScanStep::Stray;
         };
@@ -188,7 +189,7 @@ impl ItemCursor {
                 step => return step,
             }
         }
-        let ended = cursor.id == 0 && (!self.closes || read < asked);
+        let ended = cursor.id == 0 && limit.is_none_or(|limit| read < limit);
         self.done = ended || self.walk.is_at_the_end();
         ScanStep::More
     }

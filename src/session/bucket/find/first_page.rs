@@ -38,6 +38,40 @@ pub(super) async fn known(
     Ok(None)
 }
 
+/// The query for the first page, by its `_id` if that is known.
+pub(super) fn query(run: &BucketCommand<'_>, queries: Queries<'_>) -> RawDocumentBuf {
+    let pages = &run.context.settings.first_pages;
+    match place(run, queries).and_then(|place| pages.get(&place)) {
+        Some(id) => queries.named(&id),
+        None => queries.first(run.shape),
+    }
+}
+
+/// The reply to [`query`], or to another one if what it returned is not the first page.
+pub(super) async fn checked(
+    run: &mut BucketCommand<'_>,
+    queries: Queries<'_>,
+    reply: RawDocumentBuf,
+) -> Result<RawDocumentBuf, RunError> {
+    let pages = &run.context.settings.first_pages;
+    let Some(place) = place(run, queries) else {
+        return Ok(reply);
+    };
+    let first = documents(&reply).next().filter(|bucket| is_at(run, &place, bucket));
+    if pages.get(&place).is_none() {
+        if let Some(id) = first.and_then(|first| get(first, "_id")?.as_str()) {
+            pages.learn(place, id.to_owned());
+        }
+        return Ok(reply);
+    }
+    if first.is_some() {
+        return Ok(reply);
+    }
+    pages.forget(&place);
+    let query = complete(run, queries.first(run.shape));
+    Ok(ask(run, [query]).await?.map_or(reply, |[reply]| reply))
+}
+
 /// Remembers the `_id` of a bucket if that is the first page of the key that is asked for.
 pub(super) fn learn(run: &BucketCommand<'_>, question: &BucketQuery, bucket: &RawDocument) {
     let Keys::One(key) = &question.keys else { return };

@@ -94,6 +94,9 @@ pub(in crate::session) struct ItemCursor {
     pub(super) seen: (usize, usize),
     /// What the upstream tells with an answer, of the last one.
     pub(super) gossip: RawDocumentBuf,
+    /// How many buckets the reply to the first query was limited to, where another query than the cursor's own
+    /// was sent.
+    pub(super) first_asked: Option<u64>,
     /// Whether the first bucket is kept.
     pub(super) captures_first_page: bool,
     pub(super) first: Option<RawDocumentBuf>,
@@ -111,6 +114,7 @@ impl ItemCursor {
             done: false,
             seen: (0, 0),
             gossip: RawDocumentBuf::new(),
+            first_asked: None,
             captures_first_page: false,
             first: None,
         }
@@ -132,6 +136,14 @@ impl ItemCursor {
         let watches = true;
         Self {
             captures_first_page: watches,
+            ..self
+        }
+    }
+
+    /// The same, whose first reply is that of another query, which was limited to so many buckets.
+    pub(super) fn having_asked(self, buckets: u64) -> Self {
+        Self {
+            first_asked: Some(buckets),
             ..self
         }
     }
