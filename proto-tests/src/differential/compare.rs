@@ -270,15 +270,26 @@ pub fn outcomes(naive: &RawDocument, shaped: &RawDocument) -> Result<bool> {
     Ok(succeeded(naive))
 }
 
-/// Whether a change may be wrong in two ways, of which either may be reported: it has several operators, or
-/// several paths.
+/// Whether a statement may be wrong in two ways, of which either may be reported: its change has several
+/// operators, or several paths; or it is an upsert by an expression, which is a mistake beside any other.
 #[must_use]
-pub fn may_have_two_mistakes(change: Option<&Bson>) -> bool {
+pub fn may_have_two_mistakes(filter: Option<&Bson>, change: Option<&Bson>, is_upsert: bool) -> bool {
     let operators = change.and_then(Bson::as_document);
-    operators.is_some_and(|operators| {
+    let has_several = operators.is_some_and(|operators| {
         let paths = operators.values().filter_map(Bson::as_document);
         paths.map(Document::len).sum::<usize>() > 1
-    })
+    });
+    has_several || is_upsert && filter.is_some_and(names_expression)
+}
+
+fn names_expression(value: &Bson) -> bool {
+    match value {
+        Bson::Document(document) => document
+            .iter()
+            .any(|(name, value)| name == "$expr" || names_expression(value)),
+        Bson::Array(values) => values.iter().any(names_expression),
+        _ => false,
+    }
 }
 
 /// Compares one of the `writeErrors`. `index` is the one that the shaped side should give.

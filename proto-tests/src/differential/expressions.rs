@@ -27,6 +27,58 @@ pub(super) fn all() -> Vec<(String, Bson)> {
         .collect()
 }
 
+/// Stands for a field's path in expressions that take any.
+const FIELD: &str = "$FIELD";
+
+/// An expression with a field's path in place of [`FIELD`].
+pub(super) fn named(expression: &Bson, path: &str) -> Bson {
+    match expression {
+        Bson::String(text) => Bson::String(text.replace(FIELD.trim_start_matches('$'), path)),
+        Bson::Array(values) => values.iter().map(|value| named(value, path)).collect(),
+        Bson::Document(document) => {
+            let fields = document.iter().map(|(name, value)| (name.clone(), named(value, path)));
+            Bson::Document(fields.collect())
+        }
+        other => other.clone(),
+    }
+}
+
+/// Expressions of a field to group by, some of which name it otherwise than by its path.
+pub(super) fn groups() -> Vec<Bson> {
+    vec![
+        bson!(FIELD),
+        bson!({ "of": FIELD, "type": { "$type": FIELD } }),
+        bson!([FIELD, "$k"]),
+        bson!({ "$ifNull": [FIELD, "none"] }),
+        bson!({ "$cond": { "if": { "$isArray": [FIELD] }, "then": "array", "else": FIELD } }),
+        bson!({ "$literal": FIELD }),
+        bson!("$$ROOT.FIELD"),
+        bson!("$$CURRENT.FIELD"),
+        bson!({ "$getField": "FIELD" }),
+        bson!({ "$getField": { "field": "FIELD", "input": "$$ROOT" } }),
+        bson!({ "$let": { "vars": { "history": FIELD }, "in": ["$$history", "$n"] } }),
+        bson!({ "$let": { "vars": { "CURRENT": "$nested" }, "in": "$x" } }),
+        bson!({ "$map": { "input": ["$n"], "as": "CURRENT", "in": "$k" } }),
+        bson!({ "$map": { "input": [FIELD, "$n"], "in": { "$type": "$$this" } } }),
+        bson!({ "$filter": { "input": ["$n", 1], "as": "k", "cond": { "$eq": ["$$k", "$n"] } } }),
+        bson!({ "$switch": { "branches": [{ "case": { "$gt": ["$n", 5] }, "then": FIELD }], "default": "$k" } }),
+        bson!(null),
+    ]
+}
+
+/// What is gathered of a group in no order: a field `set` of these is compared as a set.
+pub(super) fn gathered() -> Vec<Bson> {
+    vec![
+        bson!({ "$push": FIELD }),
+        bson!({ "$push": { "of": FIELD, "key": "$k", "n": "$n" } }),
+        bson!({ "$push": ["$n", FIELD] }),
+        bson!({ "$push": "$_id.x" }),
+        bson!({ "$push": { "$mergeObjects": [{ "n": "$n" }, { "of": "$nested" }] } }),
+        bson!({ "$addToSet": { "$type": FIELD } }),
+        bson!({ "$push": { "$size": { "$setUnion": [[FIELD], ["$n"]] } } }),
+    ]
+}
+
 /// What is summed up of a group, in whatever order it comes.
 pub(super) fn accumulators() -> Vec<Bson> {
     let by_number = bson!({ "n": 1 });

@@ -134,7 +134,9 @@ impl World {
                     Connective::Or => "$or",
                     Connective::Nor => "$nor",
                 };
-                let branches: Vec<Bson> = (0..=self.below(2)).map(|_| self.any_filter(depth - 1).into()).collect();
+                let branches: Vec<Bson> = (0..=self.below(2))
+                    .map(|_| self.branch(name, depth - 1).into())
+                    .collect();
                 filter.insert(name, branches);
             }
             Clause::Expression => self.append_expression(filter),
@@ -172,6 +174,15 @@ impl World {
                 let condition = world.condition(&field, depth);
                 filter.insert(field, condition);
             }),
+        }
+    }
+
+    fn branch(&mut self, connective: &str, depth: u32) -> Document {
+        loop {
+            let branch = self.any_filter(depth);
+            if connective != "$nor" || !names_shape(&branch) {
+                return branch;
+            }
         }
     }
 
@@ -220,8 +231,9 @@ impl World {
         // be used.
         match self.take_where(|operator: Operator| match operator {
             Operator::ElementMatch | Operator::AllElements => !field.is_empty(),
-            // On a clustered collection mongod answers with an assertion of its own.
-            Operator::GeoWithin | Operator::GeoIntersects => field != "_id",
+            // mongod answers with an assertion of its own on a clustered collection, and where an index is on the
+            // field and the condition is negated.
+            Operator::GeoWithin | Operator::GeoIntersects => field != "_id" && depth > 0,
             Operator::Not => depth > 0,
             _ => true,
         }) {
@@ -341,4 +353,16 @@ fn holds_id(value: &Bson) -> bool {
         Bson::Array(values) => values.iter().any(holds_id),
         _ => false,
     }
+}
+
+/// Whether a filter has a condition on a shape in the plane.
+fn names_shape(filter: &Document) -> bool {
+    filter.iter().any(|(name, value)| {
+        name.starts_with("$geo")
+            || match value {
+                Bson::Document(inner) => names_shape(inner),
+                Bson::Array(branches) => branches.iter().filter_map(Bson::as_document).any(names_shape),
+                _ => false,
+            }
+    })
 }

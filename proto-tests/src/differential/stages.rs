@@ -228,8 +228,8 @@ impl World {
             Stage::Match => {
                 let mut filter = self.any_filter(1);
                 // Behind other stages mongod itself finds no field with an empty name, or does, as it may
-                // move the stage.
-                while names_empty_field(&filter) {
+                // move the stage; a path with a `$` in it fails with 16410 on a plain collection, or does not.
+                while names_unprojectable_field(&filter) {
                     filter = self.any_filter(1);
                 }
                 made.ordered &= !names_id(&filter);
@@ -279,6 +279,11 @@ impl World {
                 let kinds = bson!([{ "$group": { "_id": { "$type": path } } }, { "$sort": { "_id": 1 } }]);
                 made.push(doc! { "$facet": { "numbers": numbers, "kinds": kinds, "all": [{ "$count": "all" }] } });
             }
+            Summary::GroupByExpression => {
+                let field = self.field();
+                let stage = self.grouped_by_expression(&field);
+                made.push(stage);
+            }
             Summary::Group | Summary::GroupAll | Summary::Accumulators | Summary::SortByCount | Summary::Count => {
                 let stage = self.grouped(summary, path);
                 made.push(stage);
@@ -294,6 +299,15 @@ impl World {
             Summary::UnwindNested => doc! { "$unwind": { "path": "$nested.x", "includeArrayIndex": "place" } },
             _ => doc! { "$replaceRoot": { "newRoot": { "n": "$n", "was": "$nested", "key": "$k" } } },
         }
+    }
+
+    /// A group by any field, in whatever expression names it.
+    fn grouped_by_expression(&mut self, field: &str) -> Document {
+        let by = expressions::named(&self.example("summary.group.by", &expressions::groups()), field);
+        let set = self.example("summary.group.gathered", &expressions::gathered());
+        let set = expressions::named(&set, field);
+        let path = format!("${field}");
+        doc! { "$group": { "_id": by, "set": set, "most": { "$max": path }, "sum": { "$sum": "$n" } } }
     }
 
     fn grouped(&mut self, summary: Summary, path: String) -> Document {
@@ -348,10 +362,15 @@ fn windowed(summary: Summary, path: &str) -> Vec<Bson> {
     }
 }
 
-fn names_empty_field(filter: &Document) -> bool {
+fn names_unprojectable_field(filter: &Document) -> bool {
     let in_value = |value: &Bson| match value {
-        Bson::Array(branches) => branches.iter().filter_map(Bson::as_document).any(names_empty_field),
+        Bson::Array(branches) => {
+            let mut branches = branches.iter().filter_map(Bson::as_document);
+            branches.any(names_unprojectable_field)
+        }
         _ => false,
     };
-    filter.iter().any(|(name, value)| name.is_empty() || in_value(value))
+    filter
+        .iter()
+        .any(|(name, value)| name.is_empty() || name.contains(".$") || in_value(value))
 }

@@ -40,6 +40,7 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
             // leaving it out. A mistake that mongod takes returns items.
             without_id: form == AggregateForm::Mistake && world.canon().without_id,
             loose: made.loose,
+            unordered: &["set"],
             ..Canon::default()
         },
     })

@@ -188,7 +188,9 @@ impl FindAndModify {
         }
         let naive = sides.naive.run(&for_naive)?;
         let has_failed = [&naive, &shaped].map(|reply| !compare::succeeded(reply));
-        if has_failed == [true, true] && compare::may_have_two_mistakes(self.command.get("update")) {
+        let is_upsert = self.command.get_bool("upsert").unwrap_or_default();
+        let (filter, change) = (self.command.get("query"), self.command.get("update"));
+        if has_failed == [true, true] && compare::may_have_two_mistakes(filter, change, is_upsert) {
             return Ok(Outcome::Failed);
         }
         if has_failed != [false, false] {

@@ -169,7 +169,10 @@ fn compare_told(
     );
     for (theirs, ours) in theirs.iter().zip(ours) {
         let position = sent[index(theirs)];
-        if index(ours) == position && compare::may_have_two_mistakes(statements[position].get("u")) {
+        let statement = &statements[position];
+        let is_upsert = statement.get_bool("upsert").unwrap_or_default();
+        let is_either = compare::may_have_two_mistakes(statement.get("q"), statement.get("u"), is_upsert);
+        if index(ours) == position && is_either {
             continue;
         }
         compare::write_errors(sides, i32::try_from(position)?, theirs, ours)?;
