@@ -1,5 +1,7 @@
 //! Selects the index that a query is answered by.
 
+use bson::DateTime;
+use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::bounds::Place;
@@ -12,7 +14,7 @@ use crate::pattern::bucket::projection::Projection;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// The most indexes of which the proxy selects one by a trial.
-const MAX_SCANS: usize = 3;
+const MAX_SCANS: usize = 4;
 
 /// A sorted query, before its index is selected.
 #[derive(Clone, Debug)]
@@ -55,14 +57,53 @@ impl<'a> SortedQuery<'a> {
     /// the same. Empty where no index has the order.
     #[must_use]
     pub fn scans(&self, indexes: &'a [StoredIndex]) -> Vec<IndexScan<'a>> {
-        let mut scans: Vec<IndexScan<'a>> = indexes.iter().filter_map(|index| self.by(index)).collect();
+        let mut scans: Vec<IndexScan<'a>> = indexes.iter().flat_map(|index| self.by(index)).collect();
         let most = scans.iter().map(|scan| scan.equalities.len()).max();
         scans.retain(|scan| Some(scan.equalities.len()) == most);
         scans.truncate(MAX_SCANS);
         scans
     }
 
-    fn by(&self, index: &'a StoredIndex) -> Option<IndexScan<'a>> {
+    /// The scans of an index, the cheapest first. Empty where it has not the order.
+    fn by(&self, index: &'a StoredIndex) -> Vec<IndexScan<'a>> {
+        let (Some(part), Some(first)) = (self.part_of(index), self.sort.first()) else {
+            return Vec::new();
+        };
+        let (begin, end) = if first.is_ascending {
+            (RangeEnd::Lower, RangeEnd::Upper)
+        } else {
+            (RangeEnd::Upper, RangeEnd::Lower)
+        };
+        let (begin, end) = (self.filter.bound(first.path, begin), self.filter.bound(first.path, end));
+        // A range has values of one type. Documents without the field come before all of them.
+        let of_type = end
+            .filter(|_| begin.is_none() && first.is_ascending)
+            .and_then(least_of_type);
+        let begins = [Some(begin), of_type.map(Some)];
+        let scans = begins.into_iter().flatten().filter_map(|begin| {
+            let place = Place {
+                index,
+                equalities: &part.equalities,
+                value: begin,
+            };
+            Some(IndexScan {
+                filter: self.filter.clone(),
+                projection: self.projection.clone(),
+                index,
+                sort: self.sort.clone(),
+                reach: place.reach(part.is_forward)?,
+                begin,
+                end,
+                equalities: part.equalities.clone(),
+                skip: self.skip,
+                limit: self.limit,
+            })
+        });
+        scans.collect()
+    }
+
+    /// The part of an index that has the order. `None` where there is none.
+    fn part_of(&self, index: &'a StoredIndex) -> Option<OrderedPart<'a>> {
         let fields = index.fields();
         let begins_sort = |path: &str| self.sort.first().is_some_and(|field| field.path == path);
         let equalities: Vec<Equality<'a>> = fields
@@ -82,32 +123,28 @@ impl<'a> SortedQuery<'a> {
                 return None;
             }
         }
-        let first = self.sort.first()?;
-        let (begin, end) = if first.is_ascending {
-            (RangeEnd::Lower, RangeEnd::Upper)
-        } else {
-            (RangeEnd::Upper, RangeEnd::Lower)
-        };
-        let begin = self.filter.bound(first.path, begin);
-        let place = Place {
-            index,
-            equalities: &equalities,
-            value: begin,
-        };
-        let reach = place.reach(is_forward?)?;
-        Some(IndexScan {
-            filter: self.filter.clone(),
-            projection: self.projection.clone(),
-            index,
-            sort: self.sort.clone(),
-            reach,
-            begin,
-            end: self.filter.bound(first.path, end),
+        Some(OrderedPart {
             equalities,
-            skip: self.skip,
-            limit: self.limit,
+            is_forward: is_forward?,
         })
     }
+}
+
+/// The part of an index between equalities, in which entries have the order of the sort.
+struct OrderedPart<'a> {
+    equalities: Vec<Equality<'a>>,
+    is_forward: bool,
+}
+
+/// The least value of the type of another one. `None` for a type whose ranges are not read so.
+fn least_of_type(value: RawBsonRef<'_>) -> Option<RawBsonRef<'static>> {
+    Some(match value {
+        RawBsonRef::Int32(_) | RawBsonRef::Int64(_) | RawBsonRef::Double(_) => RawBsonRef::Double(f64::NEG_INFINITY),
+        RawBsonRef::String(_) => RawBsonRef::String(""),
+        RawBsonRef::DateTime(_) => RawBsonRef::DateTime(DateTime::MIN),
+        RawBsonRef::ObjectId(_) => RawBsonRef::ObjectId(ObjectId::from_bytes([0; 12])),
+        _ => return None,
+    })
 }
 
 fn sort_fields(sort: &RawDocument) -> Option<Vec<SortField<'_>>> {

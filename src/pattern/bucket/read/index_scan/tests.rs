@@ -1,3 +1,4 @@
+use bson::raw::RawBson;
 use bson::{RawDocumentBuf, rawdoc};
 
 use super::*;
@@ -52,6 +53,39 @@ fn check(indexes: &[StoredIndex], filter: &RawDocument, sort: &RawDocument, expe
     whole.append(cstr!("limit"), 6_i64);
     whole.append(cstr!("batchSize"), 6_i64);
     assert_eq!(found, whole, "{filter:?} {sort:?}");
+}
+
+#[test]
+fn a_range_without_a_begin_is_read_from_the_least_value_of_its_type() {
+    let key = rawdoc! { "control.v": 1, "history.status": 1 };
+    let indexes = indexes(std::slice::from_ref(&key));
+    let least = [
+        (rawdoc! { "$lt": "b" }, RawBson::from("")),
+        (rawdoc! { "$lte": 5 }, f64::NEG_INFINITY.into()),
+        (rawdoc! { "$lte": bson::DateTime::now() }, bson::DateTime::MIN.into()),
+        (
+            rawdoc! { "$lt": bson::oid::ObjectId::new() },
+            bson::oid::ObjectId::from_bytes([0; 12]).into(),
+        ),
+    ];
+    for (range, least) in least {
+        let begin = rawdoc! { "control.v": 1, "history.status": least };
+        check(
+            &indexes,
+            &rawdoc! { "status": range },
+            &rawdoc! { "status": 1 },
+            &rawdoc! { "hint": key.clone(), "min": begin },
+        );
+    }
+    let page = rawdoc! { "control.v": { "$gte": 1, "$lte": 1 } };
+    for (range, order) in [(rawdoc! { "$lte": true }, 1), (rawdoc! { "$gt": "b" }, -1)] {
+        check(
+            &indexes,
+            &rawdoc! { "status": range },
+            &rawdoc! { "status": order },
+            &rawdoc! { "hint": key.clone(), "filter": page.clone(), "sort": { "history.status": order } },
+        );
+    }
 }
 
 #[test]
