@@ -137,7 +137,7 @@ async fn many(
             return Ok(());
         }
     }
-    Ok(())
+    Err(run.lost_too_often().into())
 }
 
 /// What came of the outliers that a statement selects.
