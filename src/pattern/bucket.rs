@@ -2,7 +2,8 @@
 //!
 //! Writing: [`item`] validates an item, [`key`] groups items, [`insert`] plans the statements that store them
 //! on pages; [`layout`] defines a page. Reading: [`read`] plans page scans ([`page_locator`] has the
-//! arithmetic, [`item_decoder`] decodes items), [`unwind`] and [`predicate_pushdown`] make pipelines.
+//! arithmetic, [`item_decoder`] decodes items), [`unwind`] and [`predicate_pushdown`] make pipelines,
+//! [`stored_paths`] those that group or count.
 //! [`update_by_id`] and [`update_by_position`] change items in place, [`upsert`] builds the item of an
 //! upsert. Conversion: [`adopt`] makes pages of hand-written buckets, [`pack`] of plain documents,
 //! [`compact`] of short pages. [`index`] has the shape's own indexes, [`item_index`] those of the
@@ -33,6 +34,7 @@ pub mod predicate_pushdown;
 pub mod projection;
 pub mod read;
 pub mod statistics;
+mod stored_paths;
 pub mod take_back;
 pub mod unwind;
 pub mod update_by_id;

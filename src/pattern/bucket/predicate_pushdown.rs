@@ -8,7 +8,7 @@ use bson::rawdoc;
 
 use super::layout::{VERSION, path};
 use super::read::range::TimeRange;
-use crate::command::document::{array_of, first_field, single};
+use crate::command::document::{array_of, first_field, put, single};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::{asks_for_nearness, names_nothing};
 
@@ -47,6 +47,8 @@ pub struct BucketPredicate {
     says_more: bool,
     /// Whether the conditions say all that it says: a bucket that meets them holds an item which matches.
     is_exact: bool,
+    /// Those of the conditions that are on items, by the names of stored fields.
+    of_items: RawDocumentBuf,
 }
 
 impl BucketPredicate {
@@ -61,6 +63,7 @@ impl BucketPredicate {
             range: TimeRange::default(),
             says_more: false,
             is_exact: true,
+            of_items: RawDocumentBuf::new(),
         };
         let Some(filter) = filter else { return found };
         let mut of_items = RawDocumentBuf::new();
@@ -71,6 +74,7 @@ impl BucketPredicate {
             found
                 .clauses
                 .push(single(shape.items(), single("$elemMatch", &of_items)));
+            found.of_items = of_items;
         }
         if !found.range.is_open() {
             let mut bounds = RawDocumentBuf::new();
@@ -143,6 +147,13 @@ impl BucketPredicate {
     #[must_use]
     pub fn on_buckets(&self) -> RawDocumentBuf {
         single("$and", array_of(&self.clauses))
+    }
+
+    /// The condition by stored paths that tells the matching items of [these buckets](Self::bucket_match), once
+    /// they are unwound. Empty if all match; `None` if the filter has a condition that only whole items show.
+    #[must_use]
+    pub fn of_unwound(&self, shape: &BucketShape) -> Option<RawDocumentBuf> {
+        self.is_exact.then(|| below(shape.items(), &self.of_items))
     }
 
     /// Whether all items of a bucket match, or none, as the bucket itself meets the conditions.
@@ -244,6 +255,22 @@ impl BucketPredicate {
             }
         }
     }
+}
+
+/// The same conditions on what is below a path.
+fn below(path: &str, conditions: &RawDocument) -> RawDocumentBuf {
+    let mut moved = RawDocumentBuf::new();
+    for (name, value) in conditions.iter().flatten() {
+        match (name.as_str(), value) {
+            (name @ ("$and" | "$or" | "$nor"), RawBsonRef::Array(branches)) => {
+                let branches = branches.into_iter().flatten().filter_map(RawBsonRef::as_document);
+                let branches: Vec<RawDocumentBuf> = branches.map(|branch| below(path, branch)).collect();
+                put(&mut moved, name, array_of(&branches));
+            }
+            (name, value) => put(&mut moved, &format!("{path}.{name}"), value),
+        }
+    }
+    moved
 }
 
 /// The conditions that an expression sets a key field equal to a variable, as a `$lookup` with a `let` has

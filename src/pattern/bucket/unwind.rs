@@ -5,6 +5,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 use super::expression::{call, literal};
 use super::layout::path;
 use super::predicate_pushdown::BucketPredicate;
+use super::stored_paths;
 use crate::command::document::{as_flag, as_whole_number, first_field, put, single};
 use crate::command::find::Find;
 use crate::pattern::shapes::BucketShape;
@@ -153,8 +154,12 @@ pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBu
 pub fn of_count(shape: &BucketShape, query: Option<&RawDocument>, limit: Option<u64>) -> Vec<RawDocumentBuf> {
     let narrowing = BucketPredicate::of(shape, query);
     let mut stages = vec![narrowing.bucket_match()];
-    stages.extend(unpack(shape, FieldOrder::of_query(query)));
-    stages.extend(query.map(match_documents));
+    if let Some(items) = stored_paths::matching_items(shape, &narrowing) {
+        stages.extend(items);
+    } else {
+        stages.extend(unpack(shape, FieldOrder::of_query(query)));
+        stages.extend(query.map(match_documents));
+    }
     stages.extend(limit.and_then(|limit| number_stage("$limit", limit)));
     stages.push(single("$count", "n"));
     stages
@@ -182,8 +187,12 @@ pub fn of_aggregate(
     if narrowing.one_key().is_some() {
         stages.push(single("$sort", single(path::PAGE, 1)));
     }
-    stages.extend(unpack(shape, FieldOrder::of_stages(pipeline)));
-    stages.extend(unwound::behind(pipeline));
+    if let Some(grouped) = stored_paths::of_aggregate(shape, &narrowing, pipeline) {
+        stages.extend(grouped);
+    } else {
+        stages.extend(unpack(shape, FieldOrder::of_stages(pipeline)));
+        stages.extend(unwound::behind(pipeline));
+    }
     Ok(stages)
 }
 

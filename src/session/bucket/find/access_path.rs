@@ -307,7 +307,11 @@ impl AccessPathPlanner<'_> {
     fn items_in_range(&self) -> u64 {
         let range = self.question.range;
         let is_closed = range.from.is_some() && range.to.is_some();
-        let most = if is_closed { MAX_UNKNOWN_ITEMS } else { DEFAULT_BATCH_SIZE };
+        let most = if is_closed {
+            MAX_UNKNOWN_ITEMS
+        } else {
+            DEFAULT_BATCH_SIZE
+        };
         let batch = self.terms.measure.documents.unwrap_or(DEFAULT_BATCH_SIZE);
         self.question.limit.unwrap_or(most).min(batch).max(1).saturating_add(1)
     }
