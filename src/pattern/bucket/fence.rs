@@ -9,8 +9,8 @@ use bson::raw::{RawDocumentBuf, cstr};
 
 use crate::command::document::single;
 
-/// What the name of the index begins with that a freeze demands. It is the index's field, too, which no
-/// document has.
+/// The prefix of the name of the index that a freeze demands, and the field of that index. No
+/// document has the field.
 const FREEZE: &str = "mongoshape_freeze";
 /// The same for a thaw.
 const THAW: &str = "mongoshape_thaw";
@@ -22,7 +22,7 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// That of the run with this number, which no other run may have.
+    /// The fence of the run with this number. No other run may have the number.
     #[must_use]
     pub fn of_run(run: u64) -> Self {
         Self { run }
@@ -44,7 +44,8 @@ impl Fence {
         format!("{kind}_{:016x}", self.run)
     }
 
-    /// Both, as the `indexes` of a `createIndexes` lists them: hidden, and of no document.
+    /// Both indexes, as in the `indexes` of a `createIndexes`. They are hidden and contain no
+    /// document.
     #[must_use]
     pub fn specs(self) -> [RawDocumentBuf; 2] {
         [FREEZE, THAW].map(|kind| {
@@ -57,7 +58,7 @@ impl Fence {
     }
 }
 
-/// Whether an index of that name is a part of a fence.
+/// Whether an index of that name is part of a fence.
 #[must_use]
 pub fn is_fence(name: &str) -> bool {
     [FREEZE, THAW].iter().any(|kind| {
