@@ -4,9 +4,9 @@
 //! that packs them best: key by key, each key by time ([`order`]). Documents become [`item`]s by
 //! the code of inserts.
 //!
-//! During the final comparison the collection is *frozen* as for [`compact`](super::compact): a
-//! validator that no document satisfies refuses every insert and every update. Deletes still take
-//! effect; the comparison detects them.
+//! While the copy is filled and compared, the collection is *frozen* as for
+//! [`compact`](super::compact): a validator that no document satisfies refuses every insert and
+//! every update. Deletes still take effect; the comparison detects them.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
