@@ -8,7 +8,7 @@ use super::error::{WriteError, is_retryable, label_retryable};
 use super::header::CommandHeader;
 use super::reply::copy_cluster_time;
 
-/// What the statements of a command have done so far.
+/// The result of the statements of a command so far.
 #[derive(Debug, Default)]
 pub struct WriteReply {
     /// Documents that were inserted, matched or deleted.
@@ -32,7 +32,7 @@ impl WriteReply {
         }
     }
 
-    /// Adds to the documents that were inserted, matched or deleted.
+    /// Adds to `n`: documents that were inserted, matched or deleted.
     pub fn count(&mut self, n: i64) {
         self.n = self.n.saturating_add(n);
     }
@@ -50,7 +50,7 @@ impl WriteReply {
         self.last_answer = answer;
     }
 
-    /// Takes the write concern's error from elsewhere than the last answer.
+    /// Sets the write concern's error from another reply than the last one.
     pub fn set_write_concern_error(&mut self, error: &RawDocument) {
         self.write_concern_error = Some(error.to_owned());
     }

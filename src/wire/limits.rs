@@ -1,4 +1,4 @@
-//! How large things on the wire may be. Numbers only.
+//! Limits of sizes and numbers on the wire.
 
 /// The longest message either side may send, in bytes, header included: mongod's `maxMessageSizeBytes`.
 pub const MAX_MESSAGE_BYTES: usize = 48_000_000;
