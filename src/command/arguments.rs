@@ -153,8 +153,8 @@ impl<'a> InheritedOptions<'a> {
         put(command, "$readPreference", single("mode", "primaryPreferred"));
     }
 
-    /// Appends session, database and transaction to an internal read that the client did not
-    /// request.
+    /// Appends the options to an internal read that the client did not request: those of
+    /// [`Self::append_to_inspect`], or in a transaction those of [`Self::append_to_read`].
     pub fn append_to_internal_read(&self, command: &mut RawDocumentBuf) {
         if get(self.body, "autocommit").is_none() {
             return self.append_to_inspect(command);

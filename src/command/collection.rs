@@ -27,10 +27,11 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
                 field.document()?;
                 false
             }
-            // mongod refuses the first two for a collection that is not capped. The others have no
-            // effect without a validator.
+            // mongod refuses `size` and `max` for a collection that is not capped. The validation
+            // options have no effect without a validator.
             "size" | "max" | "storageEngine" | "indexOptionDefaults" | "validationLevel" | "validationAction"
-            // Buckets can be clustered like items, because both have an `_id`.
+            // Buckets can be clustered like items. The caller refuses the option if the shape does
+            // not keep `_id`s unique.
             | "clusteredIndex" => false,
             "encryptedFields" | "expireAfterSeconds" | "flags" | "pipeline" | "recordPreImages" | "timeseries"
             | "validator" | "viewOn" => true,

@@ -1,8 +1,8 @@
 //! One canonical type for numbers that MongoDB compares as equal.
 //!
-//! Rule, from the server's `compareNumbers` (`src/mongo/base/compare_numbers.h`): numbers compare by value
-//! whatever their type; a double is compared with a decimal after rounding to 34 digits; all NaN are equal,
-//! and so are both zeros.
+//! Rules of the server's `compareNumbers` (`src/mongo/base/compare_numbers.h`): numbers of all
+//! types compare by value. A double is compared with a decimal after rounding to 34 digits. All NaN
+//! are equal, and so are both zeros.
 
 use bson::Decimal128;
 use bson::raw::RawBson;

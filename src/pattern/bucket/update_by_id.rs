@@ -141,8 +141,8 @@ impl ItemUpdateById {
     }
 }
 
-/// Adds the layout's version: a page of another version is not changed. A lookup of its item then
-/// reports that version.
+/// Adds the layout's version, so that a page of another version is not changed. A lookup of its
+/// item then fails.
 fn of_this_layout(mut filter: RawDocumentBuf) -> RawDocumentBuf {
     put(&mut filter, path::VERSION, VERSION);
     filter

@@ -17,7 +17,7 @@ pub enum ItemIds {
     Unique,
     /// Stored, not indexed: duplicates are accepted.
     Stored,
-    /// Not stored, as in the plain pattern.
+    /// Not stored, as in MongoDB's bucket pattern.
     Dropped,
 }
 
@@ -93,8 +93,8 @@ impl BucketShape {
     pub const MAX_ITEMS_LIMIT: u32 = 10_000;
     /// The least valid `max_bytes`.
     pub const MIN_BYTES: u32 = 1024;
-    /// The greatest valid `max_bytes`: half of the limit of a document, so that a page is far from
-    /// that limit even if its items grow.
+    /// The greatest valid `max_bytes`: half of the limit of a document, so that a page that exceeds
+    /// it is still far from that limit.
     pub const MAX_BYTES_LIMIT: u32 = 8 << 20;
 
     /// Checks the options.

@@ -11,7 +11,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::command::document::{as_flag, first_field, put, single};
 
-/// What a projection of `find` depends on.
+/// The inputs of a projection of `find` other than the projection itself.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     /// Returns whether a field is never an array.

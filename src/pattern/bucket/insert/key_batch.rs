@@ -74,7 +74,7 @@ pub(super) enum RetryChain {
     Pushes,
     /// A page of the chain is stored.
     Pages,
-    /// A page of the chain is stored, and the known head page is the one that this attempt wrote.
+    /// A page of the chain is stored, and the head page is the last page that this attempt stored.
     Settled,
 }
 

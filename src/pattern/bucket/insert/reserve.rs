@@ -30,8 +30,8 @@ pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, page: &PageHeader
     as_upsert_that_cannot_insert(&query, single("$push", single(path::NEXT, nonce)))
 }
 
-/// Whether the statement fits into [`announce_together`]. That statement can demand the header of a
-/// full page only.
+/// Whether the statement can be part of [`announce_together`]. That statement cannot check a short
+/// page, nor a page without a greatest date if the shape has a time.
 #[must_use]
 pub fn is_announced_together(shape: &BucketShape, groups: &[KeyBatch], statement: &InsertStatement) -> bool {
     let page = &statement.after;

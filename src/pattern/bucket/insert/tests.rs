@@ -252,7 +252,7 @@ fn keys_do_not_meet_and_names_are_told_apart() {
     check(&shape(None), WriteGuarantee::AtLeastOnce, &documents, None, &expected);
 }
 
-/// In a transaction the second of two pages of one name would end it.
+/// In a transaction the second of two pages with the same name would abort the transaction.
 #[test]
 fn no_two_pages_of_one_flight_get_one_name_whatever_is_taken() {
     let shape = shape(None);
@@ -300,12 +300,12 @@ fn a_page_without_room_for_the_bytes_is_closed() {
         Some(&nearly_full),
         &expected,
     );
-    // An item that is larger than a page has one of its own.
+    // An item that is larger than a page gets its own page.
     let larger = rawdoc! { "_id": 2, "k": 2, "x": "x".repeat(5000) };
     check(&shape, WriteGuarantee::AtLeastOnce, &[larger], None, &["page 2_77 1"]);
 }
 
-/// Its pages may have the names of those that were known.
+/// Pages of the replaced collection may have the same names as the known ones.
 #[test]
 fn what_was_announced_in_another_collection_is_announced_again() {
     let shape = shape(None);

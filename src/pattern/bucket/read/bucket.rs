@@ -45,8 +45,7 @@ pub struct Bucket<'a> {
     pub is_late: bool,
     /// Whether an earlier page of the key is late. On page 0: whether any page is.
     pub is_unordered: bool,
-    /// The least time on the page. `None` if the page has no items, or a lower bound that is not a
-    /// date.
+    /// The least time on the page. `None` if the page has no bounds, or open ones.
     pub from: Option<DateTime>,
     /// The greatest time on the page. `None` in the same cases.
     pub to: Option<DateTime>,

@@ -12,8 +12,9 @@ use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
 /// The element of `updates` that replaces the item by `stored`, if the new time fits at its
-/// position. It fits between the times of the adjacent items and within the page's bounds, or after
-/// them on the highest page. On a late page any time within the bounds fits.
+/// position. It fits between the times of the adjacent items and within the page's bounds. After
+/// the last item it may also exceed the upper bound, if the page has no reservation. On a late page
+/// the adjacent items do not matter.
 ///
 /// # Errors
 /// The part of the item that cannot be compared, for an error message.
