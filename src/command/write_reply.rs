@@ -1,4 +1,4 @@
-//! The reply of `insert`, `update` and `delete`.
+//! The reply to `insert`, `update` and `delete`.
 
 use bson::raw::{BindRawBsonRef, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -23,7 +23,7 @@ pub struct WriteReply {
 }
 
 impl WriteReply {
-    /// The reply of an `update`.
+    /// The reply to an `update`.
     #[must_use]
     pub fn of_update() -> Self {
         Self {
@@ -37,12 +37,13 @@ impl WriteReply {
         self.n = self.n.saturating_add(n);
     }
 
-    /// Adds to the documents that were modified. Replies of other commands than `update` do not return it.
+    /// Adds to the documents that were modified. Replies to commands other than `update` do not
+    /// contain the number.
     pub fn count_modified(&mut self, modified: i64) {
         self.modified = self.modified.map(|sum| sum.saturating_add(modified));
     }
 
-    /// Takes the write concern's error and the cluster time from mongod's answer to a statement.
+    /// Takes the write concern's error and the cluster time from mongod's reply to a statement.
     pub fn take_answer(&mut self, answer: RawDocumentBuf) {
         if let Some(error) = get(&answer, "writeConcernError").and_then(RawBsonRef::as_document) {
             self.write_concern_error = Some(error.to_owned());
@@ -78,7 +79,7 @@ impl WriteReply {
         !self.errors.is_empty()
     }
 
-    /// Whether mongod has answered a statement.
+    /// Whether mongod has replied to a statement.
     #[must_use]
     pub fn has_answer(&self) -> bool {
         !self.last_answer.is_empty()

@@ -81,7 +81,7 @@ pub enum WireError {
     /// More document sequences than [`MAX_DOCUMENT_SEQUENCES`](super::limits::MAX_DOCUMENT_SEQUENCES).
     #[error("the message has too many document sequences")]
     TooManySequences,
-    /// Two document sequences of one identifier.
+    /// Two document sequences with the same identifier.
     #[error("two document sequences have the same identifier")]
     DuplicateSequence,
     /// A document sequence whose identifier is also a field of the body.

@@ -1,9 +1,10 @@
 //! The fence of a run that swaps a collection: two empty indexes, named after the run.
 //!
-//! A `collMod` that names an index fails as a whole if that index is missing. A freeze names one index, a
-//! thaw the other, so neither has an effect after its index was dropped, however late it arrives. All fences
-//! have the same two keys, and mongod keeps no two indexes of one key and filter: so a collection has at most
-//! one fence. See `docs/decisions/0027-late-messages-are-fenced.md`.
+//! A `collMod` that names an index fails as a whole if that index is missing. A freeze names one
+//! index of the fence, a thaw the other. After its index was dropped, a delayed freeze or thaw
+//! therefore has no effect. All fences have the same two keys, and mongod allows only one index
+//! with a given key and filter, so a collection has at most one fence. See
+//! `docs/decisions/0027-late-messages-are-fenced.md`.
 
 use bson::raw::{RawDocumentBuf, cstr};
 

@@ -25,13 +25,13 @@ pub struct ItemTotals {
 /// application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hidden {
-    /// Collections.
+    /// The number of collections.
     pub collections: i64,
-    /// Views.
+    /// The number of views.
     pub views: i64,
-    /// Documents. Negative if there are more items than buckets.
+    /// The number of documents. Negative if there are more items than buckets.
     pub objects: i64,
-    /// Indexes.
+    /// The number of indexes.
     pub indexes: i64,
 }
 

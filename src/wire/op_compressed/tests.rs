@@ -81,7 +81,8 @@ fn data_written_elsewhere_are_read() {
         b"abcabcabcabcabcabc",
     );
     check(Compressor::Zlib, b"x\x01\x01\x03\0\xfc\xffabc\x02\x4d\x01\x27", b"abc");
-    // By hand: a raw block, and a block of one byte; a frame to skip and two more, which mongod takes too.
+    // Made by hand: a raw block, and a block of one repeated byte; a frame to skip and two more,
+    // which mongod accepts, too.
     check(Compressor::Zstd, b"\x28\xb5\x2f\xfd\x20\x03\x19\0\0abc", b"abc");
     check(Compressor::Zstd, b"\x28\xb5\x2f\xfd\x20\x03\x1b\0\0a", b"aaa");
     check(
@@ -254,7 +255,7 @@ fn the_head_of_a_large_message_costs_no_more_than_itself() {
     check(Compressor::Zstd, size, &data, false);
     let (size, data) = zstd_bomb(27, 300);
     check(Compressor::Zstd, size, &data, false);
-    // As the drivers' libraries write a large message.
+    // The format in which the drivers' libraries write a large message.
     let payload: Vec<u8> = (0..1_000_000_u32)
         .flat_map(|number| number.wrapping_mul(number).to_le_bytes())
         .collect();

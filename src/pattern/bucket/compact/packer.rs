@@ -140,6 +140,7 @@ impl<'a> Packer<'a> {
         &self.identity
     }
 
+    /// The key of the items.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.key

@@ -1,4 +1,4 @@
-//! The effect of a run of items on a page's times.
+//! The times of items that are appended to a page.
 
 use bson::DateTime;
 

@@ -1,4 +1,4 @@
-//! The parts of a page's `_id` that record how a retryable chain was cut.
+//! The suffixes of a page's `_id` that record how a retry chain was cut into pages.
 
 /// The suffix of the name of a page that was begun with one item of a batch although
 /// [`KeyBatch::extent`] has more.

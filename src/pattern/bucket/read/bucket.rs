@@ -12,7 +12,7 @@ use crate::pattern::shapes::BucketShape;
 pub struct PreviousBounds {
     /// The least time.
     pub from: Option<DateTime>,
-    /// The greatest.
+    /// The greatest time.
     pub to: Option<DateTime>,
 }
 

@@ -64,9 +64,9 @@ pub struct InPlace {
 /// The part of the bucket that must be unchanged.
 #[derive(Clone, Copy, Debug)]
 pub enum Demand<'a> {
-    /// The item.
+    /// The item must be unchanged.
     Item,
-    /// All items of the bucket, which must be these.
+    /// All items of the bucket must be these.
     Items(&'a RawArray),
 }
 
