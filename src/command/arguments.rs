@@ -163,7 +163,7 @@ impl<'a> InheritedOptions<'a> {
     }
 
     /// Appends the options to a `getMore` or `killCursors` on a cursor of an internal command:
-    /// session, database and transaction. All other options stay with the cursor.
+    /// session, database, transaction and comment. All other options stay with the cursor.
     pub fn append_to_get_more(&self, command: &mut RawDocumentBuf) {
         let is_kept = |name: &str| OF_TRANSACTION.contains(&name) || matches!(name, "comment" | "$db");
         // Only the cursors of a transaction have its number.

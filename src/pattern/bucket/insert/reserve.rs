@@ -43,8 +43,8 @@ pub fn is_announced_together(shape: &BucketShape, groups: &[KeyBatch], statement
 }
 
 /// The reservations of several batches as one element of `updates`. All have the same id. mongod
-/// needs a third of the work of single statements. The reply has only the number of pages that were
-/// as known.
+/// needs a third of the work of single statements. The reply returns only how many of the pages
+/// were in the known state.
 #[must_use]
 pub fn announce_together(shape: &BucketShape, groups: &[KeyBatch], statements: &[&InsertStatement]) -> RawDocumentBuf {
     let mut ids = RawArrayBuf::new();
@@ -120,7 +120,7 @@ fn append_as_known(shape: &BucketShape, page: &PageHeader, query: &mut RawDocume
 }
 
 /// Closes a page that has no room for an item of `bytes` bytes, and reserves the next page. With
-/// `None` the page is closed whatever room it has.
+/// `None` the page is closed even if it has room.
 pub(super) fn close(
     shape: &BucketShape,
     key: Option<&Key>,
